@@ -1,0 +1,100 @@
+//! The stream: what draining yields, what the trace file stores, what the model consumes.
+//!
+//! Live and from a file, the model sees the same batches in the same order; that is why the
+//! numbers agree to the last digit. A batch owns plain data that was copied out of shared
+//! memory and checked for bounds, never for meaning: ids in it may be nonsense.
+
+use gputrace_wire::cell::Cell;
+use gputrace_wire::counter::Counter;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Batch {
+    /// First in every stream.
+    SessionBegin(SessionBegin),
+    ProcessBegin(ProcessBegin),
+    Definitions {
+        process: u32,
+        records: Vec<Definition>,
+    },
+    /// Whole entries of one ring, in the order they were published.
+    Cells {
+        process: u32,
+        ring: u32,
+        cells: Vec<Cell>,
+    },
+    /// Totals since the process began; the last of a process stands.
+    Counters(Counters),
+    ProcessEnd {
+        process: u32,
+        end: ProcessEnd,
+        monotonic_ns: u64,
+    },
+    /// Last in a stream that was closed in order.
+    SessionEnd {
+        wall_ns: u64,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionBegin {
+    /// Version of the program that recorded.
+    pub recorder: String,
+    pub command: Vec<String>,
+    pub realtime_ns: u64,
+    pub monotonic_ns: u64,
+}
+
+/// A process joined the session. `process` numbers it within the session, from 0.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessBegin {
+    pub process: u32,
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub generation: u32,
+    /// One of [`gputrace_wire::clock::tick`].
+    pub tick_kind: u32,
+    pub ticks_per_second: u64,
+    pub start_ticks: u64,
+    pub start_monotonic_ns: u64,
+    pub start_realtime_ns: u64,
+}
+
+/// A definition, with its fields by index as [`gputrace_wire::definition`] names them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Definition {
+    pub kind: u16,
+    pub id: u32,
+    pub fields: Vec<u64>,
+    pub text: Vec<u8>,
+}
+
+impl Definition {
+    /// The field of that index; 0 where the writer had none.
+    pub fn field(&self, index: usize) -> u64 {
+        self.fields.get(index).copied().unwrap_or(0)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    pub process: u32,
+    pub values: [u64; Counter::COUNT],
+    /// Entries that did not fit their ring, over all rings.
+    pub ring_full: u64,
+    /// Entries written, over all rings.
+    pub written: u64,
+    pub sampled_hooks: u64,
+    pub sampled_ticks: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcessEnd {
+    /// It said good-bye at exit.
+    Exit,
+    /// It replaced itself by another program.
+    Exec,
+    /// It vanished: killed, crashed or ended without running its exit handlers.
+    Vanished,
+    /// It was still running when the session ended.
+    Running,
+}

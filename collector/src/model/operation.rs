@@ -1,0 +1,116 @@
+//! What the model gives to its sinks: host calls, and operations that a device executed.
+
+use gputrace_wire::call::Detail;
+
+use crate::model::definitions::Definitions;
+
+/// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostCall {
+    /// Number of the process within the session.
+    pub process: u32,
+    /// Thread definition.
+    pub thread: u32,
+    /// Entry kind, one of [`gputrace_wire::cell::kind`].
+    pub kind: u16,
+    pub flags: u8,
+    /// API definition.
+    pub api: u32,
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    pub correlation: u32,
+    pub stack: u32,
+    pub context: u32,
+    pub stream: u32,
+    /// The vendor's status code; 0 is success.
+    pub status: u16,
+    pub detail: Detail,
+}
+
+/// Something a device executed (or, in the hooks rung, was asked to execute), after correlation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Operation {
+    pub process: u32,
+    pub what: What,
+    /// The call that caused it; `None` counts as `device_only`.
+    pub call: Option<HostCall>,
+    /// `None`: executed, but no valid device times are known.
+    pub timing: Option<Timing>,
+    /// Device ordinal.
+    pub device: u32,
+    /// The record library's numbers; 0 where there was no record.
+    pub context: u32,
+    pub stream: u32,
+    /// Set for nodes of a graph launch.
+    pub graph: Option<GraphNode>,
+}
+
+/// Device times on CLOCK_MONOTONIC. The duration is the device clock's own, not a difference of
+/// mapped times, so that totals do not depend on the fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    pub start_ns: u64,
+    pub duration_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphNode {
+    pub graph: u32,
+    pub node: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    Kernel(Kernel),
+    Copy { direction: Direction, bytes: u64, source_memory: u8, target_memory: u8 },
+    Fill { bytes: u64 },
+    /// A whole graph launch, where nodes are not recorded.
+    Graph,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Kernel {
+    /// Name definition of the process (0: unknown).
+    pub name: u32,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub cluster: [u32; 3],
+    /// 0 where neither record nor driver said.
+    pub registers: u32,
+    pub static_shared_bytes: u32,
+    pub dynamic_shared_bytes: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Direction {
+    CpuToGpu,
+    GpuToCpu,
+    GpuToGpu,
+    PeerToPeer,
+    CpuToCpu,
+    Unknown,
+}
+
+impl Direction {
+    /// The name in reports and spans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Direction::CpuToGpu => "cpu_to_gpu",
+            Direction::GpuToCpu => "gpu_to_cpu",
+            Direction::GpuToGpu => "gpu_to_gpu",
+            Direction::PeerToPeer => "peer_to_peer",
+            Direction::CpuToCpu => "cpu_to_cpu",
+            Direction::Unknown => "unknown",
+        }
+    }
+}
+
+/// Whoever wants the stream of facts: aggregates now, spans later.
+///
+/// Every host call comes once by `host_call`, in ring order. Every executed operation comes once
+/// by `operation`, when its record has met its call (or cannot any more); a launch whose record
+/// never came arrives with `timing: None` and the call set.
+pub trait Sink {
+    fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
+    fn operation(&mut self, operation: &Operation, definitions: &Definitions);
+}

@@ -1,0 +1,345 @@
+//! Host calls: what a hook writes after the original has returned. One cell each.
+//!
+//! ```text
+//!  0  kind, cells, flags      8  start (ticks)      24  stack definition
+//!  4  api definition         16  duration (ticks)   28  context definition
+//!                            20  correlation id     32  stream definition
+//! 36 … 59  by kind           60  status
+//! ```
+//!
+//! Ids are definition ids; 0 is "undefined". The correlation id joins the call to its device
+//! records; 0 means that there are none to join.
+
+use crate::cell::{Cell, flag, kind};
+
+/// The part that all host calls share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Call {
+    pub kind: u16,
+    pub flags: u8,
+    /// Definition of the driver entry that was called.
+    pub api: u32,
+    pub start_ticks: u64,
+    pub duration_ticks: u64,
+    pub correlation: u32,
+    pub stack: u32,
+    pub context: u32,
+    pub stream: u32,
+    /// The vendor's status code, 0 for success, cut to 16 bits.
+    pub status: u16,
+    pub detail: Detail,
+}
+
+/// What the call did, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    Launch(Launch),
+    GraphLaunch {
+        graph: u32,
+    },
+    Copy(Copy),
+    Fill {
+        bytes: u64,
+        value: u32,
+    },
+    Memory(Memory),
+    Wait {
+        what: u8,
+        handle: u64,
+    },
+    Module {
+        module: u32,
+        operation: u8,
+    },
+    Graph {
+        graph: u32,
+        source: u32,
+        operation: u8,
+    },
+    /// Any other hooked entry; `value` is its main argument where it has one.
+    Other {
+        operation: u8,
+        value: u64,
+    },
+}
+
+impl Default for Detail {
+    fn default() -> Self {
+        Detail::Other { operation: 0, value: 0 }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Launch {
+    pub function: u32,
+    pub grid: [u32; 3],
+    pub block: [u16; 3],
+    /// Thread-block cluster in blocks; 0 where the launch named none.
+    pub cluster: [u8; 3],
+    pub dynamic_shared_bytes: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Copy {
+    pub direction: u8,
+    pub bytes: u64,
+    /// How many copies the call asked for (batches), at least 1.
+    pub count: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    pub memory: u8,
+    pub bytes: u64,
+    pub address: u64,
+    pub pool: u32,
+}
+
+/// Direction of a copy, as far as the caller said.
+pub mod direction {
+    pub const UNKNOWN: u8 = 0;
+    pub const HOST_TO_DEVICE: u8 = 1;
+    pub const DEVICE_TO_HOST: u8 = 2;
+    pub const DEVICE_TO_DEVICE: u8 = 3;
+    pub const PEER: u8 = 4;
+    pub const HOST_TO_HOST: u8 = 5;
+}
+
+/// Kind of memory.
+pub mod memory {
+    pub const UNKNOWN: u8 = 0;
+    pub const DEVICE: u8 = 1;
+    pub const PINNED: u8 = 2;
+    pub const MANAGED: u8 = 3;
+    pub const POOL: u8 = 4;
+    pub const REGISTERED: u8 = 5;
+    pub const VIRTUAL: u8 = 6;
+    pub const PAGEABLE: u8 = 7;
+    pub const ARRAY: u8 = 8;
+}
+
+/// What a wait waited for.
+pub mod wait {
+    pub const STREAM: u8 = 1;
+    pub const CONTEXT: u8 = 2;
+    pub const EVENT: u8 = 3;
+    /// The stream waits, not the host.
+    pub const STREAM_ON_EVENT: u8 = 4;
+    pub const STREAM_ON_VALUE: u8 = 5;
+}
+
+/// Operations of `Module`, `Graph` and `Other`.
+pub mod operation {
+    pub const LOAD: u8 = 1;
+    pub const UNLOAD: u8 = 2;
+    pub const CREATE: u8 = 3;
+    pub const DESTROY: u8 = 4;
+    pub const CAPTURE_BEGIN: u8 = 5;
+    pub const CAPTURE_END: u8 = 6;
+    pub const INSTANTIATE: u8 = 7;
+    pub const UPDATE: u8 = 8;
+    pub const SET_CURRENT: u8 = 9;
+    pub const RECORD: u8 = 10;
+    pub const HOST_FUNCTION: u8 = 11;
+    pub const INITIALISE: u8 = 12;
+    pub const LOOK_UP: u8 = 13;
+    pub const ADD_NODE: u8 = 14;
+    pub const CLONE: u8 = 15;
+    pub const PREFETCH: u8 = 16;
+    pub const MAP: u8 = 17;
+    pub const UNMAP: u8 = 18;
+}
+
+impl Call {
+    #[inline(always)]
+    pub fn to_cell(&self) -> Cell {
+        let mut cell = Cell::new(self.kind, 1, self.flags);
+        let (duration, long) = match u32::try_from(self.duration_ticks) {
+            Ok(ticks) => (ticks, 0),
+            Err(_) => (u32::try_from(self.duration_ticks >> 10).unwrap_or(u32::MAX), flag::LONG_DURATION),
+        };
+        cell.set_flags(self.flags & !flag::LONG_DURATION | long);
+        cell.put_u32(4, self.api);
+        cell.put_u64(8, self.start_ticks);
+        cell.put_u32(16, duration);
+        cell.put_u32(20, self.correlation);
+        cell.put_u32(24, self.stack);
+        cell.put_u32(28, self.context);
+        cell.put_u32(32, self.stream);
+        match self.detail {
+            Detail::Launch(l) => {
+                cell.put_u32(36, l.function);
+                cell.put_u32(40, l.grid[0]);
+                cell.put_u16(44, l.grid[1].min(0xffff) as u16);
+                cell.put_u16(46, l.grid[2].min(0xffff) as u16);
+                cell.put_u16(48, l.block[0]);
+                cell.put_u16(50, l.block[1]);
+                cell.put_u8(52, l.block[2].min(255) as u8);
+                cell.put_u8(53, l.cluster[0]);
+                cell.put_u8(54, l.cluster[1]);
+                cell.put_u8(55, l.cluster[2]);
+                cell.put_u32(56, l.dynamic_shared_bytes);
+            }
+            Detail::GraphLaunch { graph } => cell.put_u32(36, graph),
+            Detail::Copy(c) => {
+                cell.put_u8(36, c.direction);
+                cell.put_u64(40, c.bytes);
+                cell.put_u32(48, c.count);
+            }
+            Detail::Fill { bytes, value } => {
+                cell.put_u32(36, value);
+                cell.put_u64(40, bytes);
+            }
+            Detail::Memory(m) => {
+                cell.put_u8(36, m.memory);
+                cell.put_u64(40, m.bytes);
+                cell.put_u64(48, m.address);
+                cell.put_u32(56, m.pool);
+            }
+            Detail::Wait { what, handle } => {
+                cell.put_u8(36, what);
+                cell.put_u64(40, handle);
+            }
+            Detail::Module { module, operation } => {
+                cell.put_u8(36, operation);
+                cell.put_u32(40, module);
+            }
+            Detail::Graph { graph, source, operation } => {
+                cell.put_u8(36, operation);
+                cell.put_u32(40, graph);
+                cell.put_u32(44, source);
+            }
+            Detail::Other { operation, value } => {
+                cell.put_u8(36, operation);
+                cell.put_u64(40, value);
+            }
+        }
+        cell.put_u16(60, self.status);
+        cell
+    }
+
+    /// Reads a host call back; `None` if the kind is not one.
+    pub fn from_cell(cell: &Cell) -> Option<Call> {
+        let detail = match cell.kind() {
+            kind::LAUNCH => Detail::Launch(Launch {
+                function: cell.u32_at(36),
+                grid: [cell.u32_at(40), cell.u16_at(44).into(), cell.u16_at(46).into()],
+                block: [cell.u16_at(48), cell.u16_at(50), cell.u8_at(52).into()],
+                cluster: [cell.u8_at(53), cell.u8_at(54), cell.u8_at(55)],
+                dynamic_shared_bytes: cell.u32_at(56),
+            }),
+            kind::GRAPH_LAUNCH => Detail::GraphLaunch { graph: cell.u32_at(36) },
+            kind::COPY => Detail::Copy(Copy {
+                direction: cell.u8_at(36),
+                bytes: cell.u64_at(40),
+                count: cell.u32_at(48),
+            }),
+            kind::FILL => Detail::Fill { bytes: cell.u64_at(40), value: cell.u32_at(36) },
+            kind::ALLOC | kind::FREE => Detail::Memory(Memory {
+                memory: cell.u8_at(36),
+                bytes: cell.u64_at(40),
+                address: cell.u64_at(48),
+                pool: cell.u32_at(56),
+            }),
+            kind::WAIT => Detail::Wait { what: cell.u8_at(36), handle: cell.u64_at(40) },
+            kind::MODULE => Detail::Module { module: cell.u32_at(40), operation: cell.u8_at(36) },
+            kind::GRAPH => {
+                Detail::Graph { graph: cell.u32_at(40), source: cell.u32_at(44), operation: cell.u8_at(36) }
+            }
+            kind::CALL => Detail::Other { operation: cell.u8_at(36), value: cell.u64_at(40) },
+            _ => return None,
+        };
+        let shift = if cell.flags() & flag::LONG_DURATION != 0 { 10 } else { 0 };
+        Some(Call {
+            kind: cell.kind(),
+            flags: cell.flags(),
+            api: cell.u32_at(4),
+            start_ticks: cell.u64_at(8),
+            duration_ticks: u64::from(cell.u32_at(16)) << shift,
+            correlation: cell.u32_at(20),
+            stack: cell.u32_at(24),
+            context: cell.u32_at(28),
+            stream: cell.u32_at(32),
+            status: cell.u16_at(60),
+            detail,
+        })
+    }
+
+    pub fn is_captured(&self) -> bool {
+        self.flags & flag::CAPTURED != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn detail() -> impl Strategy<Value = (u16, Detail)> {
+        prop_oneof![
+            (
+                any::<u32>(),
+                any::<[u16; 3]>(),
+                any::<[u16; 2]>(),
+                any::<[u8; 4]>(),
+                any::<u32>(),
+                any::<u32>()
+            )
+                .prop_map(|(function, grid, block, small, gx, dynamic_shared_bytes)| {
+                    let grid = [gx, grid[1].into(), grid[2].into()];
+                    let block = [block[0], block[1], small[3].into()];
+                    let cluster = [small[0], small[1], small[2]];
+                    (
+                        kind::LAUNCH,
+                        Detail::Launch(Launch { function, grid, block, cluster, dynamic_shared_bytes }),
+                    )
+                }),
+            any::<u32>().prop_map(|graph| (kind::GRAPH_LAUNCH, Detail::GraphLaunch { graph })),
+            (any::<u8>(), any::<u64>(), any::<u32>()).prop_map(|(direction, bytes, count)| (
+                kind::COPY,
+                Detail::Copy(Copy { direction, bytes, count })
+            )),
+            (any::<u64>(), any::<u32>())
+                .prop_map(|(bytes, value)| (kind::FILL, Detail::Fill { bytes, value })),
+            (any::<u8>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
+                |(memory, bytes, address, pool, free)| {
+                    (
+                        if free { kind::FREE } else { kind::ALLOC },
+                        Detail::Memory(Memory { memory, bytes, address, pool }),
+                    )
+                }
+            ),
+            (any::<u8>(), any::<u64>())
+                .prop_map(|(what, handle)| (kind::WAIT, Detail::Wait { what, handle })),
+            (any::<u32>(), any::<u8>())
+                .prop_map(|(module, operation)| (kind::MODULE, Detail::Module { module, operation })),
+            (any::<u32>(), any::<u32>(), any::<u8>()).prop_map(|(graph, source, operation)| (
+                kind::GRAPH,
+                Detail::Graph { graph, source, operation }
+            )),
+            (any::<u8>(), any::<u64>())
+                .prop_map(|(operation, value)| (kind::CALL, Detail::Other { operation, value })),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn calls_round_trip(
+            (kind, detail) in detail(),
+            flags in (0u8..16).prop_map(|f| f & !flag::LONG_DURATION),
+            api: u32, start_ticks: u64, duration_ticks in 0u64..1 << 32,
+            ids: [u32; 4], status: u16,
+        ) {
+            let [correlation, stack, context, stream] = ids;
+            let call = Call { kind, flags, api, start_ticks, duration_ticks, correlation, stack, context, stream, status, detail };
+            prop_assert_eq!(Call::from_cell(&call.to_cell()), Some(call));
+        }
+
+        #[test]
+        fn long_durations_keep_ten_bits_less(duration_ticks in 1u64 << 32..1 << 41) {
+            let call = Call { kind: kind::WAIT, duration_ticks, detail: Detail::Wait { what: 1, handle: 0 }, ..Call::default() };
+            let back = Call::from_cell(&call.to_cell()).unwrap();
+            prop_assert_eq!(back.duration_ticks, duration_ticks >> 10 << 10);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Clocks: ticks, and the anchors that put them beside the clocks other people use.
+//!
+//! Host events are stamped in ticks of one declared clock. An anchor reads that clock and the
+//! others at the same moment; the collector maps between them by the anchors on either side.
+
+use crate::cell::{Cell, kind};
+
+/// What a tick is.
+pub mod tick {
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub const MONOTONIC_NS: u32 = 1;
+    /// The processor's invariant time-stamp counter.
+    pub const INVARIANT_TSC: u32 = 2;
+}
+
+/// One moment on every clock. One cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Anchor {
+    pub ticks: u64,
+    /// CLOCK_MONOTONIC.
+    pub monotonic_ns: u64,
+    /// CLOCK_REALTIME.
+    pub realtime_ns: u64,
+    /// The device record clock; 0 while there is none.
+    pub device_ns: u64,
+    /// Ticks between the first and the last of the readings: how far apart they can be.
+    pub spread_ticks: u32,
+    /// The epoch of the device record clock that `device_ns` belongs to.
+    pub epoch: u32,
+}
+
+impl Anchor {
+    pub fn to_cell(&self) -> Cell {
+        let mut cell = Cell::new(kind::ANCHOR, 1, 0);
+        cell.put_u32(4, self.spread_ticks);
+        cell.put_u64(8, self.ticks);
+        cell.put_u64(16, self.monotonic_ns);
+        cell.put_u64(24, self.realtime_ns);
+        cell.put_u64(32, self.device_ns);
+        cell.put_u32(40, self.epoch);
+        cell
+    }
+
+    pub fn from_cell(cell: &Cell) -> Anchor {
+        Anchor {
+            spread_ticks: cell.u32_at(4),
+            ticks: cell.u64_at(8),
+            monotonic_ns: cell.u64_at(16),
+            realtime_ns: cell.u64_at(24),
+            device_ns: cell.u64_at(32),
+            epoch: cell.u32_at(40),
+        }
+    }
+}
+
+/// Entry kinds of the stream itself that are neither calls nor records.
+pub mod mark {
+    use super::{Cell, kind};
+
+    /// From here on the ring belongs to this thread. One cell.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct ThreadBegin {
+        /// Thread definition.
+        pub thread: u32,
+        pub ticks: u64,
+    }
+
+    impl ThreadBegin {
+        pub fn to_cell(&self) -> Cell {
+            let mut cell = Cell::new(kind::THREAD_BEGIN, 1, 0);
+            cell.put_u32(4, self.thread);
+            cell.put_u64(8, self.ticks);
+            cell
+        }
+
+        pub fn from_cell(cell: &Cell) -> ThreadBegin {
+            ThreadBegin { thread: cell.u32_at(4), ticks: cell.u64_at(8) }
+        }
+    }
+
+    /// From here on this ring's device records belong to another epoch of correlation ids. One cell.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct EpochBegin {
+        pub epoch: u32,
+        pub ticks: u64,
+    }
+
+    impl EpochBegin {
+        pub fn to_cell(&self) -> Cell {
+            let mut cell = Cell::new(kind::EPOCH_BEGIN, 1, 0);
+            cell.put_u32(4, self.epoch);
+            cell.put_u64(8, self.ticks);
+            cell
+        }
+
+        pub fn from_cell(cell: &Cell) -> EpochBegin {
+            EpochBegin { epoch: cell.u32_at(4), ticks: cell.u64_at(8) }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::mark::*;
+    use super::*;
+
+    #[test]
+    fn marks_round_trip() {
+        let anchor =
+            Anchor { ticks: 1, monotonic_ns: 2, realtime_ns: 3, device_ns: 4, spread_ticks: 5, epoch: 6 };
+        assert_eq!(Anchor::from_cell(&anchor.to_cell()), anchor);
+        let begin = ThreadBegin { thread: 7, ticks: 8 };
+        assert_eq!(ThreadBegin::from_cell(&begin.to_cell()), begin);
+        let epoch = EpochBegin { epoch: 9, ticks: 10 };
+        assert_eq!(EpochBegin::from_cell(&epoch.to_cell()), epoch);
+    }
+}

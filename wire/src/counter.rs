@@ -1,0 +1,96 @@
+//! Counters: what was lost and what tracing cost, kept where a dead process leaves them.
+//!
+//! Process-wide counters are an array of words in the primary segment, added to by any thread.
+//! The frequent ones (events, drops for a full ring, sampled cost) live in each ring's header
+//! instead, where only the owning thread writes.
+
+/// Process-wide counters by index. New ones go at the end; the names are the ones users see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Counter {
+    /// Events of threads that got no ring (too many threads at once, or no memory for one).
+    NoRing = 0,
+    /// Hooks that ran inside another hook of the same thread and passed through.
+    Nested = 1,
+    /// Definitions that did not fit the definitions area or an intern table.
+    DefinitionsFull = 2,
+    /// Driver entries asked for in an ABI newer than the table knows; passed through unhooked.
+    UnknownAbi = 3,
+    /// Device records that the vendor library says it dropped.
+    RecordsDropped = 4,
+    /// Device records of a kind nobody asked for.
+    RecordsUnknown = 5,
+    /// Device records lost because their ring stayed full for the bounded wait.
+    RecordsRingFull = 6,
+    /// Buffers the vendor library filled after their pool was used up; their records are lost.
+    BuffersExhausted = 7,
+    /// Calls whose handle had no definition.
+    UnknownHandle = 8,
+    /// Faults inside the tracer that turned a part of it off.
+    Faults = 9,
+    /// Device records delivered, for the balance at the end.
+    RecordsDelivered = 10,
+    /// Ticks spent converting device records, off the program's threads.
+    RecordTicks = 11,
+}
+
+impl Counter {
+    pub const COUNT: usize = 12;
+
+    pub const ALL: [Counter; Self::COUNT] = [
+        Counter::NoRing,
+        Counter::Nested,
+        Counter::DefinitionsFull,
+        Counter::UnknownAbi,
+        Counter::RecordsDropped,
+        Counter::RecordsUnknown,
+        Counter::RecordsRingFull,
+        Counter::BuffersExhausted,
+        Counter::UnknownHandle,
+        Counter::Faults,
+        Counter::RecordsDelivered,
+        Counter::RecordTicks,
+    ];
+
+    /// The reason as reports print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Counter::NoRing => "no_ring",
+            Counter::Nested => "nested_calls",
+            Counter::DefinitionsFull => "definitions_full",
+            Counter::UnknownAbi => "unknown_abi",
+            Counter::RecordsDropped => "cupti_dropped",
+            Counter::RecordsUnknown => "records_unknown",
+            Counter::RecordsRingFull => "records_ring_full",
+            Counter::BuffersExhausted => "buffers_exhausted",
+            Counter::UnknownHandle => "unknown_handle",
+            Counter::Faults => "tracer_faults",
+            Counter::RecordsDelivered => "records_delivered",
+            Counter::RecordTicks => "record_ticks",
+        }
+    }
+
+    /// Whether a non-zero value means that something is missing from the trace.
+    pub const fn is_loss(self) -> bool {
+        !matches!(
+            self,
+            Counter::RecordsDelivered | Counter::RecordTicks | Counter::UnknownAbi | Counter::UnknownHandle
+        )
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_dense_and_names_distinct() {
+        for (index, counter) in Counter::ALL.into_iter().enumerate() {
+            assert_eq!(counter as usize, index);
+        }
+        let mut names: Vec<_> = Counter::ALL.iter().map(|c| c.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Counter::COUNT);
+    }
+}

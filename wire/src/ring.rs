@@ -1,0 +1,266 @@
+//! The ring: one producer thread, one consumer, cells between them, no lock.
+//!
+//! ```text
+//!            tail (consumer writes)        head (producer writes)
+//!              │                             │
+//!   ──┬────┬───▼┬────┬────┬────┬────┬────┬───▼┬────┬──
+//!     │free│ published, not yet read         │free│
+//!   ──┴────┴────┴────┴────┴────┴────┴────┴────┴────┴──
+//! ```
+//!
+//! Positions count cells since creation and never wrap (2^64 cells); the slot is the position
+//! masked by the capacity, a power of two. `head - tail` is at most the capacity; a reader that
+//! sees anything else holds a hostile or damaged ring and stops reading it.
+//!
+//! A full ring drops the new entry and counts it: the traced program never waits here.
+//!
+//! A ring outlives its thread. When a thread ends, the next new thread takes the ring over and
+//! goes on from its positions; a `THREAD_BEGIN` entry says whose entries follow.
+
+use crate::atomic::{AtomicU64, Ordering};
+use crate::cell::{CELL_WORDS, Cell};
+
+/// What both sides need of a ring: its two positions and its slots.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring<'a> {
+    head: &'a AtomicU64,
+    tail: &'a AtomicU64,
+    words: &'a [AtomicU64],
+    capacity: u64,
+}
+
+/// Why a ring could not be made from what a header claims.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadCapacity;
+
+impl<'a> Ring<'a> {
+    /// `words` are the slots, `CELL_WORDS` to a cell; their number of cells must be a power of two.
+    pub fn new(
+        head: &'a AtomicU64,
+        tail: &'a AtomicU64,
+        words: &'a [AtomicU64],
+    ) -> Result<Self, BadCapacity> {
+        let capacity = (words.len() / CELL_WORDS) as u64;
+        if !capacity.is_power_of_two() || !words.len().is_multiple_of(CELL_WORDS) {
+            return Err(BadCapacity);
+        }
+        Ok(Ring { head, tail, words, capacity })
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> Option<&'a [AtomicU64]> {
+        let first = (position & (self.capacity - 1)) as usize * CELL_WORDS;
+        self.words.get(first..first + CELL_WORDS)
+    }
+}
+
+/// The producing end. Whoever makes it guarantees that no other thread produces into the ring.
+#[derive(Debug)]
+pub struct Producer<'a> {
+    ring: Ring<'a>,
+    /// Where the next cell goes. Only this end writes `head`, so the copy is always in sync.
+    head: u64,
+    /// The consumer's position as last seen. It can be stale, which only makes the ring look fuller.
+    tail: u64,
+}
+
+impl<'a> Producer<'a> {
+    pub fn new(ring: Ring<'a>) -> Self {
+        // SYNC: pairs with the Release store of `head` in `push` by the ring's previous owner,
+        // so that this owner's cells come after that owner's. (The hand-over of the ring itself
+        // is an Acquire/Release pair on the ring's state; this makes the position safe alone.)
+        let head = ring.head.load(Ordering::Acquire);
+        let tail = ring.tail.load(Ordering::Acquire);
+        Producer { ring, head, tail }
+    }
+
+    /// Publishes the cells as one entry, or returns false if they do not fit now.
+    #[inline(always)]
+    pub fn push(&mut self, cells: &[Cell]) -> bool {
+        let count = cells.len() as u64;
+        if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity {
+            // SYNC: pairs with the Release store of `tail` in `Consumer::release`. Without it
+            // the stores below could overtake the consumer's loads of the old cells.
+            self.tail = self.ring.tail.load(Ordering::Acquire);
+            // A hostile consumer may have stored anything; a tail past head makes this wrap to a
+            // huge number and the entry is dropped, which is all the harm it can do here.
+            if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity {
+                return false;
+            }
+        }
+        let mut position = self.head;
+        for cell in cells {
+            if let Some(slot) = self.ring.slot(position) {
+                for (to, word) in slot.iter().zip(cell.0) {
+                    // Relaxed: published by the Release store of `head` below.
+                    to.store(word, Ordering::Relaxed);
+                }
+            }
+            position = position.wrapping_add(1);
+        }
+        self.head = position;
+        // SYNC: pairs with the Acquire load of `head` in `Consumer::available`. Without it the
+        // consumer could see the new position before the cells' words.
+        self.ring.head.store(position, Ordering::Release);
+        true
+    }
+
+    /// Whether an entry of that many cells would fit now.
+    pub fn has_room(&mut self, cells: u64) -> bool {
+        self.tail = self.ring.tail.load(Ordering::Acquire);
+        self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity
+    }
+}
+
+/// The consuming end. Whoever makes it guarantees that nobody else consumes from the ring.
+#[derive(Debug)]
+pub struct Consumer<'a> {
+    ring: Ring<'a>,
+    tail: u64,
+}
+
+/// The producer's position makes no sense: more cells published than the ring holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged {
+    pub head: u64,
+    pub tail: u64,
+}
+
+impl<'a> Consumer<'a> {
+    /// Goes on where the stored tail says; a restarted collector finds its place this way.
+    pub fn new(ring: Ring<'a>) -> Self {
+        let tail = ring.tail.load(Ordering::Acquire);
+        Consumer { ring, tail }
+    }
+
+    /// How many cells can be read now.
+    pub fn available(&self) -> Result<u64, Damaged> {
+        // SYNC: pairs with the Release store of `head` in `Producer::push`. The value is copied
+        // once and only the copy is checked and used: the producer may store a new one at any time.
+        let head = self.ring.head.load(Ordering::Acquire);
+        let count = head.wrapping_sub(self.tail);
+        if count > self.ring.capacity { Err(Damaged { head, tail: self.tail }) } else { Ok(count) }
+    }
+
+    /// Copies up to `limit` cells to the end of `take`, without giving their slots back.
+    /// Returns how many. The cells' contents are as hostile as their writer.
+    pub fn read(&self, limit: u64, mut take: impl FnMut(Cell)) -> Result<u64, Damaged> {
+        let count = self.available()?.min(limit);
+        for offset in 0..count {
+            let Some(slot) = self.ring.slot(self.tail.wrapping_add(offset)) else { break };
+            let mut cell = Cell::ZERO;
+            for (word, from) in cell.0.iter_mut().zip(slot) {
+                // Relaxed: ordered by the Acquire load of `head` in `available`.
+                *word = from.load(Ordering::Relaxed);
+            }
+            take(cell);
+        }
+        Ok(count)
+    }
+
+    /// Gives `count` read cells back to the producer.
+    pub fn release(&mut self, count: u64) {
+        self.tail = self.tail.wrapping_add(count);
+        // SYNC: pairs with the Acquire load of `tail` in `Producer::push`. Without it the
+        // producer's stores into these slots could be seen by the loads in `read`.
+        self.ring.tail.store(self.tail, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Memory {
+        head: AtomicU64,
+        tail: AtomicU64,
+        words: Vec<AtomicU64>,
+    }
+
+    impl Memory {
+        fn cells(count: usize) -> Memory {
+            Memory {
+                head: AtomicU64::new(0),
+                tail: AtomicU64::new(0),
+                words: (0..count * CELL_WORDS).map(|_| AtomicU64::new(0)).collect(),
+            }
+        }
+        fn ring(&self) -> Ring<'_> {
+            Ring::new(&self.head, &self.tail, &self.words).unwrap()
+        }
+    }
+
+    fn cell(value: u64) -> Cell {
+        let mut cell = Cell::new(1, 1, 0);
+        cell.put_u64(8, value);
+        cell
+    }
+
+    #[test]
+    fn what_is_pushed_is_read_in_order_across_the_wrap() {
+        let memory = Memory::cells(4);
+        let mut producer = Producer::new(memory.ring());
+        let mut consumer = Consumer::new(memory.ring());
+        for round in 0..10 {
+            assert!(producer.push(&[cell(round * 3), cell(round * 3 + 1), cell(round * 3 + 2)]));
+            let mut seen = Vec::new();
+            assert_eq!(consumer.read(u64::MAX, |c| seen.push(c.u64_at(8))), Ok(3));
+            consumer.release(3);
+            assert_eq!(seen, [round * 3, round * 3 + 1, round * 3 + 2]);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_drops_whole_entries_and_recovers() {
+        let memory = Memory::cells(4);
+        let mut producer = Producer::new(memory.ring());
+        let mut consumer = Consumer::new(memory.ring());
+        assert!(producer.push(&[cell(1), cell(2), cell(3)]));
+        assert!(!producer.push(&[cell(4), cell(5)]));
+        assert!(producer.push(&[cell(6)]));
+        assert!(!producer.push(&[cell(7)]));
+        let mut seen = Vec::new();
+        consumer.read(u64::MAX, |c| seen.push(c.u64_at(8))).unwrap();
+        consumer.release(4);
+        assert_eq!(seen, [1, 2, 3, 6]);
+        assert!(producer.push(&[cell(8), cell(9)]));
+    }
+
+    #[test]
+    fn a_new_owner_goes_on_where_the_last_one_stopped() {
+        let memory = Memory::cells(8);
+        assert!(Producer::new(memory.ring()).push(&[cell(1)]));
+        assert!(Producer::new(memory.ring()).push(&[cell(2)]));
+        let mut seen = Vec::new();
+        Consumer::new(memory.ring()).read(u64::MAX, |c| seen.push(c.u64_at(8))).unwrap();
+        assert_eq!(seen, [1, 2]);
+    }
+
+    #[test]
+    fn hostile_positions_are_refused_not_followed() {
+        let memory = Memory::cells(4);
+        let consumer = Consumer::new(memory.ring());
+        for head in [5, u64::MAX, 1 << 63] {
+            memory.head.store(head, Ordering::Release);
+            assert_eq!(consumer.available(), Err(Damaged { head, tail: 0 }));
+        }
+        memory.head.store(0, Ordering::Release);
+        let mut producer = Producer::new(memory.ring());
+        for _ in 0..4 {
+            assert!(producer.push(&[cell(0)]));
+        }
+        memory.tail.store(u64::MAX, Ordering::Release);
+        assert!(!producer.push(&[cell(1)]), "a tail past head must look full, not empty");
+    }
+
+    #[test]
+    fn odd_capacities_are_refused() {
+        let memory = Memory::cells(3);
+        assert_eq!(Ring::new(&memory.head, &memory.tail, &memory.words).err(), Some(BadCapacity));
+        assert_eq!(Ring::new(&memory.head, &memory.tail, &[]).err(), Some(BadCapacity));
+    }
+}
