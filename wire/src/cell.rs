@@ -58,7 +58,7 @@ pub mod kind {
 
 /// Header flags, common to every host call.
 pub mod flag {
-    /// `duration` counts units of 1 024 ticks: the call outlasted 2^32 ticks (waits do).
+    /// `duration` counts units of 65 536 ticks: the call outlasted 2^32 ticks (waits do).
     pub const LONG_DURATION: u8 = 1;
     /// The call went to a stream that was being captured: it executed nothing.
     pub const CAPTURED: u8 = 2;

@@ -13,20 +13,22 @@
 //! handle that is destroyed and made again is defined again. A reader asks for fields by index
 //! and gets 0 for one that the writer did not know, so kinds grow at the end.
 //!
-//! Any thread appends: it reserves words by compare-exchange, fills them, and stores word 0. A
-//! thread killed in between leaves a hole of zeros; a reader waits there while the process lives
-//! and looks for the next record's magic when it is dead.
+//! Any thread appends: it reserves words by compare-exchange, marks them pending by a word 0 of
+//! kind 0 that says how many they are, fills them, and stores word 0 again. A thread killed in
+//! between leaves a hole. A reader waits there while the process lives; when it is dead,
+//! [`after_hole`] passes it without guessing: a hole either says its length or is all zeros.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::compiler_fence;
 
-/// In word 0 of every record, so that a reader of a dead process finds records after a hole.
+/// In word 0 of every record: tells a record from a word that is none.
 pub const MAGIC: u16 = 0xdef1;
 /// The longest text kept; longer ones are cut by the writer.
 pub const TEXT_MAX: usize = 16 * 1024;
-/// The most fields a record has (stacks have one a frame).
+/// The most fields a record has (stacks have two a frame).
 pub const FIELDS_MAX: usize = 1024;
 
-/// Kinds, each with the meaning of its fields by index.
+/// Kinds, each with the meaning of its fields by index. 0 is no kind: it marks a pending record.
 pub mod kind {
     pub const API: u16 = 1;
     pub const NAME: u16 = 2;
@@ -184,7 +186,8 @@ pub struct Area<'a> {
 }
 
 impl Area<'_> {
-    /// Appends a record and returns its id, or `None` when the area is full.
+    /// Appends a record and returns its id, or `None` when the area is full. Text past
+    /// [`TEXT_MAX`] bytes and fields past [`FIELDS_MAX`] are cut. `kind` is not 0.
     pub fn append(&self, kind: u16, fields: &[u64], text: &[u8]) -> Option<u32> {
         let text = text.get(..TEXT_MAX).unwrap_or(text);
         let fields = fields.get(..FIELDS_MAX).unwrap_or(fields);
@@ -201,6 +204,11 @@ impl Area<'_> {
         let record = self.words.get(first as usize..(first + needed) as usize)?;
         let (head, body) = record.split_first()?;
         let (identity, payload) = body.split_first()?;
+        head.store(pending_word(needed), Ordering::Relaxed);
+        // SYNC: pairs with no other thread, but with death: a kill leaves every store before it
+        // in the program's order and none after. Were the payload's stores moved up, a hole could
+        // have contents and no length, and `after_hole` would take contents for a record.
+        compiler_fence(Ordering::Release);
         identity.store(u64::from(id) | (fields.len() as u64) << 32, Ordering::Relaxed);
         let words = fields.iter().copied().chain(text.chunks(8).map(word_of));
         for (to, word) in payload.iter().zip(words) {
@@ -225,6 +233,11 @@ const fn head_word(kind: u16, text_bytes: usize) -> u64 {
     kind as u64 | (MAGIC as u64) << 16 | (text_bytes as u64) << 32
 }
 
+/// Word 0 of a record whose words are reserved and not yet written.
+const fn pending_word(needed: u64) -> u64 {
+    (MAGIC as u64) << 16 | needed << 32
+}
+
 /// A published record, as far as its two first words say; nothing of it is trusted yet but its
 /// bounds, which were checked against the area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,7 +254,7 @@ pub struct Record {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     Record(Record),
-    /// Nothing published here (yet).
+    /// Nothing published here (yet): unused words or a record that is being written.
     Nothing,
     /// A word that no writer of this format stores here.
     Damaged,
@@ -255,8 +268,14 @@ pub fn look(words: &[AtomicU64], at: usize) -> Look {
     if head == 0 {
         return Look::Nothing;
     }
+    if (head >> 16) as u16 != MAGIC {
+        return Look::Damaged;
+    }
+    if head as u16 == 0 {
+        return Look::Nothing;
+    }
     let text_bytes = (head >> 32) as usize;
-    if (head >> 16) as u16 != MAGIC || text_bytes > TEXT_MAX {
+    if text_bytes > TEXT_MAX {
         return Look::Damaged;
     }
     let Some(identity) = words.get(at + 1) else { return Look::Damaged };
@@ -264,6 +283,22 @@ pub fn look(words: &[AtomicU64], at: usize) -> Look {
     let field_count = (identity >> 32) as usize;
     let record = Record { kind: head as u16, id: identity as u32, field_count, text_bytes, at };
     if field_count > FIELDS_MAX || record.end() > words.len() { Look::Damaged } else { Look::Record(record) }
+}
+
+/// For a process that is dead: where to look next after a position at which [`look`] found
+/// `Nothing`. `None` if nothing more was published or the hole's length is nonsense.
+pub fn after_hole(words: &[AtomicU64], at: usize) -> Option<usize> {
+    let rest = words.get(at..)?;
+    let (head, rest) = rest.split_first()?;
+    // Relaxed: the writer is dead; whatever it stored is there.
+    let head = head.load(Ordering::Relaxed);
+    if head == 0 {
+        // Nothing was stored in this hole, so the next word that is not 0 begins a record.
+        let zeros = rest.iter().take_while(|word| word.load(Ordering::Relaxed) == 0).count();
+        return (zeros < rest.len()).then_some(at + 1 + zeros);
+    }
+    let length = (head >> 32) as usize;
+    (head as u32 == pending_word(0) as u32 && length >= 2 && length <= rest.len()).then_some(at + length)
 }
 
 impl Record {
@@ -352,6 +387,31 @@ mod tests {
         assert_eq!(memory.area().append(kind::NAME, &[], &[b'x'; 64]), None);
         assert!(memory.area().append(kind::NAME, &[], b"fits").is_some());
         assert_eq!(memory.all().len(), 2);
+    }
+
+    #[test]
+    fn a_hole_hides_nothing_behind_it() {
+        let memory = memory(64);
+        // Killed after the reservation, and killed while the text was written.
+        memory.reserved.fetch_add(4, Ordering::Relaxed);
+        memory.area().append(kind::NAME, &[], b"first").unwrap();
+        let at = memory.reserved.fetch_add(6, Ordering::Relaxed) as usize;
+        memory.words[at].store(pending_word(6), Ordering::Relaxed);
+        memory.words[at + 3].store(head_word(kind::NAME, 3), Ordering::Relaxed);
+        memory.area().append(kind::NAME, &[], b"second").unwrap();
+        let mut texts = Vec::new();
+        let mut at = Some(0);
+        while let Some(here) = at {
+            at = match look(&memory.words, here) {
+                Look::Record(record) => {
+                    texts.push(record.text(&memory.words).collect::<Vec<_>>());
+                    Some(record.end())
+                }
+                Look::Nothing => after_hole(&memory.words, here),
+                Look::Damaged => panic!("damage at {here}"),
+            };
+        }
+        assert_eq!(texts, [&b"first"[..], b"second"]);
     }
 
     #[test]

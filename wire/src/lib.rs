@@ -16,6 +16,9 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+#[cfg(target_endian = "big")]
+compile_error!("the format is little endian and shared words are touched as they stand");
+
 pub mod atomic;
 pub mod call;
 pub mod cell;

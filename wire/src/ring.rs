@@ -74,6 +74,7 @@ impl<'a> Producer<'a> {
         // so that this owner's cells come after that owner's. (The hand-over of the ring itself
         // is an Acquire/Release pair on the ring's state; this makes the position safe alone.)
         let head = ring.head.load(Ordering::Acquire);
+        // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.
         let tail = ring.tail.load(Ordering::Acquire);
         Producer { ring, head, tail }
     }
@@ -111,6 +112,7 @@ impl<'a> Producer<'a> {
 
     /// Whether an entry of that many cells would fit now.
     pub fn has_room(&mut self, cells: u64) -> bool {
+        // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.
         self.tail = self.ring.tail.load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity
     }
@@ -133,6 +135,8 @@ pub struct Damaged {
 impl<'a> Consumer<'a> {
     /// Goes on where the stored tail says; a restarted collector finds its place this way.
     pub fn new(ring: Ring<'a>) -> Self {
+        // SYNC: pairs with the Release store of `tail` by a consumer before this one, so that
+        // its loads of the slots come before whatever this one does.
         let tail = ring.tail.load(Ordering::Acquire);
         Consumer { ring, tail }
     }
@@ -162,7 +166,7 @@ impl<'a> Consumer<'a> {
         Ok(count)
     }
 
-    /// Gives `count` read cells back to the producer.
+    /// Gives `count` cells back to the producer: at most as many as `read` has returned since.
     pub fn release(&mut self, count: u64) {
         self.tail = self.tail.wrapping_add(count);
         // SYNC: pairs with the Acquire load of `tail` in `Producer::push`. Without it the

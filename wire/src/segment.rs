@@ -125,6 +125,10 @@ const _: () = {
     assert!(offset_of!(SegmentHeader, pid) == 56);
     assert!(offset_of!(SegmentHeader, state) == 104);
     assert!(offset_of!(SegmentHeader, definitions_reserved) == 128);
+    assert!(RING_TABLE_OFFSET >= COUNTERS_OFFSET + COUNTER_SLOTS * 8);
+    assert!(COUNTERS_OFFSET >= CONTROL_OFFSET + size_of::<crate::control::Control>());
+    assert!(CONTROL_OFFSET >= size_of::<SegmentHeader>());
+    assert!(crate::counter::Counter::COUNT <= COUNTER_SLOTS);
     assert!(size_of::<RingHeader>() == 192);
     assert!(offset_of!(RingHeader, head) == 64);
     assert!(offset_of!(RingHeader, tail) == 128);
@@ -152,12 +156,16 @@ pub struct Layout {
 
 impl Layout {
     /// Copies the layout out of a header and checks it against the mapping's true size.
+    ///
+    /// A layout that passes has the control block and the counters inside the mapping, too. That
+    /// the mapping cannot shrink is for the caller to see to, by the file's seals.
     pub fn read(header: &SegmentHeader, mapped_bytes: usize) -> Result<Layout, BadSegment> {
+        // SYNC: pairs with the Release store of `version` by the producer, after all the rest.
+        // Without it the version could be seen before the sizes.
+        let version = header.version.load(Ordering::Acquire);
         if header.magic.load(Ordering::Relaxed) != MAGIC {
             return Err(BadSegment::NotASegment);
         }
-        // SYNC: pairs with the Release store of `version` by the producer, after all the rest.
-        let version = header.version.load(Ordering::Acquire);
         if crate::major_of(version) != crate::VERSION_MAJOR {
             return Err(BadSegment::Version(version));
         }
@@ -178,6 +186,8 @@ impl Layout {
             && inside(layout.ring_table_offset, table_bytes)
             && layout.definitions_offset.is_multiple_of(64)
             && layout.definitions_bytes.is_multiple_of(8)
+            && (layout.definitions_bytes == 0 || layout.definitions_offset >= RING_TABLE_OFFSET)
+            && size(&header.total_bytes) <= mapped_bytes
             && inside(layout.definitions_offset, layout.definitions_bytes)
             && matches!(layout.kind, kind::PRIMARY | kind::RINGS);
         if sound { Ok(layout) } else { Err(BadSegment::Layout) }
