@@ -1,1 +1,42 @@
-//! Placeholder, replaced as the part lands.
+//! A traced process's side of the wire: session, rings, threads, fork, definitions, losses.
+//!
+//! It runs inside somebody else's program and knows no vendor's API: `interpose` hooks CUDA
+//! through it, other injected libraries can do the same. Three rules follow from where it runs:
+//!
+//! * Nothing here panics, and nothing on the path of an event locks, allocates or makes a
+//!   system call. First sights (a thread's first event, a name's first use) may map memory.
+//! * Memory that was handed out is never unmapped: some thread may still be about to write it.
+//! * When something fails, tracing goes off or thinner and says so; the program goes on.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `clock` | ticks, and readings of all clocks at one moment |
+//! | `memory` | anonymous mappings that only grow |
+//! | `segment` | the sealed memory file and its layout |
+//! | `socket` | the session socket: messages, descriptors, the check that it is still ours |
+//! | `session` | start and end of a session; its one current instance |
+//! | `fork` | how a forked child notices |
+//! | `thread` | a thread's slot: guard, ring, cost samples |
+//! | `handles` | lock-free handle → definition id |
+//! | `service` | the one thread of our own |
+//! | `collector_process` | starting the collector when nobody did |
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr
+)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+pub mod clock;
+pub mod collector_process;
+pub mod fork;
+pub mod handles;
+pub mod memory;
+pub mod segment;
+pub mod service;
+pub mod session;
+pub mod socket;
+pub mod stderr;
+pub mod thread;

@@ -1,0 +1,183 @@
+//! Starting the collector when nobody did: `LD_PRELOAD` alone.
+//!
+//! The collector is a grandchild in a process session of its own. The process in between is
+//! made by `clone` without an exit signal, so that neither SIGCHLD nor the program's own
+//! `wait(-1)` sees it, and we reap it by number. Both share our memory until the exec, as after
+//! `vfork`: no page table is copied, no fork handler runs, and they use only raw system calls.
+//! The collector inherits no descriptor but its end of the socket: a pipe held open would stall
+//! whoever reads it.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+
+use crate::memory;
+use crate::socket::Socket;
+use crate::stderr::KeepErrno;
+
+const STACK_BYTES: usize = 64 * 1024;
+/// The descriptor on which the collector finds the socket.
+pub const DESCRIPTOR: i32 = 3;
+
+struct Plan {
+    executable: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+    socket: i32,
+    inner_stack: *mut c_void,
+}
+
+/// Starts `executable` with these arguments and environment (both null-terminated arrays of C
+/// strings) and returns our end of the socket.
+///
+/// # Safety
+/// The arrays and the strings in them must be valid for the duration of the call.
+pub unsafe fn start(
+    executable: &CStr,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> Option<Socket> {
+    let _errno = KeepErrno::new();
+    let mut ends = [-1; 2];
+    // SAFETY: room for two descriptors.
+    let paired = unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr())
+    };
+    if paired != 0 {
+        return None;
+    }
+    let [ours, theirs] = ends;
+    let outer_stack = memory::map_bytes(STACK_BYTES);
+    let inner_stack = memory::map_bytes(STACK_BYTES);
+    let mut started = false;
+    if let (Some(outer_stack), Some(inner_stack)) = (outer_stack, inner_stack) {
+        let plan = Plan {
+            executable: executable.as_ptr(),
+            arguments,
+            environment,
+            socket: theirs,
+            inner_stack: top_of(inner_stack),
+        };
+        // SAFETY: both children run on stacks of their own and read `plan`, which lives until
+        // `clone` returns: with CLONE_VFORK that is after the outer child ended. Signals are
+        // blocked meanwhile, so that no handler of the program runs in a child that shares its
+        // memory. The outer child is reaped by number; `__WCLONE` finds children without a signal.
+        unsafe {
+            let mut all = core::mem::zeroed();
+            let mut before = core::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            let child = libc::clone(
+                outer,
+                top_of(outer_stack),
+                libc::CLONE_VM | libc::CLONE_VFORK,
+                (&raw const plan).cast_mut().cast(),
+            );
+            if child > 0 {
+                let mut status = 0;
+                while libc::syscall(libc::SYS_wait4, child, &raw mut status, libc::__WCLONE, 0) < 0
+                    && crate::stderr::errno() == libc::EINTR
+                {}
+                started = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+        }
+    }
+    for stack in [outer_stack, inner_stack].into_iter().flatten() {
+        // SAFETY: both children have ended or replaced their memory; nobody uses the stacks.
+        unsafe { libc::munmap(stack.cast(), STACK_BYTES) };
+    }
+    // SAFETY: our copy of the collector's end; the collector has its own.
+    unsafe { libc::close(theirs) };
+    let socket = if started { Socket::adopt(ours) } else { None };
+    if socket.is_none() {
+        // SAFETY: the descriptor was made above and is not used again.
+        unsafe { libc::close(ours) };
+    }
+    socket
+}
+
+fn top_of(stack: *mut u8) -> *mut c_void {
+    // Stacks grow down on every processor we run on; the top stays 16-byte aligned.
+    stack.wrapping_add(STACK_BYTES - 64).cast()
+}
+
+/// The process in between: leaves the program's session, starts the collector, ends.
+extern "C" fn outer(plan: *mut c_void) -> c_int {
+    // SAFETY: `start` passed a plan that outlives this process.
+    let shared = unsafe { &*plan.cast::<Plan>() };
+    // SAFETY: raw calls on memory shared with a parent that waits; `inner` never returns.
+    unsafe {
+        libc::syscall(libc::SYS_setsid);
+        let child =
+            libc::clone(inner, shared.inner_stack, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, plan);
+        libc::syscall(libc::SYS_exit_group, if child > 0 { 0 } else { 1 });
+    }
+    1
+}
+
+/// The collector to be: three standard descriptors on /dev/null, the socket, nothing else.
+extern "C" fn inner(plan: *mut c_void) -> c_int {
+    // SAFETY: as in `outer`.
+    let plan = unsafe { &*plan.cast::<Plan>() };
+    // SAFETY: raw calls only; the strings outlive the exec. The program's libc wrappers for
+    // exec and exit are ours to hook, so they are not used here.
+    unsafe {
+        let null =
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), libc::O_RDWR) as i32;
+        // The socket goes above the standard descriptors first: its number may be one of them.
+        let socket = libc::syscall(libc::SYS_fcntl, plan.socket, libc::F_DUPFD, 16) as i32;
+        for standard in 0..3 {
+            libc::syscall(libc::SYS_dup3, null, standard, 0);
+        }
+        libc::syscall(libc::SYS_dup3, socket, DESCRIPTOR, 0);
+        if libc::syscall(libc::SYS_close_range, DESCRIPTOR + 1, u32::MAX, 0) != 0 {
+            for descriptor in DESCRIPTOR + 1..1024 {
+                libc::syscall(libc::SYS_close, descriptor);
+            }
+        }
+        let mut none: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        // 8 is the size of the kernel's signal set.
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, 8);
+        libc::syscall(libc::SYS_execve, plan.executable, plan.arguments, plan.environment);
+        libc::syscall(libc::SYS_exit_group, 127);
+    }
+    127
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::Received;
+
+    #[test]
+    fn the_child_gets_the_socket_and_nobody_sees_it() {
+        // A shell that sends one message head back over descriptor 3 and lists its descriptors.
+        let script = c"printf 'GTS1\\1\\0\\1\\0\\20\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0' >&3";
+        let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), ptr::null()];
+        let environment = [ptr::null()];
+        // SAFETY: both arrays are null-terminated and outlive the call.
+        let socket = unsafe { start(c"/bin/sh", arguments.as_ptr(), environment.as_ptr()) }.unwrap();
+        let mut packet = [0; 128];
+        match socket.receive(5_000, &mut packet) {
+            Received::Message(head, _) => assert_eq!(head.kind, 16),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(socket.receive(5_000, &mut packet), Received::Gone));
+        // SAFETY: asks whether this process has any child; it has none that wait can see.
+        assert_eq!(unsafe { libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) }, -1);
+        socket.close();
+    }
+
+    #[test]
+    fn a_missing_program_is_noticed_by_the_hang_up() {
+        let arguments = [c"x".as_ptr(), ptr::null()];
+        // SAFETY: as above.
+        let socket = unsafe { start(c"/nonexistent/x", arguments.as_ptr(), arguments.as_ptr().add(1)) };
+        if let Some(socket) = socket {
+            let mut packet = [0; 64];
+            assert!(matches!(socket.receive(5_000, &mut packet), Received::Gone));
+            socket.close();
+        }
+    }
+}

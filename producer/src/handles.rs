@@ -1,0 +1,207 @@
+//! Handle → definition id, without a lock: open addressing over atomics, in its own mapping.
+//!
+//! A handle is defined on first sight and forgotten when it is destroyed; made again, it gets a
+//! new id in the same place. When the table is full, or another thread is just defining the
+//! handle, the answer is 0, "undefined", which the caller counts.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::memory;
+
+#[derive(Debug)]
+pub struct Handles {
+    keys: &'static [AtomicU64],
+    ids: &'static [AtomicU32],
+}
+
+/// In `ids` while a thread defines the handle.
+const BUSY: u32 = u32::MAX;
+/// How far a handle may be from where it belongs before the table counts as full.
+const PROBES: usize = 64;
+
+impl Handles {
+    /// A table for about `slots / 2` handles; `slots` is a power of two.
+    pub fn new(slots: usize) -> Option<Handles> {
+        debug_assert!(slots.is_power_of_two());
+        Some(Handles { keys: memory::map(slots)?, ids: memory::map(slots)? })
+    }
+
+    fn first_slot(&self, key: u64) -> usize {
+        // Fibonacci hashing: handles are addresses, alike in their low bits.
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.keys.len() - 1)
+    }
+
+    fn probe(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU32)> {
+        let first = self.first_slot(key);
+        let mask = self.keys.len() - 1;
+        (0..PROBES.min(self.keys.len())).filter_map(move |step| {
+            let slot = (first + step) & mask;
+            Some((self.keys.get(slot)?, self.ids.get(slot)?))
+        })
+    }
+
+    /// The handle's id if it is defined.
+    #[inline]
+    pub fn get(&self, key: u64) -> Option<u32> {
+        for (slot, id) in self.probe(key) {
+            match slot.load(Ordering::Acquire) {
+                0 => return None,
+                found if found == key => {
+                    // SYNC: pairs with the Release store in `get_or_define`; the definition
+                    // itself was published by its own word, this only orders the id.
+                    return Some(id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The handle's id; on first sight what `define` returns. 0 if there is no room.
+    #[inline]
+    pub fn get_or_define(&self, key: u64, define: impl FnOnce() -> u32) -> u32 {
+        if let Some(id) = self.get(key) {
+            return id;
+        }
+        if key == 0 {
+            return 0;
+        }
+        for (slot, id) in self.probe(key) {
+            let found = match slot.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => key,
+                Err(found) => found,
+            };
+            if found != key {
+                continue;
+            }
+            return match id.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let new = define();
+                    id.store(new, Ordering::Release);
+                    new
+                }
+                Err(BUSY) => wait_for(id),
+                Err(known) => known,
+            };
+        }
+        0
+    }
+
+    /// Gives the handle this id, whatever it had: it was just created.
+    pub fn redefine(&self, key: u64, define: impl FnOnce() -> u32) -> u32 {
+        self.forget(key);
+        self.get_or_define(key, define)
+    }
+
+    /// The handle was destroyed; if it is seen again, it is another thing.
+    pub fn forget(&self, key: u64) {
+        for (slot, id) in self.probe(key) {
+            match slot.load(Ordering::Acquire) {
+                0 => return,
+                found if found == key => {
+                    let known = id.load(Ordering::Acquire);
+                    if known != BUSY {
+                        let _ = id.compare_exchange(known, 0, Ordering::AcqRel, Ordering::Relaxed);
+                    }
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Another thread is defining the handle: a few hundred nanoseconds. Longer means that it was
+/// stopped there, and then the event goes without the definition.
+fn wait_for(id: &AtomicU32) -> u32 {
+    for _ in 0..2_000 {
+        match id.load(Ordering::Acquire) {
+            BUSY => core::hint::spin_loop(),
+            id => return id,
+        }
+    }
+    0
+}
+
+/// A key for a name: a 64-bit hash of its bytes, never 0. Two names of one program collide with
+/// a chance of about n²/2^65, 10^-12 for ten thousand names.
+pub fn key_of(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ bytes.len() as u64;
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
+        hash = mix(hash ^ word);
+    }
+    let mut last = [0u8; 8];
+    for (to, from) in last.iter_mut().zip(chunks.remainder()) {
+        *to = *from;
+    }
+    mix(hash ^ u64::from_le_bytes(last)).max(1)
+}
+
+fn mix(value: u64) -> u64 {
+    let product = u128::from(value ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(0x8bb8_4b93_962e_acc9u64);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn handles_keep_their_id_until_forgotten() {
+        let table = Handles::new(64).unwrap();
+        assert_eq!(table.get(0x1000), None);
+        assert_eq!(table.get_or_define(0x1000, || 5), 5);
+        assert_eq!(table.get_or_define(0x1000, || 6), 5);
+        table.forget(0x1000);
+        assert_eq!(table.get(0x1000), None);
+        assert_eq!(table.get_or_define(0x1000, || 7), 7);
+        assert_eq!(table.redefine(0x1000, || 8), 8);
+        assert_eq!(table.get(0x1000), Some(8));
+    }
+
+    #[test]
+    fn a_full_table_answers_undefined() {
+        let table = Handles::new(16).unwrap();
+        let answers: Vec<u32> = (1..=32u64).map(|key| table.get_or_define(key << 8, || key as u32)).collect();
+        assert!(answers.iter().filter(|id| **id != 0).count() <= 16);
+        assert!(answers.contains(&0));
+    }
+
+    #[test]
+    fn threads_agree_on_ids() {
+        let table = Handles::new(4096).unwrap();
+        let next = AtomicU32::new(1);
+        let seen: Vec<HashMap<u64, u32>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        (1..1000u64)
+                            .map(|key| {
+                                (key, table.get_or_define(key * 64, || next.fetch_add(1, Ordering::Relaxed)))
+                            })
+                            .collect()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for map in &seen {
+            for (key, id) in map {
+                assert!(*id == 0 || *id == seen[0][key] || seen[0][key] == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn name_keys_differ() {
+        let mut keys: Vec<u64> = (0..20_000).map(|i| key_of(format!("kernel_{i}").as_bytes())).collect();
+        keys.push(key_of(b""));
+        keys.push(key_of(b"\0"));
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 20_002);
+    }
+}

@@ -1,0 +1,42 @@
+//! Anonymous mappings for tables. They are zero when new, touched only where used, never unmapped.
+
+use core::mem::{align_of, size_of};
+use core::ptr;
+
+/// Types for which all-zero bytes are a valid value.
+///
+/// # Safety
+/// Whoever implements it guarantees that zeroed memory is a valid value of the type.
+pub unsafe trait Zeroed: Sync {}
+
+// SAFETY: zero is a valid value of an atomic integer.
+unsafe impl Zeroed for core::sync::atomic::AtomicU64 {}
+// SAFETY: as above.
+unsafe impl Zeroed for core::sync::atomic::AtomicU32 {}
+// SAFETY: bytes.
+unsafe impl Zeroed for u8 {}
+
+/// Maps room for `count` values, or `None` when the kernel has no memory for it.
+pub fn map<T: Zeroed>(count: usize) -> Option<&'static [T]> {
+    let start = map_bytes(count.checked_mul(size_of::<T>())?)?;
+    debug_assert!(align_of::<T>() <= 4096);
+    // SAFETY: the mapping is `count` values long, page-aligned, zeroed, private to this process
+    // and never unmapped; `Zeroed` makes its contents valid.
+    Some(unsafe { core::slice::from_raw_parts(start.cast::<T>(), count) })
+}
+
+/// Maps anonymous zeroed memory, readable and writable.
+pub fn map_bytes(bytes: usize) -> Option<*mut u8> {
+    // SAFETY: a new anonymous mapping touches no existing memory.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (start != libc::MAP_FAILED).then_some(start.cast())
+}

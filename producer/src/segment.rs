@@ -1,0 +1,283 @@
+//! The sealed memory file: made, laid out, mapped, handed over.
+//!
+//! The file is sparse: its size is address space and costs memory only where it was written.
+//! It is sealed against growing and shrinking, so that neither side can make the other fault,
+//! and it has no name, so that nothing is left behind when both sides are gone.
+
+use core::mem::size_of;
+use core::sync::atomic::Ordering;
+
+use gputrace_wire::atomic::{AtomicU32, AtomicU64};
+use gputrace_wire::cell::{CELL_BYTES, CELL_WORDS};
+use gputrace_wire::control::Control;
+use gputrace_wire::definition::Area;
+use gputrace_wire::ring::Ring;
+use gputrace_wire::segment::{
+    self, CONTROL_OFFSET, COUNTER_SLOTS, COUNTERS_OFFSET, RING_TABLE_OFFSET, RingHeader, SegmentHeader,
+};
+
+/// What a segment holds. Ring 0 of a primary segment is for device records, ring 1 for the
+/// service thread, the others for the program's threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub kind: u32,
+    pub definitions_bytes: usize,
+    pub record_cells: usize,
+    pub service_cells: usize,
+    pub thread_rings: usize,
+    pub thread_cells: usize,
+}
+
+impl Plan {
+    /// 2 MiB a thread: 32 768 launches, 80 ms at 400 000 a second, many times the collector's
+    /// pause. 16 MiB for device records: a whole CUPTI buffer of 1 MiB becomes 0.6 MiB of cells.
+    pub const PRIMARY: Plan = Plan {
+        kind: segment::kind::PRIMARY,
+        definitions_bytes: 64 << 20,
+        record_cells: 1 << 18,
+        service_cells: 1 << 12,
+        thread_rings: 62,
+        thread_cells: 1 << 15,
+    };
+    /// Where address space or memory files are limited.
+    pub const PRIMARY_SMALL: Plan = Plan {
+        kind: segment::kind::PRIMARY,
+        definitions_bytes: 2 << 20,
+        record_cells: 1 << 14,
+        service_cells: 1 << 10,
+        thread_rings: 14,
+        thread_cells: 1 << 12,
+    };
+    pub const MORE_THREADS: Plan = Plan {
+        kind: segment::kind::RINGS,
+        definitions_bytes: 0,
+        record_cells: 0,
+        service_cells: 0,
+        thread_rings: 64,
+        thread_cells: 1 << 14,
+    };
+
+    fn ring_count(&self) -> usize {
+        self.thread_rings + usize::from(self.record_cells > 0) + usize::from(self.service_cells > 0)
+    }
+
+    fn ring_cells(&self, index: usize) -> usize {
+        match (self.kind, index) {
+            (segment::kind::PRIMARY, 0) => self.record_cells,
+            (segment::kind::PRIMARY, 1) => self.service_cells,
+            _ => self.thread_cells,
+        }
+    }
+
+    fn definitions_offset(&self) -> usize {
+        (RING_TABLE_OFFSET + self.ring_count() * size_of::<RingHeader>()).next_multiple_of(4096)
+    }
+
+    fn rings_offset(&self) -> usize {
+        (self.definitions_offset() + self.definitions_bytes).next_multiple_of(4096)
+    }
+
+    fn total_bytes(&self) -> usize {
+        let cells: usize = (0..self.ring_count()).map(|index| self.ring_cells(index)).sum();
+        (self.rings_offset() + cells * CELL_BYTES).next_multiple_of(4096)
+    }
+}
+
+/// A mapped segment. Copies of it are as good as itself: the mapping is for ever.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    base: *mut u8,
+    pub header: &'static SegmentHeader,
+    pub rings: &'static [RingHeader],
+    definitions: &'static [AtomicU64],
+    bytes: usize,
+}
+
+// SAFETY: `base` is only used to make references to atomics inside a mapping that is never
+// unmapped; atomics may be used from any thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Makes and maps a segment; returns it with its descriptor, which the caller sends and
+    /// closes. `None` where the kernel refuses (no memfd, seccomp, limits).
+    pub fn create(plan: Plan) -> Option<(Segment, i32)> {
+        let bytes = plan.total_bytes();
+        // SAFETY: the name is a C string; the call makes a new descriptor.
+        let descriptor =
+            unsafe { libc::memfd_create(c"gputrace".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if descriptor < 0 {
+            return None;
+        }
+        // SAFETY: the descriptor is ours; a new shared mapping touches no existing memory.
+        let base = unsafe {
+            if libc::ftruncate(descriptor, bytes as libc::off_t) != 0
+                || libc::fcntl(
+                    descriptor,
+                    libc::F_ADD_SEALS,
+                    libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+                ) != 0
+            {
+                libc::MAP_FAILED
+            } else {
+                libc::mmap(
+                    core::ptr::null_mut(),
+                    bytes,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_NORESERVE,
+                    descriptor,
+                    0,
+                )
+            }
+        };
+        if base == libc::MAP_FAILED {
+            // SAFETY: the descriptor was made above and is not used again.
+            unsafe { libc::close(descriptor) };
+            return None;
+        }
+        // A forked child must not write into its parent's rings: there the memory is not mapped.
+        // SAFETY: the range is the mapping made above.
+        unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
+        // SAFETY: the mapping is `bytes` long, page-aligned, zero, and never unmapped; all four
+        // types consist of atomics, for which zero is valid; the plan keeps them inside.
+        let segment = unsafe {
+            let base = base.cast::<u8>();
+            Segment {
+                base,
+                header: &*base.cast::<SegmentHeader>(),
+                rings: core::slice::from_raw_parts(
+                    base.add(RING_TABLE_OFFSET).cast::<RingHeader>(),
+                    plan.ring_count(),
+                ),
+                definitions: core::slice::from_raw_parts(
+                    base.add(plan.definitions_offset()).cast::<AtomicU64>(),
+                    plan.definitions_bytes / 8,
+                ),
+                bytes,
+            }
+        };
+        segment.lay_out(plan);
+        Some((segment, descriptor))
+    }
+
+    /// Fills the header but for its version, which [`Segment::publish`] stores.
+    fn lay_out(&self, plan: Plan) {
+        let header = self.header;
+        header.magic.store(segment::MAGIC, Ordering::Relaxed);
+        header.kind.store(plan.kind, Ordering::Relaxed);
+        header.total_bytes.store(self.bytes as u64, Ordering::Relaxed);
+        header.ring_table_offset.store(RING_TABLE_OFFSET as u64, Ordering::Relaxed);
+        header.ring_count.store(plan.ring_count() as u32, Ordering::Relaxed);
+        header.definitions_offset.store(plan.definitions_offset() as u64, Ordering::Relaxed);
+        header.definitions_bytes.store(plan.definitions_bytes as u64, Ordering::Relaxed);
+        header.next_definition_id.store(1, Ordering::Relaxed);
+        header.state.store(segment::state::RUNNING, Ordering::Relaxed);
+        let mut offset = plan.rings_offset();
+        for (index, ring) in self.rings.iter().enumerate() {
+            let cells = plan.ring_cells(index);
+            ring.data_offset.store(offset as u64, Ordering::Relaxed);
+            ring.capacity_cells.store(cells as u64, Ordering::Relaxed);
+            offset += cells * CELL_BYTES;
+        }
+    }
+
+    /// Stores the version: from here on a reader may use the segment.
+    pub fn publish(&self) {
+        // SYNC: pairs with the Acquire load in `Layout::read`; everything else is before it.
+        self.header.version.store(gputrace_wire::VERSION, Ordering::Release);
+    }
+
+    pub fn area(&self) -> Area<'static> {
+        Area {
+            reserved: &self.header.definitions_reserved,
+            next_id: &self.header.next_definition_id,
+            words: self.definitions,
+        }
+    }
+
+    pub fn control(&self) -> &'static Control {
+        // SAFETY: every segment reaches past the control block; it consists of atomics.
+        unsafe { &*self.base.add(CONTROL_OFFSET).cast::<Control>() }
+    }
+
+    pub fn counters(&self) -> &'static [AtomicU64] {
+        // SAFETY: every segment reaches past the counters.
+        unsafe {
+            core::slice::from_raw_parts(self.base.add(COUNTERS_OFFSET).cast::<AtomicU64>(), COUNTER_SLOTS)
+        }
+    }
+
+    /// The ring of that header, with its place as this process laid it out. The positions in
+    /// shared memory are not asked: a hostile collector must not be able to move our writes.
+    pub fn ring(&self, plan: Plan, index: usize) -> Option<Ring<'static>> {
+        let header = self.rings.get(index)?;
+        let before: usize = (0..index).map(|earlier| plan.ring_cells(earlier)).sum();
+        let offset = plan.rings_offset() + before * CELL_BYTES;
+        let words = plan.ring_cells(index) * CELL_WORDS;
+        // SAFETY: the plan the segment was made with keeps the ring inside the mapping.
+        let slots = unsafe { core::slice::from_raw_parts(self.base.add(offset).cast::<AtomicU64>(), words) };
+        Ring::new(&header.head, &header.tail, slots).ok()
+    }
+}
+
+const _: () = assert!(size_of::<AtomicU32>() == 4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gputrace_wire::cell::Cell;
+    use gputrace_wire::ring::{Consumer, Producer};
+    use gputrace_wire::segment::Layout;
+
+    #[test]
+    fn a_segment_reads_as_it_was_planned() {
+        for plan in [Plan::PRIMARY, Plan::PRIMARY_SMALL, Plan::MORE_THREADS] {
+            let (segment, descriptor) = Segment::create(plan).unwrap();
+            assert!(Layout::read(segment.header, segment.bytes).is_err(), "not before it is published");
+            segment.publish();
+            let layout = Layout::read(segment.header, segment.bytes).unwrap();
+            assert_eq!(layout.ring_count, plan.ring_count());
+            assert_eq!(layout.definitions_bytes, plan.definitions_bytes);
+            for (index, ring) in segment.rings.iter().enumerate() {
+                let (_, cells) = Layout::ring_place(ring, segment.bytes).unwrap();
+                assert_eq!(cells, plan.ring_cells(index));
+            }
+            // SAFETY: the test's own descriptor.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+
+    #[test]
+    fn rings_do_not_overlap() {
+        let plan = Plan::PRIMARY_SMALL;
+        let (segment, descriptor) = Segment::create(plan).unwrap();
+        for index in 0..plan.ring_count() {
+            let mut producer = Producer::new(segment.ring(plan, index).unwrap());
+            while producer.push(&[Cell([index as u64 + 1; 8])]) {}
+        }
+        for index in 0..plan.ring_count() {
+            let consumer = Consumer::new(segment.ring(plan, index).unwrap());
+            let mut count = 0;
+            consumer
+                .read(u64::MAX, |cell| {
+                    assert_eq!(cell.0, [index as u64 + 1; 8]);
+                    count += 1;
+                })
+                .unwrap();
+            assert_eq!(count, plan.ring_cells(index));
+        }
+        // SAFETY: the test's own descriptor.
+        unsafe { libc::close(descriptor) };
+    }
+
+    #[test]
+    fn the_file_cannot_be_resized() {
+        let (_, descriptor) = Segment::create(Plan::MORE_THREADS).unwrap();
+        // SAFETY: the test's own descriptor.
+        unsafe {
+            assert_ne!(libc::ftruncate(descriptor, 4096), 0);
+            libc::close(descriptor);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The service thread: the one thread of our own in a traced process.
+//!
+//! It anchors the clocks, reads the control block, hears the collector, and calls what the
+//! vendor's side wants done regularly. It is started only once the driver has threads of its
+//! own, blocks all signals, and is inside the guard for life. It sleeps on a futex so that the
+//! exit path can wake it without a descriptor.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use gputrace_wire::definition::role;
+use gputrace_wire::handshake::kind;
+
+use crate::session::{self, Session};
+use crate::socket::Received;
+use crate::{stderr, thread};
+
+/// What the vendor's side does at each turn, about every [`PERIOD_NS`].
+pub type Turn = fn(&'static Session);
+
+const PERIOD_NS: u64 = 50_000_000;
+/// Two anchors close together at first give a good tick rate early; later ones are for drift.
+const FIRST_PERIOD_NS: u64 = 5_000_000;
+const STACK_BYTES: usize = 1 << 20;
+
+mod state {
+    pub const NONE: u32 = 0;
+    pub const RUNS: u32 = 1;
+    pub const ASKED_TO_STOP: u32 = 2;
+    pub const STOPPED: u32 = 3;
+}
+
+static STATE: AtomicU32 = AtomicU32::new(state::NONE);
+static TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// The generation the thread was started for: a fork's child starts its own.
+static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
+
+/// Starts the thread once a session.
+pub fn start(session: &'static Session, turn: Turn) {
+    if STARTED_FOR.swap(session.generation, Ordering::AcqRel) == session.generation {
+        return;
+    }
+    TURN.store(turn as *mut (), Ordering::Release);
+    STATE.store(state::RUNS, Ordering::Release);
+    // SAFETY: the attributes live on this stack and are initialised before use; the thread gets
+    // a 'static argument; the mask is restored to what it was.
+    let made = unsafe {
+        let mut attributes = core::mem::zeroed();
+        let mut all = core::mem::zeroed();
+        let mut before = core::mem::zeroed();
+        let mut id = core::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let made =
+            libc::pthread_create(&mut id, &attributes, main, core::ptr::from_ref(session).cast_mut().cast());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&mut attributes);
+        made == 0
+    };
+    if !made {
+        STATE.store(state::NONE, Ordering::Release);
+        session.notice(
+            1,
+            0,
+            b"no service thread: the process may start no more threads; clocks are anchored at exit only",
+        );
+    }
+}
+
+/// Asks the thread to stop and waits, bounded, until it has: after that its ring is quiet.
+pub fn stop() {
+    if STATE.compare_exchange(state::RUNS, state::ASKED_TO_STOP, Ordering::AcqRel, Ordering::Acquire).is_err()
+    {
+        return;
+    }
+    wake();
+    for _ in 0..100 {
+        if STATE.load(Ordering::Acquire) == state::STOPPED {
+            return;
+        }
+        wait(state::ASKED_TO_STOP, 2_000_000);
+    }
+}
+
+/// After a fork: the thread did not come along.
+pub fn forget() {
+    STATE.store(state::NONE, Ordering::Release);
+}
+
+extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `start` passed a reference to a session, which is never freed.
+    let session = unsafe { &*session.cast_const().cast::<Session>() };
+    // SAFETY: names the calling thread; the string is static.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"gputrace".as_ptr()) };
+    thread::with(|slot| {
+        slot.enter_for_life();
+        if !slot.attach(session, role::SERVICE) {
+            return;
+        }
+        let mut turns = 0u32;
+        let mut collector_is_gone = false;
+        loop {
+            slot.emit(session, &[session.anchor().to_cell()]);
+            let turn = TURN.load(Ordering::Acquire);
+            if !turn.is_null() {
+                // SAFETY: only `start` stores here, and it stores this type.
+                unsafe { core::mem::transmute::<*mut (), Turn>(turn)(session) };
+            }
+            if !collector_is_gone {
+                collector_is_gone = !listen(session);
+            }
+            if STATE.load(Ordering::Acquire) != state::RUNS {
+                break;
+            }
+            wait(state::RUNS, if turns < 4 { FIRST_PERIOD_NS } else { PERIOD_NS });
+            turns = turns.saturating_add(1);
+            if STATE.load(Ordering::Acquire) != state::RUNS {
+                break;
+            }
+        }
+        slot.emit(session, &[session.anchor().to_cell()]);
+    });
+    STATE.store(state::STOPPED, Ordering::Release);
+    wake();
+    core::ptr::null_mut()
+}
+
+/// Hears the collector out; false when it is gone.
+fn listen(session: &'static Session) -> bool {
+    let mut packet = [0u8; 4096];
+    loop {
+        match session.socket().receive(0, &mut packet) {
+            Received::Nothing => return true,
+            Received::Message(head, text) if head.kind == kind::REFUSED => {
+                stderr::line(&[b"the collector refused this process: ", text]);
+                session::turn_off();
+                return false;
+            }
+            Received::Message(..) => {}
+            Received::Gone => {
+                // Nobody empties the rings any more; recording into them would only drop.
+                session::turn_off();
+                return false;
+            }
+        }
+    }
+}
+
+fn wait(while_state: u32, nanoseconds: u64) {
+    let limit = libc::timespec {
+        tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
+        tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the word is a live 32-bit atomic and the limit a live timespec.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            STATE.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            while_state,
+            &raw const limit,
+        )
+    };
+}
+
+fn wake() {
+    // SAFETY: the word is a live 32-bit atomic.
+    unsafe {
+        libc::syscall(libc::SYS_futex, STATE.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
+    };
+}

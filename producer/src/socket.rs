@@ -1,0 +1,203 @@
+//! The session socket: messages with descriptors beside them, and the check that it is still ours.
+//!
+//! Programs close descriptors that they did not open and the number is then somebody else's, so
+//! before each use the socket's inode is compared with the one it had when we made it. All
+//! calls here are async-signal-safe.
+
+use core::mem::{size_of, zeroed};
+use core::ptr;
+
+use gputrace_wire::handshake::{HEAD_BYTES, Head};
+
+/// A connected socket, known by number and inode.
+#[derive(Clone, Copy, Debug)]
+pub struct Socket {
+    descriptor: i32,
+    device: u64,
+    inode: u64,
+}
+
+impl Socket {
+    /// Takes a descriptor and remembers what it is.
+    pub fn adopt(descriptor: i32) -> Option<Socket> {
+        let (device, inode) = identity(descriptor)?;
+        Some(Socket { descriptor, device, inode })
+    }
+
+    /// Connects to the session socket at a path.
+    pub fn connect(path: &[u8]) -> Option<Socket> {
+        // SAFETY: makes a new descriptor.
+        let descriptor = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+        if descriptor < 0 {
+            return None;
+        }
+        // SAFETY: zero is a valid sockaddr_un.
+        let mut address: libc::sockaddr_un = unsafe { zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        let fits = path.len() < address.sun_path.len();
+        for (to, from) in address.sun_path.iter_mut().zip(path) {
+            *to = *from as libc::c_char;
+        }
+        // SAFETY: the address is a live sockaddr_un of that size; the descriptor was made above.
+        let connected = fits
+            && unsafe {
+                libc::connect(descriptor, (&raw const address).cast(), size_of::<libc::sockaddr_un>() as u32)
+                    == 0
+            };
+        let socket = if connected { Socket::adopt(descriptor) } else { None };
+        if socket.is_none() {
+            // SAFETY: the descriptor was made above and is not used again.
+            unsafe { libc::close(descriptor) };
+        }
+        socket
+    }
+
+    /// The number, if it still is our socket.
+    pub fn descriptor(&self) -> Option<i32> {
+        (identity(self.descriptor)? == (self.device, self.inode)).then_some(self.descriptor)
+    }
+
+    /// Sends one message, with a descriptor beside it if there is one. Never raises SIGPIPE and
+    /// never waits: a full socket means that the collector is stuck.
+    pub fn send(&self, head: Head, text: &[u8], descriptor: Option<i32>) -> bool {
+        let Some(socket) = self.descriptor() else { return false };
+        let head = Head { text_bytes: text.len() as u32, ..head }.to_bytes();
+        let mut parts = [
+            libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
+        ];
+        let mut room = ControlRoom::new();
+        // SAFETY: zero is a valid msghdr; the pointers set below outlive the call.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = parts.len();
+        if let Some(descriptor) = descriptor {
+            message.msg_control = room.0.as_mut_ptr().cast();
+            message.msg_controllen = ControlRoom::BYTES;
+            // SAFETY: the control buffer is live, aligned and large enough for one descriptor,
+            // so CMSG_FIRSTHDR is not null and its data has room for an int.
+            unsafe {
+                let first = libc::CMSG_FIRSTHDR(&message);
+                (*first).cmsg_level = libc::SOL_SOCKET;
+                (*first).cmsg_type = libc::SCM_RIGHTS;
+                (*first).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
+                ptr::write_unaligned(libc::CMSG_DATA(first).cast::<i32>(), descriptor);
+            }
+        }
+        // SAFETY: the message and all it points to are live.
+        let sent = unsafe { libc::sendmsg(socket, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        sent == (head.len() + text.len()) as isize
+    }
+
+    /// Waits up to `timeout_ms` for a message and reads it into `packet`.
+    pub fn receive<'p>(&self, timeout_ms: i32, packet: &'p mut [u8]) -> Received<'p> {
+        let Some(socket) = self.descriptor() else { return Received::Gone };
+        let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        let ready = unsafe { libc::poll(&mut poll, 1, timeout_ms) };
+        if ready <= 0 {
+            return Received::Nothing;
+        }
+        // The number may have changed hands while we waited.
+        if self.descriptor().is_none() {
+            return Received::Gone;
+        }
+        // SAFETY: the buffer is live and its length is given.
+        let count =
+            unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
+        match usize::try_from(count) {
+            Ok(0) => Received::Gone,
+            Ok(count) => match Head::parse(packet.get(..count).unwrap_or_default()) {
+                Ok((head, text)) => Received::Message(head, text),
+                Err(_) => Received::Gone,
+            },
+            Err(_) if matches!(crate::stderr::errno(), libc::EAGAIN | libc::EINTR) => Received::Nothing,
+            Err(_) => Received::Gone,
+        }
+    }
+
+    pub fn close(&self) {
+        if let Some(descriptor) = self.descriptor() {
+            // SAFETY: it still is the socket that we made.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// What came of [`Socket::receive`].
+#[derive(Debug)]
+pub enum Received<'p> {
+    Message(Head, &'p [u8]),
+    Nothing,
+    /// The other side hung up, spoke nonsense, or the descriptor is no longer ours.
+    Gone,
+}
+
+/// Room for one descriptor's control message, aligned as `cmsghdr` needs.
+struct ControlRoom([u64; 4]);
+
+impl ControlRoom {
+    // SAFETY: CMSG_SPACE only computes.
+    const BYTES: usize = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) as usize };
+
+    fn new() -> ControlRoom {
+        const { assert!(Self::BYTES <= size_of::<[u64; 4]>()) };
+        ControlRoom([0; 4])
+    }
+}
+
+const _: () = assert!(HEAD_BYTES == 32);
+
+fn identity(descriptor: i32) -> Option<(u64, u64)> {
+    // SAFETY: zero is a valid stat; the pointer is to a live one.
+    let mut stat: libc::stat = unsafe { zeroed() };
+    // SAFETY: as above.
+    let known = unsafe { libc::fstat(descriptor, &mut stat) } == 0;
+    (known && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some((stat.st_dev, stat.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gputrace_wire::handshake::kind;
+
+    fn pair() -> (Socket, i32) {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) };
+        (Socket::adopt(ends[0]).unwrap(), ends[1])
+    }
+
+    #[test]
+    fn messages_cross() {
+        let (ours, theirs) = pair();
+        let other = Socket::adopt(theirs).unwrap();
+        assert!(ours.send(Head::new(kind::HELLO, 1, 2, 3), b"text", Some(0)));
+        let mut packet = [0; 256];
+        match other.receive(1_000, &mut packet) {
+            Received::Message(head, text) => {
+                assert_eq!((head.kind, head.pid, head.generation, head.value), (kind::HELLO, 1, 2, 3));
+                assert_eq!(text, b"text");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(other.receive(0, &mut packet), Received::Nothing));
+        ours.close();
+        assert!(matches!(other.receive(100, &mut packet), Received::Gone));
+    }
+
+    #[test]
+    fn a_number_that_changed_hands_is_left_alone() {
+        let (ours, theirs) = pair();
+        // SAFETY: the test's own descriptors: the number is given to another socket.
+        unsafe { libc::dup2(theirs, ours.descriptor) };
+        assert!(ours.descriptor().is_none());
+        assert!(!ours.send(Head::new(kind::BYE, 1, 1, 1), b"", None));
+    }
+
+    #[test]
+    fn nobody_listening_is_no_socket() {
+        assert!(Socket::connect(b"/nonexistent/socket").is_none());
+        assert!(Socket::connect(&[b'x'; 300]).is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! A thread's slot: the guard against our own recursion, its ring, its cost samples.
+//!
+//! One thread-local of plain cells, without a destructor of its own: it can be used in a signal
+//! handler, in a thread-local destructor that runs after ours, and in a thread that the C
+//! library did not make. A `pthread` key tells when a thread ends, and its ring is free again.
+
+use core::cell::{Cell as Shared, UnsafeCell};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use gputrace_wire::cell::Cell;
+use gputrace_wire::clock::mark::ThreadBegin;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{kind, role};
+use gputrace_wire::ring::Producer;
+use gputrace_wire::segment::{RingHeader, ring_state};
+
+use crate::session::{self, Session};
+use crate::{clock, fork};
+
+/// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
+const SAMPLE_EVERY: u32 = 64;
+
+#[derive(Debug)]
+pub struct Slot {
+    inside: Shared<bool>,
+    /// The session generation the ring belongs to; 0 while the thread has none.
+    generation: Shared<u32>,
+    ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
+    header: Shared<Option<&'static RingHeader>>,
+    /// The correlation id that the device library gave to the call under way.
+    correlation: Shared<u32>,
+    calls: Shared<u32>,
+}
+
+thread_local! {
+    static SLOT: Slot = const {
+        Slot {
+            inside: Shared::new(false),
+            generation: Shared::new(0),
+            ring: UnsafeCell::new(MaybeUninit::uninit()),
+            header: Shared::new(None),
+            correlation: Shared::new(0),
+            calls: Shared::new(0),
+        }
+    };
+}
+
+/// The calling thread's slot.
+#[inline(always)]
+pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
+    SLOT.with(body)
+}
+
+/// While it lives, hooks on this thread pass through. It restores what it found.
+#[derive(Debug)]
+pub struct Inside<'s>(&'s Slot);
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        self.0.inside.set(false);
+    }
+}
+
+impl Slot {
+    /// Enters, or `None` if the thread already is inside.
+    #[inline(always)]
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        if self.inside.replace(true) {
+            return None;
+        }
+        // A signal handler on this thread must see the guard before anything that follows.
+        compiler_fence(Ordering::SeqCst);
+        Some(Inside(self))
+    }
+
+    /// This thread is one of ours and stays inside.
+    pub fn enter_for_life(&self) {
+        self.inside.set(true);
+    }
+
+    pub fn is_inside(&self) -> bool {
+        self.inside.get()
+    }
+
+    #[inline(always)]
+    pub fn set_correlation(&self, correlation: u32) {
+        self.correlation.set(correlation);
+    }
+
+    /// The correlation id given since the last take.
+    #[inline(always)]
+    pub fn take_correlation(&self) -> u32 {
+        self.correlation.replace(0)
+    }
+
+    /// Whether this call's own cost is to be measured.
+    #[inline(always)]
+    pub fn samples_cost(&self) -> bool {
+        let calls = self.calls.get().wrapping_add(1);
+        self.calls.set(calls);
+        calls.is_multiple_of(SAMPLE_EVERY)
+    }
+
+    /// Notes a measured cost. Only after an `emit` on the same call.
+    pub fn add_cost(&self, ticks: u64) {
+        if let Some(header) = self.header.get() {
+            add(&header.sampled_hooks, 1);
+            add(&header.sampled_ticks, ticks);
+        }
+    }
+
+    /// Writes one entry to the thread's ring, taking a ring first if it has none. A full ring
+    /// drops the entry and counts it.
+    #[inline(always)]
+    pub fn emit(&self, session: &'static Session, cells: &[Cell]) -> bool {
+        if self.generation.get() != session.generation && !self.attach(session, role::PROGRAM) {
+            session.count(Counter::NoRing, 1);
+            return false;
+        }
+        let Some(header) = self.header.get() else { return false };
+        // SAFETY: the generation says that `attach` initialised the ring; it belongs to this
+        // thread, and the guard keeps a signal handler's hook out while the reference lives.
+        let ring = unsafe { (*self.ring.get()).assume_init_mut() };
+        let fits = ring.push(cells);
+        add(if fits { &header.written } else { &header.dropped }, 1);
+        fits
+    }
+
+    /// Whether an entry of that many cells would fit now; for writers that may wait.
+    pub fn has_room(&self, cells: u64) -> bool {
+        if self.generation.get() == 0 {
+            return true;
+        }
+        // SAFETY: as in `emit`.
+        unsafe { (*self.ring.get()).assume_init_mut() }.has_room(cells)
+    }
+
+    /// Takes a ring of the session for this thread and says in it who writes from here on.
+    #[cold]
+    pub fn attach(&self, session: &'static Session, role: u64) -> bool {
+        let taken = if role == role::PROGRAM { session.take_ring() } else { session.reserved_ring(role) };
+        let Some((header, ring)) = taken else { return false };
+        // SAFETY: nobody else uses this thread's slot; the old value needs no drop.
+        unsafe { (*self.ring.get()).write(Producer::new(ring)) };
+        self.header.set(Some(header));
+        self.generation.set(session.generation);
+        if role == role::PROGRAM {
+            watch_end(self);
+        }
+        let mut name = [0u8; 32];
+        // SAFETY: PR_GET_NAME writes at most 16 bytes; gettid has no preconditions.
+        let tid = unsafe {
+            libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
+            libc::syscall(libc::SYS_gettid)
+        };
+        let length = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+        let text = name.get(..length).unwrap_or_default();
+        let thread = session.define(kind::THREAD, &[tid as u64, role], text);
+        let begin = ThreadBegin { thread, ticks: clock::now() };
+        self.emit(session, &[begin.to_cell()])
+    }
+
+    /// Gives the ring back. The next thread goes on from its positions.
+    fn detach(&self) {
+        let Some(header) = self.header.take() else { return };
+        // In a forked child the ring is its parent's and not even mapped.
+        if self.generation.replace(0) == fork::generation() {
+            // SYNC: pairs with the Acquire exchange in `take_ring`.
+            header.state.store(ring_state::FREE, Ordering::Release);
+        }
+    }
+}
+
+/// Adds to a counter of which this thread is the only writer.
+#[inline(always)]
+fn add(counter: &gputrace_wire::atomic::AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+/// The key plus one; 0 until it was made.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the key by which threads' ends are noticed. Early, so that its number is small: the C
+/// library keeps room for the first 32 in the thread itself and allocates for later ones.
+pub fn prepare() {
+    if KEY.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let mut key = 0;
+    // SAFETY: the pointer is to a live key; the destructor has the right type.
+    if unsafe { libc::pthread_key_create(&mut key, Some(thread_ended)) } == 0
+        && KEY.compare_exchange(0, key + 1, Ordering::AcqRel, Ordering::Acquire).is_err()
+    {
+        // SAFETY: the key was made above and nobody has seen it.
+        unsafe { libc::pthread_key_delete(key) };
+    }
+}
+
+fn watch_end(slot: &Slot) {
+    if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
+        // SAFETY: the key was made by `prepare`; the value is only compared with null.
+        unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(slot).cast()) };
+    }
+}
+
+unsafe extern "C" fn thread_ended(_: *mut libc::c_void) {
+    with(Slot::detach);
+}
+
+/// The session, if the calling thread may record into it now.
+#[inline(always)]
+pub fn session() -> Option<&'static Session> {
+    session::current()
+}
