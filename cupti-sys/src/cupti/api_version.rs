@@ -9,11 +9,10 @@ use core::fmt;
 pub struct ApiVersion(pub u32);
 
 impl ApiVersion {
-    /// CUDA 11.2, 11.3 and 11.4: the oldest whose records are read here. No wheel has these headers; that they
-    /// write `Kernel6`, `Memcpy4`, `MemcpyPtoP3` and `Memset3` is what newer headers say of those structs.
-    pub const CUDA_11_2: Self = Self(15);
-    /// CUDA 11.6 and 11.7: channels; graph traces from 11.7.
-    pub const CUDA_11_6: Self = Self(17);
+    /// CUDA 11.1 to 11.4 (measured; newer headers count 15 from 11.2 on).
+    pub const CUDA_11_1: Self = Self(14);
+    /// 11.6 reports the number of 11.5 although its records have channels: those are read from here on.
+    pub const CUDA_11_7: Self = Self(17);
     /// CUDA 11.8, but 12.0 and 12.1 report the same number although their kernel records are longer.
     pub const CUDA_11_8: Self = Self(18);
     pub const CUDA_12_2: Self = Self(20);
@@ -25,8 +24,9 @@ impl ApiVersion {
     pub const CUDA_13_3: Self = Self(130_300);
     pub const CUDA_13_4: Self = Self(130_400);
 
-    /// The oldest version whose records [`crate::records`] may be given.
-    pub const OLDEST: Self = Self::CUDA_11_2;
+    /// The oldest version whose records [`crate::records`] may be given. No wheel has headers this old: what such
+    /// records hold is what newer headers say of the structs `Kernel5`, `Memcpy4`, `MemcpyPtoP3` and `Memset3`.
+    pub const OLDEST: Self = Self::CUDA_11_1;
 
     /// Whether CUPTI survives a buffer request that is answered with NULL. Older ones crash on it.
     pub const fn may_refuse_buffers(self) -> bool {
@@ -38,8 +38,9 @@ impl ApiVersion {
 impl fmt::Display for ApiVersion {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let release = match self.0 {
+            14 => "11.1 to 11.4",
             15 => "11.2 to 11.4",
-            16 => "11.5",
+            16 => "11.5 or 11.6",
             17 => "11.6 or 11.7",
             18 => "11.8, 12.0 or 12.1",
             20 => "12.2",

@@ -153,7 +153,8 @@ entry_points! {
 }
 
 impl Cupti {
-    /// The loaded library's own version.
+    /// The loaded library's own version. To be asked only where `cuInit` has succeeded: without a driver, 13.2
+    /// crashes in this call, and 13.3 and later return an error.
     ///
     /// # Errors
     /// What `cuptiGetVersion` returned instead of success.

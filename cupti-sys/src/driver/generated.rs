@@ -96,6 +96,12 @@ pub struct CUgraphicsResource_st {
 pub type CUgraphicsResource = *mut CUgraphicsResource_st;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct CUextMemory_st {
+    _unused: [u8; 0],
+}
+pub type CUexternalMemory = *mut CUextMemory_st;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct CUextSemaphore_st {
     _unused: [u8; 0],
 }
@@ -2654,6 +2660,7 @@ const _: () = {
         [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Flags) - 32usize];
 };
 pub type CUDA_ARRAY3D_DESCRIPTOR_v2 = CUDA_ARRAY3D_DESCRIPTOR_st;
+pub type CUDA_ARRAY3D_DESCRIPTOR = CUDA_ARRAY3D_DESCRIPTOR_v2;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct CUDA_ARRAY_SPARSE_PROPERTIES_st {
@@ -2762,6 +2769,242 @@ const _: () = {
         [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, kernelParams) - 48usize];
 };
 pub type CUDA_LAUNCH_PARAMS_v1 = CUDA_LAUNCH_PARAMS_st;
+impl CUexternalMemoryHandleType_enum {
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(1);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(2);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32_KMT: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(3);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_HEAP: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(4);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_RESOURCE: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(5);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D11_RESOURCE: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(6);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D11_RESOURCE_KMT: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(7);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_NVSCIBUF: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(8);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD: CUexternalMemoryHandleType_enum =
+        CUexternalMemoryHandleType_enum(9);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct CUexternalMemoryHandleType_enum(pub core::ffi::c_uint);
+pub use self::CUexternalMemoryHandleType_enum as CUexternalMemoryHandleType;
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
+    pub type_: CUexternalMemoryHandleType,
+    pub handle: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1,
+    pub size: core::ffi::c_ulonglong,
+    pub flags: core::ffi::c_uint,
+    pub reserved: [core::ffi::c_uint; 16usize],
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
+    pub fd: core::ffi::c_int,
+    pub win32: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+    pub nvSciBufObject: *const core::ffi::c_void,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
+    pub handle: *mut core::ffi::c_void,
+    pub name: *const core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 16usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::handle"][::core::mem::offset_of!(
+        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+        handle
+    ) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::name"][::core::mem::offset_of!(
+        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+        name
+    ) - 8usize];
+};
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1>() - 16usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::fd"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, fd) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::win32"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, win32) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::nvSciBufObject"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, nvSciBufObject) - 0usize];
+};
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st>() - 104usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::type_"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, type_) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::handle"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, handle) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::size"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, size) - 24usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::flags"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, flags) - 32usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, reserved) - 36usize];
+};
+pub type CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1 = CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st {
+    pub offset: core::ffi::c_ulonglong,
+    pub size: core::ffi::c_ulonglong,
+    pub flags: core::ffi::c_uint,
+    pub reserved: [core::ffi::c_uint; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st>() - 88usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::offset"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, offset) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::size"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, size) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::flags"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, flags) - 16usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, reserved) - 20usize];
+};
+pub type CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1 = CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st {
+    pub offset: core::ffi::c_ulonglong,
+    pub arrayDesc: CUDA_ARRAY3D_DESCRIPTOR,
+    pub numLevels: core::ffi::c_uint,
+    pub reserved: [core::ffi::c_uint; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st>() - 120usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::offset"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, offset) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::arrayDesc"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, arrayDesc) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::numLevels"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, numLevels) - 48usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, reserved) - 52usize];
+};
+pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1 = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st;
+impl CUexternalSemaphoreHandleType_enum {
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(1);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(2);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(3);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(4);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_FENCE: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(5);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_NVSCISYNC: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(6);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(7);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX_KMT: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(8);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(9);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32: CUexternalSemaphoreHandleType_enum =
+        CUexternalSemaphoreHandleType_enum(10);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct CUexternalSemaphoreHandleType_enum(pub core::ffi::c_uint);
+pub use self::CUexternalSemaphoreHandleType_enum as CUexternalSemaphoreHandleType;
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
+    pub type_: CUexternalSemaphoreHandleType,
+    pub handle: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1,
+    pub flags: core::ffi::c_uint,
+    pub reserved: [core::ffi::c_uint; 16usize],
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
+    pub fd: core::ffi::c_int,
+    pub win32: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+    pub nvSciSyncObj: *const core::ffi::c_void,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
+    pub handle: *mut core::ffi::c_void,
+    pub name: *const core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::size_of::<
+        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+    >() - 16usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::align_of::<
+        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+    >() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::handle"][::core::mem::offset_of!(
+        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+        handle
+    )
+        - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::name"][::core::mem::offset_of!(
+        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
+        name
+    ) - 8usize];
+};
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1>() - 16usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::fd"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1, fd) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::win32"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1, win32) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::nvSciSyncObj"][::core::mem::offset_of!(
+        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1,
+        nvSciSyncObj
+    ) - 0usize];
+};
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st>() - 96usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::type_"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, type_) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::handle"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, handle) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::flags"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, flags) - 24usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, reserved) - 28usize];
+};
+pub type CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1 = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
@@ -3444,6 +3687,39 @@ const _: () = {
         [::core::mem::offset_of!(CUmemAllocationProp_st, allocFlags) - 24usize];
 };
 pub type CUmemAllocationProp_v1 = CUmemAllocationProp_st;
+impl CUmulticastGranularity_flags_enum {
+    pub const CU_MULTICAST_GRANULARITY_MINIMUM: CUmulticastGranularity_flags_enum =
+        CUmulticastGranularity_flags_enum(0);
+    pub const CU_MULTICAST_GRANULARITY_RECOMMENDED: CUmulticastGranularity_flags_enum =
+        CUmulticastGranularity_flags_enum(1);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct CUmulticastGranularity_flags_enum(pub core::ffi::c_uint);
+pub use self::CUmulticastGranularity_flags_enum as CUmulticastGranularity_flags;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CUmulticastObjectProp_st {
+    pub numDevices: core::ffi::c_uint,
+    pub size: usize,
+    pub handleTypes: core::ffi::c_ulonglong,
+    pub flags: core::ffi::c_ulonglong,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CUmulticastObjectProp_st"][::core::mem::size_of::<CUmulticastObjectProp_st>() - 32usize];
+    ["Alignment of CUmulticastObjectProp_st"][::core::mem::align_of::<CUmulticastObjectProp_st>() - 8usize];
+    ["Offset of field: CUmulticastObjectProp_st::numDevices"]
+        [::core::mem::offset_of!(CUmulticastObjectProp_st, numDevices) - 0usize];
+    ["Offset of field: CUmulticastObjectProp_st::size"]
+        [::core::mem::offset_of!(CUmulticastObjectProp_st, size) - 8usize];
+    ["Offset of field: CUmulticastObjectProp_st::handleTypes"]
+        [::core::mem::offset_of!(CUmulticastObjectProp_st, handleTypes) - 16usize];
+    ["Offset of field: CUmulticastObjectProp_st::flags"]
+        [::core::mem::offset_of!(CUmulticastObjectProp_st, flags) - 24usize];
+};
+pub type CUmulticastObjectProp_v1 = CUmulticastObjectProp_st;
+pub type CUmulticastObjectProp = CUmulticastObjectProp_v1;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct CUmemAccessDesc_st {
@@ -4097,6 +4373,24 @@ const _: () = {
         [::core::mem::offset_of!(CUgraphNodeParams_st, reserved2) - 248usize];
 };
 pub type CUgraphNodeParams = CUgraphNodeParams_st;
+impl CUflushGPUDirectRDMAWritesScope_enum {
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER: CUflushGPUDirectRDMAWritesScope_enum =
+        CUflushGPUDirectRDMAWritesScope_enum(100);
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES: CUflushGPUDirectRDMAWritesScope_enum =
+        CUflushGPUDirectRDMAWritesScope_enum(200);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct CUflushGPUDirectRDMAWritesScope_enum(pub core::ffi::c_uint);
+pub use self::CUflushGPUDirectRDMAWritesScope_enum as CUflushGPUDirectRDMAWritesScope;
+impl CUflushGPUDirectRDMAWritesTarget_enum {
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX: CUflushGPUDirectRDMAWritesTarget_enum =
+        CUflushGPUDirectRDMAWritesTarget_enum(0);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct CUflushGPUDirectRDMAWritesTarget_enum(pub core::ffi::c_uint);
+pub use self::CUflushGPUDirectRDMAWritesTarget_enum as CUflushGPUDirectRDMAWritesTarget;
 impl CUgraphInstantiate_flags_enum {
     pub const CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH: CUgraphInstantiate_flags_enum =
         CUgraphInstantiate_flags_enum(1);
@@ -5152,6 +5446,14 @@ pub type PFN_cuMemcpy3DBatchAsync_v13000_ptsz = ::core::option::Option<
         hStream: CUstream,
     ) -> CUresult,
 >;
+pub type PFN_cuFabricCpyBatchAsync_v13050_ptsz = ::core::option::Option<
+    unsafe extern "C" fn(
+        numOps: usize,
+        opList: *mut CUDA_FABRIC_COPY_BATCH_OP_v1,
+        flags: core::ffi::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult,
+>;
 pub type PFN_cuMemcpyWithAttributesAsync_v13020_ptsz = ::core::option::Option<
     unsafe extern "C" fn(
         dst: CUdeviceptr_v2,
@@ -5587,6 +5889,70 @@ pub type PFN_cuMemRangeGetAttributes_v8000 = ::core::option::Option<
         count: usize,
     ) -> CUresult,
 >;
+pub type PFN_cuMulticastCreate_v12010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mcHandle: *mut CUmemGenericAllocationHandle,
+        prop: *const CUmulticastObjectProp,
+    ) -> CUresult,
+>;
+pub type PFN_cuMulticastAddDevice_v12010 = ::core::option::Option<
+    unsafe extern "C" fn(mcHandle: CUmemGenericAllocationHandle, dev: CUdevice) -> CUresult,
+>;
+pub type PFN_cuMulticastBindMem_v12010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memHandle: CUmemGenericAllocationHandle,
+        memOffset: usize,
+        size: usize,
+        flags: core::ffi::c_ulonglong,
+    ) -> CUresult,
+>;
+pub type PFN_cuMulticastBindAddr_v12010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memptr: CUdeviceptr,
+        size: usize,
+        flags: core::ffi::c_ulonglong,
+    ) -> CUresult,
+>;
+pub type PFN_cuMulticastUnbind_v12010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        size: usize,
+    ) -> CUresult,
+>;
+pub type PFN_cuMulticastGetGranularity_v12010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        granularity: *mut usize,
+        prop: *const CUmulticastObjectProp,
+        option: CUmulticastGranularity_flags,
+    ) -> CUresult,
+>;
+pub type PFN_cuMulticastBindMem_v13010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        memHandle: CUmemGenericAllocationHandle,
+        memOffset: usize,
+        size: usize,
+        flags: core::ffi::c_ulonglong,
+    ) -> CUresult,
+>;
+pub type PFN_cuMulticastBindAddr_v13010 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        memptr: CUdeviceptr,
+        size: usize,
+        flags: core::ffi::c_ulonglong,
+    ) -> CUresult,
+>;
 pub type PFN_cuDeviceGetFabricClusterUuid_v13040 =
     ::core::option::Option<unsafe extern "C" fn(uuid: *mut CUuuid, dev: CUdevice) -> CUresult>;
 pub type PFN_cuDeviceGetCliqueCount_v13040 =
@@ -5780,6 +6146,52 @@ pub type PFN_cuEventElapsedTime_v2000 = ::core::option::Option<
 pub type PFN_cuEventElapsedTime_v12080 = ::core::option::Option<
     unsafe extern "C" fn(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> CUresult,
 >;
+pub type PFN_cuImportExternalMemory_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        extMem_out: *mut CUexternalMemory,
+        memHandleDesc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1,
+    ) -> CUresult,
+>;
+pub type PFN_cuExternalMemoryGetMappedBuffer_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        devPtr: *mut CUdeviceptr_v2,
+        extMem: CUexternalMemory,
+        bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1,
+    ) -> CUresult,
+>;
+pub type PFN_cuExternalMemoryGetMappedMipmappedArray_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        mipmap: *mut CUmipmappedArray,
+        extMem: CUexternalMemory,
+        mipmapDesc: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1,
+    ) -> CUresult,
+>;
+pub type PFN_cuDestroyExternalMemory_v10000 =
+    ::core::option::Option<unsafe extern "C" fn(extMem: CUexternalMemory) -> CUresult>;
+pub type PFN_cuImportExternalSemaphore_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        extSem_out: *mut CUexternalSemaphore,
+        semHandleDesc: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1,
+    ) -> CUresult,
+>;
+pub type PFN_cuSignalExternalSemaphoresAsync_v10000_ptsz = ::core::option::Option<
+    unsafe extern "C" fn(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1,
+        numExtSems: core::ffi::c_uint,
+        stream: CUstream,
+    ) -> CUresult,
+>;
+pub type PFN_cuWaitExternalSemaphoresAsync_v10000_ptsz = ::core::option::Option<
+    unsafe extern "C" fn(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1,
+        numExtSems: core::ffi::c_uint,
+        stream: CUstream,
+    ) -> CUresult,
+>;
+pub type PFN_cuDestroyExternalSemaphore_v10000 =
+    ::core::option::Option<unsafe extern "C" fn(extSem: CUexternalSemaphore) -> CUresult>;
 pub type PFN_cuStreamWaitValue32_v8000_ptsz = ::core::option::Option<
     unsafe extern "C" fn(
         stream: CUstream,
@@ -7189,6 +7601,22 @@ pub type PFN_cuLaunchCooperativeKernel_v9000 = ::core::option::Option<
         kernelParams: *mut *mut core::ffi::c_void,
     ) -> CUresult,
 >;
+pub type PFN_cuSignalExternalSemaphoresAsync_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1,
+        numExtSems: core::ffi::c_uint,
+        stream: CUstream,
+    ) -> CUresult,
+>;
+pub type PFN_cuWaitExternalSemaphoresAsync_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1,
+        numExtSems: core::ffi::c_uint,
+        stream: CUstream,
+    ) -> CUresult,
+>;
 pub type PFN_cuStreamBeginCapture_v10010 =
     ::core::option::Option<unsafe extern "C" fn(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult>;
 pub type PFN_cuStreamBeginCaptureToGraph_v12030 = ::core::option::Option<
@@ -7307,6 +7735,12 @@ pub type PFN_cuMemAllocFromPoolAsync_v11020 = ::core::option::Option<
         hStream: CUstream,
     ) -> CUresult,
 >;
+pub type PFN_cuFlushGPUDirectRDMAWrites_v11030 = ::core::option::Option<
+    unsafe extern "C" fn(
+        target: CUflushGPUDirectRDMAWritesTarget,
+        scope: CUflushGPUDirectRDMAWritesScope,
+    ) -> CUresult,
+>;
 pub type PFN_cuUserObjectCreate_v11030 = ::core::option::Option<
     unsafe extern "C" fn(
         object_out: *mut CUuserObject,
@@ -7381,6 +7815,14 @@ pub type PFN_cuLibraryGetKernelCount_v12040 =
     ::core::option::Option<unsafe extern "C" fn(count: *mut core::ffi::c_uint, lib: CUlibrary) -> CUresult>;
 pub type PFN_cuLibraryEnumerateKernels_v12040 = ::core::option::Option<
     unsafe extern "C" fn(kernels: *mut CUkernel, numKernels: core::ffi::c_uint, lib: CUlibrary) -> CUresult,
+>;
+pub type PFN_cuFabricCpyBatchAsync_v13050 = ::core::option::Option<
+    unsafe extern "C" fn(
+        numOps: usize,
+        opList: *mut CUDA_FABRIC_COPY_BATCH_OP_v1,
+        flags: core::ffi::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult,
 >;
 pub type PFN_cuKernelGetFunction_v12000 =
     ::core::option::Option<unsafe extern "C" fn(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult>;

@@ -46,9 +46,9 @@ prefix_record! {
         graph_node_id: u64 = "graphNodeId" at 144;
         /// 0 outside graphs. It identifies the executable graph, whatever its name says.
         graph_id: u32 = "graphId" at 156;
-        channel_id: u32 = "channelID" at 168 since CUDA_11_6;
+        channel_id: u32 = "channelID" at 168 since CUDA_11_7;
         /// A `CUpti_ChannelType`.
-        channel_type: u32 = "channelType" at 172 since CUDA_11_6;
+        channel_type: u32 = "channelType" at 172 since CUDA_11_7;
         cluster_x: u32 = "clusterX" at 176 since CUDA_11_8;
         cluster_y: u32 = "clusterY" at 180 since CUDA_11_8;
         cluster_z: u32 = "clusterZ" at 184 since CUDA_11_8;

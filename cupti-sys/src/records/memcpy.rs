@@ -27,9 +27,9 @@ prefix_record! {
         graph_node_id: u64 = "graphNodeId" at 64;
         /// 0 outside graphs.
         graph_id: u32 = "graphId" at 72;
-        channel_id: u32 = "channelID" at 76 since CUDA_11_6;
+        channel_id: u32 = "channelID" at 76 since CUDA_11_7;
         /// A `CUpti_ChannelType`.
-        channel_type: u32 = "channelType" at 80 since CUDA_11_6;
+        channel_type: u32 = "channelType" at 80 since CUDA_11_7;
         /// Not 0 if a kernel launched it.
         is_device_launched: u8 = "isDeviceLaunched" at 84 since CUDA_13_0;
         /// How many copies one batch call merged into this record.

@@ -30,8 +30,8 @@ prefix_record! {
         graph_node_id: u64 = "graphNodeId" at 72;
         /// 0 outside graphs.
         graph_id: u32 = "graphId" at 80;
-        channel_id: u32 = "channelID" at 84 since CUDA_11_6;
+        channel_id: u32 = "channelID" at 84 since CUDA_11_7;
         /// A `CUpti_ChannelType`.
-        channel_type: u32 = "channelType" at 88 since CUDA_11_6;
+        channel_type: u32 = "channelType" at 88 since CUDA_11_7;
     }
 }

@@ -88,7 +88,7 @@ fn the_releases_are_those_that_matter() {
 fn the_oldest_records_have_every_field_without_a_version() {
     let (_, layouts) = facts();
     for (record, fields) in [
-        ("Kernel6", KernelRecord::FIELDS),
+        ("Kernel5", KernelRecord::FIELDS),
         ("Memcpy4", MemcpyRecord::FIELDS),
         ("MemcpyPtoP3", MemcpyPtoPRecord::FIELDS),
         ("Memset3", MemsetRecord::FIELDS),
@@ -185,7 +185,7 @@ fn accessors_return_their_field_and_stay_inside_the_record() {
     let (releases, layouts) = facts();
     // No wheel has the oldest release's library; newer headers still describe its structs.
     let oldest =
-        [("Kernel", "Kernel6"), ("Memcpy", "Memcpy4"), ("MemcpyPtoP", "MemcpyPtoP3"), ("Memset", "Memset3")];
+        [("Kernel", "Kernel5"), ("Memcpy", "Memcpy4"), ("MemcpyPtoP", "MemcpyPtoP3"), ("Memset", "Memset3")];
     let mut cases: Vec<(ApiVersion, &str, &str)> =
         oldest.map(|(family, record)| (ApiVersion::OLDEST, family, record)).to_vec();
     for release in &releases {
@@ -298,7 +298,7 @@ fn grid_block_cluster_and_name() {
         assert_eq!((kernel.grid(), kernel.block()), ([65535, 2, 3], [1024, 5, 6]));
         assert_eq!(kernel.cluster(), Some([2, 1, 4]));
         assert_eq!(kernel.name(), None);
-        assert_eq!(KernelRecord::new(buffer.as_ptr(), ApiVersion::CUDA_11_6).cluster(), None);
+        assert_eq!(KernelRecord::new(buffer.as_ptr(), ApiVersion::CUDA_11_7).cluster(), None);
     }
     buffer[104..112].copy_from_slice(&name.as_ptr().expose_provenance().to_ne_bytes());
     // SAFETY: as above, and `name` outlives the reader.
