@@ -1,0 +1,182 @@
+// A bare CUPTI client: kernel, copy, peer copy and memset records into reused 1 MiB buffers, counted and thrown away.
+// It is the independent count that gputrace's reports are compared with, and the floor of the overhead table.
+// Loaded by the driver itself through CUDA_INJECTION64_PATH; appends one JSON line to the file CUPTI_CLIENT_OUT.
+// CUPTI_CLIENT_NAMES=1 adds counts and times by (mangled) kernel name.
+#define _GNU_SOURCE
+#include "cupti_load.h"
+#include "cupti_min.h"
+#include <pthread.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 20, NAMES = 1 << 14, COPY_KINDS = 16, CORRELATION_BITS = 1 << 27 };
+typedef struct { uint64_t calls, bytes, ns; } total;
+typedef struct { char *text; uint64_t calls, ns; } name_total;
+typedef struct free_buffer { struct free_buffer *next; } free_buffer;
+
+static int (*next_record)(uint8_t *, size_t, void **);
+static int (*flush_all)(uint32_t);
+static int (*dropped_records)(void *, uint32_t, size_t *);
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static free_buffer *free_buffers;
+static uint64_t buffers_made, buffers_filled;
+static total kernels, graph_kernels, copies[COPY_KINDS], peer_copies, memsets;
+static uint64_t graph_launches, bad_times, dropped, other_records;
+static name_total names[NAMES];
+static uint8_t seen_graph_launch[CORRELATION_BITS / 8];
+static int want_names, exit_hooked, written;
+static uint32_t version;
+
+static void write_totals(void);
+
+static void requested(uint8_t **buffer, size_t *size, size_t *max_records) {
+  pthread_mutex_lock(&lock);
+  free_buffer *taken = free_buffers;
+  if (taken) free_buffers = taken->next;
+  else buffers_made++;
+  // CUDA's own exit handler is registered by now, so a handler registered here runs before it.
+  int hook_exit = !exit_hooked;
+  exit_hooked = 1;
+  pthread_mutex_unlock(&lock);
+  if (hook_exit) atexit(write_totals);
+  *buffer = taken ? (uint8_t *)taken : aligned_alloc(64, BUFFER_BYTES);
+  *size = BUFFER_BYTES;
+  *max_records = 0;
+}
+
+static void add(total *into, uint64_t bytes, uint64_t start, uint64_t end) {
+  into->calls++;
+  into->bytes += bytes;
+  if (start && end && end >= start) into->ns += end - start;
+  else bad_times++;
+}
+
+static void add_name(const char *text, uint64_t ns) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char *c = text; *c; c++) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
+  for (uint64_t i = 0; i < NAMES; i++) {
+    name_total *slot = &names[(hash + i) % NAMES];
+    if (!slot->text) slot->text = strdup(text);
+    if (strcmp(slot->text, text)) continue;
+    slot->calls++;
+    slot->ns += ns;
+    return;
+  }
+}
+
+static void note_graph_launch(uint32_t correlation) {
+  if (correlation >= CORRELATION_BITS) return;
+  uint8_t bit = (uint8_t)(1u << (correlation % 8));
+  if (!(seen_graph_launch[correlation / 8] & bit)) graph_launches++;
+  seen_graph_launch[correlation / 8] |= bit;
+}
+
+static void count(const uint8_t *record) {
+  uint32_t kind = read_u32(record, 0), correlation = 0;
+  uint64_t node = 0;
+  if (kind == KIND_KERNEL || kind == KIND_CONCURRENT_KERNEL) {
+    uint64_t start = read_u64(record, KERNEL_START), end = read_u64(record, KERNEL_END);
+    node = read_u64(record, KERNEL_GRAPH_NODE);
+    correlation = read_u32(record, KERNEL_CORRELATION);
+    add(&kernels, 0, start, end);
+    if (node) graph_kernels.calls++;
+    const char *text = (const char *)(uintptr_t)read_u64(record, KERNEL_NAME);
+    if (want_names && text) add_name(text, end > start ? end - start : 0);
+  } else if (kind == KIND_MEMCPY || kind == KIND_MEMCPY2) {
+    total *into = kind == KIND_MEMCPY2 ? &peer_copies : &copies[record[COPY_KIND] % COPY_KINDS];
+    add(into, read_u64(record, COPY_BYTES), read_u64(record, COPY_START), read_u64(record, COPY_END));
+    node = read_u64(record, kind == KIND_MEMCPY ? MEMCPY_GRAPH_NODE : PEER_GRAPH_NODE);
+    correlation = read_u32(record, kind == KIND_MEMCPY ? MEMCPY_CORRELATION : PEER_CORRELATION);
+  } else if (kind == KIND_MEMSET) {
+    add(&memsets, read_u64(record, MEMSET_BYTES), read_u64(record, MEMSET_START), read_u64(record, MEMSET_END));
+    node = read_u64(record, MEMSET_GRAPH_NODE);
+    correlation = read_u32(record, MEMSET_CORRELATION);
+  } else {
+    other_records++;
+  }
+  if (node) note_graph_launch(correlation);
+}
+
+static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+  (void)size;
+  pthread_mutex_lock(&lock);
+  buffers_filled++;
+  void *record = NULL;
+  while (valid && next_record(buffer, valid, &record) == 0) count(record);
+  size_t lost = 0;
+  if (dropped_records && dropped_records(context, stream, &lost) == 0) dropped += lost;
+  free_buffer *spare = (free_buffer *)buffer;
+  spare->next = free_buffers;
+  free_buffers = spare;
+  pthread_mutex_unlock(&lock);
+}
+
+static void print_total(FILE *out, const char *name, const total *t) {
+  fprintf(out, ", \"%s\": {\"calls\": %llu, \"bytes\": %llu, \"ns\": %llu}", name, (unsigned long long)t->calls,
+          (unsigned long long)t->bytes, (unsigned long long)t->ns);
+}
+
+static void print_names(FILE *out) {
+  const char *comma = "";
+  fprintf(out, ", \"names\": {");
+  for (int i = 0; i < NAMES; i++) {
+    if (!names[i].text) continue;
+    fprintf(out, "%s\"", comma);
+    for (const char *c = names[i].text; *c; c++) {
+      if (*c == '"' || *c == '\\') fputc('\\', out);
+      if ((uint8_t)*c >= 0x20) fputc(*c, out);
+    }
+    fprintf(out, "\": [%llu, %llu]", (unsigned long long)names[i].calls, (unsigned long long)names[i].ns);
+    comma = ", ";
+  }
+  fprintf(out, "}");
+}
+
+static void write_totals(void) {
+  static const char *const kinds[COPY_KINDS] = {"unknown", "htod", "dtoh", "htoa", "atoh", "atoa", "atod", "dtoa", "dtod", "htoh", "ptop"};
+  if (written) return;
+  written = 1;
+  flush_all(1);
+  FILE *out = getenv("CUPTI_CLIENT_OUT") ? fopen(getenv("CUPTI_CLIENT_OUT"), "a") : NULL;
+  if (!out) return;
+  pthread_mutex_lock(&lock);
+  fprintf(out, "{\"pid\": %d, \"cupti\": %u, \"path\": \"%s\", \"graph_launches\": %llu, \"bad_times\": %llu, \"dropped\": %llu, "
+          "\"other\": %llu, \"buffers_made\": %llu, \"buffers_filled\": %llu", getpid(), version, cupti_path,
+          (unsigned long long)graph_launches, (unsigned long long)bad_times, (unsigned long long)dropped,
+          (unsigned long long)other_records, (unsigned long long)buffers_made, (unsigned long long)buffers_filled);
+  print_total(out, "kernels", &kernels);
+  print_total(out, "graph_kernels", &graph_kernels);
+  for (int i = 0; i < COPY_KINDS; i++)
+    if (kinds[i] && copies[i].calls) print_total(out, kinds[i], &copies[i]);
+  if (peer_copies.calls) print_total(out, "memcpy2", &peer_copies);
+  print_total(out, "memsets", &memsets);
+  if (want_names) print_names(out);
+  fprintf(out, "}\n");
+  fclose(out);
+  pthread_mutex_unlock(&lock);
+}
+
+int InitializeInjection(void) {
+  static int started;
+  if (started++) return 1;
+  void *library = load_cupti();
+  if (!library) return 1;
+  int (*get_version)(uint32_t *) = (int (*)(uint32_t *))dlsym(library, "cuptiGetVersion");
+  int (*enable)(int) = (int (*)(int))dlsym(library, "cuptiActivityEnable");
+  int (*register_callbacks)(void *, void *) = (int (*)(void *, void *))dlsym(library, "cuptiActivityRegisterCallbacks");
+  next_record = (int (*)(uint8_t *, size_t, void **))dlsym(library, "cuptiActivityGetNextRecord");
+  flush_all = (int (*)(uint32_t))dlsym(library, "cuptiActivityFlushAll");
+  dropped_records = (int (*)(void *, uint32_t, size_t *))dlsym(library, "cuptiActivityGetNumDroppedRecords");
+  if (!get_version || !enable || !register_callbacks || !next_record || !flush_all) {
+    fprintf(stderr, "cupti client: %s lacks a function\n", cupti_path);
+    return 1;
+  }
+  want_names = getenv("CUPTI_CLIENT_NAMES") != NULL;
+  get_version(&version);
+  int status = register_callbacks((void *)requested, (void *)completed);
+  static const int kinds[] = {KIND_CONCURRENT_KERNEL, KIND_MEMCPY, KIND_MEMCPY2, KIND_MEMSET};
+  for (int i = 0; i < 4 && !status; i++) status = enable(kinds[i]);
+  if (status) fprintf(stderr, "cupti client: %s refused: error %d\n", cupti_path, status);
+  else atexit(write_totals);
+  return 1;
+}

@@ -1,0 +1,144 @@
+"""The overhead measurement: which processes run, in which order, for how long.
+
+A figure is the median over a process's repeats; a ratio is to the untraced process of the same round. Rounds alternate
+the variants in a shuffled order, since a workload's speed varies from process to process by more than what is measured.
+"""
+
+import random
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import machine
+from .gate import Gated
+
+PROCESSES_WAITING = 24  # Python processes that have imported PyTorch at one time: about half a gigabyte each.
+RUN_LIMIT_S = 90
+
+
+@dataclass
+class Group:
+    """Processes that are compared with each other: a workload command and the variants it runs under."""
+
+    name: str
+    command: list
+    variants: dict  # Variant: in every how many rounds it runs.
+    share: float  # Of the time.
+
+
+class Overhead:
+    def __init__(self, gputrace, python, programs, scratch, script, seed=1):
+        self.gputrace, self.python, self.programs, self.script = gputrace, python, programs, script
+        self.scratch = Path(scratch)
+        self.random = random.Random(seed)
+        self.samples, self.failures, self.summaries, self.serial = [], [], {}, 0
+
+    def groups(self, wanted, peers):
+        """The measuring plan, without what this machine cannot run."""
+        torch = [self.python, self.script, "--repeats", "5", "--workloads"]
+        basic = {"untraced": 1, "hooks": 1, "client": 1, "full": 1}
+        if not self.programs.get("cupti_client"):
+            del basic["client"]
+        peer = {"untraced": 1, "profiler-cuda": 1, "profiler-cpu+cuda": 1}
+        empty = dict(basic)
+        if peers and machine.nsys():
+            peer["nsys"] = 1
+            empty["nsys"] = 3
+        plan = []
+        if "small" in wanted:
+            plan.append(Group("small", [*torch, "small"], dict(basic), 0.45))
+        if "empty" in wanted and self.programs.get("empty_kernels"):
+            plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
+        rest = [name for name in ("graph", "gpu") if name in wanted]
+        if rest:
+            plan.append(Group("graph and gpu", [*torch, ",".join(rest)], dict(basic), 0.20))
+        torch_names = [name for name in ("small", "graph", "gpu") if name in wanted]
+        if peers and torch_names:
+            plan.append(Group("peers", [*torch, ",".join(torch_names)], peer, 0.15))
+        return plan
+
+    def start(self, variant, command):
+        """One waiting process of a variant."""
+        self.serial += 1
+        folder = self.scratch / f"{self.serial:04}-{re.sub('[^a-z]+', '-', variant)}"
+        traces, env = self.scratch / f"{self.serial:04}-trace", {}
+        if variant == "hooks":
+            command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
+        elif variant == "full":
+            command = [self.gputrace, "run", "-o", traces, "--", *command]
+        elif variant == "client":
+            env = {"CUDA_INJECTION64_PATH": self.programs["cupti_client"], "CUPTI_CLIENT_OUT": f"{folder}.jsonl", "CUPTI_CLIENT_LIB": machine.toolkit_cupti() or ""}
+        elif variant.startswith("profiler-"):
+            command = [*command, "--profiler", variant[9:]]
+        elif variant == "nsys":
+            command = [machine.nsys(), "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", f"{folder}-nsys", *command]
+        gated = Gated(variant, command, env, folder)
+        gated.traces = traces
+        return gated
+
+    def finish(self, group, number, gated, deadline):
+        """Lets one process through and keeps its figures."""
+        code, seconds = gated.go(max(5, min(RUN_LIMIT_S, deadline - time.monotonic() + 20)))
+        results = gated.results()
+        # nsys here collects but cannot always make its report: the figures are printed before that.
+        if not results or (code != 0 and gated.label != "nsys"):
+            self.fail(group, gated, f"exit {code} after {seconds:.0f}s")
+        for name, values in results.items():
+            self.samples.append({"group": group.name, "round": number, "variant": gated.label, "workload": name, "values": values, "process_seconds": round(seconds, 2)})
+        summary = gated.traces / "summary.txt"
+        if summary.exists():
+            self.summaries[f"{group.name} {gated.label}"] = summary.read_text(errors="replace")[:4000]
+        gated.kill()
+        shutil.rmtree(gated.traces, ignore_errors=True)
+
+    def fail(self, group, gated, why):
+        error = gated.stderr_path.read_text(errors="replace").strip()[-300:]
+        self.failures.append(f"{group.name}/{gated.label}: {why}: {error}")
+
+    def measure(self, group, seconds, progress):
+        """Runs rounds of a group until its time is over; the first round is always finished."""
+        begun = time.monotonic()
+        deadline, number, longest = begun + seconds, 0, 0.0
+        while number == 0 or time.monotonic() + longest < deadline:
+            # Enough rounds for the time that is left, started together so that their imports overlap.
+            per_round = len(group.variants)
+            fitting = 1 if not longest else int((deadline - time.monotonic()) / longest) + 1
+            batch = []
+            for extra in range(max(1, min(fitting, PROCESSES_WAITING // per_round))):
+                labels = [name for name, every in group.variants.items() if (number + extra) % every == 0]
+                self.random.shuffle(labels)
+                batch.append([self.start(label, group.command) for label in labels])
+            ready_by = time.monotonic() + 120
+            waiting = [[gated for gated in row if self.admit(group, gated, ready_by)] for row in batch]
+            for row in waiting:
+                start = time.monotonic()
+                if number and start + longest > deadline:
+                    break
+                for gated in row:
+                    self.finish(group, number, gated, max(deadline, begun + 240))
+                longest = max(longest, time.monotonic() - start)
+                number += 1
+            for row in batch:
+                for gated in row:
+                    if gated.child.poll() is None:
+                        gated.kill()
+            if not any(sample["group"] == group.name for sample in self.samples):
+                break  # Nothing works: another round would not either.
+        progress(f"{group.name}: {number} rounds in {time.monotonic() - begun:.0f}s")
+
+    def admit(self, group, gated, ready_by):
+        if gated.wait_ready(ready_by):
+            return True
+        self.fail(group, gated, "never became ready")
+        gated.kill()
+        return False
+
+    def run(self, plan, seconds, progress):
+        """Measures every group; time that one leaves unused goes to those after it."""
+        end = time.monotonic() + seconds
+        for i, group in enumerate(plan):
+            left = end - time.monotonic()
+            share = group.share / sum(later.share for later in plan[i:])
+            self.measure(group, left * share, progress)

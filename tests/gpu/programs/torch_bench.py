@@ -1,0 +1,110 @@
+"""The PyTorch workloads of scripts/bench-overhead, timed in this process after a warm-up; start-up is not in any figure.
+
+small: an eager training step of about 640 launches, launch-bound. graph: a CUDA graph of 300 nodes. gpu: a GPU-bound
+step. Prints `RESULT name=v1,v2,…`, one value a repeat, in milliseconds a step or replay.
+"""
+import argparse
+import os
+import time
+
+import torch
+from torch import nn
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--workloads", default="small,graph,gpu")
+arguments.add_argument("--repeats", type=int, default=8)
+arguments.add_argument("--profiler", choices=["none", "cuda", "cpu+cuda"], default="none")
+options = arguments.parse_args()
+
+
+def wait_for_turn():
+    """Imports may overlap with another process's measuring; nothing of CUDA may. BENCH_GO is a FIFO."""
+    if os.environ.get("BENCH_READY"):
+        open(os.environ["BENCH_READY"], "w").close()
+    if os.environ.get("BENCH_GO"):
+        with open(os.environ["BENCH_GO"], "rb") as gate:
+            gate.read(1)
+
+
+def training(width, layers, batch, length, foreach):
+    with torch.device("cuda"):
+        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, dropout=0.0)
+        model = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, foreach=foreach)
+    x = torch.randn(batch, length, width, device="cuda")
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(x).float().pow(2).mean()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def graph_replay():
+    graph = torch.cuda.CUDAGraph()
+    y = torch.randn(64, 256, device="cuda")
+    weights = [torch.randn(256, 256, device="cuda") for _ in range(100)]
+
+    def chain():
+        z = y
+        for w in weights:
+            z = torch.relu(z @ w) * 0.1
+        return z
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            chain()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        kept = chain()
+    graph.kept = kept
+    return graph.replay
+
+
+# name: (maker, warm-up calls, calls a repeat)
+WORKLOADS = {
+    "small": (lambda: training(128, 4, 8, 64, False), 10, 20),
+    "graph": (graph_replay, 20, 100),
+    "gpu": (lambda: training(2048, 8, 16, 1024, True), 3, 2),
+}
+
+
+def profiler():
+    kinds = torch.profiler.ProfilerActivity
+    chosen = [kinds.CUDA] if options.profiler == "cuda" else [kinds.CPU, kinds.CUDA]
+    return torch.profiler.profile(activities=chosen)
+
+
+def measure(name):
+    make, warm_up, calls = WORKLOADS[name]
+    call = make()
+    for _ in range(warm_up):
+        call()
+    torch.cuda.synchronize()
+    running = profiler() if options.profiler != "none" else None
+    if running:
+        running.start()
+        for _ in range(2):
+            call()
+        torch.cuda.synchronize()
+    times = []
+    for _ in range(options.repeats):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) / calls * 1e3)
+    if running:
+        running.stop()
+    print(f"RESULT torch_{name}_ms=" + ",".join(f"{t:.5f}" for t in times), flush=True)
+
+
+torch.manual_seed(0)
+wait_for_turn()
+for workload in options.workloads.split(","):
+    measure(workload)
