@@ -4,8 +4,10 @@
 //! numbers agree to the last digit. A batch owns plain data that was copied out of shared
 //! memory and checked for bounds, never for meaning: ids in it may be nonsense.
 
-use gputrace_wire::cell::Cell;
+use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
+
+use crate::model::totals::Loss;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Batch {
@@ -97,4 +99,54 @@ pub enum ProcessEnd {
     Vanished,
     /// It was still running when the session ended.
     Running,
+}
+
+/// What the recorder could not read, told in the stream itself as an entry of kind
+/// [`gputrace_wire::cell::kind::GAP`], so that live and from a file know the same. One cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    pub reason: GapReason,
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum GapReason {
+    /// A ring held what no writer of the format writes; it was read no further.
+    DamagedRing = 1,
+    DamagedDefinitions = 2,
+    /// Definitions that a killed thread left half written.
+    UnfinishedDefinitions = 3,
+    /// A segment was handed over that cannot be used.
+    RefusedSegment = 4,
+}
+
+impl Gap {
+    pub fn to_cell(&self) -> Cell {
+        let mut cell = Cell::new(kind::GAP, 1, 0);
+        cell.put_u32(4, self.reason as u32);
+        cell.put_u64(8, self.count);
+        cell
+    }
+
+    /// Reads a gap back; `None` if the reason is not known.
+    pub fn from_cell(cell: &Cell) -> Option<Gap> {
+        let reason = match cell.u32_at(4) {
+            1 => GapReason::DamagedRing,
+            2 => GapReason::DamagedDefinitions,
+            3 => GapReason::UnfinishedDefinitions,
+            4 => GapReason::RefusedSegment,
+            _ => return None,
+        };
+        Some(Gap { reason, count: cell.u64_at(8) })
+    }
+
+    pub fn loss(&self) -> Loss {
+        match self.reason {
+            GapReason::DamagedRing => Loss::DamagedRing,
+            GapReason::DamagedDefinitions => Loss::DamagedDefinitions,
+            GapReason::UnfinishedDefinitions => Loss::UnfinishedDefinitions,
+            GapReason::RefusedSegment => Loss::RefusedSegment,
+        }
+    }
 }

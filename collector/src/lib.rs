@@ -1,1 +1,13 @@
-//! Placeholder, replaced as the part lands.
+//! The collector's library: drains traced processes, keeps the stream, and models it.
+//!
+//! `session` reads live processes through shared memory, `trace_file` stores and reads the same
+//! stream, `model` makes host calls and operations of it and feeds whoever listens: aggregates,
+//! reports and flamegraphs. Live and from a file are one pipeline, so that their numbers agree.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod batch;
+pub mod error;
+pub mod model;
+
+pub use error::Error;

@@ -62,8 +62,15 @@ pub struct GraphNode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     Kernel(Kernel),
-    Copy { direction: Direction, bytes: u64, source_memory: u8, target_memory: u8 },
-    Fill { bytes: u64 },
+    Copy {
+        direction: Direction,
+        bytes: u64,
+        source_memory: u8,
+        target_memory: u8,
+    },
+    Fill {
+        bytes: u64,
+    },
     /// A whole graph launch, where nodes are not recorded.
     Graph,
 }

@@ -1,0 +1,298 @@
+//! The join of host calls with the device records that they caused.
+//!
+//! Either side may come first: calls wait for records and records wait for calls, keyed by
+//! (epoch, correlation id). Correlation ids count up, so a table indexed by their low bits is a
+//! sliding window over the latest of them: no hashing, no list of ages, and what falls out of the
+//! window is what came longest ago. A call stays in the window after its first record, since
+//! every node of a graph launch shares the launch's id, until a later call needs its slot.
+
+use std::mem;
+
+use crate::model::operation::{HostCall, Operation};
+
+/// Slots of a new window, slots up to which it grows for any collision, and the most it has.
+const SLOTS_FIRST: usize = 1 << 10;
+const SLOTS_EASY: usize = 1 << 15;
+const SLOTS_MAX: usize = 1 << 18;
+/// The most records that wait for their calls.
+const HELD_MAX: usize = 1 << 18;
+
+/// What joins a call to its records.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    pub epoch: u32,
+    pub correlation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    key: Key,
+    value: T,
+}
+
+/// A table of the latest keys by the low bits of their correlation id.
+#[derive(Debug)]
+struct Window<T> {
+    slots: Vec<Option<Slot<T>>>,
+    /// Slots in use by values that are still needed.
+    live: usize,
+}
+
+impl<T> Window<T> {
+    const fn new() -> Self {
+        Window { slots: Vec::new(), live: 0 }
+    }
+
+    #[inline]
+    fn index(&self, key: Key) -> usize {
+        key.correlation as usize & self.slots.len().wrapping_sub(1)
+    }
+
+    #[inline]
+    fn get(&mut self, key: Key) -> Option<&mut T> {
+        let index = self.index(key);
+        match self.slots.get_mut(index)? {
+            Some(slot) if slot.key == key => Some(&mut slot.value),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, key: Key) -> Option<T> {
+        let index = self.index(key);
+        let slot = self.slots.get_mut(index)?.take_if(|slot| slot.key == key)?;
+        Some(slot.value)
+    }
+
+    /// Whether there should be more slots rather than a collision.
+    fn may_grow(&self) -> bool {
+        let slots = self.slots.len();
+        slots < SLOTS_EASY || (slots < SLOTS_MAX && self.live > slots / 2)
+    }
+
+    fn grow(&mut self) -> Vec<Slot<T>> {
+        let slots = (self.slots.len() * 2).max(SLOTS_FIRST);
+        let old = mem::take(&mut self.slots);
+        self.slots.resize_with(slots, || None);
+        let mut lost = Vec::new();
+        for slot in old.into_iter().flatten() {
+            let index = self.index(slot.key);
+            // Keys that differ in the low bits before differ still, so nothing meets here.
+            if let Some(place) = self.slots.get_mut(index) {
+                lost.extend(place.replace(slot));
+            }
+        }
+        lost
+    }
+}
+
+/// A call in the window.
+#[derive(Debug)]
+struct Waiting {
+    call: HostCall,
+    /// Whether a record has met it; then it is kept only in case more come.
+    matched: bool,
+    /// Whether many records are expected, so that it is worth its slot even when matched.
+    many: bool,
+}
+
+impl Waiting {
+    fn is_live(&self) -> bool {
+        !self.matched || self.many
+    }
+}
+
+/// Records that came before their call.
+#[derive(Debug)]
+struct Held {
+    first: Operation,
+    more: Vec<Operation>,
+}
+
+/// What the join hands on.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A record, with its call if that is known.
+    Record(Operation),
+    /// A call whose record did not come and is not waited for any longer.
+    Alone(HostCall),
+}
+
+/// The join of one process.
+#[derive(Debug)]
+pub struct Join {
+    calls: Window<Waiting>,
+    records: Window<Held>,
+    held: usize,
+    pub evicted_calls: u64,
+    pub evicted_records: u64,
+    /// Records whose id is older than every call still waiting, so that theirs was given up on.
+    pub late_records: u64,
+    /// The newest correlation id among evicted calls.
+    evicted_to: Option<Key>,
+}
+
+impl Default for Join {
+    fn default() -> Self {
+        Join {
+            calls: Window::new(),
+            records: Window::new(),
+            held: 0,
+            evicted_calls: 0,
+            evicted_records: 0,
+            late_records: 0,
+            evicted_to: None,
+        }
+    }
+}
+
+impl Join {
+    /// A call that records are expected for. `many`: a graph launch or a batch.
+    pub fn call(&mut self, key: Key, call: HostCall, many: bool, out: &mut impl FnMut(Outcome)) {
+        let mut matched = false;
+        if self.held > 0
+            && let Some(held) = self.records.take(key)
+        {
+            matched = true;
+            self.records.live -= 1;
+            self.held = self.held.saturating_sub(1 + held.more.len());
+            for mut record in std::iter::once(held.first).chain(held.more) {
+                record.call = Some(call.clone());
+                out(Outcome::Record(record));
+            }
+        }
+        loop {
+            let index = self.calls.index(key);
+            let grow = match self.calls.slots.get(index) {
+                None => true,
+                Some(Some(slot)) => slot.key != key && slot.value.is_live() && self.calls.may_grow(),
+                Some(None) => false,
+            };
+            if !grow {
+                break;
+            }
+            for slot in self.calls.grow() {
+                self.give_up(slot, out);
+            }
+        }
+        let index = self.calls.index(key);
+        let waiting = Waiting { call, matched, many };
+        let is_live = waiting.is_live();
+        if let Some(place) = self.calls.slots.get_mut(index) {
+            self.calls.live += usize::from(is_live);
+            if let Some(old) = place.replace(Slot { key, value: waiting }) {
+                self.give_up(old, out);
+            }
+        }
+    }
+
+    fn give_up(&mut self, old: Slot<Waiting>, out: &mut impl FnMut(Outcome)) {
+        if old.value.is_live() {
+            self.calls.live = self.calls.live.saturating_sub(1);
+            self.evicted_to = self.evicted_to.max(Some(old.key));
+        }
+        if !old.value.matched {
+            self.evicted_calls += 1;
+            out(Outcome::Alone(old.value.call));
+        }
+    }
+
+    /// A device record, as an operation without a call.
+    #[inline]
+    pub fn record(&mut self, key: Key, mut record: Operation, out: &mut impl FnMut(Outcome)) {
+        if key.correlation == 0 {
+            return out(Outcome::Record(record));
+        }
+        if let Some(waiting) = self.calls.get(key) {
+            let was_live = waiting.is_live();
+            waiting.matched = true;
+            let is_live = waiting.is_live();
+            record.call = Some(waiting.call.clone());
+            self.calls.live -= usize::from(was_live && !is_live);
+            return out(Outcome::Record(record));
+        }
+        if self.evicted_to.is_some_and(|newest| key <= newest) {
+            self.late_records += 1;
+            return out(Outcome::Record(record));
+        }
+        if self.held >= HELD_MAX {
+            self.evicted_records += 1;
+            return out(Outcome::Record(record));
+        }
+        self.hold(key, record, out);
+    }
+
+    fn hold(&mut self, key: Key, record: Operation, out: &mut impl FnMut(Outcome)) {
+        self.held += 1;
+        if let Some(held) = self.records.get(key) {
+            held.more.push(record);
+            return;
+        }
+        loop {
+            let index = self.records.index(key);
+            let grow = match self.records.slots.get(index) {
+                None => true,
+                Some(Some(_)) => self.records.may_grow(),
+                Some(None) => false,
+            };
+            if !grow {
+                break;
+            }
+            for slot in self.records.grow() {
+                self.drop_held(slot.value, out);
+            }
+        }
+        let index = self.records.index(key);
+        if let Some(place) = self.records.slots.get_mut(index) {
+            self.records.live += 1;
+            let value = Held { first: record, more: Vec::new() };
+            if let Some(old) = place.replace(Slot { key, value }) {
+                self.drop_held(old.value, out);
+            }
+        }
+    }
+
+    fn drop_held(&mut self, held: Held, out: &mut impl FnMut(Outcome)) {
+        self.records.live = self.records.live.saturating_sub(1);
+        for record in std::iter::once(held.first).chain(held.more) {
+            self.held = self.held.saturating_sub(1);
+            self.evicted_records += 1;
+            out(Outcome::Record(record));
+        }
+    }
+
+    /// Calls from `start` on (as `is_after` says) belong to another epoch than was thought.
+    pub fn move_to_epoch(&mut self, epoch: u32, is_after: impl Fn(&HostCall) -> bool) {
+        for slot in self.calls.slots.iter_mut().flatten() {
+            if !slot.value.matched && is_after(&slot.value.call) {
+                slot.key.epoch = epoch;
+            }
+        }
+    }
+
+    /// The end: nothing more will come. Hands on whatever waits, calls first, each by time.
+    pub fn finish(&mut self, out: &mut impl FnMut(Outcome)) {
+        let calls = mem::replace(&mut self.calls, Window::new());
+        let mut alone: Vec<_> = calls
+            .slots
+            .into_iter()
+            .flatten()
+            .filter(|slot| !slot.value.matched)
+            .map(|slot| (slot.value.call.start_ns, slot.key, slot.value.call))
+            .collect();
+        alone.sort_by_key(|(start_ns, key, _)| (*start_ns, *key));
+        alone.into_iter().for_each(|(_, _, call)| out(Outcome::Alone(call)));
+
+        let records = mem::replace(&mut self.records, Window::new());
+        let mut left: Vec<_> = records
+            .slots
+            .into_iter()
+            .flatten()
+            .flat_map(|slot| {
+                std::iter::once(slot.value.first).chain(slot.value.more).map(move |r| (slot.key, r))
+            })
+            .collect();
+        left.sort_by_key(|(key, record)| (record.timing.map(|timing| timing.start_ns), *key));
+        left.into_iter().for_each(|(_, record)| out(Outcome::Record(record)));
+        self.held = 0;
+    }
+}

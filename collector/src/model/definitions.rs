@@ -1,0 +1,477 @@
+//! A process's definitions: ids to names, functions, threads, devices and the rest.
+//!
+//! Owns what the process said once and refers to by id for ever. Knows the meaning of the
+//! fields; ids come from the process and may be nonsense, so every look-up can fail. Bounded:
+//! what does not fit is counted in [`Definitions::refused`].
+
+use rustc_hash::FxHashMap;
+
+use gputrace_wire::definition::{self, kind, library_role, role};
+
+use crate::batch::Definition;
+
+/// The most definitions kept of one process.
+const DEFINITIONS_MAX: usize = 4 << 20;
+/// Ids are given out one after the other, so an id this far past the number of definitions seen
+/// is not one that a process gave out.
+const ID_SLACK: usize = 1 << 16;
+const NOTICES_MAX: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct Definitions {
+    entries: Vec<Option<Entry>>,
+    count: usize,
+    /// Ids of the kinds that are listed, in order of arrival.
+    threads: Vec<u32>,
+    /// The latest definition that names a thread, by tid.
+    thread_names: FxHashMap<u32, u32>,
+    devices: Vec<u32>,
+    libraries: Vec<u32>,
+    process: Option<u32>,
+    notices: Vec<Notice>,
+    /// Definitions that did not fit or whose id makes no sense.
+    pub refused: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    kind: u16,
+    fields: Box<[u64]>,
+    text: Box<str>,
+}
+
+impl Entry {
+    fn field(&self, index: usize) -> u64 {
+        self.fields.get(index).copied().unwrap_or(0)
+    }
+    fn id(&self, index: usize) -> u32 {
+        u32::try_from(self.field(index)).unwrap_or(0)
+    }
+    fn small(&self, index: usize) -> u32 {
+        u32::try_from(self.field(index)).unwrap_or(u32::MAX)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Function<'a> {
+    pub handle: u64,
+    /// The definition whose text is the name: a NAME, or the function itself.
+    pub name_id: u32,
+    pub name: &'a str,
+    pub module: u32,
+    pub registers: u32,
+    pub static_shared_bytes: u32,
+    pub local_bytes_per_thread: u32,
+    pub max_threads_per_block: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thread<'a> {
+    pub tid: u32,
+    /// One of [`definition::role`].
+    pub role: u64,
+    /// The thread's latest name, which a later definition of the same tid may have given.
+    pub name: &'a str,
+}
+
+impl Thread<'_> {
+    /// Whether it is a thread of the program rather than of the tracer or the vendor.
+    pub fn is_program(&self) -> bool {
+        self.role == role::PROGRAM
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    pub handle: u64,
+    /// Device definition.
+    pub device: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stream {
+    pub handle: u64,
+    /// Context definition.
+    pub context: u32,
+    pub flags: u64,
+    pub priority: i64,
+    /// As device records name it; 0 if unknown.
+    pub record_id: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Graph {
+    pub handle: u64,
+    pub executable: bool,
+    pub source: u32,
+}
+
+/// A device and the limits that occupancy needs. 0 where the driver did not say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Device {
+    pub ordinal: u32,
+    pub name: String,
+    pub total_memory_bytes: u64,
+    pub compute_major: u32,
+    pub compute_minor: u32,
+    pub multiprocessors: u32,
+    pub warp_size: u32,
+    pub max_threads_per_multiprocessor: u32,
+    pub max_threads_per_block: u32,
+    pub max_blocks_per_multiprocessor: u32,
+    pub registers_per_multiprocessor: u32,
+    pub registers_per_block: u32,
+    pub shared_bytes_per_multiprocessor: u32,
+    pub shared_bytes_per_block_optin: u32,
+    pub reserved_shared_bytes_per_block: u32,
+    pub clock_khz: u32,
+    pub memory_clock_khz: u32,
+    pub memory_bus_bits: u32,
+    pub l2_bytes: u64,
+    pub uuid: [u64; 2],
+    pub pci_domain: u32,
+    pub pci_bus: u32,
+    pub pci_device: u32,
+    pub simulated: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessInfo {
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub command: Vec<String>,
+    pub driver_version: u32,
+    pub simulated: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Library<'a> {
+    /// One of [`definition::library_role`].
+    pub role: u64,
+    pub path: &'a str,
+    pub version: u64,
+}
+
+/// One line for the user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// 0 information, 1 something works less well than asked.
+    pub severity: u64,
+    /// One of [`definition::rung`], or 0.
+    pub rung: u64,
+    pub text: String,
+}
+
+impl Definitions {
+    /// Takes one definition in. An id that is known keeps its first meaning.
+    pub fn add(&mut self, record: &Definition) {
+        let text = String::from_utf8_lossy(&record.text);
+        if record.kind == kind::NOTICE {
+            let notice = Notice {
+                severity: record.field(definition::notice::SEVERITY),
+                rung: record.field(definition::notice::RUNG),
+                text: text.into_owned(),
+            };
+            match self.notices.len() {
+                0..NOTICES_MAX => self.notices.push(notice),
+                _ => self.refused += 1,
+            }
+            return;
+        }
+        let at = record.id as usize;
+        if at == 0 || self.count >= DEFINITIONS_MAX || at > self.count.saturating_mul(2) + ID_SLACK {
+            self.refused += 1;
+            return;
+        }
+        if self.entries.len() <= at {
+            self.entries.resize_with(at + 1, || None);
+        }
+        let Some(slot) = self.entries.get_mut(at) else { return };
+        if slot.is_some() {
+            return;
+        }
+        *slot = Some(Entry {
+            kind: record.kind,
+            fields: record.fields.as_slice().into(),
+            text: text.into_owned().into_boxed_str(),
+        });
+        self.count += 1;
+        match record.kind {
+            kind::THREAD => {
+                self.threads.push(record.id);
+                if !record.text.is_empty() {
+                    let tid = record.field(definition::thread::TID);
+                    self.thread_names.insert(u32::try_from(tid).unwrap_or(u32::MAX), record.id);
+                }
+            }
+            kind::DEVICE => self.devices.push(record.id),
+            kind::LIBRARY => self.libraries.push(record.id),
+            kind::PROCESS => self.process = Some(record.id),
+            _ => {}
+        }
+    }
+
+    fn entry(&self, id: u32) -> Option<&Entry> {
+        self.entries.get(id as usize)?.as_ref()
+    }
+
+    fn of_kind(&self, id: u32, kind: u16) -> Option<&Entry> {
+        self.entry(id).filter(|entry| entry.kind == kind)
+    }
+
+    /// How many definitions there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The kind of a definition, one of [`definition::kind`].
+    pub fn kind(&self, id: u32) -> Option<u16> {
+        self.entry(id).map(|entry| entry.kind)
+    }
+
+    /// The text of a definition of any kind; empty if there is none.
+    pub fn text(&self, id: u32) -> &str {
+        self.entry(id).map_or("", |entry| &entry.text)
+    }
+
+    /// The name that an operation's `name` id stands for, as the vendor says it (mangled for
+    /// C++): of a NAME or of a FUNCTION.
+    pub fn name(&self, id: u32) -> Option<&str> {
+        match self.entry(id)? {
+            entry if entry.kind == kind::FUNCTION => self.function(id).map(|f| f.name),
+            entry => Some(&*entry.text),
+        }
+        .filter(|name| !name.is_empty())
+    }
+
+    /// The driver entry's symbol.
+    pub fn api(&self, id: u32) -> Option<&str> {
+        self.of_kind(id, kind::API).map(|entry| &*entry.text)
+    }
+
+    pub fn function(&self, id: u32) -> Option<Function<'_>> {
+        use definition::function as field;
+        let entry = self.of_kind(id, kind::FUNCTION)?;
+        let (name_id, name) = match self.of_kind(entry.id(field::NAME), kind::NAME) {
+            Some(name) => (entry.id(field::NAME), &*name.text),
+            None => (id, &*entry.text),
+        };
+        Some(Function {
+            handle: entry.field(field::HANDLE),
+            name_id,
+            name,
+            module: entry.id(field::MODULE),
+            registers: entry.small(field::REGISTERS),
+            static_shared_bytes: entry.small(field::STATIC_SHARED_BYTES),
+            local_bytes_per_thread: entry.small(field::LOCAL_BYTES_PER_THREAD),
+            max_threads_per_block: entry.small(field::MAX_THREADS_PER_BLOCK),
+        })
+    }
+
+    pub fn thread(&self, id: u32) -> Option<Thread<'_>> {
+        let entry = self.of_kind(id, kind::THREAD)?;
+        let tid = entry.small(definition::thread::TID);
+        let name = self.thread_names.get(&tid).map_or("", |latest| self.text(*latest));
+        Some(Thread { tid, role: entry.field(definition::thread::ROLE), name })
+    }
+
+    /// Thread definitions in order of arrival. A thread that was renamed comes again.
+    pub fn threads(&self) -> impl Iterator<Item = (u32, Thread<'_>)> {
+        self.threads.iter().filter_map(|id| Some((*id, self.thread(*id)?)))
+    }
+
+    pub fn context(&self, id: u32) -> Option<Context> {
+        let entry = self.of_kind(id, kind::CONTEXT)?;
+        Some(Context {
+            handle: entry.field(definition::context::HANDLE),
+            device: entry.id(definition::context::DEVICE),
+        })
+    }
+
+    pub fn stream(&self, id: u32) -> Option<Stream> {
+        use definition::stream as field;
+        let entry = self.of_kind(id, kind::STREAM)?;
+        Some(Stream {
+            handle: entry.field(field::HANDLE),
+            context: entry.id(field::CONTEXT),
+            flags: entry.field(field::FLAGS),
+            priority: entry.field(field::PRIORITY).cast_signed(),
+            record_id: entry.small(field::RECORD_ID),
+        })
+    }
+
+    pub fn graph(&self, id: u32) -> Option<Graph> {
+        use definition::graph as field;
+        let entry = self.of_kind(id, kind::GRAPH)?;
+        Some(Graph {
+            handle: entry.field(field::HANDLE),
+            executable: entry.field(field::FORM) == 1,
+            source: entry.id(field::SOURCE),
+        })
+    }
+
+    /// A stack's frames, outermost first: (definition of the code, position in it).
+    pub fn stack(&self, id: u32) -> impl Iterator<Item = (u32, u64)> {
+        let fields = self.of_kind(id, kind::STACK).map_or(&[][..], |entry| &entry.fields);
+        fields.as_chunks::<2>().0.iter().map(|[code, at]| (u32::try_from(*code).unwrap_or(0), *at))
+    }
+
+    pub fn device(&self, id: u32) -> Option<Device> {
+        use definition::device as field;
+        let entry = self.of_kind(id, kind::DEVICE)?;
+        Some(Device {
+            ordinal: entry.small(field::ORDINAL),
+            name: entry.text.to_string(),
+            total_memory_bytes: entry.field(field::TOTAL_MEMORY_BYTES),
+            compute_major: entry.small(field::COMPUTE_MAJOR),
+            compute_minor: entry.small(field::COMPUTE_MINOR),
+            multiprocessors: entry.small(field::MULTIPROCESSORS),
+            warp_size: entry.small(field::WARP_SIZE),
+            max_threads_per_multiprocessor: entry.small(field::MAX_THREADS_PER_MULTIPROCESSOR),
+            max_threads_per_block: entry.small(field::MAX_THREADS_PER_BLOCK),
+            max_blocks_per_multiprocessor: entry.small(field::MAX_BLOCKS_PER_MULTIPROCESSOR),
+            registers_per_multiprocessor: entry.small(field::REGISTERS_PER_MULTIPROCESSOR),
+            registers_per_block: entry.small(field::REGISTERS_PER_BLOCK),
+            shared_bytes_per_multiprocessor: entry.small(field::SHARED_BYTES_PER_MULTIPROCESSOR),
+            shared_bytes_per_block_optin: entry.small(field::SHARED_BYTES_PER_BLOCK_OPTIN),
+            reserved_shared_bytes_per_block: entry.small(field::RESERVED_SHARED_BYTES_PER_BLOCK),
+            clock_khz: entry.small(field::CLOCK_KHZ),
+            memory_clock_khz: entry.small(field::MEMORY_CLOCK_KHZ),
+            memory_bus_bits: entry.small(field::MEMORY_BUS_BITS),
+            l2_bytes: entry.field(field::L2_BYTES),
+            uuid: [entry.field(field::UUID_LOW), entry.field(field::UUID_HIGH)],
+            pci_domain: entry.small(field::PCI_DOMAIN),
+            pci_bus: entry.small(field::PCI_BUS),
+            pci_device: entry.small(field::PCI_DEVICE),
+            simulated: entry.field(field::SIMULATED) == 1,
+        })
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = Device> {
+        self.devices.iter().filter_map(|id| self.device(*id))
+    }
+
+    pub fn device_by_ordinal(&self, ordinal: u32) -> Option<Device> {
+        self.devices().find(|device| device.ordinal == ordinal)
+    }
+
+    /// The ordinal of the device that a context definition belongs to.
+    pub fn ordinal_of_context(&self, context: u32) -> Option<u32> {
+        let context = self.of_kind(context, kind::CONTEXT)?;
+        let device = self.of_kind(context.id(definition::context::DEVICE), kind::DEVICE)?;
+        Some(device.small(definition::device::ORDINAL))
+    }
+
+    pub fn process(&self) -> Option<ProcessInfo> {
+        use definition::process as field;
+        let entry = self.entry(self.process?)?;
+        Some(ProcessInfo {
+            pid: entry.small(field::PID),
+            parent_pid: entry.small(field::PARENT_PID),
+            command: entry.text.trim_end_matches('\0').split('\0').map(str::to_owned).collect(),
+            driver_version: entry.small(field::DRIVER_VERSION),
+            simulated: entry.field(field::SIMULATED) == 1,
+        })
+    }
+
+    pub fn libraries(&self) -> impl Iterator<Item = Library<'_>> {
+        use definition::library as field;
+        self.libraries.iter().filter_map(|id| self.entry(*id)).map(|entry| Library {
+            role: entry.field(field::ROLE),
+            path: &entry.text,
+            version: entry.field(field::VERSION),
+        })
+    }
+
+    /// Whether a library that delivers device records was named.
+    pub fn has_device_records(&self) -> bool {
+        self.libraries().any(|library| library.role == library_role::DEVICE_RECORDS)
+    }
+
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// The rung that the latest notice about one named, one of [`definition::rung`]; 0 if none did.
+    pub fn rung(&self) -> u64 {
+        self.notices.iter().rev().map(|notice| notice.rung).find(|rung| *rung != 0).unwrap_or(0)
+    }
+
+    /// Whether the driver or a device said that it is a simulation.
+    pub fn simulated(&self) -> bool {
+        self.process().is_some_and(|process| process.simulated)
+            || self.devices().any(|device| device.simulated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u16, id: u32, fields: &[u64], text: &str) -> Definition {
+        Definition { kind, id, fields: fields.to_vec(), text: text.into() }
+    }
+
+    #[test]
+    fn functions_name_themselves_or_by_a_name() {
+        let mut definitions = Definitions::default();
+        definitions.add(&record(kind::NAME, 1, &[], "apart"));
+        definitions.add(&record(kind::FUNCTION, 2, &[7, 1, 0, 32], ""));
+        definitions.add(&record(kind::FUNCTION, 3, &[8], "itself"));
+        let apart = definitions.function(2).unwrap();
+        assert_eq!((apart.name, apart.name_id, apart.registers), ("apart", 1, 32));
+        let itself = definitions.function(3).unwrap();
+        assert_eq!((itself.name, itself.name_id, itself.registers), ("itself", 3, 0));
+        assert_eq!(definitions.name(itself.name_id), Some("itself"));
+        assert_eq!(definitions.name(1), Some("apart"));
+        assert_eq!(definitions.name(9), None);
+        assert_eq!(definitions.function(1), None);
+    }
+
+    #[test]
+    fn a_renamed_thread_has_its_latest_name_under_every_id() {
+        let mut definitions = Definitions::default();
+        definitions.add(&record(kind::THREAD, 1, &[100, 0], "python"));
+        definitions.add(&record(kind::THREAD, 2, &[101, 2], "service"));
+        definitions.add(&record(kind::THREAD, 3, &[100, 0], "loader"));
+        assert_eq!(definitions.thread(1).unwrap().name, "loader");
+        assert!(!definitions.thread(2).unwrap().is_program());
+    }
+
+    #[test]
+    fn senseless_ids_are_refused_without_growing() {
+        let mut definitions = Definitions::default();
+        for id in [0, u32::MAX, 1 << 30] {
+            definitions.add(&record(kind::NAME, id, &[], "x"));
+        }
+        assert_eq!((definitions.refused, definitions.len()), (3, 0));
+        assert!(definitions.entries.is_empty());
+    }
+
+    #[test]
+    fn a_context_leads_to_its_device() {
+        let mut definitions = Definitions::default();
+        definitions.add(&record(kind::DEVICE, 1, &[3], "GPU"));
+        definitions.add(&record(kind::CONTEXT, 2, &[0xabc, 1], ""));
+        assert_eq!(definitions.ordinal_of_context(2), Some(3));
+        assert_eq!(definitions.ordinal_of_context(1), None);
+        assert_eq!(definitions.device_by_ordinal(3).unwrap().name, "GPU");
+    }
+
+    #[test]
+    fn commands_notices_and_stacks_are_read() {
+        let mut definitions = Definitions::default();
+        definitions.add(&record(kind::PROCESS, 1, &[10, 9, 13000, 1], "python\0train.py\0"));
+        definitions.add(&record(kind::NOTICE, 2, &[1, definition::rung::HOOKS], "no CUPTI"));
+        definitions.add(&record(kind::STACK, 3, &[5, 40, 6, 22], ""));
+        assert_eq!(definitions.process().unwrap().command, ["python", "train.py"]);
+        assert!(definitions.simulated());
+        assert_eq!(definitions.rung(), definition::rung::HOOKS);
+        assert_eq!(definitions.stack(3).collect::<Vec<_>>(), [(5, 40), (6, 22)]);
+        assert_eq!(definitions.stack(1).count(), 0);
+    }
+}

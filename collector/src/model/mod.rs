@@ -1,0 +1,17 @@
+//! The model: batches in, host calls and executed operations out.
+//!
+//! Every number that any output shows comes through here, live and from a file alike, so this
+//! is where what is counted is decided. It opens nothing, reads no clock and keeps bounded state:
+//! its results depend on the batches and their order only.
+
+pub mod clock;
+pub mod correlate;
+pub mod definitions;
+mod model;
+pub mod operation;
+mod process;
+mod sinks;
+pub mod totals;
+
+pub use model::Model;
+pub use totals::{Counts, Loss, Process, Session, Totals};

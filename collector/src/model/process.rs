@@ -1,0 +1,410 @@
+//! One process in the model: its rings, clocks, join and counts.
+
+use rustc_hash::FxHashMap;
+
+use gputrace_wire::call::{Call, Detail, direction};
+use gputrace_wire::cell::{Cell, flag, kind};
+use gputrace_wire::clock::Anchor;
+use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
+use gputrace_wire::definition::rung;
+use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
+
+use crate::batch::{Counters, Definition, Gap, ProcessBegin, ProcessEnd};
+use crate::model::clock::Clocks;
+use crate::model::correlate::{Join, Key, Outcome};
+use crate::model::definitions::Definitions;
+use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
+use crate::model::totals::{Counts, Loss, Process};
+
+/// Rings whose state is kept; a process has at most a few thousand.
+const RINGS_MAX: usize = 1 << 16;
+/// Epochs whose begin is remembered.
+const EPOCHS_MAX: usize = 64;
+
+/// What a ring's earlier entries say about its later ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct RingState {
+    thread: u32,
+    epoch: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct ProcessState {
+    number: u32,
+    begin: ProcessBegin,
+    end: Option<(ProcessEnd, u64)>,
+    definitions: Definitions,
+    counters: Counters,
+    counts: Counts,
+    clocks: Clocks,
+    rings: FxHashMap<u32, RingState>,
+    join: Join,
+    /// Epochs of the device records and the ticks at which they began, by ticks.
+    epochs: Vec<(u32, u64)>,
+    saw_device_record: bool,
+    losses: Vec<(Loss, u64)>,
+    pub(super) last_seen_ns: u64,
+}
+
+/// Where results go while one batch is looked at.
+struct Out<'a, S> {
+    definitions: &'a Definitions,
+    counts: &'a mut Counts,
+    sink: &'a mut S,
+}
+
+impl<S: Sink> Out<'_, S> {
+    fn outcome(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Record(record) => self.record(record),
+            Outcome::Alone(call) => self.call_alone(call),
+        }
+    }
+
+    /// A record, with its call if that is known.
+    fn record(&mut self, mut operation: Operation) {
+        if let Some(call) = &operation.call {
+            operation.what = complete(operation.what, &call.detail, self.definitions);
+        } else {
+            self.counts.device_only += 1;
+        }
+        self.counts.executed += 1;
+        self.counts.timed += u64::from(operation.timing.is_some());
+        self.sink.operation(&operation, self.definitions);
+    }
+
+    /// A call that executed something of which no record is known.
+    fn call_alone(&mut self, call: HostCall) {
+        let what = match &call.detail {
+            Detail::Launch(launch) => {
+                let function = self.definitions.function(launch.function);
+                What::Kernel(Kernel {
+                    name: function.map_or(0, |f| f.name_id),
+                    grid: launch.grid,
+                    block: launch.block.map(u32::from),
+                    cluster: launch.cluster.map(u32::from),
+                    registers: function.map_or(0, |f| f.registers),
+                    static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
+                    dynamic_shared_bytes: launch.dynamic_shared_bytes,
+                })
+            }
+            Detail::Copy(copy) => What::Copy {
+                direction: direction_of_call(copy.direction),
+                bytes: copy.bytes,
+                source_memory: 0,
+                target_memory: 0,
+            },
+            Detail::Fill { bytes, .. } => What::Fill { bytes: *bytes },
+            _ => What::Graph,
+        };
+        let operation = Operation {
+            process: call.process,
+            what,
+            device: self.definitions.ordinal_of_context(call.context).unwrap_or(0),
+            context: 0,
+            stream: 0,
+            graph: None,
+            timing: None,
+            call: Some(call),
+        };
+        self.counts.executed += 1;
+        self.sink.operation(&operation, self.definitions);
+    }
+}
+
+/// Fills in what the record left open and the call knows.
+fn complete(what: What, detail: &Detail, definitions: &Definitions) -> What {
+    match (what, detail) {
+        (What::Kernel(kernel), Detail::Launch(launch)) if kernel.name == 0 => What::Kernel(Kernel {
+            name: definitions.function(launch.function).map_or(0, |f| f.name_id),
+            ..kernel
+        }),
+        (
+            What::Copy { direction: Direction::Unknown, bytes, source_memory, target_memory },
+            Detail::Copy(copy),
+        ) => What::Copy { direction: direction_of_call(copy.direction), bytes, source_memory, target_memory },
+        _ => what,
+    }
+}
+
+fn direction_of_call(from: u8) -> Direction {
+    match from {
+        direction::HOST_TO_DEVICE => Direction::CpuToGpu,
+        direction::DEVICE_TO_HOST => Direction::GpuToCpu,
+        direction::DEVICE_TO_DEVICE => Direction::GpuToGpu,
+        direction::PEER => Direction::PeerToPeer,
+        direction::HOST_TO_HOST => Direction::CpuToCpu,
+        _ => Direction::Unknown,
+    }
+}
+
+/// By CUPTI's numbers for kinds of copies; arrays are device memory.
+fn direction_of_record(copy_kind: u8) -> Direction {
+    match copy_kind {
+        1 | 3 => Direction::CpuToGpu,
+        2 | 4 => Direction::GpuToCpu,
+        5..=8 => Direction::GpuToGpu,
+        9 => Direction::CpuToCpu,
+        10 => Direction::PeerToPeer,
+        _ => Direction::Unknown,
+    }
+}
+
+impl ProcessState {
+    pub(super) fn new(number: u32, begin: ProcessBegin) -> ProcessState {
+        ProcessState {
+            number,
+            end: None,
+            definitions: Definitions::default(),
+            counters: Counters::default(),
+            counts: Counts::default(),
+            clocks: Clocks::new(&begin),
+            rings: FxHashMap::default(),
+            join: Join::default(),
+            epochs: Vec::new(),
+            saw_device_record: false,
+            losses: Vec::new(),
+            last_seen_ns: begin.start_monotonic_ns,
+            begin,
+        }
+    }
+
+    pub(super) fn define(&mut self, records: &[Definition]) {
+        records.iter().for_each(|record| self.definitions.add(record));
+    }
+
+    pub(super) fn set_counters(&mut self, counters: &Counters) {
+        self.counters = counters.clone();
+    }
+
+    pub(super) fn cells<S: Sink>(&mut self, ring: u32, cells: &[Cell], sink: &mut S) {
+        let known = self.rings.get(&ring).copied();
+        let mut state = known.unwrap_or_default();
+        let mut rest = cells;
+        while let Some(first) = rest.first() {
+            let length = usize::from(first.cells());
+            let Some((entry, after)) = rest.split_at_checked(length.max(1)).filter(|_| length != 0) else {
+                self.lose(Loss::DamagedEntries, 1);
+                break;
+            };
+            rest = after;
+            self.entry(&mut state, entry, sink);
+        }
+        if known.is_some() || self.rings.len() < RINGS_MAX {
+            self.rings.insert(ring, state);
+        }
+    }
+
+    #[inline]
+    fn entry<S: Sink>(&mut self, ring: &mut RingState, entry: &[Cell], sink: &mut S) {
+        let Some(first) = entry.first() else { return };
+        let kind = first.kind();
+        self.counts.entry(kind);
+        match kind {
+            kind::LAUNCH..=kind::CALL => {
+                if let Some(call) = Call::from_cell(first) {
+                    self.host_call(ring.thread, &call, sink);
+                }
+            }
+            kind::DEVICE_KERNEL => match entry.get(1) {
+                Some(second) => {
+                    let kernel = device::Kernel::from_cells(first, second);
+                    let what = What::Kernel(Kernel {
+                        name: kernel.name,
+                        grid: kernel.grid,
+                        block: kernel.block.map(u32::from),
+                        cluster: kernel.cluster.map(u32::from),
+                        registers: kernel.registers.into(),
+                        static_shared_bytes: kernel.static_shared_bytes,
+                        dynamic_shared_bytes: kernel.dynamic_shared_bytes,
+                    });
+                    self.device_record(ring, &kernel.place, what, sink);
+                }
+                None => self.lose(Loss::DamagedEntries, 1),
+            },
+            kind::DEVICE_COPY => {
+                let copy = DeviceCopy::from_cell(first);
+                let what = What::Copy {
+                    direction: direction_of_record(copy.copy_kind),
+                    bytes: copy.bytes,
+                    source_memory: copy.source_memory,
+                    target_memory: copy.target_memory,
+                };
+                self.device_record(ring, &copy.place, what, sink);
+            }
+            kind::DEVICE_FILL => {
+                let fill = DeviceFill::from_cell(first);
+                self.device_record(ring, &fill.place, What::Fill { bytes: fill.bytes }, sink);
+            }
+            kind::DEVICE_GRAPH => {
+                self.device_record(ring, &DeviceGraph::from_cell(first).place, What::Graph, sink);
+            }
+            kind::THREAD_BEGIN => ring.thread = ThreadBegin::from_cell(first).thread,
+            kind::ANCHOR => {
+                let anchor = Anchor::from_cell(first);
+                self.clocks.anchor(&anchor);
+                self.last_seen_ns = self.last_seen_ns.max(anchor.monotonic_ns);
+            }
+            kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
+            kind::GAP => match Gap::from_cell(first) {
+                Some(gap) => self.lose(gap.loss(), gap.count),
+                None => self.counts.unknown_kinds += 1,
+            },
+            _ => self.counts.unknown_kinds += 1,
+        }
+    }
+
+    fn epoch_begin(&mut self, ring: &mut RingState, begin: &EpochBegin) {
+        ring.epoch = Some(begin.epoch);
+        if self.epochs.iter().any(|(epoch, _)| *epoch == begin.epoch) {
+            return;
+        }
+        if self.epochs.len() >= EPOCHS_MAX {
+            self.epochs.remove(0);
+        }
+        let at = self.epochs.partition_point(|(_, ticks)| *ticks <= begin.ticks);
+        self.epochs.insert(at, (begin.epoch, begin.ticks));
+        // Calls made since were filed under the epoch before: their ring may be drained first.
+        if at + 1 == self.epochs.len() {
+            let since_ns = self.clocks.monotonic_ns(begin.ticks);
+            self.join.move_to_epoch(begin.epoch, |call| call.start_ns >= since_ns);
+        }
+    }
+
+    #[inline]
+    fn epoch_at(&self, ticks: u64) -> u32 {
+        self.epochs.iter().rev().find(|(_, begin)| *begin <= ticks).map_or(0, |(epoch, _)| *epoch)
+    }
+
+    #[inline]
+    fn host_call<S: Sink>(&mut self, thread: u32, call: &Call, sink: &mut S) {
+        let start_ns = self.clocks.monotonic_ns(call.start_ticks);
+        let duration_ns = self.clocks.duration_ns(call.duration_ticks);
+        let end_ns = start_ns.saturating_add(duration_ns);
+        self.last_seen_ns = self.last_seen_ns.max(end_ns);
+        let host = HostCall {
+            process: self.number,
+            thread,
+            kind: call.kind,
+            flags: call.flags,
+            api: call.api,
+            start_ns,
+            duration_ns,
+            correlation: call.correlation,
+            stack: call.stack,
+            context: call.context,
+            stream: call.stream,
+            status: call.status,
+            detail: call.detail,
+        };
+        sink.host_call(&host, &self.definitions);
+
+        let counts = &mut self.counts;
+        let executing = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL);
+        if !executing {
+            return;
+        }
+        if call.status != 0 {
+            counts.failed += 1;
+            return;
+        }
+        let captured = call.flags & flag::CAPTURED != 0;
+        match (call.kind, captured) {
+            (kind::LAUNCH, false) => counts.launches += 1,
+            (kind::GRAPH_LAUNCH, false) => counts.graph_launches += 1,
+            (kind::COPY, false) => counts.copies += 1,
+            (kind::FILL, false) => counts.fills += 1,
+            (kind::LAUNCH | kind::GRAPH_LAUNCH, true) => counts.captured_launches += 1,
+            _ => counts.captured_others += 1,
+        }
+        if captured {
+            return;
+        }
+        let key = Key { epoch: self.epoch_at(call.start_ticks), correlation: call.correlation };
+        let many = match call.detail {
+            Detail::GraphLaunch { .. } => true,
+            Detail::Copy(copy) => copy.count > 1,
+            _ => false,
+        };
+        let no_records = !self.saw_device_record && self.definitions.rung() == rung::HOOKS;
+        let mut out = Out { definitions: &self.definitions, counts: &mut self.counts, sink };
+        if key.correlation == 0 || no_records {
+            out.call_alone(host);
+        } else {
+            self.join.call(key, host, many, &mut |outcome| out.outcome(outcome));
+        }
+    }
+
+    #[inline]
+    fn device_record<S: Sink>(&mut self, ring: &RingState, place: &Place, what: What, sink: &mut S) {
+        self.saw_device_record = true;
+        let latest = || self.epochs.last().map_or(0, |(epoch, _)| *epoch);
+        let epoch = ring.epoch.unwrap_or_else(latest);
+        let timing = place.has_timing().then(|| Timing {
+            start_ns: self.clocks.device_to_monotonic_ns(epoch, place.start_ns),
+            duration_ns: place.end_ns - place.start_ns,
+        });
+        if let Some(timing) = timing {
+            self.last_seen_ns = self.last_seen_ns.max(timing.start_ns.saturating_add(timing.duration_ns));
+        } else {
+            self.counts.invalid_timing += 1;
+        }
+        let operation = Operation {
+            process: self.number,
+            what,
+            call: None,
+            timing,
+            device: place.device,
+            context: place.context,
+            stream: place.stream,
+            graph: (place.graph != 0 || place.graph_node != 0)
+                .then_some(GraphNode { graph: place.graph, node: place.graph_node }),
+        };
+        let key = Key { epoch, correlation: place.correlation };
+        let mut out = Out { definitions: &self.definitions, counts: &mut self.counts, sink };
+        self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
+    }
+
+    fn lose(&mut self, loss: Loss, count: u64) {
+        match self.losses.iter_mut().find(|(known, _)| *known == loss) {
+            Some((_, total)) => *total = total.saturating_add(count),
+            None => self.losses.push((loss, count)),
+        }
+    }
+
+    /// Nothing more comes of this process.
+    pub(super) fn end<S: Sink>(&mut self, end: Option<(ProcessEnd, u64)>, sink: &mut S) {
+        if let Some((_, at_ns)) = end {
+            self.last_seen_ns = self.last_seen_ns.max(at_ns);
+        }
+        self.end = self.end.or(end);
+        let mut out = Out { definitions: &self.definitions, counts: &mut self.counts, sink };
+        self.join.finish(&mut |outcome| out.outcome(outcome));
+    }
+
+    /// The process for [`crate::model::Totals`], and what was lost of it.
+    pub(super) fn into_totals(mut self) -> (Process, Vec<(Loss, u64)>) {
+        self.counts.evicted_calls = self.join.evicted_calls;
+        self.counts.evicted_records = self.join.evicted_records;
+        let late = self.join.late_records;
+        let refused = self.definitions.refused;
+        let ring_full = self.counters.ring_full;
+        for (loss, count) in
+            [(Loss::LateRecords, late), (Loss::RefusedDefinitions, refused), (Loss::RingFull, ring_full)]
+        {
+            if count > 0 {
+                self.lose(loss, count);
+            }
+        }
+        let process = Process {
+            number: self.number,
+            begin: self.begin,
+            end: self.end,
+            definitions: self.definitions,
+            counters: self.counters,
+            counts: self.counts,
+            ns_per_tick: self.clocks.ns_per_tick(),
+        };
+        (process, self.losses)
+    }
+}

@@ -1,0 +1,238 @@
+//! What the model knows at the end: processes, counts, and what was lost by reason.
+
+use std::collections::BTreeMap;
+
+use gputrace_wire::cell::kind;
+use gputrace_wire::counter::Counter;
+
+use crate::batch::{Counters, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::definitions::{Definitions, Notice};
+
+/// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
+const KINDS: usize = 96;
+
+/// What was counted, by process or over all of them. The words mean the same everywhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Kernel launches that the driver took for execution.
+    pub launches: u64,
+    /// Launches, of kernels or graphs, on a stream that was being captured: they execute nothing.
+    pub captured_launches: u64,
+    pub graph_launches: u64,
+    /// Copy and fill calls that the driver took for execution.
+    pub copies: u64,
+    pub fills: u64,
+    /// Launches, copies and fills that the driver refused.
+    pub failed: u64,
+    /// Copies and fills on a stream that was being captured.
+    pub captured_others: u64,
+    /// Device records whose host call is not known.
+    pub device_only: u64,
+    /// Operations that a device executed or, without a record, was asked to execute.
+    pub executed: u64,
+    /// Executed operations with valid device times.
+    pub timed: u64,
+    /// Device records whose times cannot be used.
+    pub invalid_timing: u64,
+    /// Calls given up on because more were waiting for their records than are remembered.
+    pub evicted_calls: u64,
+    /// Records given up on because more were waiting for their calls than are remembered.
+    pub evicted_records: u64,
+    /// Entries of kinds that this version does not know.
+    pub unknown_kinds: u64,
+    by_kind: [u64; KINDS],
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts {
+            launches: 0,
+            captured_launches: 0,
+            graph_launches: 0,
+            copies: 0,
+            fills: 0,
+            failed: 0,
+            captured_others: 0,
+            device_only: 0,
+            executed: 0,
+            timed: 0,
+            invalid_timing: 0,
+            evicted_calls: 0,
+            evicted_records: 0,
+            unknown_kinds: 0,
+            by_kind: [0; KINDS],
+        }
+    }
+}
+
+impl Counts {
+    pub(super) fn entry(&mut self, kind: u16) {
+        if let Some(count) = self.by_kind.get_mut(usize::from(kind)) {
+            *count += 1;
+        }
+    }
+
+    /// Entries of a kind, one of [`gputrace_wire::cell::kind`].
+    pub fn entries(&self, kind: u16) -> u64 {
+        self.by_kind.get(usize::from(kind)).copied().unwrap_or(0)
+    }
+
+    /// Entries that are host calls.
+    pub fn host_calls(&self) -> u64 {
+        (kind::LAUNCH..=kind::CALL).map(|kind| self.entries(kind)).sum()
+    }
+
+    /// Executed operations with valid times over executed operations; 1 if nothing executed.
+    pub fn device_time_coverage(&self) -> f64 {
+        if self.executed == 0 { 1.0 } else { self.timed as f64 / self.executed as f64 }
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Counts) {
+        self.launches += other.launches;
+        self.captured_launches += other.captured_launches;
+        self.graph_launches += other.graph_launches;
+        self.copies += other.copies;
+        self.fills += other.fills;
+        self.failed += other.failed;
+        self.captured_others += other.captured_others;
+        self.device_only += other.device_only;
+        self.executed += other.executed;
+        self.timed += other.timed;
+        self.invalid_timing += other.invalid_timing;
+        self.evicted_calls += other.evicted_calls;
+        self.evicted_records += other.evicted_records;
+        self.unknown_kinds += other.unknown_kinds;
+        for (to, from) in self.by_kind.iter_mut().zip(other.by_kind) {
+            *to += from;
+        }
+    }
+}
+
+/// One session of the recorder: one trace file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Session {
+    pub begin: SessionBegin,
+    /// As the recorder measured it; `None` if the stream was not closed in order.
+    pub wall_ns: Option<u64>,
+    /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.
+    pub last_seen_ns: u64,
+}
+
+impl Session {
+    /// The length of the session: measured, or as far as the stream tells.
+    pub fn length_ns(&self) -> u64 {
+        self.wall_ns.unwrap_or_else(|| self.last_seen_ns.saturating_sub(self.begin.monotonic_ns))
+    }
+}
+
+/// One process of a session.
+#[derive(Debug, Default)]
+pub struct Process {
+    /// Number over all sessions read, as sinks see it.
+    pub number: u32,
+    pub begin: ProcessBegin,
+    /// How it ended, and when; `None` if the stream does not say.
+    pub end: Option<(ProcessEnd, u64)>,
+    pub definitions: Definitions,
+    /// Its last counters; 0 throughout if there were none.
+    pub counters: Counters,
+    pub counts: Counts,
+    pub ns_per_tick: f64,
+}
+
+impl Process {
+    /// The measured cost of one hook, over the calls where it was measured.
+    pub fn hook_cost_ns(&self) -> Option<f64> {
+        (self.counters.sampled_hooks > 0).then(|| {
+            self.counters.sampled_ticks as f64 * self.ns_per_tick / self.counters.sampled_hooks as f64
+        })
+    }
+}
+
+/// Reasons of loss beside those that the process counts itself ([`Counter::name`]).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Loss {
+    /// Entries that did not fit their ring.
+    RingFull,
+    /// Rings that held something that no writer of the format writes; read no further.
+    DamagedRing,
+    /// Definitions areas, likewise.
+    DamagedDefinitions,
+    /// Definitions that a thread was writing when it was killed.
+    UnfinishedDefinitions,
+    /// Segments that could not be used.
+    RefusedSegment,
+    /// Definitions with senseless ids or past the limit of what is kept.
+    RefusedDefinitions,
+    /// Entries that are cut short.
+    DamagedEntries,
+    /// Batches of processes that the stream did not introduce.
+    UnknownProcess,
+    /// Device records that came after their call was given up on.
+    LateRecords,
+}
+
+impl Loss {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Loss::RingFull => "ring_full",
+            Loss::DamagedRing => "damaged_rings",
+            Loss::DamagedDefinitions => "damaged_definitions",
+            Loss::UnfinishedDefinitions => "unfinished_definitions",
+            Loss::RefusedSegment => "refused_segments",
+            Loss::RefusedDefinitions => "refused_definitions",
+            Loss::DamagedEntries => "damaged_entries",
+            Loss::UnknownProcess => "unknown_process",
+            Loss::LateRecords => "late_records",
+        }
+    }
+}
+
+/// Everything at the end.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub sessions: Vec<Session>,
+    pub processes: Vec<Process>,
+    /// Over all processes.
+    pub counts: Counts,
+    pub(super) losses: BTreeMap<&'static str, u64>,
+}
+
+impl Totals {
+    /// What was lost, by reason; only reasons that apply.
+    pub fn losses(&self) -> &BTreeMap<&'static str, u64> {
+        &self.losses
+    }
+
+    /// A process-wide counter over all processes.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.processes
+            .iter()
+            .filter_map(|process| process.counters.values.get(counter as usize))
+            .fold(0, |sum: u64, value| sum.saturating_add(*value))
+    }
+
+    /// From the first session's begin to the last one's end, on the clock that they share.
+    pub fn wall_ns(&self) -> u64 {
+        let begin = self.sessions.iter().map(|s| s.begin.realtime_ns).min().unwrap_or(0);
+        let end = self.sessions.iter().map(|s| s.begin.realtime_ns.saturating_add(s.length_ns())).max();
+        end.unwrap_or(0).saturating_sub(begin)
+    }
+
+    pub fn process(&self, number: u32) -> Option<&Process> {
+        self.processes.iter().find(|process| process.number == number)
+    }
+
+    /// Every process's notices, with the process's number.
+    pub fn notices(&self) -> impl Iterator<Item = (u32, &Notice)> {
+        self.processes
+            .iter()
+            .flat_map(|process| process.definitions.notices().iter().map(|notice| (process.number, notice)))
+    }
+
+    /// Whether any driver or device said that it is a simulation.
+    pub fn simulated(&self) -> bool {
+        self.processes.iter().any(|process| process.definitions.simulated())
+    }
+}
