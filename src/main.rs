@@ -1,1 +1,11 @@
-fn main() {}
+//! The program `gputrace`: starts the command line and hands its exit code on.
+
+mod cli;
+mod embedded;
+mod launch;
+mod machine;
+mod workload;
+
+fn main() -> std::process::ExitCode {
+    cli::entry::main()
+}

@@ -1,0 +1,36 @@
+//! What is embedded: one row a shared object.
+
+pub struct Artifact {
+    /// The workspace package that makes it.
+    pub package: &'static str,
+    /// The file that cargo leaves for it.
+    pub built_as: &'static str,
+    /// The file name it has when it is extracted.
+    pub name: &'static str,
+    /// The constant that `embedded.rs` gives it.
+    pub constant: &'static str,
+}
+
+pub const ARTIFACTS: [Artifact; 3] = [
+    Artifact {
+        package: "gputrace-interpose",
+        built_as: "libgputrace.so",
+        name: "libgputrace.so",
+        constant: "LIBGPUTRACE",
+    },
+    Artifact {
+        package: "gputrace-sim-cuda",
+        built_as: "libcuda.so",
+        name: "libcuda.so.1",
+        constant: "SIMULATED_DRIVER",
+    },
+    Artifact {
+        package: "gputrace-sim-cupti",
+        built_as: "libcupti.so",
+        name: "libcupti.so",
+        constant: "SIMULATED_CUPTI",
+    },
+];
+
+/// Folders that the artifacts are made from, besides the workspace's own two files.
+pub const SOURCES: [&str; 5] = ["wire", "producer", "cupti-sys", "interpose", "sim"];

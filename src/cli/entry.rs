@@ -1,0 +1,81 @@
+//! Takes the command line apart and calls the subcommand.
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+
+use crate::cli::failure::Failure;
+use crate::cli::{demo, doctor, exit_code, library, stdout, variables};
+
+type Run = fn(&ArgMatches) -> Result<u8, Failure>;
+
+/// The subcommands: what clap is told of each, and what it does.
+const SUBCOMMANDS: [(fn() -> Command, Run); 3] = [
+    (library::command, library::main),
+    (doctor::command, doctor::main),
+    (demo::workload_command, demo::workload_main),
+];
+
+pub fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let [_, help, topic] = arguments.as_slice()
+        && help == "help"
+        && let Some(page) = page(topic.to_str().unwrap_or_default())
+    {
+        return finish(stdout::print(page.as_bytes()).map(|()| exit_code::SUCCESS));
+    }
+    let matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help and version are data, asked for; everything else is talk.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit_code::USAGE } else { exit_code::SUCCESS });
+        }
+    };
+    let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit_code::USAGE) };
+    let subcommand = SUBCOMMANDS.iter().find(|(command, _)| command().get_name() == name);
+    let Some((_, main)) = subcommand else { return ExitCode::from(exit_code::USAGE) };
+    finish(main(matches))
+}
+
+fn finish(result: Result<u8, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}
+
+fn command() -> Command {
+    Command::new("gputrace")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Traces CUDA programs that nobody changed")
+        .after_help("More: gputrace help variables, gputrace help exit-codes")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(SUBCOMMANDS.iter().map(|(command, _)| command()))
+}
+
+/// Help pages that are no subcommand's.
+fn page(topic: &str) -> Option<String> {
+    match topic {
+        "variables" => Some(variables::page()),
+        "exit-codes" => {
+            let rows = exit_code::TABLE.iter().map(|(code, meaning)| format!("{code:>5}  {meaning}\n"));
+            let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
+                        makes gputrace die of the same. Apart from that:\n\n";
+            Some(text.to_string() + &rows.collect::<String>())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+}

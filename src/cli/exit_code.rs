@@ -1,0 +1,39 @@
+//! Exit codes, all of them. `gputrace help exit-codes` prints this table.
+//!
+//! Under `run` and `demo` the code is the command's own; the codes from 125 to 127 mean the same
+//! as those of env, timeout and nohup. The codes from 65 to 74 are the collector's, which takes
+//! them from sysexits(3).
+
+pub use gputrace_collector::error::exit_code as collector;
+
+/// All went well.
+pub const SUCCESS: u8 = 0;
+/// `doctor`: tracing cannot work here. Otherwise: a failure with no code of its own.
+pub const FAILED: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// A trace was damaged or cut off: what could be read was used, and the loss was stated.
+pub const PARTIAL: u8 = 3;
+/// `run`: gputrace itself failed before the command was started.
+pub const NOT_STARTED: u8 = 125;
+/// `run`: the command was found and could not be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// `run`: no such command.
+pub const NOT_FOUND: u8 = 127;
+
+/// The table for people, in the order of the codes.
+pub const TABLE: [(u8, &str); 13] = [
+    (SUCCESS, "all went well"),
+    (FAILED, "doctor: tracing cannot work here; demo: the workload failed; otherwise: failed"),
+    (USAGE, "the command line is wrong"),
+    (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
+    (collector::BAD_INPUT, "an input is no trace, or of a version that cannot be read"),
+    (collector::NO_INPUT, "an input is not there or cannot be read"),
+    (collector::DEFECT, "a defect of gputrace"),
+    (collector::SYSTEM, "the system refused something that gputrace needs"),
+    (collector::CANNOT_CREATE, "an output cannot be created"),
+    (collector::WRITE_FAILED, "an output cannot be written to its end"),
+    (NOT_STARTED, "run: gputrace itself failed before the command was started"),
+    (NOT_EXECUTABLE, "run: the command was found and could not be executed"),
+    (NOT_FOUND, "run: no such command"),
+];

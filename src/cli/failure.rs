@@ -1,0 +1,61 @@
+//! A failure as the user reads it: what failed, on what, why, and what to do about it.
+
+use std::fmt;
+
+use crate::cli::exit_code;
+
+#[derive(Debug)]
+pub struct Failure {
+    /// Lower case, one line: what failed, on what, why.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    pub exit_code: u8,
+}
+
+impl Failure {
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), hint: None, exit_code: exit_code::FAILED }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn code(mut self, exit_code: u8) -> Failure {
+        self.exit_code = exit_code;
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "gputrace: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(out, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The reason inside an I/O error, without Rust's "(os error 2)" behind it.
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+/// What can usually be done about an I/O error.
+pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::PermissionDenied => Some("choose a folder that you may write to with -o DIR"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Some("free some space, or choose another file system with -o DIR")
+        }
+        ErrorKind::ReadOnlyFilesystem => Some("choose a folder on a writable file system with -o DIR"),
+        _ => None,
+    }
+}

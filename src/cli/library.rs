@@ -1,0 +1,54 @@
+//! `gputrace lib`: puts the preload library where it can stay, and prints its path.
+
+use std::path::Path;
+
+use clap::{ArgMatches, Command};
+
+use crate::cli::failure::{Failure, reason};
+use crate::cli::{exit_code, options, stdout, variables};
+use crate::launch::extract::{self, Libraries, is_preloadable};
+use crate::launch::private_folder::SessionFolder;
+
+pub fn command() -> Command {
+    Command::new("lib")
+        .about("Print the preload library's path")
+        .after_help("Bare use: LD_PRELOAD=$(gputrace lib) python train.py")
+}
+
+pub fn main(_: &ArgMatches) -> Result<u8, Failure> {
+    variables::warn_about_unknown();
+    let libraries = in_cache()?;
+    let mut line = libraries.preload.into_os_string().into_encoded_bytes();
+    line.push(b'\n');
+    stdout::print(&line)?;
+    Ok(exit_code::SUCCESS)
+}
+
+/// Extracts the libraries into the cache folder.
+fn in_cache() -> Result<Libraries, Failure> {
+    let hint = "set GPUTRACE_CACHE to a folder of your own";
+    let base = extract::cache_folder(variables::value(options::CACHE).map(Into::into)).ok_or_else(|| {
+        Failure::new("no folder for the preload library: neither HOME nor XDG_CACHE_HOME is set").hint(hint)
+    })?;
+    let libraries = extract::extract(&base).map_err(|error| {
+        let message = format!("cannot put the preload library into {}: {}", base.display(), reason(&error));
+        Failure::new(message).hint(hint)
+    })?;
+    if is_preloadable(&libraries.preload) {
+        return Ok(libraries);
+    }
+    let path = libraries.preload.display();
+    Err(Failure::new(format!("LD_PRELOAD cannot name {path}: it has a space or a colon in it")).hint(hint))
+}
+
+/// For `run`: the cache folder if it will do, else a folder that lives as long as the session.
+pub fn for_session(session: &SessionFolder) -> Result<Libraries, Failure> {
+    in_cache().or_else(|_| in_session(session.path()))
+}
+
+fn in_session(folder: &Path) -> Result<Libraries, Failure> {
+    extract::extract(folder).map_err(|error| {
+        let message = format!("cannot put the preload library into {}: {}", folder.display(), reason(&error));
+        Failure::new(message).hint("set GPUTRACE_CACHE to a folder of your own")
+    })
+}

@@ -1,0 +1,192 @@
+//! The one table of settings: each row is a variable, and where it has one, an option of `run`.
+//!
+//! Options, their help, the variables that `run` sets for the program, the page
+//! `gputrace help variables` and the warning about unknown variables all come from here. The
+//! preload library and the simulator read the variables by the same names; a test compares.
+
+/// Who acts on a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reader {
+    /// The preload library, inside the traced program.
+    Library,
+    /// This program.
+    Program,
+    /// The simulated device.
+    Simulator,
+    /// Set by gputrace for its own parts; nobody sets it by hand.
+    Internal,
+}
+
+#[derive(Debug)]
+pub struct Setting {
+    pub variable: &'static str,
+    /// The long option of `run`, without the dashes.
+    pub option: Option<&'static str>,
+    /// What stands for the value in help texts.
+    pub value: &'static str,
+    /// The values allowed; empty: anything.
+    pub values: &'static [&'static str],
+    pub default: &'static str,
+    pub reader: Reader,
+    pub help: &'static str,
+}
+
+pub const SESSION: &str = "GPUTRACE_SESSION";
+pub const OUTPUT: &str = "GPUTRACE_OUTPUT";
+pub const CACHE: &str = "GPUTRACE_CACHE";
+pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
+pub const CUPTI: &str = "GPUTRACE_CUPTI";
+
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        variable: OUTPUT,
+        option: Some("output"),
+        value: "DIR",
+        values: &[],
+        default: "gputrace-out/<program>-<pid>",
+        reader: Reader::Program,
+        help: "The folder to write to; made if it is missing",
+    },
+    Setting {
+        variable: DEVICE_TIMES,
+        option: Some("device-times"),
+        value: "full|off",
+        values: &["full", "off"],
+        default: "full",
+        reader: Reader::Library,
+        help: "Times measured on the device by CUPTI; off leaves exact counts and host times",
+    },
+    Setting {
+        variable: CUPTI,
+        option: Some("cupti"),
+        value: "FILE",
+        values: &[],
+        default: "the libcupti that belongs to the program's CUDA",
+        reader: Reader::Library,
+        help: "The libcupti to take device times from",
+    },
+    Setting {
+        variable: CACHE,
+        option: None,
+        value: "DIR",
+        values: &[],
+        default: "$XDG_CACHE_HOME/gputrace or ~/.cache/gputrace",
+        reader: Reader::Program,
+        help: "Where the preload library is kept for bare use",
+    },
+    Setting {
+        variable: SESSION,
+        option: None,
+        value: "SOCKET",
+        values: &[],
+        default: "",
+        reader: Reader::Internal,
+        help: "The running session that a program joins",
+    },
+    Setting {
+        variable: "GPUTRACE_PREBUILT_DIR",
+        option: None,
+        value: "DIR",
+        values: &[],
+        default: "",
+        reader: Reader::Internal,
+        help: "Ready-made libraries for build.rs to embed, instead of building them",
+    },
+    Setting {
+        variable: "GPUTRACE_SIM_DEVICES",
+        option: None,
+        value: "N",
+        values: &[],
+        default: "1",
+        reader: Reader::Simulator,
+        help: "How many devices the simulation has",
+    },
+    Setting {
+        variable: "GPUTRACE_SIM_MEMORY_BYTES",
+        option: None,
+        value: "N",
+        values: &[],
+        default: "85899345920",
+        reader: Reader::Simulator,
+        help: "Memory of each simulated device",
+    },
+    Setting {
+        variable: "GPUTRACE_SIM_PACE",
+        option: None,
+        value: "on|off",
+        values: &["on", "off"],
+        default: "on",
+        reader: Reader::Simulator,
+        help: "Whether waiting for the simulated device takes real time",
+    },
+    Setting {
+        variable: "GPUTRACE_SIM_FAIL",
+        option: None,
+        value: "CALL[:N]=CODE,…",
+        values: &[],
+        default: "",
+        reader: Reader::Simulator,
+        help: "Calls of the simulated driver that fail, and with which code",
+    },
+];
+
+/// The setting of that variable.
+pub fn by_variable(variable: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.variable == variable)
+}
+
+/// Variables with this prefix are ours; one that is not in the table is a mistake.
+pub const PREFIX: &str = "GPUTRACE_";
+
+/// The known variable nearest to a misspelt one, if one is near.
+pub fn nearest(unknown: &str) -> Option<&'static str> {
+    SETTINGS
+        .iter()
+        .filter(|setting| setting.reader != Reader::Internal)
+        .map(|setting| (distance(unknown, setting.variable), setting.variable))
+        .min()
+        .filter(|(distance, _)| *distance <= 4)
+        .map(|(_, variable)| variable)
+}
+
+/// Letters to insert, delete or change to get from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_ours_and_distinct() {
+        for (index, setting) in SETTINGS.iter().enumerate() {
+            assert!(setting.variable.starts_with(PREFIX), "{}", setting.variable);
+            assert!(!setting.help.is_empty() && !setting.help.ends_with('.'), "{}", setting.variable);
+            assert!(SETTINGS[..index].iter().all(|other| other.variable != setting.variable));
+        }
+    }
+
+    #[test]
+    fn misspelt_variables_find_their_neighbour() {
+        assert_eq!(nearest("GPUTRACE_DEVICE_TIME"), Some(DEVICE_TIMES));
+        assert_eq!(nearest("GPUTRACE_OUTPT"), Some(OUTPUT));
+        assert_eq!(nearest("GPUTRACE_SOMETHING_ELSE_ENTIRELY"), None);
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!((distance("", "abc"), distance("abc", "abc"), distance("kitten", "sitting")), (3, 0, 3));
+    }
+}

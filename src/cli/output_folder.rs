@@ -1,0 +1,133 @@
+//! The folder that `run`, `demo` and `collect` write to, and files that appear in it whole.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::cli::exit_code;
+use crate::cli::failure::{Failure, reason, remedy};
+
+/// Where outputs go if nobody says.
+const DEFAULT_BASE: &str = "gputrace-out";
+
+#[derive(Debug)]
+pub struct OutputFolder {
+    path: PathBuf,
+    /// Made by us for this run: taken away again if nothing could be put into it.
+    is_new: bool,
+}
+
+/// `gputrace-out/<program>-<pid>`.
+pub fn default_path(program: &OsStr, pid: u32) -> PathBuf {
+    let name = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
+    let mut folder = name.to_os_string();
+    folder.push(format!("-{pid}"));
+    Path::new(DEFAULT_BASE).join(folder)
+}
+
+impl OutputFolder {
+    /// Makes the folder and finds out whether it takes a file, before any program runs for it.
+    pub fn prepare(path: PathBuf) -> Result<OutputFolder, Failure> {
+        let is_new = !path.exists();
+        let probe = path.join(format!(".gputrace-{}", std::process::id()));
+        let tried = fs::create_dir_all(&path)
+            .and_then(|()| OpenOptions::new().write(true).create_new(true).open(&probe))
+            .and_then(|_| fs::remove_file(&probe));
+        match tried {
+            Ok(()) => Ok(OutputFolder { path, is_new }),
+            Err(error) => Err(unwritable("write to the output folder", &path, &error)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Takes the folder away again if we made it and nothing is in it.
+    pub fn discard_if_empty(self) {
+        if self.is_new {
+            // Refused while there is anything in it, which is the point.
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Writes a file that appears whole or not at all.
+pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), Failure> {
+    try_write_whole(path, contents).map_err(|error| unwritable("write", path, &error))
+}
+
+fn try_write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
+    // Devices and pipes (/dev/stdout, /dev/null) cannot be replaced by renaming.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return OpenOptions::new().write(true).open(path)?.write_all(contents);
+    }
+    let mut temporary = path.as_os_str().to_os_string();
+    temporary.push(format!(".{}.part", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let written = fs::write(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn unwritable(what: &str, path: &Path, error: &io::Error) -> Failure {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let code = match error.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => exit_code::collector::WRITE_FAILED,
+        _ => exit_code::collector::CANNOT_CREATE,
+    };
+    let failure = Failure::new(format!("cannot {what} {}: {}", path.display(), reason(error))).code(code);
+    match remedy(error) {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::private_folder::SessionFolder;
+
+    #[test]
+    fn the_default_names_program_and_process() {
+        assert_eq!(default_path("/usr/bin/python3".as_ref(), 42), Path::new("gputrace-out/python3-42"));
+        assert_eq!(default_path("..".as_ref(), 42), Path::new("gputrace-out/program-42"));
+    }
+
+    #[test]
+    fn a_file_appears_whole_and_leaves_nothing_beside_it() {
+        let base = SessionFolder::create().unwrap();
+        let folder = OutputFolder::prepare(base.path().join("a/b")).unwrap();
+        write_whole(&folder.file("x"), b"one").unwrap();
+        write_whole(&folder.file("x"), b"two").unwrap();
+        assert_eq!(fs::read(folder.file("x")).unwrap(), b"two");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_an_empty_new_folder_is_discarded() {
+        let base = SessionFolder::create().unwrap();
+        let new = OutputFolder::prepare(base.path().join("new")).unwrap();
+        new.discard_if_empty();
+        assert!(!base.path().join("new").exists());
+        fs::create_dir(base.path().join("old")).unwrap();
+        OutputFolder::prepare(base.path().join("old")).unwrap().discard_if_empty();
+        assert!(base.path().join("old").exists());
+    }
+
+    #[test]
+    fn an_unwritable_folder_says_why() {
+        let failure = OutputFolder::prepare("/proc/nowhere".into()).unwrap_err();
+        assert_eq!(
+            failure.message,
+            "cannot write to the output folder /proc/nowhere: no such file or directory"
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! Data goes to stdout. A reader that went away (`| head`) is no error: silence.
+
+use std::io::{self, Write};
+
+use crate::cli::failure::{Failure, reason};
+
+/// Writes all of it to stdout and flushes.
+pub fn print(data: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(data).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write to stdout: {}", reason(&error))))
+        }
+        _ => Ok(()),
+    }
+}

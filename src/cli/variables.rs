@@ -1,0 +1,64 @@
+//! The environment as this program finds it: the warning about variables nobody reads, and the
+//! page that describes those that are read.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use crate::cli::options::{PREFIX, Reader, SETTINGS, by_variable, nearest};
+
+/// A variable's value; an empty one counts as unset.
+pub fn value(variable: &str) -> Option<OsString> {
+    debug_assert!(by_variable(variable).is_some(), "{variable} is not in the table");
+    env::var_os(variable).filter(|value| !value.is_empty())
+}
+
+/// Says on stderr which `GPUTRACE_` variables mean nothing, or have a value that means nothing.
+pub fn warn_about_unknown() {
+    for (name, value) in env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+        match by_variable(name) {
+            None => match nearest(name) {
+                Some(known) => {
+                    eprintln!(
+                        "gputrace: warning: {name} is not a variable of gputrace; did you mean {known}?"
+                    )
+                }
+                None => eprintln!(
+                    "gputrace: warning: {name} is not a variable of gputrace; see gputrace help variables"
+                ),
+            },
+            Some(setting) if !setting.values.is_empty() && !value.is_empty() => {
+                let value = value.to_string_lossy();
+                if !setting.values.contains(&value.as_ref()) {
+                    eprintln!(
+                        "gputrace: warning: {name}={value} is not one of {}; the default, {}, holds",
+                        setting.values.join(", "),
+                        setting.default,
+                    );
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The page `gputrace help variables`.
+pub fn page() -> String {
+    let mut page = String::from(
+        "Variables that the preload library and gputrace read. An option of `gputrace run` sets the\n\
+         variable beside it for the program, so that bare LD_PRELOAD can do the same.\n",
+    );
+    for setting in SETTINGS.iter().filter(|setting| setting.reader != Reader::Internal) {
+        let _ = write!(page, "\n{}={}", setting.variable, setting.value);
+        if let Some(option) = setting.option {
+            let _ = write!(page, "    (run --{option})");
+        }
+        let _ = write!(page, "\n    {}", setting.help);
+        if !setting.default.is_empty() {
+            let _ = write!(page, " [default: {}]", setting.default);
+        }
+        page.push('\n');
+    }
+    page
+}

@@ -1,0 +1,56 @@
+//! The traced program as a child process: started with nothing of ours but the environment it
+//! is given, waited for, and reaped only when no signal can be sent to its number any more.
+
+use std::ffi::OsString;
+use std::io;
+use std::mem::zeroed;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+
+use crate::launch::signals::{self, Before};
+
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+}
+
+/// Starts `command` with `environment` laid over ours and the signal state of `before`.
+pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Before) -> io::Result<Program> {
+    let [program, arguments @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let mut builder = Command::new(program);
+    builder.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+    // SAFETY: the closure runs between fork and exec and makes async-signal-safe calls only:
+    // sigaction, pthread_sigmask and signal on plain copied data.
+    unsafe {
+        builder.pre_exec(move || {
+            before.restore_for_program();
+            Ok(())
+        });
+    }
+    let child = builder.spawn()?;
+    signals::program_started(child.id().cast_signed());
+    Ok(Program { child })
+}
+
+impl Program {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the program has ended.
+    pub fn wait(mut self) -> io::Result<ExitStatus> {
+        loop {
+            // SAFETY: `info` is zeroed plain data that waitid fills. WNOWAIT leaves the process
+            // to be reaped below, after its number has been forgotten.
+            let rc = unsafe {
+                let mut info: libc::siginfo_t = zeroed();
+                libc::waitid(libc::P_PID, self.child.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT)
+            };
+            if rc == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+        signals::program_ended();
+        self.child.wait()
+    }
+}

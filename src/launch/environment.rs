@@ -1,0 +1,37 @@
+//! What a traced program finds changed in its environment, and nothing else.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// `LD_PRELOAD` with our library in front of what is there.
+pub fn preload(library: &Path) -> OsString {
+    in_front(library.as_os_str(), env::var_os("LD_PRELOAD"))
+}
+
+/// `LD_LIBRARY_PATH` with a folder in front of what is there.
+pub fn library_path(folder: &Path) -> OsString {
+    in_front(folder.as_os_str(), env::var_os("LD_LIBRARY_PATH"))
+}
+
+fn in_front(first: &OsStr, rest: Option<OsString>) -> OsString {
+    let mut value = first.to_os_string();
+    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+        value.push(":");
+        value.push(rest);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_stays_behind_ours() {
+        assert_eq!(in_front("/a.so".as_ref(), Some("/b.so /c.so".into())), "/a.so:/b.so /c.so");
+        // An empty element of LD_LIBRARY_PATH would mean the current folder.
+        assert_eq!(in_front("/a".as_ref(), Some("".into())), "/a");
+        assert_eq!(in_front("/a".as_ref(), None), "/a");
+    }
+}

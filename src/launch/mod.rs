@@ -1,0 +1,9 @@
+//! Starting a program under the tracer: the files it needs, its environment, its signals, its end.
+
+pub mod child;
+pub mod ending;
+pub mod environment;
+pub mod extract;
+pub mod inherited;
+pub mod private_folder;
+pub mod signals;

@@ -1,0 +1,117 @@
+//! Folders that only we may write to, since a library out of them runs inside other programs.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Makes the folder, parents too, or accepts the one that is there if it is ours alone.
+pub fn ensure(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    check(folder)
+}
+
+/// A folder that somebody else owns, may write to, or made a link of, is refused.
+fn check(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    // SAFETY: geteuid has no precondition and cannot fail.
+    let us = unsafe { libc::geteuid() };
+    let fault = if !found.is_dir() {
+        "is not a folder"
+    } else if found.uid() != us {
+        "belongs to another user"
+    } else if found.mode() & 0o022 != 0 {
+        "is writable by other users"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {fault}", folder.display())))
+}
+
+/// A fresh folder for one session, removed with all that is in it when this value goes.
+#[derive(Debug)]
+pub struct SessionFolder {
+    path: PathBuf,
+}
+
+/// A unix socket's path has 108 bytes with its NUL; a name inside the folder must still fit.
+const PATH_BYTES_MAX: usize = 108 - 1 - "/session.socket".len();
+
+impl SessionFolder {
+    pub fn create() -> io::Result<SessionFolder> {
+        let bases = [std::env::var_os("XDG_RUNTIME_DIR"), std::env::var_os("TMPDIR"), Some("/tmp".into())];
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for base in bases.into_iter().flatten().filter(|base| Path::new(base).is_absolute()) {
+            for attempt in 0..8 {
+                let path = Path::new(&base).join(name(attempt));
+                if path.as_os_str().len() > PATH_BYTES_MAX {
+                    last = io::Error::new(
+                        io::ErrorKind::InvalidFilename,
+                        format!("{} is too long for a socket", path.display()),
+                    );
+                    break;
+                }
+                match DirBuilder::new().mode(0o700).create(&path) {
+                    Ok(()) => return Ok(SessionFolder { path }),
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+                    Err(error) => {
+                        last = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SessionFolder {
+    fn drop(&mut self) {
+        // What is left behind after a failure here is an empty socket in a temporary folder.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Distinct, not secret: the folder is created exclusively.
+fn name(attempt: u32) -> String {
+    let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.subsec_nanos());
+    format!("gputrace-{}-{:08x}", std::process::id(), moment ^ attempt << 28)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_session_folder_is_private_and_goes_away() {
+        let session = SessionFolder::create().unwrap();
+        let path = session.path().to_path_buf();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        drop(session);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused() {
+        let session = SessionFolder::create().unwrap();
+        let open = session.path().join("open");
+        ensure(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(ensure(&open).unwrap_err().to_string().contains("writable by other users"));
+    }
+
+    #[test]
+    fn a_link_is_refused() {
+        let session = SessionFolder::create().unwrap();
+        let (target, link) = (session.path().join("target"), session.path().join("link"));
+        ensure(&target).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(ensure(&link).unwrap_err().to_string().contains("is not a folder"));
+    }
+}

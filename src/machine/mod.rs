@@ -1,0 +1,8 @@
+//! What this machine offers a tracer: the facts behind `gputrace doctor`, one file a subject.
+//! Nothing here prints.
+
+pub mod cupti;
+pub mod finding;
+pub mod gpu;
+pub mod preload;
+pub mod system;

@@ -1,0 +1,5 @@
+//! The demo's workload: a pretend training loop on the CUDA driver API, run under the tracer like
+//! any other program. It knows nothing of the tracer.
+
+pub mod driver;
+pub mod training;

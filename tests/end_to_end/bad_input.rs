@@ -1,0 +1,203 @@
+//! Bad input: each a clear message and a documented exit code. The texts are snapshots.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::{Ended, finish};
+use crate::harness::tool::{self, calls, count, gputrace, run};
+
+fn run_in(folder: &Folder, command: &[&str]) -> Ended {
+    finish(gputrace().args(["run", "-o"]).arg(folder.join("out")).arg("--").args(command))
+}
+
+/// With the test's own folder written as DIR.
+fn talk(ended: &Ended, folder: &Folder) -> String {
+    ended.stderr.replace(folder.path().to_str().unwrap(), "DIR")
+}
+
+#[test]
+fn no_such_command() {
+    let folder = Folder::new();
+    let ended = run_in(&folder, &["no-such-command-anywhere"]).expect_code(127);
+    assert_eq!(
+        ended.stderr,
+        "gputrace: cannot run no-such-command-anywhere: no such command\n  \
+         hint: check the spelling and PATH; a file in this folder is ./no-such-command-anywhere\n"
+    );
+    assert!(!folder.join("out").exists(), "an empty output folder was left behind");
+}
+
+#[test]
+fn a_script_whose_interpreter_is_missing() {
+    let folder = Folder::new();
+    let script = folder.join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = run_in(&folder, &[script.to_str().unwrap()]).expect_code(126);
+    assert_eq!(
+        talk(&ended, &folder),
+        "gputrace: cannot run DIR/script: the file is there, but not the interpreter or loader that it names\n  \
+         hint: see its first line, or file DIR/script\n"
+    );
+}
+
+#[test]
+fn a_command_that_is_not_executable() {
+    let folder = Folder::new();
+    let file = folder.join("data");
+    fs::write(&file, "no program").unwrap();
+    let ended = run_in(&folder, &[file.to_str().unwrap()]).expect_code(126);
+    assert_eq!(
+        talk(&ended, &folder),
+        "gputrace: cannot run DIR/data: permission denied\n  hint: is it a program, and executable? chmod +x DIR/data\n"
+    );
+}
+
+#[test]
+fn no_command_at_all() {
+    let ended = finish(gputrace().arg("run")).expect_code(2);
+    assert!(ended.stderr.contains("<CMD>"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_made() {
+    let ended = finish(gputrace().args(["run", "-o", "/proc/nowhere", "--", "true"])).expect_code(125);
+    assert!(
+        ended.stderr.starts_with("gputrace: cannot write to the output folder /proc/nowhere: "),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_full_disk_is_said_and_the_program_s_code_kept() {
+    // A limit on file sizes stands in for a full disk: writing fails after so many bytes.
+    let folder = Folder::new();
+    let program = crate::harness::program::compiled("many", crate::harness::program::Link::Driver);
+    let script = format!(
+        "ulimit -f 4; trap '' XFSZ; exec {} run --simulate -o {} -- sh -c 'ulimit -f unlimited 2>/dev/null; {} 20000; exit 6'",
+        env!("CARGO_BIN_EXE_gputrace"),
+        folder.join("out").display(),
+        program.display()
+    );
+    let mut command = Command::new("sh");
+    tool::clean(&mut command);
+    let ended = finish(command.arg("-c").arg(script)).expect_code(6);
+    assert!(ended.stderr.contains("cannot write"), "{}", ended.stderr);
+}
+
+fn report_on(path: &Path) -> Ended {
+    finish(gputrace().arg("report").arg(path))
+}
+
+#[test]
+fn a_missing_trace() {
+    let ended = report_on(Path::new("/nonexistent/trace.gputrace")).expect_code(66);
+    assert_eq!(ended.stderr, "gputrace: there is no trace file /nonexistent/trace.gputrace\n");
+}
+
+#[test]
+fn a_file_that_is_no_trace() {
+    let folder = Folder::new();
+    let file = folder.join("x");
+    fs::write(&file, "this is something else altogether, long enough to hold any header\n".repeat(9))
+        .unwrap();
+    let ended = report_on(&file).expect_code(65);
+    assert_eq!(talk(&ended, &folder), "gputrace: DIR/x is not a gputrace trace: it does not begin as one\n");
+}
+
+#[test]
+fn an_empty_file() {
+    let folder = Folder::new();
+    fs::write(folder.join("x"), "").unwrap();
+    report_on(&folder.join("x")).expect_code(65);
+}
+
+#[test]
+fn a_truncated_trace_is_read_to_its_last_whole_block() {
+    let traced = run("many").arg("200000").succeed();
+    let bytes = fs::read(traced.trace()).unwrap();
+    let folder = Folder::new();
+    let cut = folder.join("cut");
+    fs::write(&cut, &bytes[..bytes.len() * 3 / 4]).unwrap();
+    let ended = finish(gputrace().args(["report", "--json"]).arg(&cut)).expect_code(3);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let read = count(&report, "launches");
+    assert!(read > 0 && read < 200_000, "{read}");
+    assert!(
+        ended.stderr.contains("DIR/cut") || ended.stderr.contains(cut.to_str().unwrap()),
+        "{}",
+        ended.stderr
+    );
+    // The flamegraph of what is left is made too.
+    let folded = finish(gputrace().args(["flamegraph", "--folded"]).arg(&cut)).expect_code(3);
+    assert!(folded.stdout.contains("first_kernel"));
+}
+
+#[test]
+fn a_damaged_block_is_noticed() {
+    let traced = run("many").arg("200000").succeed();
+    let mut bytes = fs::read(traced.trace()).unwrap();
+    let middle = bytes.len() / 2;
+    for byte in &mut bytes[middle..middle + 16] {
+        *byte ^= 0x5a;
+    }
+    let folder = Folder::new();
+    let damaged = folder.join("damaged");
+    fs::write(&damaged, &bytes).unwrap();
+    let ended = finish(gputrace().args(["report", "--json"]).arg(&damaged)).expect_code(3);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(calls(&report, "first_kernel") < 200_000);
+    assert!(ended.stderr.contains("damaged"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_trace_of_a_newer_format_is_refused() {
+    let traced = run("basic").succeed();
+    let mut bytes = fs::read(traced.trace()).unwrap();
+    // The major version: docs/FORMAT.md, "The trace file".
+    bytes[10] = bytes[10].wrapping_add(1);
+    let folder = Folder::new();
+    let newer = folder.join("newer");
+    fs::write(&newer, &bytes).unwrap();
+    let ended = report_on(&newer).expect_code(65);
+    assert!(ended.stderr.contains("has format version"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_flamegraph_that_cannot_be_written() {
+    let traced = run("basic").succeed();
+    let ended =
+        finish(gputrace().arg("flamegraph").arg(traced.trace()).args(["-o", "/proc/x.svg"])).expect_code(73);
+    assert!(ended.stderr.starts_with("gputrace: cannot write /proc/x.svg: "), "{}", ended.stderr);
+}
+
+#[test]
+fn a_library_of_another_version_is_refused_and_the_program_runs() {
+    // The wire's version word is a constant in the library; a copy with another major is built
+    // by changing it where HELLO and the segment carry it would be guesswork, so the collector
+    // is spoken to directly.
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.args(["run", "-o"]).arg(folder.join("out")).arg("--");
+    command.arg("python3").arg("-c").arg(OTHER_VERSION);
+    let ended = finish(&mut command).expect_code(0);
+    assert_eq!(ended.stdout, "refused\n");
+    assert!(ended.stderr.contains("version"), "{}", ended.stderr);
+}
+
+/// A client that says HELLO in the name of a major version from the future.
+const OTHER_VERSION: &str = r"
+import os, socket, struct
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.connect(os.environ['GPUTRACE_SESSION'])
+memory = os.memfd_create('segment', os.MFD_ALLOW_SEALING)
+os.truncate(memory, 1 << 20)
+head = struct.pack('<4sIIIIIQ', b'GTS1', 99 << 16, 1, os.getpid(), 1, 0, 0)
+s.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack('i', memory))])
+answer = s.recv(65536)
+print('refused' if struct.unpack('<I', answer[8:12])[0] == 17 else answer)
+";

@@ -1,0 +1,69 @@
+//! `LD_PRELOAD=$(gputrace lib) program`, and nobody notices but by the outputs.
+
+use std::process::Command;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, bare, bare_command, calls, count, run};
+
+#[test]
+fn the_outputs_are_there_when_the_program_has_ended() {
+    let traced = bare("basic").succeed();
+    let report = traced.report();
+    assert_eq!(count(&report, "launches"), 10);
+    assert_eq!(calls(&report, "first_kernel"), 7);
+    assert!(traced.ended.stderr.contains("first_kernel"), "no summary: {}", traced.ended.stderr);
+}
+
+#[test]
+fn wait_sees_no_child_of_ours() {
+    bare("waits_for_children").succeed();
+}
+
+#[test]
+fn output_can_be_captured() {
+    // The harness reads both pipes to their ends: a collector that held one would hang here.
+    let program = compiled("basic", Link::Driver);
+    let traced =
+        bare_command("sh").arg("-c").arg(format!("out=$({} 2>&1); echo done", program.display())).go();
+    assert_eq!(traced.expect_code(0).ended.stdout, "done\n");
+}
+
+#[test]
+fn every_way_out_leaves_outputs() {
+    for how in ["return", "exit", "_exit", "quick_exit", "thread"] {
+        let traced = bare("ending").arg(how).go().expect_code(5);
+        assert_eq!(count(&traced.report(), "launches"), 3, "{how}");
+        assert!(traced.output.join("summary.txt").is_file(), "{how}");
+    }
+}
+
+#[test]
+fn an_exec_leaves_the_first_program_s_outputs() {
+    let traced = bare("exec_after").arg("/bin/echo").arg("gone").go().expect_code(0);
+    assert_eq!(traced.ended.stdout, "gone\n");
+    assert_eq!(count(&traced.report(), "launches"), 2);
+}
+
+#[test]
+fn without_an_output_variable_the_default_folder_is_used() {
+    let folder = Folder::new();
+    let mut command = Command::new(compiled("basic", Link::Driver));
+    tool::clean(&mut command);
+    command.current_dir(folder.path()).env("LD_PRELOAD", tool::library());
+    finish(command.env("LD_LIBRARY_PATH", tool::simulated_folder())).expect_code(0);
+    let mut found = std::fs::read_dir(folder.join("gputrace-out")).unwrap();
+    let made = found.next().unwrap().unwrap();
+    assert!(made.file_name().to_string_lossy().starts_with("basic-"), "{made:?}");
+    assert!(made.path().join("trace.gputrace").is_file());
+}
+
+#[test]
+fn bare_use_and_run_agree() {
+    let (a, b) = (bare("graph").succeed().report(), run("graph").succeed().report());
+    for name in ["launches", "captured_launches", "graph_launches", "device_only"] {
+        assert_eq!(a[name], b[name], "{name}");
+    }
+    assert_eq!(a["kernels"], b["kernels"]);
+}

@@ -1,0 +1,36 @@
+//! The ladder of device times: without CUPTI the counts stay exact, and it is said once why.
+
+use crate::harness::tool::{count, run};
+
+#[test]
+fn off_keeps_the_counts_and_has_no_times() {
+    let traced = run("basic").env("GPUTRACE_DEVICE_TIMES", "off").succeed();
+    let report = traced.report();
+    assert_eq!(count(&report, "launches"), 10);
+    assert_eq!(report["device_time_coverage"].as_f64(), Some(0.0));
+    let folded = traced.read("flame.folded");
+    assert!(folded.contains("first_kernel"), "{folded}");
+    assert!(traced.read("flame.svg").to_lowercase().contains("host time"));
+}
+
+#[test]
+fn a_missing_libcupti_is_one_line_and_no_failure() {
+    let traced = run("basic").env("GPUTRACE_CUPTI", "/nonexistent/libcupti.so").succeed();
+    assert_eq!(count(&traced.report(), "launches"), 10);
+    let talk = &traced.ended.stderr;
+    assert!(talk.contains("/nonexistent/libcupti.so"), "{talk}");
+}
+
+#[test]
+fn the_option_and_the_variable_are_one() {
+    use crate::harness::folder::Folder;
+    use crate::harness::process::finish;
+    use crate::harness::program::{Link, compiled};
+    use crate::harness::tool::{gputrace, report};
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.args(["run", "--simulate", "--device-times", "off", "-o"]).arg(folder.join("out"));
+    finish(command.arg("--").arg(compiled("basic", Link::Driver))).expect_code(0);
+    let report = report(&[folder.join("out/trace.gputrace")]);
+    assert_eq!(report["device_time_coverage"].as_f64(), Some(0.0));
+}

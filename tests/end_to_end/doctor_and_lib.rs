@@ -1,0 +1,72 @@
+//! `gputrace doctor` and `gputrace lib`.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde_json::Value;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::tool::{self, gputrace};
+
+#[test]
+fn lib_prints_a_private_library_with_the_program_beside_it() {
+    let folder = Folder::new();
+    let ended = finish(gputrace().arg("lib").env("GPUTRACE_CACHE", folder.path())).expect_code(0);
+    let path = std::path::PathBuf::from(ended.stdout.trim_end());
+    assert_eq!(path.file_name().unwrap(), "libgputrace.so");
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    let link = fs::read_link(path.with_file_name("gputrace")).unwrap();
+    assert_eq!(link.canonicalize().unwrap(), fs::canonicalize(env!("CARGO_BIN_EXE_gputrace")).unwrap());
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn lib_without_a_home_says_what_to_do() {
+    let mut command = gputrace();
+    command.arg("lib").env_remove("GPUTRACE_CACHE").env_remove("HOME").env_remove("XDG_CACHE_HOME");
+    let ended = finish(&mut command).expect_code(1);
+    assert_eq!(
+        ended.stderr,
+        "gputrace: no folder for the preload library: neither HOME nor XDG_CACHE_HOME is set\n  \
+         hint: set GPUTRACE_CACHE to a folder of your own\n"
+    );
+}
+
+#[test]
+fn lib_refuses_a_path_that_the_loader_would_split() {
+    let folder = Folder::new();
+    let ended = finish(gputrace().arg("lib").env("GPUTRACE_CACHE", folder.join("a b"))).expect_code(1);
+    assert!(ended.stderr.contains("has a space or a colon in it"), "{}", ended.stderr);
+}
+
+#[test]
+fn doctor_accepts_the_simulated_device() {
+    let mut command = gputrace();
+    command.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", tool::simulated_folder());
+    let ended = finish(&mut command).expect_code(0);
+    let doctor: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(doctor["can_trace"], true);
+    let subjects: Vec<_> =
+        doctor["findings"].as_array().unwrap().iter().map(|row| row["subject"].as_str().unwrap()).collect();
+    for subject in ["system", "memory", "session", "library", "driver", "device", "cupti"] {
+        assert!(subjects.contains(&subject), "{subject}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn doctor_says_why_there_is_no_device() {
+    let mut command = gputrace();
+    command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE_SIM_DEVICES", "0");
+    let ended = finish(&mut command).expect_code(1);
+    assert!(ended.stdout.contains("broken"), "{}", ended.stdout);
+    assert!(ended.stdout.ends_with("what is broken is marked above.\n"), "{}", ended.stdout);
+}
+
+#[test]
+fn doctor_names_a_libcupti_that_is_none() {
+    let mut command = gputrace();
+    command.arg("doctor").env("GPUTRACE_CUPTI", "/etc/hostname");
+    let ended = finish(&mut command).expect_code(1);
+    assert!(ended.stdout.contains("GPUTRACE_CUPTI: /etc/hostname: "), "{}", ended.stdout);
+}

@@ -1,0 +1,6 @@
+//! What the subjects share: compiling programs, running them traced, reading reports.
+
+pub mod folder;
+pub mod process;
+pub mod program;
+pub mod tool;

@@ -1,0 +1,24 @@
+//! End-to-end tests: programs of twenty lines run under the built tool on the simulated device,
+//! asserted through the command line. One module a subject.
+
+mod harness;
+
+mod bad_input;
+mod bare_use;
+mod counting;
+mod device_times;
+mod doctor_and_lib;
+mod endings;
+mod graphs;
+mod hostile_programs;
+mod live_and_file;
+mod nothing;
+mod outputs;
+mod processes;
+mod python;
+mod resolution;
+mod signals;
+mod simulated_device;
+mod surroundings;
+mod threads;
+mod variables;

@@ -1,0 +1,79 @@
+//! What lies in the output folder, and what is said on stderr.
+
+use std::fs;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{gputrace, run};
+
+#[test]
+fn folded_lines_are_process_thread_call_kernel_and_microseconds() {
+    let traced = run("basic").succeed();
+    let folded = traced.read("flame.folded");
+    let line =
+        folded.lines().find(|line| line.contains(";first_kernel ")).unwrap_or_else(|| panic!("{folded}"));
+    let (stack, weight) = line.rsplit_once(' ').unwrap();
+    let frames: Vec<_> = stack.split(';').collect();
+    assert_eq!(frames.len(), 4, "{line}");
+    assert!(frames[0].contains("basic"), "{line}");
+    assert_eq!(frames[2], "cuLaunchKernel", "{line}");
+    assert_eq!(weight, "140", "{line}");
+}
+
+#[test]
+fn the_drawing_is_a_drawing_and_says_that_it_is_simulated() {
+    let svg = run("basic").succeed().read("flame.svg");
+    assert!(svg.contains("<svg") && svg.contains("first_kernel"));
+    assert!(svg.to_lowercase().contains("simulated"));
+}
+
+#[test]
+fn stderr_ends_with_what_was_made_and_what_was_lost() {
+    let traced = run("basic").succeed();
+    let talk = &traced.ended.stderr;
+    assert!(talk.contains(&traced.read("summary.txt")), "{talk}");
+    let last = talk.lines().last().unwrap();
+    assert!(last.contains(traced.output.to_str().unwrap()) && last.contains("nothing lost"), "{last}");
+    assert_eq!(traced.ended.stdout, "");
+}
+
+#[test]
+fn nothing_else_lies_there() {
+    let traced = run("basic").succeed();
+    let mut names: Vec<_> =
+        fs::read_dir(&traced.output).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["flame.folded", "flame.svg", "summary.txt", "trace.gputrace"]);
+}
+
+#[test]
+fn the_default_folder_is_named_after_the_program() {
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.current_dir(folder.path()).args(["run", "--simulate", "--"]);
+    finish(command.arg(compiled("basic", Link::Driver))).expect_code(0);
+    let made = fs::read_dir(folder.join("gputrace-out")).unwrap().next().unwrap().unwrap();
+    let name = made.file_name().to_string_lossy().into_owned();
+    let pid: u32 = name.strip_prefix("basic-").unwrap_or_else(|| panic!("{name}")).parse().unwrap();
+    assert!(pid > 1);
+}
+
+#[test]
+fn flamegraph_writes_to_a_file_too() {
+    let traced = run("basic").succeed();
+    let folder = Folder::new();
+    let to = folder.join("x.svg");
+    let ended = finish(gputrace().arg("flamegraph").arg(traced.trace()).arg("-o").arg(&to)).expect_code(0);
+    assert_eq!(ended.stdout, "");
+    assert_eq!(fs::read_to_string(to).unwrap(), traced.read("flame.svg"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let traced = run("basic").succeed();
+    let script =
+        format!("{} report --json {} | true", env!("CARGO_BIN_EXE_gputrace"), traced.trace().display());
+    let ended = finish(std::process::Command::new("sh").arg("-c").arg(script)).expect_code(0);
+    assert_eq!(ended.stderr, "");
+}

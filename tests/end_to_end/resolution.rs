@@ -1,0 +1,71 @@
+//! Every way to a driver entry leads through a hook, and look-ups that fail, fail as ever.
+
+use std::process::Command;
+
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, calls, count, run};
+
+#[track_caller]
+fn launches_through(how: &str) {
+    let report = run("resolve").arg(how).succeed().report();
+    assert_eq!(count(&report, "launches"), 3, "{how}");
+    assert_eq!(calls(&report, "first_kernel"), 3, "{how}");
+    assert_eq!(count(&report, "device_only"), 0, "{how}");
+}
+
+macro_rules! ways {
+    ($($name:ident: $how:literal;)*) => { $(#[test] fn $name() { launches_through($how); })* };
+}
+
+ways! {
+    dlsym_from_a_handle: "dlsym";
+    dlsym_default: "default";
+    dlsym_next: "next";
+    the_per_thread_flavour: "per_thread";
+    get_proc_address_version_1: "v1";
+    get_proc_address_version_2: "v2";
+    get_proc_address_per_thread: "v2_per_thread";
+    get_proc_address_asked_for_through_itself: "asked_for_itself";
+    get_proc_address_as_cudart_does: "dlsym_then_v2";
+}
+
+/// The program's view with the library must be the view without, word for word.
+#[track_caller]
+fn same_with_and_without(
+    program: &std::path::Path,
+    arguments: &[&std::ffi::OsStr],
+    simulated: bool,
+) -> String {
+    let view = |traced: bool| {
+        let mut command = Command::new(program);
+        tool::clean(&mut command);
+        command.args(arguments);
+        if traced {
+            command.env("LD_PRELOAD", tool::library());
+        }
+        if simulated {
+            command.env("LD_LIBRARY_PATH", tool::simulated_folder());
+        }
+        finish(&mut command).expect_code(0).stdout
+    };
+    let without = view(false);
+    assert_eq!(view(true), without);
+    without
+}
+
+#[test]
+fn without_cuda_look_ups_fail_as_ever() {
+    let seen = same_with_and_without(&compiled("look_ups", Link::Nothing), &[], false);
+    assert!(seen.contains("RTLD_DEFAULT cuInit: nothing"), "{seen}");
+    assert!(seen.contains("libm cos: found"), "{seen}");
+}
+
+#[test]
+fn a_local_plugin_finds_what_is_in_its_own_scope() {
+    let plugin = compiled("plugin", Link::DriverShared);
+    let host = compiled("plugin_host", Link::Nothing);
+    let seen = same_with_and_without(&host, &[plugin.as_os_str()], true);
+    assert!(seen.contains("cuLaunchKernel: plugin default found"), "{seen}");
+    assert!(seen.contains("no_such_symbol: plugin default nothing"), "{seen}");
+}

@@ -1,0 +1,82 @@
+//! Signals while a program runs: the terminal's, and those sent to gputrace alone.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crate::harness::folder::Folder;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, count, gputrace};
+
+/// Starts the program that waits for a signal, in a process group of its own, and returns when
+/// it waits.
+fn waiting(folder: &Folder) -> Child {
+    let mut command = gputrace();
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
+    command.arg(compiled("ending", Link::Driver)).arg("wait_for_signal");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "waiting\n");
+    child
+}
+
+fn send(target: i32, signal: i32) {
+    // SAFETY: plain numbers; the target is the child or the group that this test made.
+    assert_eq!(unsafe { libc::kill(target, signal) }, 0);
+}
+
+fn end(mut child: Child) -> ExitStatus {
+    child.wait().unwrap()
+}
+
+#[test]
+fn ctrl_c_ends_the_program_and_what_was_recorded_is_written() {
+    let folder = Folder::new();
+    let child = waiting(&folder);
+    // As a terminal does: to the whole group.
+    send(-child.id().cast_signed(), libc::SIGINT);
+    assert_eq!(end(child).signal(), Some(libc::SIGINT));
+    assert_eq!(count(&tool::report(&[folder.join("out/trace.gputrace")]), "launches"), 3);
+    assert!(folder.join("out/flame.svg").is_file());
+}
+
+#[test]
+fn sigterm_is_passed_on() {
+    let folder = Folder::new();
+    let child = waiting(&folder);
+    send(child.id().cast_signed(), libc::SIGTERM);
+    assert_eq!(end(child).signal(), Some(libc::SIGTERM));
+    assert!(folder.join("out/summary.txt").is_file());
+}
+
+#[test]
+fn sigint_to_us_alone_ends_nobody() {
+    let folder = Folder::new();
+    let child = waiting(&folder);
+    send(child.id().cast_signed(), libc::SIGINT);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    send(child.id().cast_signed(), libc::SIGHUP);
+    assert_eq!(end(child).signal(), Some(libc::SIGHUP));
+}
+
+#[test]
+fn a_program_keeps_the_signals_that_it_was_started_with() {
+    let program = compiled("surroundings", Link::Nothing);
+    let script = "trap '' INT PIPE USR1; exec \"$@\"";
+    let lines = |command: &mut Command| {
+        tool::clean(command);
+        let seen = crate::harness::process::finish(command).expect_code(0).stdout;
+        seen.lines().filter(|line| line.starts_with("Sig")).map(String::from).collect::<Vec<_>>()
+    };
+    let alone = lines(Command::new("sh").args(["-c", script, "sh"]).arg(&program));
+    let folder = Folder::new();
+    let mut traced = Command::new("sh");
+    traced.args(["-c", script, "sh", env!("CARGO_BIN_EXE_gputrace"), "run", "-o"]);
+    assert_eq!(lines(traced.arg(folder.join("out")).arg("--").arg(&program)), alone);
+    let plain = lines(&mut Command::new(&program));
+    let mut traced = gputrace();
+    traced.args(["run", "-o"]).arg(folder.join("out2")).arg("--").arg(&program);
+    assert_eq!(lines(&mut traced), plain);
+}

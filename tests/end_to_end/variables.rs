@@ -1,0 +1,73 @@
+//! The table of settings: warnings about what is not in it, and that it is complete.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::harness::process::finish;
+use crate::harness::tool::{gputrace, run_command};
+
+#[test]
+fn an_unknown_variable_is_warned_about_with_its_neighbour() {
+    let traced = run_command("true").env("GPUTRACE_DEVICE_TIME", "off").succeed();
+    assert!(
+        traced.ended.stderr.starts_with(
+            "gputrace: warning: GPUTRACE_DEVICE_TIME is not a variable of gputrace; did you mean GPUTRACE_DEVICE_TIMES?\n"
+        ),
+        "{}",
+        traced.ended.stderr
+    );
+}
+
+#[test]
+fn a_value_that_means_nothing_is_warned_about() {
+    let traced = run_command("true").env("GPUTRACE_DEVICE_TIMES", "sometimes").succeed();
+    let expected = "gputrace: warning: GPUTRACE_DEVICE_TIMES=sometimes is not one of full, off; the default, full, holds\n";
+    assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
+}
+
+/// Every variable that any part reads or sets by name stands in the table, and so in the help.
+#[test]
+fn the_table_is_complete() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = BTreeSet::new();
+    for folder in ["src", "interpose/src", "producer/src", "cupti-sys/src", "collector/src", "sim"] {
+        collect(&root.join(folder), &mut named);
+    }
+    let page = finish(gputrace().args(["help", "variables"])).expect_code(0).stdout;
+    let documented: BTreeSet<String> = variables_in(&page).collect();
+    // Set by gputrace for its own parts, and by cargo's build script.
+    let internal = ["GPUTRACE_SESSION", "GPUTRACE_PREBUILT_DIR"];
+    for name in named.difference(&documented) {
+        assert!(internal.contains(&name.as_str()), "{name} is read somewhere and not in the table");
+    }
+    for name in documented.difference(&named) {
+        panic!("{name} is in the table and nobody reads it");
+    }
+}
+
+fn collect(folder: &Path, named: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, named);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            // Tests misspell variables on purpose.
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            if !path.ends_with("cli/options.rs") {
+                named.extend(variables_in(code));
+            }
+        }
+    }
+}
+
+fn variables_in(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.match_indices("GPUTRACE_").filter_map(|(at, _)| {
+        let name: String = text[at..]
+            .chars()
+            .take_while(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || *c == '_')
+            .collect();
+        (name.len() > "GPUTRACE_".len() && !name.ends_with('_')).then_some(name)
+    })
+}
