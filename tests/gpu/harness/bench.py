@@ -7,6 +7,7 @@ says what it knew), results.json and logs.tar.gz.
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -100,13 +101,13 @@ class Bench:
         self.after_crash(name, command, outcome, env)
         return outcome, folder
 
-    def preloaded(self, name, command, limit_s=120, env=None, cwd=None):
-        """Runs with LD_PRELOAD alone; the outcome, and the folder that the trace should be under."""
+    def preloaded(self, name, command, limit_s=120, env=None):
+        """Runs with LD_PRELOAD alone, in a folder of its own; the outcome, and that folder, which gets gputrace-out/."""
         folder = self.scratch / "traces" / self.section / name
         shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        full = {"LD_PRELOAD": self.library(), "GPUTRACE_OUT": folder, **(env or {})}
-        outcome = process.run(command, self.log(name), self.limit(limit_s), full, cwd)
+        folder.mkdir(parents=True)
+        full = {"LD_PRELOAD": self.library(), **(env or {})}
+        outcome = process.run(command, self.log(name), self.limit(limit_s), full, folder)
         self.after_crash(name, command, outcome, env)
         return outcome, folder
 
@@ -131,8 +132,10 @@ class Bench:
         shim = self.programs.get("crash_trace")
         if not outcome.crashed or not shim or self.time_left() < 60:
             return
-        full = {"LD_PRELOAD": f"{self.library()}:{shim}", "GPUTRACE_OUT": self.scratch / "traces" / f"{name}-crash", **(env or {})}
-        again = process.run(command, self.log(f"{name}-crash"), self.limit(60), full)
+        full = {"LD_PRELOAD": f"{self.library()}:{shim}", **(env or {})}
+        folder = self.scratch / "traces" / f"{name}-crash"
+        folder.mkdir(parents=True, exist_ok=True)
+        again = process.run(command, self.log(f"{name}-crash"), self.limit(60), full, folder)
         self.row(f"{name}-crash", "INFO", f"once more, preloaded with crash_trace: {again.ending()}; {again.stderr[-300:]!r}")
 
     def library(self):
@@ -140,6 +143,11 @@ class Bench:
             done = subprocess.run([self.gputrace, "lib"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=30, check=False)
             self._library = (done.stdout.decode().strip().splitlines() or ["gputrace-lib-printed-nothing"])[-1]
         return self._library
+
+    def output_variable(self):
+        """The environment variable that names the output folder, as the help text spells it."""
+        found = re.search(r"\bGPUTRACE_OUT[A-Z]*\b", machine.output_of([str(self.gputrace), "run", "--help"]))
+        return found[0] if found else "GPUTRACE_OUT"
 
     def limit(self, limit_s):
         return max(5, min(limit_s, self.time_left() - 5))

@@ -42,7 +42,8 @@ def toolkit():
 def includes():
     """Folders that together hold cuda.h and, where there is one, cupti.h."""
     root = toolkit() or "/nonexistent"
-    wanted = [f"{root}/include", f"{root}/targets/x86_64-linux/include", f"{root}/extras/CUPTI/include"]
+    packages = glob.glob(os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "lib", "python3*", "site-packages", "nvidia", "cu13", "include"))
+    wanted = [f"{root}/include", f"{root}/targets/x86_64-linux/include", f"{root}/extras/CUPTI/include", "/usr/local/cuda/include", *packages]
     return [path for path in wanted if os.path.isdir(path)]
 
 
@@ -53,11 +54,11 @@ def same_files_once(paths):
 
 @lru_cache(None)
 def find_libraries(name):
-    """Every file on the machine whose name starts so, as find would list them, kernel and scratch folders left out."""
+    """Every such file on the machine, but for kernel and scratch folders and gputrace's own simulated device."""
     skipped = ["/proc", "/sys", "/dev", "/tmp", "/run"]
     prune = " -o ".join(f"-path {path}" for path in skipped)
     listing = output_of(["sh", "-c", f"find / \\( {prune} \\) -prune -o -name '{name}*' -print 2>/dev/null"], 90)
-    return [line for line in listing.splitlines() if re.search(r"\.so(\.[0-9.]+)?$", line)]
+    return [line for line in listing.splitlines() if re.search(r"\.so(\.[0-9.]+)?$", line) and "gputrace" not in line and "/simulated/" not in line]
 
 
 @lru_cache(None)

@@ -34,6 +34,8 @@ class Overhead:
         self.scratch = Path(scratch)
         self.random = random.Random(seed)
         self.samples, self.failures, self.summaries, self.serial = [], [], {}, 0
+        self.broken = {}  # (group, variant): failures; a variant that fails twice is left out.
+        self.hard_end = time.monotonic() + 3600
 
     def groups(self, wanted, peers):
         """The measuring plan, without what this machine cannot run."""
@@ -78,9 +80,9 @@ class Overhead:
         gated.traces = traces
         return gated
 
-    def finish(self, group, number, gated, deadline):
+    def finish(self, group, number, gated):
         """Lets one process through and keeps its figures."""
-        code, seconds = gated.go(max(5, min(RUN_LIMIT_S, deadline - time.monotonic() + 20)))
+        code, seconds = gated.go(max(5, min(RUN_LIMIT_S, self.hard_end - time.monotonic())))
         results = gated.results()
         # nsys here collects but cannot always make its report: the figures are printed before that.
         if not results or (code != 0 and gated.label != "nsys"):
@@ -96,12 +98,16 @@ class Overhead:
     def fail(self, group, gated, why):
         error = gated.stderr_path.read_text(errors="replace").strip()[-300:]
         self.failures.append(f"{group.name}/{gated.label}: {why}: {error}")
+        key = group.name, gated.label
+        self.broken[key] = self.broken.get(key, 0) + 1
+        if self.broken[key] >= 2:
+            group.variants.pop(gated.label, None)
 
     def measure(self, group, seconds, progress):
         """Runs rounds of a group until its time is over; the first round is always finished."""
         begun = time.monotonic()
         deadline, number, longest = begun + seconds, 0, 0.0
-        while number == 0 or time.monotonic() + longest < deadline:
+        while group.variants and time.monotonic() < self.hard_end and (number == 0 or time.monotonic() + longest < deadline):
             # Enough rounds for the time that is left, started together so that their imports overlap.
             per_round = len(group.variants)
             fitting = 1 if not longest else int((deadline - time.monotonic()) / longest) + 1
@@ -110,14 +116,15 @@ class Overhead:
                 labels = [name for name, every in group.variants.items() if (number + extra) % every == 0]
                 self.random.shuffle(labels)
                 batch.append([self.start(label, group.command) for label in labels])
-            ready_by = time.monotonic() + 120
+            ready_by = min(time.monotonic() + 90, self.hard_end)
             waiting = [[gated for gated in row if self.admit(group, gated, ready_by)] for row in batch]
             for row in waiting:
                 start = time.monotonic()
                 if number and start + longest > deadline:
                     break
                 for gated in row:
-                    self.finish(group, number, gated, max(deadline, begun + 240))
+                    if time.monotonic() < self.hard_end and self.broken.get((group.name, gated.label), 0) < 2:
+                        self.finish(group, number, gated)
                 longest = max(longest, time.monotonic() - start)
                 number += 1
             for row in batch:
@@ -138,7 +145,9 @@ class Overhead:
     def run(self, plan, seconds, progress):
         """Measures every group; time that one leaves unused goes to those after it."""
         end = time.monotonic() + seconds
+        self.hard_end = end + 30
         for i, group in enumerate(plan):
             left = end - time.monotonic()
             share = group.share / sum(later.share for later in plan[i:])
-            self.measure(group, left * share, progress)
+            if left > 0:
+                self.measure(group, left * share, progress)

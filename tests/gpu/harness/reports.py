@@ -38,7 +38,7 @@ def counts(report):
         "copies": sum(transfer.get("calls", 0) for transfer in transfers),
         "memsets": memsets.get("calls", 0) if isinstance(memsets, dict) else None,
         "device_only": report.get("device_only"),
-        "dropped": sum((report.get("dropped") or {}).values()),
+        "dropped": sum(number for number in (report.get("dropped") or {}).values() if isinstance(number, (int, float))),
     }
 
 

@@ -3,6 +3,7 @@
 A libcupti that a bare client cannot use with this driver either is the library's limit: there, the program must still
 run and its launches must still be counted."""
 
+import os
 import re
 
 from .. import reports
@@ -65,10 +66,13 @@ def without_cupti(bench):
 
 def run(bench):
     versions = cupti_versions(bench)
-    distinct = {}
+    distinct = {}  # 11.8, 12.0 and 12.1 all report version 18, so the size counts too.
     for path, version in versions.items():
-        distinct.setdefault(version, path)
-    bench.row("libraries", "INFO", "; ".join(f"{version}: {path}" for version, path in distinct.items()))
-    jobs = {f"cupti-{version}": (lambda path=path, version=version: one_library(bench, re.sub(r"[^\w.]+", "_", version)[:24], path)) for version, path in distinct.items()}
+        distinct.setdefault((version, os.path.getsize(path)), path)
+    jobs = {}
+    for number, ((version, _), path) in enumerate(distinct.items()):
+        label = f"{number}-{version if version.isdigit() else 'unloadable'}"
+        bench.row(f"library-{label}", "INFO", f"{path} {version}")
+        jobs[f"cupti-{label}"] = lambda label=label, path=path: one_library(bench, label, path)
     jobs["off"] = lambda: without_cupti(bench)
     bench.parallel(jobs, workers=6)

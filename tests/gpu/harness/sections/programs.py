@@ -41,9 +41,11 @@ def check_program(bench, name, command, env=None, limit_s=120):
     if client_run and (client_run.code != 0 or client is None):
         bench.row(f"{name}-client", "INFO", f"no independent count: {client_run.ending()} {client_run.stderr.strip()[-200:]!r}")
         client = None
-    outcome, folder = bench.traced(name, command, env=env, limit_s=limit_s)
+    outcome, folder = bench.traced(name, command, env=env, limit_s=40 + 8 * bare.seconds)
     if outcome.code != 0:
         bench.row(name, "FAIL", f"traced: {outcome.ending()}: {outcome.stderr.strip()[-300:]!r}")
+    if outcome.hung or outcome.crashed:
+        return
     if outcome.stdout != bare.stdout:
         bench.row(f"{name}-output", "FAIL", f"stdout differs: {outcome.stdout[-200:]!r} for {bare.stdout[-200:]!r}")
     missing = bench.outputs(name, folder)

@@ -1,8 +1,7 @@
 """The machine, and the first program: does anything work at all?"""
 
-import os
-
 from .. import machine, process, reports
+from ..build import GPU_TESTS
 from .programs import verdict
 
 GET_VERSION = """
@@ -29,7 +28,7 @@ def cupti_versions(bench):
 
 def carried_cupti():
     """The libcupti files that scripts/pack-gpu --wheels put beside the binary."""
-    return [os.path.join(folder, name) for folder, _, names in os.walk(".carry/cupti") for name in names if name.startswith("libcupti.so")]
+    return [str(path) for path in (GPU_TESTS.parent.parent / ".carry" / "cupti").rglob("libcupti.so*")]
 
 
 def show(title, text, lines):
