@@ -110,9 +110,10 @@ def facts():
     """Lines that describe the machine, for the head of a log."""
     smi = output_of(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader"])
     release = (re.findall(r"release [^\n]*", output_of([nvcc(), "--version"])) or ["?"])[-1] if nvcc() else "none"
+    glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "?").split()[-1]
     return [
         f"gpu: {smi}",
-        f"kernel: {platform.release()}  glibc: {platform.libc_ver()[1]}  python: {platform.python_version()} {sys.executable}",
+        f"kernel: {platform.release()}  glibc: {glibc}  python: {platform.python_version()} {sys.executable}",
         f"cpus: {os.cpu_count()}  nvcc: {nvcc()} ({release})",
         f"driver library: {driver_library()}  cudart: {runtime_library()}",
         f"cupti for nvcc programs: {toolkit_cupti()}  nsys: {nsys()}",
