@@ -1,0 +1,191 @@
+//! How long a device was busy: the union of the times of everything it executed.
+//!
+//! Streams run beside each other and their records come buffer by buffer, so intervals come out
+//! of order. They are kept until there are too many; then those that lie well before the latest
+//! are folded into a sum. An interval that reaches into what was folded is cut there and counted
+//! as late: the sum is then a lower bound.
+
+use std::collections::BTreeMap;
+
+/// Separate intervals kept. A trace of fewer operations is exact in any order.
+const PENDING_MAX: usize = 1 << 18;
+/// Records this much older than the latest still find their place when folding begins.
+const HORIZON_NS: u64 = 10_000_000_000;
+
+#[derive(Clone, Debug)]
+pub struct Busy {
+    /// Disjoint intervals, end by start.
+    pending: BTreeMap<u64, u64>,
+    pending_max: usize,
+    folded_ns: u64,
+    /// Everything before was folded.
+    frontier_ns: u64,
+    late: u64,
+    span_ns: Option<(u64, u64)>,
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Busy::with_bound(PENDING_MAX)
+    }
+}
+
+impl Busy {
+    fn with_bound(pending_max: usize) -> Busy {
+        Busy {
+            pending: BTreeMap::new(),
+            pending_max,
+            folded_ns: 0,
+            frontier_ns: 0,
+            late: 0,
+            span_ns: None,
+        }
+    }
+
+    #[inline]
+    pub fn add(&mut self, start_ns: u64, duration_ns: u64) {
+        let end_ns = start_ns.saturating_add(duration_ns);
+        let (first, last) = self.span_ns.unwrap_or((start_ns, end_ns));
+        self.span_ns = Some((first.min(start_ns), last.max(end_ns)));
+        let mut start = start_ns;
+        if start < self.frontier_ns {
+            self.late += 1;
+            start = self.frontier_ns;
+        }
+        if end_ns > start {
+            self.unite(start, end_ns);
+        }
+    }
+
+    fn unite(&mut self, mut start: u64, mut end: u64) {
+        if let Some((&before, before_end)) = self.pending.range_mut(..=start).next_back()
+            && *before_end >= start
+        {
+            if *before_end >= end {
+                return;
+            }
+            start = before;
+            *before_end = end;
+        }
+        while let Some((&next, &next_end)) = self.pending.range(start + 1..=end).next() {
+            self.pending.remove(&next);
+            end = end.max(next_end);
+        }
+        self.pending.insert(start, end);
+        if self.pending.len() > self.pending_max {
+            self.fold();
+        }
+    }
+
+    fn fold(&mut self) {
+        let latest = self.span_ns.map_or(0, |(_, last)| last);
+        let horizon = latest.saturating_sub(HORIZON_NS);
+        while let Some(first) = self.pending.first_entry() {
+            let (start, end) = (*first.key(), *first.get());
+            if end >= horizon && self.pending.len() <= self.pending_max / 2 {
+                break;
+            }
+            self.pending.remove(&start);
+            self.folded_ns += end - start;
+            self.frontier_ns = end;
+        }
+    }
+
+    /// The time in which at least one thing was executed.
+    pub fn busy_ns(&self) -> u64 {
+        self.pending.iter().fold(self.folded_ns, |sum, (start, end)| sum + (end - start))
+    }
+
+    /// Intervals that reached into what was folded already.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// From the first start to the last end, on CLOCK_MONOTONIC.
+    pub fn span_ns(&self) -> Option<(u64, u64)> {
+        self.span_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_overlaps_counts_once() {
+        let mut busy = Busy::default();
+        for (start, duration) in [(100, 50), (120, 10), (150, 10), (300, 5), (140, 30), (90, 10), (400, 0)] {
+            busy.add(start, duration);
+        }
+        assert_eq!(busy.busy_ns(), 80 + 5);
+        assert_eq!(busy.span_ns(), Some((90, 400)));
+        assert_eq!(busy.late(), 0);
+    }
+
+    #[test]
+    fn what_comes_late_is_cut_and_counted() {
+        let mut busy = Busy::with_bound(4);
+        for at in 0..8u64 {
+            busy.add(at * HORIZON_NS, 1_000);
+        }
+        assert_eq!(busy.busy_ns(), 8_000);
+        busy.add(0, 5);
+        busy.add(7 * HORIZON_NS - 100, 200);
+        assert_eq!((busy.busy_ns(), busy.late()), (8_100, 1));
+    }
+
+    #[test]
+    fn senseless_times_do_not_overflow() {
+        let mut busy = Busy::default();
+        busy.add(u64::MAX, u64::MAX);
+        busy.add(u64::MAX - 5, u64::MAX);
+        busy.add(0, u64::MAX);
+        assert_eq!(busy.busy_ns(), u64::MAX);
+    }
+
+    fn intervals() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        prop::collection::vec((0u64..2_000, 0u64..60), 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn the_union_is_that_of_single_moments(mut intervals in intervals(), seed in any::<u64>()) {
+            let mut moments = std::collections::BTreeSet::new();
+            for (start, duration) in &intervals {
+                moments.extend(*start..start + duration);
+            }
+            let mut busy = Busy::default();
+            intervals.iter().for_each(|(start, duration)| busy.add(*start, *duration));
+            prop_assert_eq!(busy.busy_ns(), moments.len() as u64);
+            intervals.sort_by_key(|(start, duration)| (start ^ seed).wrapping_mul(0x9e37_79b9) ^ duration);
+            let mut shuffled = Busy::default();
+            intervals.iter().for_each(|(start, duration)| shuffled.add(*start, *duration));
+            prop_assert_eq!(shuffled.busy_ns(), moments.len() as u64);
+        }
+
+        #[test]
+        fn folding_in_order_loses_nothing(mut intervals in intervals()) {
+            intervals.sort_unstable();
+            let (mut bounded, mut free) = (Busy::with_bound(3), Busy::default());
+            for (start, duration) in intervals {
+                bounded.add(start, duration);
+                free.add(start, duration);
+            }
+            prop_assert_eq!(bounded.busy_ns(), free.busy_ns());
+        }
+
+        #[test]
+        fn folding_never_claims_too_much(intervals in intervals()) {
+            let (mut bounded, mut free) = (Busy::with_bound(3), Busy::default());
+            for (start, duration) in intervals {
+                bounded.add(start, duration);
+                free.add(start, duration);
+                prop_assert!(bounded.pending.len() <= 4);
+            }
+            prop_assert!(bounded.busy_ns() <= free.busy_ns());
+            prop_assert!(bounded.late() > 0 || bounded.busy_ns() == free.busy_ns());
+        }
+    }
+}

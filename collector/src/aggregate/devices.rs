@@ -1,0 +1,83 @@
+//! Devices: which of the processes' devices are the same one, what each executed, how busy it was.
+
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::Busy;
+use crate::model::definitions::{Definitions, Device};
+use crate::model::operation::Timing;
+
+/// Devices kept; a process that invents more has them counted as the last.
+const DEVICES_MAX: usize = 256;
+const ALIASES_MAX: usize = 1 << 16;
+
+#[derive(Clone, Debug, Default)]
+pub struct DeviceAggregate {
+    /// As the process that was seen first describes it. Only the ordinal where none did.
+    pub device: Device,
+    pub operations: u64,
+    /// Those with device times.
+    pub timed: u64,
+    pub busy: Busy,
+}
+
+/// Ordinals are a process's own, so devices are told apart by what they say of themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    list: Vec<DeviceAggregate>,
+    /// (process, ordinal) to place.
+    places: FxHashMap<(u32, u32), usize>,
+}
+
+impl Devices {
+    /// Counts an operation and returns its device's place.
+    #[inline]
+    pub fn add(
+        &mut self,
+        process: u32,
+        ordinal: u32,
+        timing: Option<Timing>,
+        definitions: &Definitions,
+    ) -> usize {
+        let place = match self.places.get(&(process, ordinal)) {
+            Some(place) => *place,
+            None => self.place(process, ordinal, definitions),
+        };
+        if let Some(device) = self.list.get_mut(place) {
+            device.operations += 1;
+            if let Some(timing) = timing {
+                device.timed += 1;
+                device.busy.add(timing.start_ns, timing.duration_ns);
+            }
+        }
+        place
+    }
+
+    fn place(&mut self, process: u32, ordinal: u32, definitions: &Definitions) -> usize {
+        let known = definitions.device_by_ordinal(ordinal);
+        let device = known.clone().unwrap_or(Device { ordinal, ..Device::default() });
+        let same = |entry: &DeviceAggregate| {
+            entry.device.uuid == device.uuid && (device.uuid != [0; 2] || entry.device.ordinal == ordinal)
+        };
+        let place = match self.list.iter().position(same) {
+            Some(place) => place,
+            None if self.list.len() < DEVICES_MAX => {
+                self.list.push(DeviceAggregate { device, ..DeviceAggregate::default() });
+                self.list.len() - 1
+            }
+            None => DEVICES_MAX - 1,
+        };
+        // A device that is not described yet may be by its next operation.
+        if known.is_some() && self.places.len() < ALIASES_MAX {
+            self.places.insert((process, ordinal), place);
+        }
+        place
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &DeviceAggregate> {
+        self.list.iter()
+    }
+
+    pub fn get(&self, place: usize) -> Option<&DeviceAggregate> {
+        self.list.get(place)
+    }
+}

@@ -1,0 +1,27 @@
+//! Aggregates: what reports and flamegraphs need of the stream, in bounded memory.
+//!
+//! A sink of the model. Everything is keyed by ids; names are looked up at the end. Counts and
+//! sums are exact and do not depend on the order of arrival; quantiles are within 0.4 %. What
+//! does not fit a bound goes into an "other" of its kind and is counted there.
+
+mod aggregates;
+mod busy;
+mod calls;
+mod devices;
+mod durations;
+mod kernels;
+mod occupancy;
+mod sketch;
+mod stacks;
+mod transfers;
+
+pub use aggregates::Aggregates;
+pub use busy::Busy;
+pub use calls::{CallClass, CallKey, Calls};
+pub use devices::{DeviceAggregate, Devices};
+pub use durations::Durations;
+pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
+pub use occupancy::{Occupancy, occupancy};
+pub use sketch::Sketch;
+pub use stacks::{Leaf, StackKey, Stacks, Weight};
+pub use transfers::{Moved, Transfers};

@@ -1,0 +1,70 @@
+//! Copies by direction, and fills: how often, how much, how long.
+
+use std::collections::BTreeMap;
+
+use crate::aggregate::Durations;
+use crate::model::operation::Direction;
+
+#[derive(Clone, Debug, Default)]
+pub struct Moved {
+    pub calls: u64,
+    pub bytes: u64,
+    /// Of the calls with device times, and the bytes of those.
+    pub durations: Durations,
+    pub timed_bytes: u64,
+}
+
+impl Moved {
+    #[inline]
+    fn add(&mut self, bytes: u64, duration_ns: Option<u64>) {
+        self.calls += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if let Some(duration_ns) = duration_ns {
+            self.durations.add(duration_ns);
+            self.timed_bytes = self.timed_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// Bytes a second, over the calls with times and in units of 10^6; 0 if they took no time.
+    pub fn bandwidth_mbps(&self) -> f64 {
+        match self.durations.total_ns() {
+            0 => 0.0,
+            total_ns => self.timed_bytes as f64 * 1e3 / total_ns as f64,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Transfers {
+    pub copies: BTreeMap<Direction, Moved>,
+    pub fills: Moved,
+}
+
+impl Transfers {
+    #[inline]
+    pub fn copy(&mut self, direction: Direction, bytes: u64, duration_ns: Option<u64>) {
+        self.copies.entry(direction).or_default().add(bytes, duration_ns);
+    }
+
+    #[inline]
+    pub fn fill(&mut self, bytes: u64, duration_ns: Option<u64>) {
+        self.fills.add(bytes, duration_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidth_is_over_what_was_timed() {
+        let mut transfers = Transfers::default();
+        transfers.copy(Direction::CpuToGpu, 2_000_000, Some(1_000_000));
+        transfers.copy(Direction::CpuToGpu, 5_000_000, None);
+        transfers.copy(Direction::GpuToCpu, 10, Some(0));
+        let up = &transfers.copies[&Direction::CpuToGpu];
+        assert_eq!((up.calls, up.bytes, up.timed_bytes), (2, 7_000_000, 2_000_000));
+        assert_eq!(up.bandwidth_mbps(), 2_000.0);
+        assert_eq!(transfers.copies[&Direction::GpuToCpu].bandwidth_mbps(), 0.0);
+    }
+}
