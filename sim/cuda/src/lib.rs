@@ -1,1 +1,41 @@
-//! Placeholder, replaced as the part lands.
+//! `libcuda.so.1` of the simulated device: the C ABI over the engine in `gputrace-sim`.
+//!
+//! Each file but the first few is a part of one table, made by the `api!` macro:
+//! an entry is the exported function, what `cuGetProcAddress` answers, the name for
+//! `GPUTRACE_SIM_FAIL`, and CUPTI's number. No state and no policy live here.
+
+mod abi;
+#[rustfmt::skip]
+mod cbid;
+mod entry;
+mod private;
+mod proc_address;
+mod transfer;
+
+mod context;
+mod device;
+mod event;
+mod function;
+mod initialisation;
+mod launch;
+mod memcpy;
+mod memory;
+mod memset;
+mod module;
+mod stream;
+
+/// The whole table.
+pub(crate) static TABLE: &[&[&entry::Entry]] = &[
+    context::ENTRIES,
+    device::ENTRIES,
+    event::ENTRIES,
+    function::ENTRIES,
+    initialisation::ENTRIES,
+    launch::ENTRIES,
+    memcpy::ENTRIES,
+    memory::ENTRIES,
+    memset::ENTRIES,
+    module::ENTRIES,
+    proc_address::ENTRIES,
+    stream::ENTRIES,
+];

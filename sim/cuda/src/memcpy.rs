@@ -1,0 +1,289 @@
+//! Copies of every shape.
+
+use crate::abi::{In, Out};
+use crate::entry::{Call, api};
+use crate::transfer::{copy, copy_async};
+use gputrace_sim::array::Array;
+use gputrace_sim::copy::{Shape, Side};
+use gputrace_sim::error::{Code, Result};
+use gputrace_sim::world::with;
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Plane {
+    source: PlaneSide,
+    target: PlaneSide,
+    width_bytes: u64,
+    height: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct PlaneSide {
+    x_bytes: u64,
+    y: u64,
+    memory_type: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    pitch: u64,
+}
+
+/// `CUDA_MEMCPY3D` and, with contexts in place of the reserved words, `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Volume {
+    pub source: VolumeSide,
+    pub target: VolumeSide,
+    pub width_bytes: u64,
+    pub height: u64,
+    pub depth: u64,
+}
+
+/// One side of a volume.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct VolumeSide {
+    x_bytes: u64,
+    y: u64,
+    z: u64,
+    level: u64,
+    memory_type: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    context: u64,
+    pitch: u64,
+    height: u64,
+}
+
+impl PlaneSide {
+    fn as_volume(&self) -> VolumeSide {
+        VolumeSide {
+            x_bytes: self.x_bytes,
+            y: self.y,
+            z: 0,
+            level: 0,
+            memory_type: self.memory_type,
+            host: self.host,
+            device: self.device,
+            array: self.array,
+            context: 0,
+            pitch: self.pitch,
+            height: 0,
+        }
+    }
+}
+
+impl VolumeSide {
+    /// The side, its pitch and its slice.
+    fn resolve(&self, width: u64, height: u64) -> Result<(Side, u64, u64)> {
+        let (base, pitch, rows) = match self.memory_type {
+            1 => (Side::Host(self.host), self.pitch, self.height),
+            2 => (Side::Device(self.device), self.pitch, self.height),
+            3 => {
+                let array: Array = with(|w| w.arrays.get(self.array).copied())?;
+                (Side::Device(array.base), array.pitch(), array.rows())
+            }
+            4 => (Side::Unified(self.device), self.pitch, self.height),
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        let pitch = if pitch == 0 { width } else { pitch };
+        if height > 1 && pitch < width {
+            return Err(Code::INVALID_VALUE);
+        }
+        let rows = if rows == 0 { height } else { rows };
+        let slice = pitch.checked_mul(rows).ok_or(Code::INVALID_VALUE)?;
+        let offset = self.z.checked_mul(slice).and_then(|z| z.checked_add(self.y.checked_mul(pitch)?));
+        let offset = offset.and_then(|o| o.checked_add(self.x_bytes)).ok_or(Code::INVALID_VALUE)?;
+        let moved = |at: u64| at.checked_add(offset).ok_or(Code::INVALID_VALUE);
+        let side = match base {
+            Side::Host(at) => Side::Host(moved(at)?),
+            Side::Device(at) => Side::Device(moved(at)?),
+            Side::Unified(at) => Side::Unified(moved(at)?),
+        };
+        Ok((side, pitch, slice))
+    }
+}
+
+impl Volume {
+    /// The copy's shape and sides.
+    pub fn resolve(&self) -> Result<(Shape, Side, Side)> {
+        let (source, source_pitch, source_slice) = self.source.resolve(self.width_bytes, self.height)?;
+        let (target, target_pitch, target_slice) = self.target.resolve(self.width_bytes, self.height)?;
+        let shape = Shape {
+            source: 0,
+            target: 0,
+            width: self.width_bytes,
+            height: self.height,
+            depth: self.depth,
+            source_pitch,
+            source_slice,
+            target_pitch,
+            target_slice,
+        };
+        Ok((shape, source, target))
+    }
+}
+
+impl Plane {
+    fn as_volume(&self) -> Volume {
+        Volume {
+            source: self.source.as_volume(),
+            target: self.target.as_volume(),
+            width_bytes: self.width_bytes,
+            height: self.height,
+            depth: 1,
+        }
+    }
+}
+
+fn volume(call: &Call, wanted: Volume) -> Result {
+    let (shape, source, target) = wanted.resolve()?;
+    copy(call, shape, source, target)
+}
+
+fn volume_async(call: &Call, wanted: Volume, stream: u64) -> Result {
+    let (shape, source, target) = wanted.resolve()?;
+    copy_async(call, shape, source, target, stream)
+}
+
+fn line(call: &Call, target: Side, source: Side, bytes: u64) -> Result {
+    copy(call, Shape::line(0, 0, bytes), source, target)
+}
+
+fn line_async(call: &Call, target: Side, source: Side, bytes: u64, stream: u64) -> Result {
+    copy_async(call, Shape::line(0, 0, bytes), source, target, stream)
+}
+
+fn contexts(one: u64, other: u64) -> Result {
+    with(|w| w.contexts.get(one).and(w.contexts.get(other)).map(|_| ()))
+}
+
+/// A place in an array, as a device address.
+fn in_array(array: u64, offset: u64) -> Result<Side> {
+    let base = with(|w| w.arrays.get(array).map(|held| held.base))?;
+    Ok(Side::Device(base.checked_add(offset).ok_or(Code::INVALID_VALUE)?))
+}
+
+fn batch(call: &Call, targets: In<u64>, sources: In<u64>, sizes: In<u64>, count: u64, stream: u64, failed: Option<Out<u64>>) -> Result {
+    if stream <= 1 && call.stream(stream) != gputrace_sim::stream::PER_THREAD {
+        return Err(Code::INVALID_VALUE);
+    }
+    let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
+    let (targets, sources, sizes) = (targets.list(count)?, sources.list(count)?, sizes.list(count)?);
+    for (at, ((target, source), bytes)) in targets.iter().zip(&sources).zip(&sizes).enumerate() {
+        let done = line_async(call, Side::Unified(*target), Side::Unified(*source), *bytes, stream);
+        if done.is_err() {
+            if let Some(failed) = failed {
+                failed.set_if_wanted(at as u64);
+            }
+            return done;
+        }
+    }
+    Ok(())
+}
+
+api! {
+    "cuMemcpy" 4000 fn cuMemcpy / 7000 cuMemcpy_ptds(dst: u64, src: u64, ByteCount: u64) |c| {
+        line(c, Side::Unified(dst), Side::Unified(src), ByteCount)
+    }
+    "cuMemcpyAsync" 4000 fn cuMemcpyAsync / 7000 cuMemcpyAsync_ptsz(dst: u64, src: u64, ByteCount: u64, hStream: u64) |c| {
+        line_async(c, Side::Unified(dst), Side::Unified(src), ByteCount, hStream)
+    }
+    "cuMemcpyHtoD" 3020 fn cuMemcpyHtoD_v2 / 7000 cuMemcpyHtoD_v2_ptds(dstDevice: u64, srcHost: u64, ByteCount: u64) |c| {
+        line(c, Side::Device(dstDevice), Side::Host(srcHost), ByteCount)
+    }
+    "cuMemcpyDtoH" 3020 fn cuMemcpyDtoH_v2 / 7000 cuMemcpyDtoH_v2_ptds(dstHost: u64, srcDevice: u64, ByteCount: u64) |c| {
+        line(c, Side::Host(dstHost), Side::Device(srcDevice), ByteCount)
+    }
+    "cuMemcpyDtoD" 3020 fn cuMemcpyDtoD_v2 / 7000 cuMemcpyDtoD_v2_ptds(dstDevice: u64, srcDevice: u64, ByteCount: u64) |c| {
+        line(c, Side::Device(dstDevice), Side::Device(srcDevice), ByteCount)
+    }
+    "cuMemcpyHtoDAsync" 3020 fn cuMemcpyHtoDAsync_v2 / 7000 cuMemcpyHtoDAsync_v2_ptsz(dstDevice: u64, srcHost: u64, ByteCount: u64, hStream: u64) |c| {
+        line_async(c, Side::Device(dstDevice), Side::Host(srcHost), ByteCount, hStream)
+    }
+    "cuMemcpyDtoHAsync" 3020 fn cuMemcpyDtoHAsync_v2 / 7000 cuMemcpyDtoHAsync_v2_ptsz(dstHost: u64, srcDevice: u64, ByteCount: u64, hStream: u64) |c| {
+        line_async(c, Side::Host(dstHost), Side::Device(srcDevice), ByteCount, hStream)
+    }
+    "cuMemcpyDtoDAsync" 3020 fn cuMemcpyDtoDAsync_v2 / 7000 cuMemcpyDtoDAsync_v2_ptsz(dstDevice: u64, srcDevice: u64, ByteCount: u64, hStream: u64) |c| {
+        line_async(c, Side::Device(dstDevice), Side::Device(srcDevice), ByteCount, hStream)
+    }
+    "cuMemcpyPeer" 4000 fn cuMemcpyPeer / 7000 cuMemcpyPeer_ptds(dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: u64) |c| {
+        contexts(dstContext, srcContext)?;
+        line(c, Side::Device(dstDevice), Side::Device(srcDevice), ByteCount)
+    }
+    "cuMemcpyPeerAsync" 4000 fn cuMemcpyPeerAsync / 7000 cuMemcpyPeerAsync_ptsz(dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: u64, hStream: u64) |c| {
+        contexts(dstContext, srcContext)?;
+        line_async(c, Side::Device(dstDevice), Side::Device(srcDevice), ByteCount, hStream)
+    }
+    "cuMemcpyDtoA" 3020 fn cuMemcpyDtoA_v2 / 7000 cuMemcpyDtoA_v2_ptds(dstArray: u64, dstOffset: u64, srcDevice: u64, ByteCount: u64) |c| {
+        line(c, in_array(dstArray, dstOffset)?, Side::Device(srcDevice), ByteCount)
+    }
+    "cuMemcpyAtoD" 3020 fn cuMemcpyAtoD_v2 / 7000 cuMemcpyAtoD_v2_ptds(dstDevice: u64, srcArray: u64, srcOffset: u64, ByteCount: u64) |c| {
+        line(c, Side::Device(dstDevice), in_array(srcArray, srcOffset)?, ByteCount)
+    }
+    "cuMemcpyHtoA" 3020 fn cuMemcpyHtoA_v2 / 7000 cuMemcpyHtoA_v2_ptds(dstArray: u64, dstOffset: u64, srcHost: u64, ByteCount: u64) |c| {
+        line(c, in_array(dstArray, dstOffset)?, Side::Host(srcHost), ByteCount)
+    }
+    "cuMemcpyAtoH" 3020 fn cuMemcpyAtoH_v2 / 7000 cuMemcpyAtoH_v2_ptds(dstHost: u64, srcArray: u64, srcOffset: u64, ByteCount: u64) |c| {
+        line(c, Side::Host(dstHost), in_array(srcArray, srcOffset)?, ByteCount)
+    }
+    "cuMemcpyAtoA" 3020 fn cuMemcpyAtoA_v2 / 7000 cuMemcpyAtoA_v2_ptds(dstArray: u64, dstOffset: u64, srcArray: u64, srcOffset: u64, ByteCount: u64) |c| {
+        line(c, in_array(dstArray, dstOffset)?, in_array(srcArray, srcOffset)?, ByteCount)
+    }
+    "cuMemcpyHtoAAsync" 3020 fn cuMemcpyHtoAAsync_v2 / 7000 cuMemcpyHtoAAsync_v2_ptsz(dstArray: u64, dstOffset: u64, srcHost: u64, ByteCount: u64, hStream: u64) |c| {
+        line_async(c, in_array(dstArray, dstOffset)?, Side::Host(srcHost), ByteCount, hStream)
+    }
+    "cuMemcpyAtoHAsync" 3020 fn cuMemcpyAtoHAsync_v2 / 7000 cuMemcpyAtoHAsync_v2_ptsz(dstHost: u64, srcArray: u64, srcOffset: u64, ByteCount: u64, hStream: u64) |c| {
+        line_async(c, Side::Host(dstHost), in_array(srcArray, srcOffset)?, ByteCount, hStream)
+    }
+    "cuMemcpy2D" 3020 fn cuMemcpy2D_v2 / 7000 cuMemcpy2D_v2_ptds(pCopy: In<Plane>) |c| {
+        volume(c, pCopy.get()?.as_volume())
+    }
+    "cuMemcpy2DUnaligned" 3020 fn cuMemcpy2DUnaligned_v2 / 7000 cuMemcpy2DUnaligned_v2_ptds(pCopy: In<Plane>) |c| {
+        volume(c, pCopy.get()?.as_volume())
+    }
+    "cuMemcpy2DAsync" 3020 fn cuMemcpy2DAsync_v2 / 7000 cuMemcpy2DAsync_v2_ptsz(pCopy: In<Plane>, hStream: u64) |c| {
+        volume_async(c, pCopy.get()?.as_volume(), hStream)
+    }
+    "cuMemcpy3D" 3020 fn cuMemcpy3D_v2 / 7000 cuMemcpy3D_v2_ptds(pCopy: In<Volume>) |c| {
+        volume(c, pCopy.get()?)
+    }
+    "cuMemcpy3DAsync" 3020 fn cuMemcpy3DAsync_v2 / 7000 cuMemcpy3DAsync_v2_ptsz(pCopy: In<Volume>, hStream: u64) |c| {
+        volume_async(c, pCopy.get()?, hStream)
+    }
+    "cuMemcpy3DPeer" 4000 fn cuMemcpy3DPeer / 7000 cuMemcpy3DPeer_ptds(pCopy: In<Volume>) |c| {
+        let wanted = pCopy.get()?;
+        contexts(wanted.source.context, wanted.target.context)?;
+        volume(c, wanted)
+    }
+    "cuMemcpy3DPeerAsync" 4000 fn cuMemcpy3DPeerAsync / 7000 cuMemcpy3DPeerAsync_ptsz(pCopy: In<Volume>, hStream: u64) |c| {
+        let wanted = pCopy.get()?;
+        contexts(wanted.source.context, wanted.target.context)?;
+        volume_async(c, wanted, hStream)
+    }
+    "cuMemcpyBatchAsync" 12080 fn cuMemcpyBatchAsync / 12080 cuMemcpyBatchAsync_ptsz(
+        dsts: In<u64>, srcs: In<u64>, sizes: In<u64>, count: u64, _attrs: u64, _attrsIdxs: u64, _numAttrs: u64,
+        failIdx: Out<u64>, hStream: u64,
+    ) |c| {
+        batch(c, dsts, srcs, sizes, count, hStream, Some(failIdx))
+    }
+    "cuMemcpyBatchAsync" 13000 fn cuMemcpyBatchAsync_v2 / 13000 cuMemcpyBatchAsync_v2_ptsz(
+        dsts: In<u64>, srcs: In<u64>, sizes: In<u64>, count: u64, _attrs: u64, _attrsIdxs: u64, _numAttrs: u64,
+        hStream: u64,
+    ) |c| {
+        batch(c, dsts, srcs, sizes, count, hStream, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_have_their_c_sizes() {
+        assert_eq!((size_of::<Plane>(), size_of::<Volume>()), (128, 200));
+    }
+}

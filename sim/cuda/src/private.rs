@@ -1,0 +1,102 @@
+//! What this library exports besides the driver's functions: its mark, and the table for the simulated CUPTI.
+
+use gputrace_sim::interface::{Interface, VERSION};
+use gputrace_sim::{activity, calls, clock, context, status, world};
+
+/// The mark by which tools know that this driver is simulated. Its value is the package's version as a number.
+#[unsafe(no_mangle)]
+pub extern "C" fn gputrace_sim_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or(0);
+    part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+        + part(env!("CARGO_PKG_VERSION_MINOR")) * 100
+        + part(env!("CARGO_PKG_VERSION_PATCH"))
+}
+
+/// The table for `libcupti.so`; its name is `interface::SYMBOL`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gputrace_sim_interface() -> *const Interface {
+    &INTERFACE
+}
+
+static INTERFACE: Interface = Interface {
+    version: VERSION,
+    size: size_of::<Interface>() as u32,
+    initialised,
+    now_ns,
+    time_of_day_offset_ns,
+    subscribe_activity,
+    subscribe_calls,
+    enable_call,
+    context_uid,
+    context_device,
+    stream_id,
+    graph_id,
+    executable_id,
+    node_id,
+    current_context,
+};
+
+extern "C" fn initialised() -> bool {
+    status::read() & (status::INITIALISED | status::FORKED) == status::INITIALISED
+}
+
+extern "C" fn now_ns() -> u64 {
+    clock::now_ns()
+}
+
+extern "C" fn time_of_day_offset_ns() -> u64 {
+    clock::time_of_day_offset_ns()
+}
+
+extern "C" fn subscribe_activity(sink: Option<activity::Sink>, kinds: u64) {
+    activity::subscribe(sink, kinds);
+}
+
+extern "C" fn subscribe_calls(sink: Option<gputrace_sim::interface::CallSink>) {
+    calls::subscribe(sink);
+}
+
+extern "C" fn enable_call(cbid: u32, on: bool) {
+    calls::enable(cbid, on);
+}
+
+extern "C" fn context_uid(context: u64) -> u32 {
+    world::with(|world| world.contexts.get(context).map_or(0, |held| held.uid))
+}
+
+extern "C" fn context_device(context: u64) -> i32 {
+    world::with(|world| world.contexts.get(context).map_or(-1, |held| held.device as i32))
+}
+
+extern "C" fn stream_id(context: u64, stream: u64, per_thread: bool) -> u32 {
+    world::with(|world| {
+        let legacy = world.contexts.get(context).map_or(0, |held| held.legacy_stream);
+        let stream = match stream {
+            0 if per_thread => world.per_thread_stream(context).unwrap_or(0),
+            gputrace_sim::stream::PER_THREAD => world.per_thread_stream(context).unwrap_or(0),
+            0 | gputrace_sim::stream::LEGACY => legacy,
+            other => other,
+        };
+        world.streams.get(stream).map_or(0, |held| held.id)
+    })
+}
+
+extern "C" fn graph_id(graph: u64) -> u32 {
+    world::with(|world| world.graphs.get(graph).map_or(0, |held| held.id))
+}
+
+extern "C" fn executable_id(executable: u64) -> u32 {
+    world::with(|world| world.executables.get(executable).map_or(0, |held| held.id))
+}
+
+extern "C" fn node_id(node: u64) -> u64 {
+    world::with(|world| {
+        let Ok(held) = world.nodes.get(node) else { return 0 };
+        let graph = world.graphs.get(held.graph).map_or(0, |graph| graph.id);
+        gputrace_sim::graph::node_id(graph, held.number)
+    })
+}
+
+extern "C" fn current_context() -> u64 {
+    context::current().unwrap_or(0)
+}

@@ -1,0 +1,33 @@
+//! What this library keeps: enabled kinds, buffers, the subscriber, settings.
+
+use crate::buffers::Buffers;
+use crate::subscriber::Subscriber;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// Everything, behind one lock that is never held while a client is called.
+#[derive(Default)]
+pub struct State {
+    pub buffers: Buffers,
+    pub subscriber: Option<Subscriber>,
+    /// Enabled kinds, a bit each.
+    pub kinds: u64,
+    /// Kinds enabled for single contexts, by uid.
+    pub context_kinds: HashMap<u32, u64>,
+    pub attributes: HashMap<u32, u64>,
+    /// What makes virtual time the client's clock; none is the time of day.
+    pub clock_offset_ns: Option<u64>,
+    pub external_ids: HashMap<u32, Vec<u64>>,
+    pub thread_id_type: u32,
+    /// Domains and callback ids that are on, as the client said.
+    pub enabled_callbacks: HashSet<(u32, u32)>,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+/// Signalled when the delivering thread has something to do or has done it; belongs to `STATE`.
+pub static CHANGED: Condvar = Condvar::new();
+
+/// The state.
+pub fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,159 @@
+//! The one subscriber and its callbacks on driver functions.
+
+use crate::driver::driver;
+use crate::pointer::Out;
+use crate::result::*;
+use crate::state;
+use gputrace_sim::interface::CallEvent;
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `CUpti_CallbackFunc`: user data, domain, function number, data.
+pub type Callback = extern "C" fn(*mut c_void, u32, u32, *const c_void);
+
+/// Who subscribed.
+pub struct Subscriber {
+    handle: u64,
+    callback: Option<Callback>,
+    user_data: u64,
+}
+
+/// `CUpti_CallbackData`.
+#[repr(C)]
+struct CallbackData {
+    site: u32,
+    function_name: *const c_char,
+    parameters: *const c_void,
+    result: *const u32,
+    symbol_name: *const c_char,
+    context: u64,
+    context_uid: u32,
+    correlation_data: *mut u64,
+    correlation_id: u32,
+}
+
+const DRIVER_API: u32 = 1;
+/// Domains run up to this one.
+const LAST_DOMAIN: u32 = 6;
+/// Stands for all functions of a domain in the set of what is on.
+const ALL: u32 = u32::MAX;
+
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(0x5_0001);
+
+/// Called by the driver on enabled functions; hands on to the subscriber.
+extern "C" fn on_call(event: *const CallEvent) {
+    // SAFETY: the driver hands over an event that lives for the call.
+    let event = unsafe { &*event };
+    let (callback, user_data) = match &state::lock().subscriber {
+        Some(Subscriber { callback: Some(callback), user_data, .. }) => (*callback, *user_data),
+        _ => return,
+    };
+    let data = CallbackData {
+        site: event.exit,
+        function_name: event.function_name,
+        parameters: event.parameters,
+        result: event.result,
+        symbol_name: event.symbol_name,
+        context: event.context,
+        context_uid: event.context_uid,
+        correlation_data: event.shared,
+        correlation_id: event.correlation,
+    };
+    callback(user_data as *mut c_void, DRIVER_API, event.cbid, (&raw const data).cast());
+}
+
+fn subscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -> Result {
+    let driver = driver()?;
+    let mut state = state::lock();
+    if state.subscriber.is_some() {
+        return Err(MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+    }
+    let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+    subscriber.set(handle)?;
+    state.subscriber = Some(Subscriber { handle, callback, user_data });
+    drop(state);
+    (driver.subscribe_calls)(Some(on_call));
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiSubscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -> u32 {
+    number(subscribe(subscriber, callback, user_data))
+}
+
+/// The newer form; this version of CUPTI has no use for its parameters.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiSubscribe_v2(
+    subscriber: Out<u64>,
+    callback: Option<Callback>,
+    user_data: u64,
+    _parameters: u64,
+) -> u32 {
+    number(subscribe(subscriber, callback, user_data))
+}
+
+fn check(subscriber: u64) -> Result {
+    match &state::lock().subscriber {
+        Some(held) if held.handle == subscriber => Ok(()),
+        _ => Err(INVALID_PARAMETER),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiUnsubscribe(subscriber: u64) -> u32 {
+    number((|| {
+        check(subscriber)?;
+        let driver = driver()?;
+        (driver.subscribe_calls)(None);
+        (driver.enable_call)(u32::MAX, false);
+        let mut state = state::lock();
+        state.subscriber = None;
+        state.enabled_callbacks.clear();
+        Ok(())
+    })())
+}
+
+fn enable(on: bool, subscriber: u64, domain: u32, number: u32) -> Result {
+    check(subscriber)?;
+    if domain == 0 || domain > LAST_DOMAIN {
+        return Err(INVALID_PARAMETER);
+    }
+    let driver = driver()?;
+    if domain == DRIVER_API {
+        (driver.enable_call)(number, on);
+    }
+    let mut state = state::lock();
+    if number == ALL {
+        state.enabled_callbacks.retain(|(of, _)| *of != domain);
+    }
+    if on {
+        state.enabled_callbacks.insert((domain, number));
+    } else {
+        state.enabled_callbacks.remove(&(domain, number));
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiEnableCallback(on: u32, subscriber: u64, domain: u32, cbid: u32) -> u32 {
+    number(if cbid == ALL { Err(INVALID_PARAMETER) } else { enable(on != 0, subscriber, domain, cbid) })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiEnableDomain(on: u32, subscriber: u64, domain: u32) -> u32 {
+    number(enable(on != 0, subscriber, domain, ALL))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiEnableAllDomains(on: u32, subscriber: u64) -> u32 {
+    number((1..=LAST_DOMAIN).try_for_each(|domain| enable(on != 0, subscriber, domain, ALL)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiGetCallbackState(enabled: Out<u32>, subscriber: u64, domain: u32, cbid: u32) -> u32 {
+    number(check(subscriber).and_then(|()| {
+        let state = state::lock();
+        let on = [cbid, ALL].iter().any(|number| state.enabled_callbacks.contains(&(domain, *number)));
+        enabled.set(u32::from(on))
+    }))
+}

@@ -1,0 +1,55 @@
+//! Which driver functions CUPTI wants to be called on, and by whom.
+
+use crate::interface::{CallEvent, CallSink};
+use crate::status;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Room for function numbers below this.
+const NUMBERS: usize = 1024;
+
+static ENABLED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+static SINK: AtomicUsize = AtomicUsize::new(0);
+
+fn update_status() {
+    let any = ENABLED.iter().any(|word| word.load(Ordering::Relaxed) != 0);
+    status::set(status::CALLBACKS, any && SINK.load(Ordering::Relaxed) != 0);
+}
+
+/// Sets who is called.
+pub fn subscribe(sink: Option<CallSink>) {
+    SINK.store(sink.map_or(0, |sink| sink as usize), Ordering::Release);
+    update_status();
+}
+
+/// Enables or disables one function, or all with `u32::MAX`.
+pub fn enable(number: u32, on: bool) {
+    if number == u32::MAX {
+        let bits = if on { u64::MAX } else { 0 };
+        ENABLED.iter().for_each(|word| word.store(bits, Ordering::Relaxed));
+    } else if let Some(word) = ENABLED.get(number as usize / 64) {
+        let bit = 1 << (number % 64);
+        if on {
+            word.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed)
+        };
+    }
+    update_status();
+}
+
+/// Whether a function is enabled.
+pub fn enabled(number: u32) -> bool {
+    ENABLED
+        .get(number as usize / 64)
+        .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
+}
+
+/// Calls whoever subscribed.
+pub fn deliver(event: &CallEvent) {
+    let sink = SINK.load(Ordering::Acquire);
+    if sink != 0 {
+        // SAFETY: the value was stored by `subscribe` from a `CallSink`.
+        let sink: CallSink = unsafe { std::mem::transmute::<usize, CallSink>(sink) };
+        sink(event);
+    }
+}
