@@ -93,6 +93,16 @@ impl Handles {
         self.get_or_define(key, define)
     }
 
+    /// Calls `each` with every defined handle and its id.
+    pub fn for_each(&self, mut each: impl FnMut(u64, u32)) {
+        for (key, id) in self.keys.iter().zip(self.ids) {
+            let (key, id) = (key.load(Ordering::Acquire), id.load(Ordering::Acquire));
+            if key != 0 && id != 0 && id != BUSY {
+                each(key, id);
+            }
+        }
+    }
+
     /// The handle was destroyed; if it is seen again, it is another thing.
     pub fn forget(&self, key: u64) {
         for (slot, id) in self.probe(key) {

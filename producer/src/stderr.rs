@@ -8,11 +8,11 @@ pub fn line(parts: &[&[u8]]) {
     for part in all {
         for byte in part {
             // The last byte is kept for the newline of a line that is cut.
-            if length + 1 < buffer.len() || *byte == b'\n' {
-                if let Some(to) = buffer.get_mut(length) {
-                    *to = *byte;
-                    length += 1;
-                }
+            if (length + 1 < buffer.len() || *byte == b'\n')
+                && let Some(to) = buffer.get_mut(length)
+            {
+                *to = *byte;
+                length += 1;
             }
         }
     }

@@ -1,0 +1,531 @@
+//! The one table of hooked driver functions.
+//!
+//! A row is a function by its base name and one signature, the symbols that export it with that
+//! signature (each with the CUDA version from which `cuGetProcAddress` returns it), and what a
+//! call of it did (and, for what destroys, what must be forgotten before). The macro makes of each symbol the export, the typed call of the original and
+//! the [`Entry`] that look-ups and tests read. Adding a function anywhere else is a defect.
+//!
+//! Not here, on purpose: the 32-bit ABIs of before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and
+//! its like), which no 64-bit program built since 2010 asks for; they pass through unhooked.
+//! Versions and symbols are from `cupti-sys/facts/driver_abi.txt`; a test compares.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use cupti_sys::driver::{
+    CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER,
+    CUDA_MEMCPY3D_v2 as CUDA_MEMCPY3D, CUlaunchConfig,
+};
+use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait};
+
+use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
+use crate::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
+use crate::hook::{self, Context};
+use crate::resolve::{originals, proc_address};
+
+/// One exported symbol of the driver that we hook.
+pub struct Entry {
+    /// Its place in [`ENTRIES`].
+    pub index: usize,
+    /// The name that `cuGetProcAddress` knows it by.
+    pub base: &'static str,
+    /// The exported symbol, with a terminating NUL.
+    pub symbol: &'static str,
+    /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
+    pub since: u32,
+    /// Whether it is the per-thread-default-stream flavour.
+    pub per_thread: bool,
+    /// Our function.
+    pub hook: fn() -> *mut c_void,
+    /// What [`hash`] makes of the symbol without its NUL.
+    pub hash: u32,
+    /// The driver's function, once somebody looked it up.
+    pub original: AtomicPtr<c_void>,
+}
+
+impl Entry {
+    pub fn name(&self) -> &'static str {
+        self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
+    }
+
+    /// The driver's function; null where there is no driver behind us.
+    #[inline(always)]
+    fn original(&'static self) -> *mut c_void {
+        let known = self.original.load(Ordering::Relaxed);
+        if known.is_null() { originals::find(self) } else { known }
+    }
+}
+
+/// FNV-1a: cheap, and checked by a full comparison where it matters.
+pub const fn hash(name: &[u8]) -> u32 {
+    let mut value = 0x811c_9dc5u32;
+    let mut at = 0;
+    while at < name.len() {
+        // A const fn cannot iterate; the bound is the loop's own.
+        #[allow(clippy::indexing_slicing)]
+        let byte = name[at];
+        value = (value ^ byte as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    value
+}
+
+/// The entry that exports this symbol.
+pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
+    let wanted = hash(name);
+    ENTRIES.iter().find(|entry| entry.hash == wanted && entry.name().as_bytes() == name)
+}
+
+macro_rules! hooks {
+    ($($base:ident $args:tt => $body:tt [$($symbol:ident $since:literal $flavour:ident),+])*) => {
+        /// Every symbol's place in [`ENTRIES`].
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[repr(usize)]
+        enum Index { $($($symbol),+),*, cuGetProcAddress, cuGetProcAddress_v2, COUNT }
+
+        pub static ENTRIES: [Entry; Index::COUNT as usize] = [
+            $($(hooks!(@entry $base $symbol $since $flavour)),+),*,
+            hooks!(@entry cuGetProcAddress cuGetProcAddress 11030 legacy),
+            hooks!(@entry cuGetProcAddress cuGetProcAddress_v2 12000 legacy),
+        ];
+
+        $($(hooks!(@export $symbol $args $body);)+)*
+    };
+    (@entry $base:ident $symbol:ident $since:literal $flavour:ident) => {
+        Entry {
+            index: Index::$symbol as usize,
+            base: stringify!($base),
+            symbol: concat!(stringify!($symbol), "\0"),
+            since: $since,
+            per_thread: hooks!(@per_thread $flavour),
+            hook: || $symbol as *mut c_void,
+            hash: hash(stringify!($symbol).as_bytes()),
+            original: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    };
+    (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $did:expr)) => {
+        hooks!(@function $symbol $args { $before; } |$cx| $did);
+    };
+    (@export $symbol:ident $args:tt (|$cx:ident| $did:expr)) => {
+        hooks!(@function $symbol $args {} |$cx| $did);
+    };
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) $before:block |$cx:ident| $did:expr) => {
+        /// # Safety
+        /// As the driver's function of that name: the caller's arguments are passed on as they are.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
+            #[allow(clippy::indexing_slicing)]
+            let entry: &'static Entry = &ENTRIES[const { Index::$symbol as usize }];
+            let original = entry.original();
+            if original.is_null() {
+                return ERROR_STUB_LIBRARY;
+            }
+            $before
+            hook::around(
+                entry,
+                // SAFETY: the address is the driver's function of that name, which has this
+                // signature; the arguments are the caller's own.
+                || unsafe {
+                    core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> Status>(
+                        original,
+                    )($($arg),*)
+                },
+                |$cx: &Context| $did,
+            )
+        }
+    };
+    (@per_thread legacy) => { false };
+    (@per_thread ptsz) => { true };
+    (@per_thread ptds) => { true };
+}
+
+/// # Safety
+/// As the driver's function of that name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn cuGetProcAddress(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> Status {
+    #[allow(clippy::indexing_slicing)]
+    let original = ENTRIES[Index::cuGetProcAddress as usize].original();
+    if original.is_null() {
+        return ERROR_STUB_LIBRARY;
+    }
+    type Original = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status;
+    // SAFETY: the driver's function of that name has this signature; the arguments are the caller's.
+    let status =
+        unsafe { core::mem::transmute::<*mut c_void, Original>(original)(symbol, function, version, flags) };
+    // SAFETY: as the original, which has just used both pointers.
+    unsafe { proc_address::replace(status, symbol, function, version, flags) };
+    status
+}
+
+/// # Safety
+/// As the driver's function of that name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    found: *mut c_int,
+) -> Status {
+    #[allow(clippy::indexing_slicing)]
+    let original = ENTRIES[Index::cuGetProcAddress_v2 as usize].original();
+    if original.is_null() {
+        return ERROR_STUB_LIBRARY;
+    }
+    type Original =
+        unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
+    // SAFETY: as above.
+    let status = unsafe {
+        core::mem::transmute::<*mut c_void, Original>(original)(symbol, function, version, flags, found)
+    };
+    // SAFETY: as above.
+    unsafe { proc_address::replace(status, symbol, function, version, flags) };
+    status
+}
+
+#[rustfmt::skip]
+hooks! {
+    // --- start
+    cuInit(flags: c_uint) => (|cx| context::initialised(cx, flags))
+        [cuInit 2000 legacy]
+
+    // --- launches
+    cuLaunchKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+                   shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
+        => (|cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        [cuLaunchKernel 4000 legacy, cuLaunchKernel_ptsz 7000 ptsz]
+    cuLaunchKernelEx(config: *const CUlaunchConfig, f: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
+        => (|cx| launch::kernel_ex(cx, config, f))
+        [cuLaunchKernelEx 11060 legacy, cuLaunchKernelEx_ptsz 11060 ptsz]
+    cuLaunchCooperativeKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+                              shared: c_uint, stream: Handle, params: *mut *mut c_void)
+        => (|cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        [cuLaunchCooperativeKernel 9000 legacy, cuLaunchCooperativeKernel_ptsz 9000 ptsz]
+    cuLaunchCooperativeKernelMultiDevice(list: *mut c_void, devices: c_uint, flags: c_uint)
+        => (|cx| launch::multi_device(cx, devices))
+        [cuLaunchCooperativeKernelMultiDevice 9000 legacy]
+    cuLaunch(f: Handle) => (|cx| launch::kernel(cx, f, [1, 1, 1], [0, 0, 0], 0, core::ptr::null_mut()))
+        [cuLaunch 2000 legacy]
+    cuLaunchGrid(f: Handle, width: c_int, height: c_int)
+        => (|cx| launch::kernel(cx, f, [width.cast_unsigned(), height.cast_unsigned(), 1], [0, 0, 0], 0, core::ptr::null_mut()))
+        [cuLaunchGrid 2000 legacy]
+    cuLaunchGridAsync(f: Handle, width: c_int, height: c_int, stream: Handle)
+        => (|cx| launch::kernel(cx, f, [width.cast_unsigned(), height.cast_unsigned(), 1], [0, 0, 0], 0, stream))
+        [cuLaunchGridAsync 2000 legacy]
+    cuLaunchHostFunc(stream: Handle, function: Handle, data: *mut c_void)
+        => (|cx| sync::on_stream(cx, op::HOST_FUNCTION, stream, function as u64))
+        [cuLaunchHostFunc 10000 legacy, cuLaunchHostFunc_ptsz 10000 ptsz]
+    cuLaunchHostFunc(stream: Handle, function: Handle, data: *mut c_void, mode: c_uint)
+        => (|cx| sync::on_stream(cx, op::HOST_FUNCTION, stream, function as u64))
+        [cuLaunchHostFunc_v2 13010 legacy, cuLaunchHostFunc_v2_ptsz 13010 ptsz]
+    cuStreamAddCallback(stream: Handle, function: Handle, data: *mut c_void, flags: c_uint)
+        => (|cx| sync::on_stream(cx, op::HOST_FUNCTION, stream, function as u64))
+        [cuStreamAddCallback 5000 legacy, cuStreamAddCallback_ptsz 7000 ptsz]
+    cuGraphLaunch(exec: Handle, stream: Handle) => (|cx| graph::launch(cx, exec, stream))
+        [cuGraphLaunch 10000 legacy, cuGraphLaunch_ptsz 10000 ptsz]
+
+    // --- copies
+    cuMemcpy(to: DevicePointer, from: DevicePointer, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::UNKNOWN, bytes, None))
+        [cuMemcpy 4000 legacy, cuMemcpy_ptds 7000 ptds]
+    cuMemcpyAsync(to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::UNKNOWN, bytes, Some(stream)))
+        [cuMemcpyAsync 4000 legacy, cuMemcpyAsync_ptsz 7000 ptsz]
+    cuMemcpyHtoD(to: DevicePointer, from: *const c_void, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::HOST_TO_DEVICE, bytes, None))
+        [cuMemcpyHtoD_v2 3020 legacy, cuMemcpyHtoD_v2_ptds 7000 ptds]
+    cuMemcpyHtoDAsync(to: DevicePointer, from: *const c_void, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::HOST_TO_DEVICE, bytes, Some(stream)))
+        [cuMemcpyHtoDAsync_v2 3020 legacy, cuMemcpyHtoDAsync_v2_ptsz 7000 ptsz]
+    cuMemcpyDtoH(to: *mut c_void, from: DevicePointer, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_HOST, bytes, None))
+        [cuMemcpyDtoH_v2 3020 legacy, cuMemcpyDtoH_v2_ptds 7000 ptds]
+    cuMemcpyDtoHAsync(to: *mut c_void, from: DevicePointer, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_HOST, bytes, Some(stream)))
+        [cuMemcpyDtoHAsync_v2 3020 legacy, cuMemcpyDtoHAsync_v2_ptsz 7000 ptsz]
+    cuMemcpyDtoD(to: DevicePointer, from: DevicePointer, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_DEVICE, bytes, None))
+        [cuMemcpyDtoD_v2 3020 legacy, cuMemcpyDtoD_v2_ptds 7000 ptds]
+    cuMemcpyDtoDAsync(to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_DEVICE, bytes, Some(stream)))
+        [cuMemcpyDtoDAsync_v2 3020 legacy, cuMemcpyDtoDAsync_v2_ptsz 7000 ptsz]
+    cuMemcpyPeer(to: DevicePointer, to_context: Handle, from: DevicePointer, from_context: Handle, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::PEER, bytes, None))
+        [cuMemcpyPeer 4000 legacy, cuMemcpyPeer_ptds 7000 ptds]
+    cuMemcpyPeerAsync(to: DevicePointer, to_context: Handle, from: DevicePointer, from_context: Handle, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::PEER, bytes, Some(stream)))
+        [cuMemcpyPeerAsync 4000 legacy, cuMemcpyPeerAsync_ptsz 7000 ptsz]
+    cuMemcpyDtoA(to: Handle, to_offset: usize, from: DevicePointer, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_DEVICE, bytes, None))
+        [cuMemcpyDtoA_v2 3020 legacy, cuMemcpyDtoA_v2_ptds 7000 ptds]
+    cuMemcpyAtoD(to: DevicePointer, from: Handle, from_offset: usize, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_DEVICE, bytes, None))
+        [cuMemcpyAtoD_v2 3020 legacy, cuMemcpyAtoD_v2_ptds 7000 ptds]
+    cuMemcpyHtoA(to: Handle, to_offset: usize, from: *const c_void, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::HOST_TO_DEVICE, bytes, None))
+        [cuMemcpyHtoA_v2 3020 legacy, cuMemcpyHtoA_v2_ptds 7000 ptds]
+    cuMemcpyHtoAAsync(to: Handle, to_offset: usize, from: *const c_void, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::HOST_TO_DEVICE, bytes, Some(stream)))
+        [cuMemcpyHtoAAsync_v2 3020 legacy, cuMemcpyHtoAAsync_v2_ptsz 7000 ptsz]
+    cuMemcpyAtoH(to: *mut c_void, from: Handle, from_offset: usize, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_HOST, bytes, None))
+        [cuMemcpyAtoH_v2 3020 legacy, cuMemcpyAtoH_v2_ptds 7000 ptds]
+    cuMemcpyAtoHAsync(to: *mut c_void, from: Handle, from_offset: usize, bytes: usize, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_HOST, bytes, Some(stream)))
+        [cuMemcpyAtoHAsync_v2 3020 legacy, cuMemcpyAtoHAsync_v2_ptsz 7000 ptsz]
+    cuMemcpyAtoA(to: Handle, to_offset: usize, from: Handle, from_offset: usize, bytes: usize)
+        => (|cx| copy::bytes(cx, dir::DEVICE_TO_DEVICE, bytes, None))
+        [cuMemcpyAtoA_v2 3020 legacy, cuMemcpyAtoA_v2_ptds 7000 ptds]
+    cuMemcpy2D(what: *const CUDA_MEMCPY2D) => (|cx| copy::two_d(cx, what, None))
+        [cuMemcpy2D_v2 3020 legacy, cuMemcpy2D_v2_ptds 7000 ptds]
+    cuMemcpy2DUnaligned(what: *const CUDA_MEMCPY2D) => (|cx| copy::two_d(cx, what, None))
+        [cuMemcpy2DUnaligned_v2 3020 legacy, cuMemcpy2DUnaligned_v2_ptds 7000 ptds]
+    cuMemcpy2DAsync(what: *const CUDA_MEMCPY2D, stream: Handle) => (|cx| copy::two_d(cx, what, Some(stream)))
+        [cuMemcpy2DAsync_v2 3020 legacy, cuMemcpy2DAsync_v2_ptsz 7000 ptsz]
+    cuMemcpy3D(what: *const CUDA_MEMCPY3D) => (|cx| copy::three_d(cx, what, None))
+        [cuMemcpy3D_v2 3020 legacy, cuMemcpy3D_v2_ptds 7000 ptds]
+    cuMemcpy3DAsync(what: *const CUDA_MEMCPY3D, stream: Handle) => (|cx| copy::three_d(cx, what, Some(stream)))
+        [cuMemcpy3DAsync_v2 3020 legacy, cuMemcpy3DAsync_v2_ptsz 7000 ptsz]
+    cuMemcpy3DPeer(what: *const CUDA_MEMCPY3D_PEER) => (|cx| copy::three_d_peer(cx, what, None))
+        [cuMemcpy3DPeer 4000 legacy, cuMemcpy3DPeer_ptds 7000 ptds]
+    cuMemcpy3DPeerAsync(what: *const CUDA_MEMCPY3D_PEER, stream: Handle) => (|cx| copy::three_d_peer(cx, what, Some(stream)))
+        [cuMemcpy3DPeerAsync 4000 legacy, cuMemcpy3DPeerAsync_ptsz 7000 ptsz]
+    cuMemcpyBatchAsync(to: *mut DevicePointer, from: *mut DevicePointer, sizes: *mut usize, count: usize, attributes: *mut c_void,
+                       indices: *mut usize, attribute_count: usize, failed: *mut usize, stream: Handle)
+        => (|cx| copy::batch(cx, sizes, count, stream))
+        [cuMemcpyBatchAsync 12080 legacy, cuMemcpyBatchAsync_ptsz 12080 ptsz]
+    cuMemcpyBatchAsync(to: *mut DevicePointer, from: *mut DevicePointer, sizes: *mut usize, count: usize, attributes: *mut c_void,
+                       indices: *mut usize, attribute_count: usize, stream: Handle)
+        => (|cx| copy::batch(cx, sizes, count, stream))
+        [cuMemcpyBatchAsync_v2 13000 legacy, cuMemcpyBatchAsync_v2_ptsz 13000 ptsz]
+    cuMemcpy3DBatchAsync(count: usize, list: *mut c_void, failed: *mut usize, flags: u64, stream: Handle)
+        => (|cx| copy::batch(cx, core::ptr::null(), count, stream))
+        [cuMemcpy3DBatchAsync 12080 legacy, cuMemcpy3DBatchAsync_ptsz 12080 ptsz]
+    cuMemcpy3DBatchAsync(count: usize, list: *mut c_void, flags: u64, stream: Handle)
+        => (|cx| copy::batch(cx, core::ptr::null(), count, stream))
+        [cuMemcpy3DBatchAsync_v2 13000 legacy, cuMemcpy3DBatchAsync_v2_ptsz 13000 ptsz]
+    cuMemcpyWithAttributesAsync(to: DevicePointer, from: DevicePointer, bytes: usize, attributes: *mut c_void, stream: Handle)
+        => (|cx| copy::bytes(cx, dir::UNKNOWN, bytes, Some(stream)))
+        [cuMemcpyWithAttributesAsync 13020 legacy, cuMemcpyWithAttributesAsync_ptsz 13020 ptsz]
+    cuMemcpy3DWithAttributesAsync(what: *mut c_void, flags: u64, stream: Handle)
+        => (|cx| copy::batch(cx, core::ptr::null(), 1, stream))
+        [cuMemcpy3DWithAttributesAsync 13020 legacy, cuMemcpy3DWithAttributesAsync_ptsz 13020 ptsz]
+    cuMemPrefetchAsync(pointer: DevicePointer, bytes: usize, device: Device, stream: Handle)
+        => (|cx| sync::on_stream(cx, op::PREFETCH, stream, bytes as u64))
+        [cuMemPrefetchAsync 8000 legacy, cuMemPrefetchAsync_ptsz 8000 ptsz]
+    cuMemPrefetchAsync(pointer: DevicePointer, bytes: usize, location: u64, flags: c_uint, stream: Handle)
+        => (|cx| sync::on_stream(cx, op::PREFETCH, stream, bytes as u64))
+        [cuMemPrefetchAsync_v2 12020 legacy, cuMemPrefetchAsync_v2_ptsz 12020 ptsz]
+
+    // --- fills
+    cuMemsetD8(to: DevicePointer, value: u8, count: usize) => (|cx| fill::bytes(cx, u32::from(value), 1, count, 1, None))
+        [cuMemsetD8_v2 3020 legacy, cuMemsetD8_v2_ptds 7000 ptds]
+    cuMemsetD16(to: DevicePointer, value: u16, count: usize) => (|cx| fill::bytes(cx, u32::from(value), 2, count, 1, None))
+        [cuMemsetD16_v2 3020 legacy, cuMemsetD16_v2_ptds 7000 ptds]
+    cuMemsetD32(to: DevicePointer, value: c_uint, count: usize) => (|cx| fill::bytes(cx, value, 4, count, 1, None))
+        [cuMemsetD32_v2 3020 legacy, cuMemsetD32_v2_ptds 7000 ptds]
+    cuMemsetD2D8(to: DevicePointer, pitch: usize, value: u8, width: usize, height: usize)
+        => (|cx| fill::bytes(cx, u32::from(value), 1, width, height, None))
+        [cuMemsetD2D8_v2 3020 legacy, cuMemsetD2D8_v2_ptds 7000 ptds]
+    cuMemsetD2D16(to: DevicePointer, pitch: usize, value: u16, width: usize, height: usize)
+        => (|cx| fill::bytes(cx, u32::from(value), 2, width, height, None))
+        [cuMemsetD2D16_v2 3020 legacy, cuMemsetD2D16_v2_ptds 7000 ptds]
+    cuMemsetD2D32(to: DevicePointer, pitch: usize, value: c_uint, width: usize, height: usize)
+        => (|cx| fill::bytes(cx, value, 4, width, height, None))
+        [cuMemsetD2D32_v2 3020 legacy, cuMemsetD2D32_v2_ptds 7000 ptds]
+    cuMemsetD8Async(to: DevicePointer, value: u8, count: usize, stream: Handle)
+        => (|cx| fill::bytes(cx, u32::from(value), 1, count, 1, Some(stream)))
+        [cuMemsetD8Async 3020 legacy, cuMemsetD8Async_ptsz 7000 ptsz]
+    cuMemsetD16Async(to: DevicePointer, value: u16, count: usize, stream: Handle)
+        => (|cx| fill::bytes(cx, u32::from(value), 2, count, 1, Some(stream)))
+        [cuMemsetD16Async 3020 legacy, cuMemsetD16Async_ptsz 7000 ptsz]
+    cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, stream: Handle)
+        => (|cx| fill::bytes(cx, value, 4, count, 1, Some(stream)))
+        [cuMemsetD32Async 3020 legacy, cuMemsetD32Async_ptsz 7000 ptsz]
+    cuMemsetD2D8Async(to: DevicePointer, pitch: usize, value: u8, width: usize, height: usize, stream: Handle)
+        => (|cx| fill::bytes(cx, u32::from(value), 1, width, height, Some(stream)))
+        [cuMemsetD2D8Async 3020 legacy, cuMemsetD2D8Async_ptsz 7000 ptsz]
+    cuMemsetD2D16Async(to: DevicePointer, pitch: usize, value: u16, width: usize, height: usize, stream: Handle)
+        => (|cx| fill::bytes(cx, u32::from(value), 2, width, height, Some(stream)))
+        [cuMemsetD2D16Async 3020 legacy, cuMemsetD2D16Async_ptsz 7000 ptsz]
+    cuMemsetD2D32Async(to: DevicePointer, pitch: usize, value: c_uint, width: usize, height: usize, stream: Handle)
+        => (|cx| fill::bytes(cx, value, 4, width, height, Some(stream)))
+        [cuMemsetD2D32Async 3020 legacy, cuMemsetD2D32Async_ptsz 7000 ptsz]
+
+    // --- memory
+    cuMemAlloc(out: *mut DevicePointer, bytes: usize) => (|cx| memory::allocated(cx, mem::DEVICE, bytes, out, None))
+        [cuMemAlloc_v2 3020 legacy]
+    cuMemAllocPitch(out: *mut DevicePointer, pitch: *mut usize, width: usize, height: usize, element: c_uint)
+        => (|cx| memory::allocated_pitch(cx, pitch, height, out))
+        [cuMemAllocPitch_v2 3020 legacy]
+    cuMemAllocManaged(out: *mut DevicePointer, bytes: usize, flags: c_uint)
+        => (|cx| memory::allocated(cx, mem::MANAGED, bytes, out, None))
+        [cuMemAllocManaged 6000 legacy]
+    cuMemAllocHost(out: *mut *mut c_void, bytes: usize)
+        => (|cx| memory::allocated(cx, mem::PINNED, bytes, out.cast(), None))
+        [cuMemAllocHost_v2 3020 legacy]
+    cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint)
+        => (|cx| memory::allocated(cx, mem::PINNED, bytes, out.cast(), None))
+        [cuMemHostAlloc 2020 legacy]
+    cuMemHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint)
+        => (|cx| memory::registered(cx, bytes, pointer as u64))
+        [cuMemHostRegister 4000 legacy, cuMemHostRegister_v2 6050 legacy]
+    cuMemAllocAsync(out: *mut DevicePointer, bytes: usize, stream: Handle)
+        => (|cx| memory::allocated(cx, mem::POOL, bytes, out, Some(stream)))
+        [cuMemAllocAsync 11020 legacy, cuMemAllocAsync_ptsz 11020 ptsz]
+    cuMemAllocFromPoolAsync(out: *mut DevicePointer, bytes: usize, pool: Handle, stream: Handle)
+        => (|cx| memory::allocated(cx, mem::POOL, bytes, out, Some(stream)))
+        [cuMemAllocFromPoolAsync 11020 legacy, cuMemAllocFromPoolAsync_ptsz 11020 ptsz]
+    cuMemCreate(out: *mut u64, bytes: usize, properties: *const c_void, flags: u64)
+        => (|cx| memory::allocated(cx, mem::VIRTUAL, bytes, out, None))
+        [cuMemCreate 10020 legacy]
+    cuMemMap(pointer: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64)
+        => (|cx| sync::other(cx, op::MAP, bytes as u64))
+        [cuMemMap 10020 legacy]
+    cuMemUnmap(pointer: DevicePointer, bytes: usize) => (|cx| sync::other(cx, op::UNMAP, bytes as u64))
+        [cuMemUnmap 10020 legacy]
+    cuMemRelease(handle: u64) => (|cx| memory::freed(cx, mem::VIRTUAL, handle, None))
+        [cuMemRelease 10020 legacy]
+    cuMemFree(pointer: DevicePointer) => (|cx| memory::freed(cx, mem::DEVICE, pointer, None))
+        [cuMemFree_v2 3020 legacy]
+    cuMemFreeHost(pointer: *mut c_void) => (|cx| memory::freed(cx, mem::PINNED, pointer as u64, None))
+        [cuMemFreeHost 2000 legacy]
+    cuMemHostUnregister(pointer: *mut c_void) => (|cx| memory::freed(cx, mem::REGISTERED, pointer as u64, None))
+        [cuMemHostUnregister 4000 legacy]
+    cuMemFreeAsync(pointer: DevicePointer, stream: Handle) => (|cx| memory::freed(cx, mem::POOL, pointer, Some(stream)))
+        [cuMemFreeAsync 11020 legacy, cuMemFreeAsync_ptsz 11020 ptsz]
+
+    // --- waits
+    cuStreamSynchronize(stream: Handle) => (|cx| sync::waited(cx, wait::STREAM, stream as u64))
+        [cuStreamSynchronize 2000 legacy, cuStreamSynchronize_ptsz 7000 ptsz]
+    cuCtxSynchronize() => (|cx| sync::waited(cx, wait::CONTEXT, 0))
+        [cuCtxSynchronize 2000 legacy]
+    cuCtxSynchronize(context: Handle) => (|cx| sync::waited(cx, wait::CONTEXT, context as u64))
+        [cuCtxSynchronize_v2 13000 legacy]
+    cuEventSynchronize(event: Handle) => (|cx| sync::waited(cx, wait::EVENT, event as u64))
+        [cuEventSynchronize 2000 legacy]
+    cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint)
+        => (|cx| sync::stream_waits(cx, wait::STREAM_ON_EVENT, stream, event as u64))
+        [cuStreamWaitEvent 3020 legacy, cuStreamWaitEvent_ptsz 7000 ptsz]
+    cuStreamWaitValue32(stream: Handle, address: DevicePointer, value: c_uint, flags: c_uint)
+        => (|cx| sync::stream_waits(cx, wait::STREAM_ON_VALUE, stream, address))
+        [cuStreamWaitValue32 8000 legacy, cuStreamWaitValue32_ptsz 8000 ptsz,
+         cuStreamWaitValue32_v2 11070 legacy, cuStreamWaitValue32_v2_ptsz 11070 ptsz]
+    cuStreamWaitValue64(stream: Handle, address: DevicePointer, value: u64, flags: c_uint)
+        => (|cx| sync::stream_waits(cx, wait::STREAM_ON_VALUE, stream, address))
+        [cuStreamWaitValue64 9000 legacy, cuStreamWaitValue64_ptsz 9000 ptsz,
+         cuStreamWaitValue64_v2 11070 legacy, cuStreamWaitValue64_v2_ptsz 11070 ptsz]
+    cuEventRecord(event: Handle, stream: Handle) => (|cx| sync::on_stream(cx, op::RECORD, stream, event as u64))
+        [cuEventRecord 2000 legacy, cuEventRecord_ptsz 7000 ptsz]
+    cuEventRecordWithFlags(event: Handle, stream: Handle, flags: c_uint)
+        => (|cx| sync::on_stream(cx, op::RECORD, stream, event as u64))
+        [cuEventRecordWithFlags 11010 legacy, cuEventRecordWithFlags_ptsz 11010 ptsz]
+
+    // --- modules and functions
+    cuModuleLoad(out: *mut Handle, path: *const c_char) => (|cx| module::loaded(cx, out, 0))
+        [cuModuleLoad 2000 legacy]
+    cuModuleLoadData(out: *mut Handle, image: *const c_void) => (|cx| module::loaded(cx, out, 0))
+        [cuModuleLoadData 2000 legacy]
+    cuModuleLoadDataEx(out: *mut Handle, image: *const c_void, count: c_uint, options: *mut c_void, values: *mut *mut c_void)
+        => (|cx| module::loaded(cx, out, 0))
+        [cuModuleLoadDataEx 2010 legacy]
+    cuModuleLoadFatBinary(out: *mut Handle, image: *const c_void) => (|cx| module::loaded(cx, out, 0))
+        [cuModuleLoadFatBinary 2000 legacy]
+    cuModuleUnload(module: Handle) => (before module::forget(module); |cx| module::unloaded(cx, module))
+        [cuModuleUnload 2000 legacy]
+    cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char)
+        => (|cx| module::function(cx, out, module, name, false))
+        [cuModuleGetFunction 2000 legacy]
+    cuLibraryLoadData(out: *mut Handle, image: *const c_void, jit: *mut c_void, jit_values: *mut *mut c_void, jit_count: c_uint,
+                      options: *mut c_void, values: *mut *mut c_void, count: c_uint)
+        => (|cx| module::loaded(cx, out, 1))
+        [cuLibraryLoadData 12000 legacy]
+    cuLibraryLoadFromFile(out: *mut Handle, path: *const c_char, jit: *mut c_void, jit_values: *mut *mut c_void, jit_count: c_uint,
+                          options: *mut c_void, values: *mut *mut c_void, count: c_uint)
+        => (|cx| module::loaded(cx, out, 1))
+        [cuLibraryLoadFromFile 12000 legacy]
+    cuLibraryUnload(library: Handle) => (before module::forget(library); |cx| module::unloaded(cx, library))
+        [cuLibraryUnload 12000 legacy]
+    cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char)
+        => (|cx| module::function(cx, out, library, name, true))
+        [cuLibraryGetKernel 12000 legacy]
+    cuLibraryGetModule(out: *mut Handle, library: Handle) => (|cx| module::of_library(cx, out, library))
+        [cuLibraryGetModule 12000 legacy]
+    cuKernelGetFunction(out: *mut Handle, kernel: Handle) => (|cx| module::function_of_kernel(cx, out, kernel))
+        [cuKernelGetFunction 12000 legacy]
+
+    // --- contexts and streams
+    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device))
+        [cuCtxCreate 2000 legacy, cuCtxCreate_v2 3020 legacy]
+    cuCtxCreate(out: *mut Handle, affinity: *mut c_void, count: c_int, flags: c_uint, device: Device)
+        => (|cx| context::created(cx, out, device))
+        [cuCtxCreate_v3 11040 legacy]
+    cuCtxCreate(out: *mut Handle, parameters: *mut c_void, flags: c_uint, device: Device)
+        => (|cx| context::created(cx, out, device))
+        [cuCtxCreate_v4 12050 legacy]
+    cuCtxDestroy(context: Handle) => (before context::forget(context); |cx| context::destroyed(cx, context))
+        [cuCtxDestroy 2000 legacy, cuCtxDestroy_v2 4000 legacy]
+    cuCtxSetCurrent(context: Handle) => (|cx| context::switched(cx, context))
+        [cuCtxSetCurrent 4000 legacy]
+    cuCtxPushCurrent(context: Handle) => (|cx| context::switched(cx, context))
+        [cuCtxPushCurrent 2000 legacy, cuCtxPushCurrent_v2 4000 legacy]
+    cuCtxPopCurrent(out: *mut Handle) => (|cx| context::switched(cx, core::ptr::null_mut()))
+        [cuCtxPopCurrent 2000 legacy, cuCtxPopCurrent_v2 4000 legacy]
+    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device))
+        [cuDevicePrimaryCtxRetain 7000 legacy]
+    cuDevicePrimaryCtxRelease(device: Device) => (|cx| context::released(cx, device))
+        [cuDevicePrimaryCtxRelease 7000 legacy, cuDevicePrimaryCtxRelease_v2 11000 legacy]
+    cuDevicePrimaryCtxReset(device: Device) => (|cx| context::released(cx, device))
+        [cuDevicePrimaryCtxReset 7000 legacy, cuDevicePrimaryCtxReset_v2 11000 legacy]
+    cuStreamCreate(out: *mut Handle, flags: c_uint) => (|cx| context::stream_created(cx, out, flags, 0))
+        [cuStreamCreate 2000 legacy]
+    cuStreamCreateWithPriority(out: *mut Handle, flags: c_uint, priority: c_int)
+        => (|cx| context::stream_created(cx, out, flags, priority))
+        [cuStreamCreateWithPriority 5050 legacy]
+    cuStreamDestroy(stream: Handle) => (before context::forget_stream(stream); |cx| sync::other(cx, op::DESTROY, stream as u64))
+        [cuStreamDestroy 2000 legacy, cuStreamDestroy_v2 4000 legacy]
+
+    // --- graphs
+    cuStreamBeginCapture(stream: Handle) => (|cx| graph::capture_begun(cx))
+        [cuStreamBeginCapture 10000 legacy, cuStreamBeginCapture_ptsz 10000 ptsz]
+    cuStreamBeginCapture(stream: Handle, mode: c_uint) => (|cx| graph::capture_begun(cx))
+        [cuStreamBeginCapture_v2 10010 legacy, cuStreamBeginCapture_v2_ptsz 10010 ptsz]
+    cuStreamBeginCaptureToGraph(stream: Handle, into: Handle, dependencies: *const Handle, data: *const c_void, count: usize, mode: c_uint)
+        => (|cx| graph::capture_begun(cx))
+        [cuStreamBeginCaptureToGraph 12030 legacy, cuStreamBeginCaptureToGraph_ptsz 12030 ptsz]
+    cuStreamEndCapture(stream: Handle, out: *mut Handle) => (|cx| graph::capture_ended(cx, out))
+        [cuStreamEndCapture 10000 legacy, cuStreamEndCapture_ptsz 10000 ptsz]
+    cuGraphCreate(out: *mut Handle, flags: c_uint) => (|cx| graph::made(cx, op::CREATE, 0, out, core::ptr::null_mut()))
+        [cuGraphCreate 10000 legacy]
+    cuGraphClone(out: *mut Handle, source: Handle) => (|cx| graph::made(cx, op::CLONE, 0, out, source))
+        [cuGraphClone 10000 legacy]
+    cuGraphInstantiate(out: *mut Handle, source: Handle, error: *mut Handle, log: *mut c_char, log_bytes: usize)
+        => (|cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
+        [cuGraphInstantiate 10000 legacy, cuGraphInstantiate_v2 11000 legacy]
+    cuGraphInstantiateWithFlags(out: *mut Handle, source: Handle, flags: u64)
+        => (|cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
+        [cuGraphInstantiateWithFlags 11040 legacy]
+    cuGraphInstantiateWithParams(out: *mut Handle, source: Handle, parameters: *mut c_void)
+        => (|cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
+        [cuGraphInstantiateWithParams 12000 legacy, cuGraphInstantiateWithParams_ptsz 12000 ptsz]
+    cuGraphExecUpdate(exec: Handle, source: Handle, error: *mut Handle, result: *mut c_uint)
+        => (|cx| graph::updated(cx, exec, source))
+        [cuGraphExecUpdate 10020 legacy]
+    cuGraphExecUpdate(exec: Handle, source: Handle, result: *mut c_void) => (|cx| graph::updated(cx, exec, source))
+        [cuGraphExecUpdate_v2 12000 legacy]
+    cuGraphUpload(exec: Handle, stream: Handle) => (|cx| sync::on_stream(cx, op::LOAD, stream, exec as u64))
+        [cuGraphUpload 11010 legacy, cuGraphUpload_ptsz 11010 ptsz]
+    cuGraphExecDestroy(exec: Handle) => (before graph::forget(exec); |cx| graph::destroyed(cx, exec))
+        [cuGraphExecDestroy 10000 legacy]
+    cuGraphDestroy(which: Handle) => (before graph::forget(which); |cx| graph::destroyed(cx, which))
+        [cuGraphDestroy 10000 legacy]
+}
+
+#[cfg(test)]
+#[path = "api_tests.rs"]
+mod tests;

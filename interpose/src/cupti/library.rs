@@ -1,0 +1,135 @@
+//! Which libcupti: the one the process has already, else the one that fits it best.
+//!
+//! A second libcupti in a process is refused by the driver at best, so the order matters:
+//! GPUTRACE_CUPTI (refused if another one is mapped), the mapped one, the simulation's own, the
+//! one beside the mapped libcudart, the one the loader finds by the driver's version, the
+//! toolkit's. Runs once, right after `cuInit`; it may allocate.
+
+use core::ffi::{CStr, c_int, c_void};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use cupti_sys::cupti::Cupti;
+use cupti_sys::locate;
+
+use crate::resolve::{libc_symbols, originals};
+use crate::settings;
+
+pub struct Library {
+    pub api: Cupti,
+    pub path: PathBuf,
+}
+
+/// Finds and loads the library.
+///
+/// # Errors
+/// One line for the user: what was tried, and what to do.
+pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
+    let mapped = mapped("libcupti.so");
+    if let Some(wanted) = settings::get(settings::CUPTI) {
+        let wanted = path_of(wanted);
+        return match mapped {
+            Some(mapped) if !same_file(&mapped, &wanted) => Err(format!(
+                "GPUTRACE_CUPTI={} was not loaded: the process already has {}",
+                wanted.display(),
+                mapped.display()
+            )),
+            _ => open(&wanted).map_err(|why| format!("GPUTRACE_CUPTI={}: {why}", wanted.display())),
+        };
+    }
+    if let Some(mapped) = mapped {
+        return open(&mapped).map_err(|why| format!("the process's own {}: {why}", mapped.display()));
+    }
+    let mut last = String::from("no libcupti was found; set GPUTRACE_CUPTI to one of CUDA 11.8 or later");
+    for candidate in candidates(driver_version, simulated) {
+        match open(&candidate) {
+            Ok(library) => return Ok(library),
+            Err(why) if candidate.is_absolute() => last = format!("{}: {why}", candidate.display()),
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+fn candidates(driver_version: c_int, simulated: bool) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    if simulated {
+        let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map(path_of);
+        all.extend(driver.and_then(|driver| Some(driver.parent()?.join("libcupti.so"))));
+        return all;
+    }
+    if let Some(cudart) = mapped("libcudart.so") {
+        all.extend(locate::beside_cudart(&cudart));
+    }
+    let major = driver_version / 1000;
+    if major >= 12 {
+        all.push(PathBuf::from(format!("libcupti.so.{major}")));
+    }
+    all.extend(locate::TOOLKIT_ROOTS.iter().flat_map(|root| locate::in_toolkit(Path::new(root))));
+    all.extend(["libcupti.so.12", "libcupti.so.11.8", "libcupti.so"].map(PathBuf::from));
+    all
+}
+
+fn open(path: &Path) -> Result<Library, String> {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Err("not a path".into()) };
+    // SAFETY: a C string. Loading runs the library's constructors, as it would in any CUPTI user.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() {
+        // SAFETY: dlerror returns null or a C string.
+        let why = unsafe {
+            let text = libc::dlerror();
+            if text.is_null() {
+                String::from("cannot be loaded")
+            } else {
+                CStr::from_ptr(text).to_string_lossy().into()
+            }
+        };
+        return Err(why);
+    }
+    let Some(lookup) = libc_symbols::dlsym() else { return Err("the C library has no dlsym".into()) };
+    // SAFETY: the handle is the library's, the look-up is the real dlsym, and the file is
+    // a libcupti by name or by the user's word.
+    let api = unsafe { Cupti::load(handle, lookup) }.map_err(|missing| missing.to_string())?;
+    let loaded =
+        originals::path_of(api.get_version as *mut c_void).map_or_else(|| path.to_path_buf(), path_of);
+    Ok(Library { api, path: loaded })
+}
+
+/// The path of the first mapped library whose file name begins so.
+pub fn mapped(prefix: &str) -> Option<PathBuf> {
+    struct Search<'a> {
+        prefix: &'a [u8],
+        found: Option<PathBuf>,
+    }
+    unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid description; `search` is the one below.
+        let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
+        if object.dlpi_name.is_null() {
+            return 0;
+        }
+        // SAFETY: the loader's C string.
+        let path = unsafe { CStr::from_ptr(object.dlpi_name) };
+        let file = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if file.starts_with(search.prefix) {
+            search.found = Some(path_of(path));
+            return 1;
+        }
+        0
+    }
+    let mut search = Search { prefix: prefix.as_bytes(), found: None };
+    // SAFETY: the callback gets a pointer to `search`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };
+    search.found
+}
+
+fn path_of(text: &CStr) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(text.to_bytes()))
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    match (std::fs::canonicalize(one), std::fs::canonicalize(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}

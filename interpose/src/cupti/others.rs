@@ -1,0 +1,69 @@
+//! Other CUPTI users in the process: noticed when they subscribe, and given way to.
+//!
+//! CUPTI has one subscriber and one pair of buffer callbacks. A later client (torch.profiler,
+//! Proton) must work as if we were not there, so its first call finds the place free.
+
+use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use cupti_sys::cupti::CUptiResult;
+use gputrace_producer::thread;
+
+use super::{client, library};
+use crate::resolve::libc_symbols;
+
+/// The real function in the libcupti that is mapped: it is not in the global scope, so
+/// RTLD_NEXT would not find it.
+fn real(slot: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+    // SAFETY: a pseudo-handle, and a name with its NUL.
+    let mut found = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    if found.is_null()
+        && let Some(path) = library::mapped("libcupti.so")
+        && let Ok(path) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())
+    {
+        // SAFETY: RTLD_NOLOAD only looks at what is mapped.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        if !handle.is_null() {
+            // SAFETY: a handle from dlopen and a name with its NUL.
+            found = unsafe { dlsym(handle, name.as_ptr().cast::<c_char>()) };
+        }
+    }
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+macro_rules! give_way_first {
+    ($($name:ident($($arg:ident: $type:ty),*), $slot:ident;)*) => { $(
+        static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+        /// # Safety
+        /// As CUPTI's function of that name.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> CUptiResult {
+            // Our own calls go to the loaded library directly and never come by here.
+            let inside = thread::with(|slot| slot.is_inside());
+            if !inside {
+                client::give_way(concat!("a caller of ", stringify!($name)));
+            }
+            let real = real(&$slot, concat!(stringify!($name), "\0"));
+            if real.is_null() {
+                return CUptiResult::CUPTI_ERROR_NOT_INITIALIZED;
+            }
+            // SAFETY: CUPTI's function of that name has this signature; the arguments are the caller's.
+            unsafe {
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CUptiResult>(real)($($arg),*)
+            }
+        }
+    )* };
+}
+
+give_way_first! {
+    cuptiSubscribe(subscriber: *mut c_void, callback: *mut c_void, data: *mut c_void), SUBSCRIBE;
+    cuptiSubscribe_v2(subscriber: *mut c_void, callback: *mut c_void, data: *mut c_void, parameters: *mut c_void), SUBSCRIBE_V2;
+    cuptiActivityRegisterCallbacks(request: *mut c_void, complete: *mut c_void), REGISTER;
+}

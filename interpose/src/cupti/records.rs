@@ -1,0 +1,250 @@
+//! Records become events.
+//!
+//! Runs on CUPTI's worker, or on whatever thread made CUPTI deliver. The ring for device records
+//! has one producer at a time: whoever finds it taken writes to a ring of its own thread instead,
+//! so that nobody waits for anybody while inside CUPTI.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use cupti_sys::cupti::CUptiResult;
+use cupti_sys::records::{KernelRecord, Record};
+use gputrace_producer::session::{self, Session};
+use gputrace_producer::{clock, thread};
+use gputrace_wire::cell::Cell;
+use gputrace_wire::clock::mark::ThreadBegin;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{self, kind, role};
+use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
+use gputrace_wire::ring::Producer;
+use gputrace_wire::segment::RingHeader;
+
+use super::client;
+use crate::describe;
+use crate::tables::{self, Tables};
+
+/// How long a delivery waits in all for room in the ring. It is not the program's thread that
+/// waits but CUPTI's, and at the process's end, when the last records are worth a moment.
+const WAIT_MOST: Duration = Duration::from_millis(200);
+const WAIT_STEP: Duration = Duration::from_micros(200);
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+/// The generation whose records ring has a `THREAD_BEGIN` in it.
+static BEGUN_FOR: AtomicU32 = AtomicU32::new(0);
+
+/// Where a delivery writes to.
+enum Out<'a> {
+    /// The ring for device records, held by `TAKEN`.
+    Records { ring: Producer<'static>, header: &'static RingHeader },
+    /// The ring of the delivering thread.
+    Own(&'a thread::Slot),
+}
+
+/// Turns a buffer's records into events.
+///
+/// # Safety
+/// CUPTI has just handed over the buffer with so many valid bytes.
+pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_bytes: usize) {
+    let (Some(session), Some((cupti, version))) = (session::current(), client::loaded()) else { return };
+    let Some(tables) = tables::of(session) else { return };
+    let begun = clock::now();
+    thread::with(|slot| {
+        let _inside = slot.enter();
+        let mut delivery =
+            Delivery { session, tables, out: Out::Own(slot), waited: Duration::ZERO, count: 0 };
+        let taken = !TAKEN.swap(true, Ordering::Acquire);
+        if taken && let Some((header, ring)) = session.reserved_ring(role::DEVICE_RECORDS) {
+            delivery.out = Out::Records { ring: Producer::new(ring), header };
+            delivery.begin();
+        }
+        let mut record = core::ptr::null_mut();
+        loop {
+            // SAFETY: CUPTI's own buffer and its valid bytes; `record` is null or the last record.
+            let next = unsafe { (cupti.activity_get_next_record)(buffer, valid_bytes, &mut record) };
+            if next != CUptiResult::CUPTI_SUCCESS || record.is_null() {
+                break;
+            }
+            // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+            delivery.one(unsafe { Record::new(record.cast(), version) });
+        }
+        let mut dropped = 0;
+        // SAFETY: the arguments are those of the delivery; the count outlives the call.
+        unsafe { (cupti.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
+        session.count(Counter::RecordsDropped, dropped as u64);
+        session.count(Counter::RecordsDelivered, delivery.count);
+        session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
+        if taken {
+            // SYNC: pairs with the Acquire swap above: the next delivery sees our positions.
+            TAKEN.store(false, Ordering::Release);
+        }
+    });
+}
+
+struct Delivery<'a> {
+    session: &'static Session,
+    tables: &'static Tables,
+    out: Out<'a>,
+    waited: Duration,
+    count: u64,
+}
+
+impl Delivery<'_> {
+    /// Says once a session who writes into the records' ring.
+    fn begin(&mut self) {
+        if BEGUN_FOR.swap(self.session.generation, Ordering::Relaxed) == self.session.generation {
+            return;
+        }
+        // SAFETY: gettid has no preconditions.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) };
+        let thread =
+            self.session.define(kind::THREAD, &[tid as u64, role::DEVICE_RECORDS], b"device records");
+        self.emit(&[ThreadBegin { thread, ticks: clock::now() }.to_cell()]);
+    }
+
+    fn one(&mut self, record: Record<'_>) {
+        self.count += 1;
+        match record {
+            Record::Kernel(kernel) => {
+                let cells = self.kernel(kernel).to_cells();
+                self.emit(&cells);
+            }
+            Record::Memcpy(copy) => {
+                let place = Place {
+                    correlation: copy.correlation_id(),
+                    start_ns: copy.start_ns(),
+                    end_ns: copy.end_ns(),
+                    device: copy.device_id(),
+                    context: copy.context_id(),
+                    stream: copy.stream_id(),
+                    graph_node: copy.graph_node_id(),
+                    graph: copy.graph_id(),
+                };
+                let copy = DeviceCopy {
+                    place,
+                    bytes: copy.bytes(),
+                    copy_kind: copy.copy_kind(),
+                    source_memory: copy.source_kind(),
+                    target_memory: copy.destination_kind(),
+                    flags: copy.flags(),
+                    source_device: 0,
+                    target_device: 0,
+                };
+                self.emit(&[copy.to_cell()]);
+            }
+            Record::MemcpyPtoP(copy) => {
+                let place = Place {
+                    correlation: copy.correlation_id(),
+                    start_ns: copy.start_ns(),
+                    end_ns: copy.end_ns(),
+                    device: copy.device_id(),
+                    context: copy.context_id(),
+                    stream: copy.stream_id(),
+                    graph_node: copy.graph_node_id(),
+                    graph: copy.graph_id(),
+                };
+                let copy = DeviceCopy {
+                    place,
+                    bytes: copy.bytes(),
+                    copy_kind: copy.copy_kind(),
+                    source_memory: copy.source_kind(),
+                    target_memory: copy.destination_kind(),
+                    flags: copy.flags(),
+                    source_device: copy.source_device_id().min(0xffff) as u16,
+                    target_device: copy.destination_device_id().min(0xffff) as u16,
+                };
+                self.emit(&[copy.to_cell()]);
+            }
+            Record::Memset(fill) => {
+                let place = Place {
+                    correlation: fill.correlation_id(),
+                    start_ns: fill.start_ns(),
+                    end_ns: fill.end_ns(),
+                    device: fill.device_id(),
+                    context: fill.context_id(),
+                    stream: fill.stream_id(),
+                    graph_node: fill.graph_node_id(),
+                    graph: fill.graph_id(),
+                };
+                let memory = fill.memory_kind().min(255) as u8;
+                self.emit(
+                    &[DeviceFill { place, bytes: fill.bytes(), value: fill.value(), memory }.to_cell()],
+                );
+            }
+            Record::GraphTrace(graph) => {
+                let place = Place {
+                    correlation: graph.correlation_id(),
+                    start_ns: graph.start_ns(),
+                    end_ns: graph.end_ns(),
+                    device: graph.device_id(),
+                    context: graph.context_id(),
+                    stream: graph.stream_id(),
+                    graph_node: 0,
+                    graph: graph.graph_id(),
+                };
+                self.emit(&[DeviceGraph { place }.to_cell()]);
+            }
+            Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
+        }
+    }
+
+    fn kernel(&self, kernel: KernelRecord<'_>) -> Kernel {
+        // SAFETY: we are in the delivery of the record's buffer; CUPTI still owns the name.
+        let text = unsafe { kernel.name() }.map_or(&b""[..], |name| {
+            // SAFETY: the same C string, cut where it is too long for a definition.
+            unsafe { describe::text(name.as_ptr(), definition::TEXT_MAX) }
+        });
+        let name = if text.is_empty() { 0 } else { self.tables.name(self.session, text) };
+        let small = |sizes: [u32; 3]| sizes.map(|size| size.min(255) as u8);
+        Kernel {
+            place: Place {
+                correlation: kernel.correlation_id(),
+                start_ns: kernel.start_ns(),
+                end_ns: kernel.end_ns(),
+                device: kernel.device_id(),
+                context: kernel.context_id(),
+                stream: kernel.stream_id(),
+                graph_node: kernel.graph_node_id(),
+                graph: kernel.graph_id(),
+            },
+            name,
+            grid: kernel.grid(),
+            block: kernel.block().map(|size| size.min(0xffff) as u16),
+            cluster: kernel.cluster().map_or([0; 3], small),
+            registers: kernel.registers_per_thread(),
+            static_shared_bytes: kernel.static_shared_bytes().max(0).cast_unsigned(),
+            dynamic_shared_bytes: kernel.dynamic_shared_bytes().max(0).cast_unsigned(),
+            local_bytes_per_thread: kernel.local_bytes_per_thread(),
+            shared_executed_bytes: kernel.shared_memory_executed_bytes(),
+            launch_type: kernel.launch_type(),
+            queued_ns: kernel.queued_ns(),
+            submitted_ns: kernel.submitted_ns(),
+        }
+    }
+
+    /// Writes an entry, waiting a bounded while for room.
+    fn emit(&mut self, cells: &[Cell]) {
+        loop {
+            let fits = match &mut self.out {
+                Out::Records { ring, header } => {
+                    let fits = ring.push(cells);
+                    if fits {
+                        let written = header.written.load(Ordering::Relaxed);
+                        header.written.store(written.wrapping_add(1), Ordering::Relaxed);
+                    }
+                    fits
+                }
+                Out::Own(slot) => slot.has_room(cells.len() as u64) && slot.emit(self.session, cells),
+            };
+            if fits {
+                return;
+            }
+            if self.waited >= WAIT_MOST {
+                self.session.count(Counter::RecordsRingFull, 1);
+                return;
+            }
+            std::thread::sleep(WAIT_STEP);
+            self.waited += WAIT_STEP;
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Initialisation, contexts and streams.
+
+use core::ffi::{c_int, c_uint};
+
+use gputrace_producer::{service, session};
+use gputrace_wire::call::operation;
+
+use super::{sync, written};
+use crate::driver::{Device, Handle};
+use crate::hook::{Context, Did};
+use crate::{cupti, tables};
+
+/// A later `cuInit`: the first one found no session and is `start`'s.
+pub fn initialised(cx: &Context, flags: c_uint) -> Did {
+    sync::other(cx, operation::INITIALISE, flags.into())
+}
+
+/// A context is there, so the driver has threads of its own, and one of ours makes no
+/// single-threaded program multi-threaded.
+pub fn created(cx: &Context, out: *const Handle, device: Device) -> Did {
+    // SAFETY: the call's own out pointer.
+    if let Some(context) = unsafe { written(cx, out) } {
+        cx.tables.context(cx.session, context, device);
+        tables::forget_current_context();
+        service::start(cx.session, cupti::turn);
+    }
+    sync::other(cx, operation::CREATE, device as u64)
+}
+
+pub fn forget(context: Handle) {
+    if let Some(session) = session::current()
+        && let Some(tables) = tables::of(session)
+    {
+        tables.forget_context(context);
+    }
+}
+
+pub fn destroyed(cx: &Context, context: Handle) -> Did {
+    tables::forget_current_context();
+    sync::other(cx, operation::DESTROY, context as u64)
+}
+
+pub fn released(cx: &Context, device: Device) -> Did {
+    tables::forget_current_context();
+    sync::other(cx, operation::DESTROY, device as u64)
+}
+
+pub fn switched(cx: &Context, context: Handle) -> Did {
+    tables::forget_current_context();
+    sync::other(cx, operation::SET_CURRENT, context as u64)
+}
+
+pub fn stream_created(cx: &Context, out: *const Handle, flags: c_uint, priority: c_int) -> Did {
+    // SAFETY: the call's own out pointer.
+    let stream = unsafe { written(cx, out) };
+    if let Some(stream) = stream {
+        cx.tables.stream_created(cx.session, stream, flags, priority);
+    }
+    sync::other(cx, operation::CREATE, stream.map_or(0, |stream| stream as u64))
+}
+
+/// Before the original: once it returns, the handle may be somebody else's.
+pub fn forget_stream(stream: Handle) {
+    if let Some(session) = session::current()
+        && let Some(tables) = tables::of(session)
+    {
+        tables.forget_stream(stream);
+    }
+}

@@ -1,0 +1,26 @@
+//! Fills of device memory.
+
+use gputrace_wire::call::Detail;
+use gputrace_wire::cell::{flag, kind};
+
+use crate::driver::Handle;
+use crate::hook::{Context, Did, On};
+
+/// `height` rows of `width` elements of `element` bytes. `stream` is `None` for the entries that wait.
+#[inline]
+pub fn bytes(
+    _: &Context,
+    value: u32,
+    element: u64,
+    width: usize,
+    height: usize,
+    stream: Option<Handle>,
+) -> Did {
+    let bytes = (width as u64).saturating_mul(height as u64).saturating_mul(element);
+    Did {
+        kind: kind::FILL,
+        flags: if stream.is_some() { flag::ASYNC } else { 0 },
+        stream: On::Stream(stream.unwrap_or(core::ptr::null_mut())),
+        detail: Detail::Fill { bytes, value },
+    }
+}

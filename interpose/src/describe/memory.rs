@@ -1,0 +1,44 @@
+//! Allocations and frees.
+
+use gputrace_wire::call::{Detail, Memory, memory};
+use gputrace_wire::cell::{flag, kind};
+
+use super::written;
+use crate::driver::{DevicePointer, Handle};
+use crate::hook::{Context, Did, On};
+
+fn did(kind: u16, memory: u8, bytes: u64, address: u64, stream: Option<Handle>) -> Did {
+    Did {
+        kind,
+        flags: if stream.is_some() { flag::ASYNC } else { 0 },
+        stream: stream.map_or(On::Nothing, On::Stream),
+        detail: Detail::Memory(Memory { memory, bytes, address, pool: 0 }),
+    }
+}
+
+pub fn allocated(
+    cx: &Context,
+    memory: u8,
+    bytes: usize,
+    out: *const DevicePointer,
+    stream: Option<Handle>,
+) -> Did {
+    // SAFETY: the call's own out pointer.
+    let address = unsafe { written(cx, out) }.unwrap_or(0);
+    did(kind::ALLOC, memory, bytes as u64, address, stream)
+}
+
+pub fn allocated_pitch(cx: &Context, pitch: *const usize, height: usize, out: *const DevicePointer) -> Did {
+    // SAFETY: the call's own out pointers.
+    let (pitch, address) = unsafe { (written(cx, pitch), written(cx, out)) };
+    let bytes = (pitch.unwrap_or(0) as u64).saturating_mul(height as u64);
+    did(kind::ALLOC, memory::DEVICE, bytes, address.unwrap_or(0), None)
+}
+
+pub fn registered(_: &Context, bytes: usize, address: u64) -> Did {
+    did(kind::ALLOC, memory::REGISTERED, bytes as u64, address, None)
+}
+
+pub fn freed(_: &Context, memory: u8, address: u64, stream: Option<Handle>) -> Did {
+    did(kind::FREE, memory, 0, address, stream)
+}

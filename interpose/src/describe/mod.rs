@@ -1,0 +1,39 @@
+//! What a call did, by family of calls.
+//!
+//! These run after the original, inside the guard, with its status in the context. They read the
+//! caller's pointers only where the original has just read or, on success, written them.
+
+pub mod context;
+pub mod copy;
+pub mod fill;
+pub mod graph;
+pub mod launch;
+pub mod memory;
+pub mod module;
+pub mod sync;
+
+use crate::hook::Context;
+
+/// Reads a value that the original wrote through an out pointer.
+///
+/// # Safety
+/// `out` is null or the out pointer of the call that the context is of.
+pub unsafe fn written<T: Copy>(cx: &Context, out: *const T) -> Option<T> {
+    if !cx.succeeded() || out.is_null() {
+        return None;
+    }
+    // SAFETY: the call succeeded, so the driver has written through the pointer.
+    Some(unsafe { out.read_unaligned() })
+}
+
+/// The text behind a C string argument, at most `limit` bytes of it.
+///
+/// # Safety
+/// `text` is null or a C string that the original has just read.
+pub unsafe fn text<'a>(text: *const core::ffi::c_char, limit: usize) -> &'a [u8] {
+    if text.is_null() {
+        return b"";
+    }
+    // SAFETY: a C string by the contract; strnlen stops at its end or the limit.
+    unsafe { core::slice::from_raw_parts(text.cast(), libc::strnlen(text, limit)) }
+}

@@ -1,0 +1,69 @@
+//! Modules, libraries and the functions in them.
+
+use core::ffi::c_char;
+
+use gputrace_producer::session;
+use gputrace_wire::call::{Detail, operation};
+use gputrace_wire::cell::kind;
+use gputrace_wire::definition::TEXT_MAX;
+
+use super::{sync, text, written};
+use crate::driver::Handle;
+use crate::hook::{Context, Did, On};
+use crate::tables;
+
+fn did(operation: u8, module: u32) -> Did {
+    Did { kind: kind::MODULE, flags: 0, stream: On::Nothing, detail: Detail::Module { module, operation } }
+}
+
+/// `form` is 0 for a module, 1 for a library.
+pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Did {
+    // SAFETY: the call's own out pointer.
+    let module = unsafe { written(cx, out) };
+    did(operation::LOAD, module.map_or(0, |module| cx.tables.module_loaded(cx.session, module, form)))
+}
+
+/// Before the original: once it returns, the handles may be somebody else's.
+pub fn forget(module: Handle) {
+    if let Some(session) = session::current()
+        && let Some(tables) = tables::of(session)
+    {
+        tables.forget_module(module);
+    }
+}
+
+pub fn unloaded(_: &Context, _module: Handle) -> Did {
+    did(operation::UNLOAD, 0)
+}
+
+pub fn function(
+    cx: &Context,
+    out: *const Handle,
+    module: Handle,
+    name: *const c_char,
+    is_kernel: bool,
+) -> Did {
+    // SAFETY: the call's own out pointer, and a name that the original has just read.
+    let (function, name) = unsafe { (written(cx, out), text(name, TEXT_MAX)) };
+    if let Some(function) = function {
+        cx.tables.function_found(cx.session, function, module, name, is_kernel);
+    }
+    sync::other(cx, operation::LOOK_UP, function.map_or(0, |function| function as u64))
+}
+
+/// A library's module for the current context: its functions come from the library.
+pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Did {
+    // SAFETY: the call's own out pointer.
+    if let Some(module) = unsafe { written(cx, out) } {
+        cx.tables.module_of_library(cx.session, module, library);
+    }
+    sync::other(cx, operation::LOOK_UP, library as u64)
+}
+
+pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Did {
+    // SAFETY: the call's own out pointer.
+    if let Some(function) = unsafe { written(cx, out) } {
+        cx.tables.function_of_kernel(cx.session, function, kernel);
+    }
+    sync::other(cx, operation::LOOK_UP, kernel as u64)
+}

@@ -1,0 +1,36 @@
+//! Waits, and the calls that need nothing but a name.
+
+use gputrace_wire::call::Detail;
+use gputrace_wire::cell::{flag, kind};
+
+use crate::driver::Handle;
+use crate::hook::{Context, Did, On};
+
+/// The host waited.
+pub fn waited(_: &Context, what: u8, handle: u64) -> Did {
+    Did { kind: kind::WAIT, flags: 0, stream: On::Nothing, detail: Detail::Wait { what, handle } }
+}
+
+/// A stream was told to wait; the host was not.
+pub fn stream_waits(_: &Context, what: u8, stream: Handle, handle: u64) -> Did {
+    Did {
+        kind: kind::WAIT,
+        flags: flag::ASYNC,
+        stream: On::Stream(stream),
+        detail: Detail::Wait { what, handle },
+    }
+}
+
+/// Something else that goes onto a stream.
+pub fn on_stream(_: &Context, operation: u8, stream: Handle, value: u64) -> Did {
+    Did {
+        kind: kind::CALL,
+        flags: flag::ASYNC,
+        stream: On::Stream(stream),
+        detail: Detail::Other { operation, value },
+    }
+}
+
+pub fn other(_: &Context, operation: u8, value: u64) -> Did {
+    Did { kind: kind::CALL, flags: 0, stream: On::Nothing, detail: Detail::Other { operation, value } }
+}

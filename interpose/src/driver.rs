@@ -1,0 +1,61 @@
+//! The driver API's types as the hooks see them, and calls of our own into the driver.
+//!
+//! Hooks pass handles through and never look inside: an opaque address is all they need. Our
+//! own calls go to the originals, by name, and are made only where the driver allows them:
+//! never in a CUPTI callback, never in a forked child.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use crate::resolve::originals;
+
+/// `CUresult`; 0 is success.
+pub type Status = c_int;
+/// Any of the driver's handles: context, stream, function, module, graph…
+pub type Handle = *mut c_void;
+/// `CUdeviceptr` of the 64-bit ABI.
+pub type DevicePointer = u64;
+/// `CUdevice`: an ordinal.
+pub type Device = c_int;
+
+pub const SUCCESS: Status = 0;
+/// `CUDA_ERROR_STUB_LIBRARY`: what the driver's own stub returns; ours where no driver is behind.
+pub const ERROR_STUB_LIBRARY: Status = 34;
+
+/// A call of ours into the driver: looks the symbol up once and keeps it.
+macro_rules! driver_call {
+    ($(#[$doc:meta])* $name:ident = $symbol:literal ($($arg:ident: $type:ty),*)) => {
+        $(#[$doc])*
+        /// `None` where the driver lacks the function.
+        pub fn $name($($arg: $type),*) -> Option<Status> {
+            use core::sync::atomic::{AtomicPtr, Ordering};
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            let mut address = FOUND.load(Ordering::Relaxed);
+            if address.is_null() {
+                address = originals::find_in_driver(concat!($symbol, "\0"));
+                FOUND.store(address, Ordering::Relaxed);
+            }
+            if address.is_null() {
+                return None;
+            }
+            // SAFETY: the driver's function of that name has this signature in every version;
+            // the callers below pass pointers that live across the call.
+            Some(unsafe {
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(address)($($arg),*)
+            })
+        }
+    };
+}
+
+driver_call!(driver_version = "cuDriverGetVersion"(version: *mut c_int));
+driver_call!(device_count = "cuDeviceGetCount"(count: *mut c_int));
+driver_call!(device_name = "cuDeviceGetName"(name: *mut c_char, length: c_int, device: Device));
+driver_call!(device_total_memory = "cuDeviceTotalMem_v2"(bytes: *mut usize, device: Device));
+driver_call!(device_attribute = "cuDeviceGetAttribute"(value: *mut c_int, attribute: c_int, device: Device));
+driver_call!(device_uuid = "cuDeviceGetUuid"(uuid: *mut [u8; 16], device: Device));
+driver_call!(current_context = "cuCtxGetCurrent"(context: *mut Handle));
+driver_call!(current_device = "cuCtxGetDevice"(device: *mut Device));
+driver_call!(function_name = "cuFuncGetName"(name: *mut *const c_char, function: Handle));
+driver_call!(function_attribute = "cuFuncGetAttribute"(value: *mut c_int, attribute: c_int, function: Handle));
+driver_call!(kernel_function = "cuKernelGetFunction"(function: *mut Handle, kernel: Handle));
+driver_call!(stream_is_capturing = "cuStreamIsCapturing"(stream: Handle, status: *mut c_int));
+driver_call!(stream_is_capturing_per_thread = "cuStreamIsCapturing_ptsz"(stream: Handle, status: *mut c_int));

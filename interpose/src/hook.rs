@@ -1,0 +1,126 @@
+//! The steps every hook takes, and what it learns on the way.
+//!
+//! 1. No session: call the original, nothing else.
+//! 2. Already inside on this thread: call the original, count.
+//! 3. Guard; note the start.
+//! 4. Call the original *exactly once*; note the end.
+//! 5. Describe the call, write one event, return the original's result untouched.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gputrace_producer::session::Session;
+use gputrace_producer::{clock, session, stderr, thread};
+use gputrace_wire::call::{Call, Detail};
+use gputrace_wire::cell::flag;
+use gputrace_wire::counter::Counter;
+
+use crate::api::Entry;
+use crate::driver::{self, Handle, SUCCESS, Status};
+use crate::start;
+use crate::tables::{self, Tables};
+
+/// What a description may use: the session, its tables, and how the call ended.
+#[derive(Clone, Copy)]
+pub struct Context {
+    pub session: &'static Session,
+    pub tables: &'static Tables,
+    pub status: Status,
+}
+
+impl Context {
+    pub fn succeeded(&self) -> bool {
+        self.status == SUCCESS
+    }
+}
+
+/// What a call did, said by `describe`.
+#[derive(Clone, Copy)]
+pub struct Did {
+    pub kind: u16,
+    pub flags: u8,
+    pub stream: On,
+    pub detail: Detail,
+}
+
+/// The stream a call works on.
+#[derive(Clone, Copy)]
+pub enum On {
+    /// It works on none.
+    Nothing,
+    /// It works on this stream, and what it asks for may be captured instead of executed.
+    Stream(Handle),
+}
+
+/// How many stream captures are under way in the process. While there are none, no launch asks
+/// whether its stream is capturing. Too high a count costs a look-up a launch, nothing else.
+pub static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// Takes the steps around a call.
+#[inline(always)]
+pub fn around(
+    entry: &'static Entry,
+    original: impl FnOnce() -> Status,
+    describe: impl FnOnce(&Context) -> Did,
+) -> Status {
+    let Some(session) = session::current() else { return start::without_session(entry, original()) };
+    thread::with(|slot| {
+        let Some(_inside) = slot.enter() else {
+            session.count(Counter::Nested, 1);
+            return original();
+        };
+        let sampled = slot.samples_cost().then(clock::now);
+        slot.set_correlation(0);
+        let start_ticks = clock::now();
+        let status = original();
+        let end_ticks = clock::now();
+        let correlation = slot.take_correlation();
+        let saved = stderr::KeepErrno::new();
+        if let Some(tables) = tables::of(session) {
+            let context = Context { session, tables, status };
+            let did = describe(&context);
+            let mut flags = did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
+            let mut stream = 0;
+            if let On::Stream(handle) = did.stream {
+                if CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(handle, entry.per_thread) {
+                    flags |= flag::CAPTURED;
+                }
+                stream = tables.stream(session, handle, entry.per_thread);
+            }
+            let call = Call {
+                kind: did.kind,
+                flags,
+                api: tables.api(session, entry),
+                start_ticks,
+                duration_ticks: end_ticks.wrapping_sub(start_ticks),
+                correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
+                stack: 0,
+                context: 0,
+                stream,
+                status: status.clamp(0, 0xffff) as u16,
+                detail: did.detail,
+            };
+            slot.emit(session, &[call.to_cell()]);
+        }
+        drop(saved);
+        if let Some(first_ticks) = sampled {
+            // All but the original: from the first reading to its start, and from its end to now.
+            let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
+            slot.add_cost(own);
+        }
+        status
+    })
+}
+
+/// Whether what was just asked of the stream went into a capture. The legacy default stream
+/// cannot be captured, and asking about it during somebody's capture is an error of its own.
+#[cold]
+fn is_capturing(stream: Handle, per_thread: bool) -> bool {
+    let mut status = 0;
+    let asked = match (stream as usize, per_thread) {
+        (0, false) | (1, _) => return false,
+        (_, true) => driver::stream_is_capturing_per_thread(stream, &mut status),
+        (_, false) => driver::stream_is_capturing(stream, &mut status),
+    };
+    // 1 is CU_STREAM_CAPTURE_STATUS_ACTIVE.
+    asked == Some(SUCCESS) && status == 1
+}

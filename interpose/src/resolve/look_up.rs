@@ -1,0 +1,221 @@
+//! Our `dlsym` and `dlvsym`.
+//!
+//! A handle from `dlopen` is simple: ask the real one, and replace what it found if it is in the
+//! table. The pseudo-handles RTLD_DEFAULT and RTLD_NEXT mean "in the scope of whoever calls",
+//! and glibc takes the return address for the caller. So those leave by a tail jump, with the
+//! program's return address on the stack, and we never see the answer. For the few names in the
+//! table that is not enough, because the answer could be our own export where there is no CUDA
+//! at all: those are decided before the jump.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_void};
+
+use super::libc_symbols;
+use super::originals;
+use crate::api::{self, Entry};
+
+/// The real function to jump to with the caller's own frame, or null and the answer.
+#[repr(C)]
+pub struct Decision {
+    jump: *const c_void,
+    answer: *mut c_void,
+}
+
+/// # Safety
+/// As libc's `dlsym`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    // rdi: handle, rsi: name. Pseudo-handles are 0 (RTLD_DEFAULT) and -1 (RTLD_NEXT).
+    naked_asm!(
+        "lea rax, [rdi + 1]",
+        "cmp rax, 1",
+        "ja {with_handle}",
+        // Keep the arguments over the call; three pushes also align the stack.
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rdx, [rsp + 24]",
+        "call {decide}",
+        "mov rcx, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, rcx",
+        "ret",
+        with_handle = sym with_handle,
+        decide = sym decide,
+    )
+}
+
+/// # Safety
+/// As libc's `dlvsym`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "lea rax, [rdi + 1]",
+        "cmp rax, 1",
+        "ja {with_handle}",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "call {decide}",
+        "mov rcx, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, rcx",
+        "ret",
+        with_handle = sym with_handle_and_version,
+        decide = sym decide_with_version,
+    )
+}
+
+/// The entry that a looked-up name stands for. Nearly all names a program looks up are not the
+/// driver's: two bytes tell.
+fn entry_of(name: *const c_char) -> Option<&'static Entry> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the program's C string; the second byte is read only if the first is not its end.
+    let is_driver_like = unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
+    if !is_driver_like {
+        return None;
+    }
+    // SAFETY: as above.
+    api::by_symbol(unsafe { CStr::from_ptr(name) }.to_bytes())
+}
+
+unsafe extern "C" fn with_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+    // SAFETY: the caller's arguments.
+    let found = unsafe { dlsym(handle, name) };
+    if found.is_null() { found } else { hooked(name, found) }
+}
+
+unsafe extern "C" fn with_handle_and_version(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    let Some(dlvsym) = libc_symbols::dlvsym() else { return core::ptr::null_mut() };
+    // SAFETY: the caller's arguments.
+    let found = unsafe { dlvsym(handle, name, version) };
+    if found.is_null() { found } else { hooked(name, found) }
+}
+
+/// What the program gets in place of what was found.
+fn hooked(name: *const c_char, found: *mut c_void) -> *mut c_void {
+    let Some(entry) = entry_of(name) else { return found };
+    if found != (entry.hook)() {
+        return originals::replace(entry, found);
+    }
+    // The handle's scope begins before us (dlopen(NULL)) and the answer is our own export: there
+    // only if somebody stands behind it. The failing look-up leaves dlerror as a failure does.
+    if !entry.original.load(core::sync::atomic::Ordering::Relaxed).is_null() {
+        return found;
+    }
+    if originals::behind(entry.symbol).is_null() { core::ptr::null_mut() } else { found }
+}
+
+unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
+    let jump = libc_symbols::dlsym().map_or(core::ptr::null(), |real| real as *const c_void);
+    decide_for(handle, name, caller, jump)
+}
+
+unsafe extern "C" fn decide_with_version(
+    handle: *mut c_void,
+    name: *const c_char,
+    _version: *const c_char,
+    caller: *const c_void,
+) -> Decision {
+    // The driver's symbols have no versions: a versioned question about one finds none of ours.
+    let jump = libc_symbols::dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
+    decide_for(handle, name, caller, jump)
+}
+
+fn decide_for(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: *const c_void,
+    jump: *const c_void,
+) -> Decision {
+    let leave = Decision { jump, answer: core::ptr::null_mut() };
+    let (Some(entry), Some(dlsym)) = (entry_of(name), libc_symbols::dlsym()) else { return leave };
+    // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
+    let global = unsafe { dlsym(libc::RTLD_NEXT, name) };
+    if handle == libc::RTLD_NEXT {
+        // RTLD_NEXT is what interposers ask to get past themselves. Handing one of them our hook
+        // where it would have found the driver could make a circle of the two of us, so it gets
+        // the plain answer; only where that would be our own export with nothing behind it, none.
+        let local = in_scope_of(caller, name, entry);
+        if global.is_null() && local.is_null() && is_before_us(caller) {
+            return Decision { jump: core::ptr::null(), answer: core::ptr::null_mut() };
+        }
+        return leave;
+    }
+    let found = if global.is_null() { in_scope_of(caller, name, entry) } else { global };
+    let answer = if found.is_null() { found } else { originals::replace(entry, found) };
+    Decision { jump: core::ptr::null(), answer }
+}
+
+/// The definition in the calling library's own dependencies: a plugin loaded RTLD_LOCAL has
+/// libcuda in its scope though the program has not. Leaves dlerror as a failed look-up does.
+fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &Entry) -> *mut c_void {
+    let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
+        return core::ptr::null_mut();
+    };
+    // SAFETY: a library's link map is what dlopen returns for it.
+    let found = unsafe { dlsym(map, name) };
+    if found == (entry.hook)() { core::ptr::null_mut() } else { found }
+}
+
+/// Whether the caller's library comes before us in the global scope: the program itself does.
+fn is_before_us(caller: *const c_void) -> bool {
+    let Some(mut map) = link_map_of(caller) else { return true };
+    let own = link_map_of(dlsym as *const c_void);
+    // SAFETY: link maps are linked in load order by their fourth word (`l_next`); the list ends
+    // with null, and libraries that are in use are not unloaded under their caller.
+    unsafe {
+        while !map.is_null() {
+            if Some(map) == own {
+                return true;
+            }
+            map = map.cast::<*mut c_void>().add(3).read();
+        }
+    }
+    false
+}
+
+fn link_map_of(address: *const c_void) -> Option<*mut c_void> {
+    unsafe extern "C" {
+        fn dladdr1(
+            address: *const c_void,
+            info: *mut libc::Dl_info,
+            extra: *mut *mut c_void,
+            flags: i32,
+        ) -> i32;
+    }
+    const RTLD_DL_LINKMAP: i32 = 2;
+    let mut map = core::ptr::null_mut();
+    // SAFETY: zero is a valid Dl_info; any address may be asked about; both out pointers live.
+    let known = unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        dladdr1(address, &mut info, &mut map, RTLD_DL_LINKMAP) != 0
+    };
+    (known && !map.is_null()).then_some(map)
+}

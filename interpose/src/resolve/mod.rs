@@ -1,0 +1,16 @@
+//! The ways a program reaches a driver entry, and the originals behind our hooks.
+//!
+//! | way | file |
+//! |---|---|
+//! | direct link | the exports in `api`; the loader binds to them because we come first |
+//! | `dlsym`, `dlvsym` | `look_up` |
+//! | `cuGetProcAddress`, `_v2` | `proc_address` |
+//! | the real functions of libc | `libc_symbols` |
+//! | the real functions of the driver | `originals` |
+//!
+//! The rule for all: the real resolver is asked first, and only what it found is replaced.
+
+pub mod libc_symbols;
+pub mod look_up;
+pub mod originals;
+pub mod proc_address;

@@ -1,0 +1,91 @@
+//! The driver's own functions: where a hook goes on to, and what our own calls use.
+//!
+//! An original becomes known when the program looks it up: what the real resolver returned is
+//! kept. A direct link never asks; then the next definition after ours in the global scope is
+//! it, and failing that the one in a libcuda that is mapped already. libcuda is never loaded here.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::Ordering;
+
+use gputrace_producer::session;
+use gputrace_wire::counter::Counter;
+
+use super::libc_symbols;
+use crate::api::Entry;
+
+/// The entry's original, looked for because nobody has asked for it yet; null where there is none.
+#[cold]
+pub fn find(entry: &'static Entry) -> *mut c_void {
+    let found = behind(entry.symbol);
+    if !found.is_null() && found != (entry.hook)() {
+        entry.original.store(found, Ordering::Relaxed);
+    }
+    entry.original.load(Ordering::Relaxed)
+}
+
+/// The definition that a program would get if we were not there; null if none.
+pub fn behind(symbol: &'static str) -> *mut c_void {
+    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+    let name: *const c_char = symbol.as_ptr().cast();
+    // SAFETY: a pseudo-handle, asked from our own frame, and a name with its NUL.
+    let next = unsafe { dlsym(libc::RTLD_NEXT, name) };
+    if !next.is_null() { next } else { find_in_driver(symbol) }
+}
+
+/// The driver's function of that name (with its NUL); null where no libcuda is mapped.
+pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
+    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+    // SAFETY: RTLD_NOLOAD only looks at what is mapped. The handle is not closed: that keeps
+    // libcuda where it is, and it never goes anyway.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    if driver.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: a handle from dlopen and a name with its NUL.
+    unsafe { dlsym(driver, symbol.as_ptr().cast()) }
+}
+
+/// Takes what a resolver found for an entry as its original and returns our hook instead; what
+/// belongs to another library than the original already known is returned as it is.
+pub fn replace(entry: &'static Entry, found: *mut c_void) -> *mut c_void {
+    let ours = (entry.hook)();
+    if found == ours {
+        return found;
+    }
+    match entry.original.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => ours,
+        Err(known) if known == found || same_library(known, found) => ours,
+        Err(_) => {
+            if let Some(session) = session::current() {
+                session.count(Counter::UnknownAbi, 1);
+            }
+            found
+        }
+    }
+}
+
+/// Whether two addresses belong to one mapped library.
+fn same_library(one: *mut c_void, other: *mut c_void) -> bool {
+    match (library_of(one), library_of(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
+fn library_of(address: *mut c_void) -> Option<*mut c_void> {
+    // SAFETY: zero is a valid Dl_info; dladdr fills it.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: any address may be asked about.
+    (unsafe { libc::dladdr(address, &mut info) } != 0).then_some(info.dli_fbase)
+}
+
+/// The path of the mapped library that an address is in.
+pub fn path_of(address: *mut c_void) -> Option<&'static CStr> {
+    // SAFETY: as above.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: as above; the name is the loader's own C string, valid while the library is mapped.
+    unsafe {
+        (libc::dladdr(address, &mut info) != 0 && !info.dli_fname.is_null())
+            .then(|| CStr::from_ptr(info.dli_fname))
+    }
+}

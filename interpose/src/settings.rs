@@ -1,0 +1,32 @@
+//! The GPUTRACE_… variables that this library reads. Their documentation is the program's option
+//! table; unknown ones are warned about there.
+
+use core::ffi::CStr;
+
+/// The session socket's path; set by `gputrace run`.
+pub const SESSION: &CStr = c"GPUTRACE_SESSION";
+/// `full` or `off`.
+pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
+/// Which libcupti to load, where none is loaded yet.
+pub const CUPTI: &CStr = c"GPUTRACE_CUPTI";
+/// The program that collects in bare use; otherwise the `gputrace` beside this library.
+pub const COLLECTOR: &CStr = c"GPUTRACE_COLLECTOR";
+/// `off` turns the library off altogether.
+pub const ENABLED: &CStr = c"GPUTRACE";
+
+/// The variable's value; `None` where it is unset or empty.
+pub fn get(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the name is a C string. The result lives until the program changes that variable,
+    // which it has no reason to; all reads are at start.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returns a C string.
+    Some(unsafe { CStr::from_ptr(value) }).filter(|value| !value.is_empty())
+}
+
+/// Whether a variable says `off` (or `0`, `no`, `false`).
+pub fn is_off(name: &CStr) -> bool {
+    get(name).is_some_and(|value| matches!(value.to_bytes(), b"off" | b"0" | b"no" | b"false"))
+}

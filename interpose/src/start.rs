@@ -1,0 +1,178 @@
+//! A session's first moment: right after the program's first successful `cuInit`, never before.
+//!
+//! Until then a process pays for a symbol look-up now and then and nothing else: no thread, no
+//! file, no process, no descriptor.
+
+use core::ffi::{CStr, c_char};
+
+use gputrace_producer::session::{self, Session, StartError};
+use gputrace_producer::socket::Socket;
+use gputrace_producer::{collector_process, service, stderr, thread};
+use gputrace_wire::definition::{kind, library_role};
+
+use crate::api::{self, Entry};
+use crate::driver::{self, SUCCESS, Status};
+use crate::resolve::originals;
+use crate::{cupti, device, finish, settings, tables};
+
+/// At load: what must be early and costs nothing.
+#[ctor::ctor(unsafe)]
+fn loaded() {
+    thread::prepare();
+}
+
+/// A hooked call came by and there is no session. If it was `cuInit`, there is one from now on.
+#[cold]
+pub fn without_session(entry: &'static Entry, status: Status) -> Status {
+    const INIT: u32 = api::hash(b"cuInit");
+    if entry.hash == INIT && status == SUCCESS && session::is_idle() {
+        let _errno = stderr::KeepErrno::new();
+        thread::with(|slot| {
+            if let Some(_inside) = slot.enter() {
+                begin();
+            }
+        });
+    }
+    status
+}
+
+fn begin() {
+    if settings::is_off(settings::ENABLED) {
+        session::turn_off();
+        return;
+    }
+    service::forget();
+    let mut command = [0u8; 4096];
+    let command = read_file(c"/proc/self/cmdline", &mut command);
+    let (socket, bare) = match settings::get(settings::SESSION) {
+        Some(path) => (Socket::connect(path.to_bytes()), false),
+        None => (start_collector(), true),
+    };
+    let Some(socket) = socket else {
+        session::turn_off();
+        let why: &[u8] = if bare {
+            b"not tracing: the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
+        } else {
+            b"not tracing: nobody listens at GPUTRACE_SESSION (has `gputrace run` ended?)"
+        };
+        stderr::line(&[why]);
+        return;
+    };
+    match session::start(socket, command) {
+        Ok(session) => describe(session, command, bare),
+        Err(StartError::NotIdle) => {}
+        Err(StartError::Memory) => stderr::line(&[
+            b"not tracing: no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)",
+        ]),
+        Err(StartError::HandOver) => {
+            stderr::line(&[b"not tracing: the collector did not take the hand-over"])
+        }
+    }
+}
+
+fn describe(session: &'static Session, command: &[u8], bare: bool) {
+    let Some(tables) = tables::make(session) else {
+        session::turn_off();
+        stderr::line(&[b"not tracing: no memory for the tables of handles (RLIMIT_AS too low)"]);
+        return;
+    };
+    finish::register(bare);
+    let mut version = 0;
+    driver::driver_version(&mut version);
+    // SAFETY: getppid has no preconditions.
+    let parent = unsafe { libc::getppid() };
+    let simulated = device::is_simulated();
+    let fields = [session.pid as u64, parent as u64, version as u64, u64::from(simulated)];
+    session.define(kind::PROCESS, &fields, command);
+    let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
+    session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);
+    let mut count = 0;
+    driver::device_count(&mut count);
+    for ordinal in 0..count {
+        tables.device(session, ordinal);
+    }
+    cupti::start(session, tables, version, simulated);
+}
+
+/// Starts `gputrace collect` in bare use.
+fn start_collector() -> Option<Socket> {
+    let mut path = [0u8; 4096];
+    let executable: &CStr = match settings::get(settings::COLLECTOR) {
+        Some(path) => path,
+        None => beside_us(&mut path)?,
+    };
+    // SAFETY: access only looks at the file; the path is a C string.
+    if unsafe { libc::access(executable.as_ptr(), libc::X_OK) } != 0 {
+        return None;
+    }
+    let mut pid = [0u8; 16];
+    let pid = decimal(std::process::id(), &mut pid)?;
+    let arguments = [
+        executable.as_ptr(),
+        c"collect".as_ptr(),
+        c"--fd".as_ptr(),
+        c"3".as_ptr(),
+        c"--pid".as_ptr(),
+        pid.as_ptr(),
+        core::ptr::null(),
+    ];
+    let environment = environment_without(&[b"LD_PRELOAD=", b"GPUTRACE_SESSION="]);
+    // SAFETY: both arrays are null-terminated and live across the call, and so do their strings:
+    // the environment's are the program's own.
+    unsafe { collector_process::start(executable, arguments.as_ptr(), environment.as_ptr()) }
+}
+
+/// The program's environment but for some variables.
+fn environment_without(prefixes: &[&[u8]]) -> Vec<*const c_char> {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    let mut kept = Vec::with_capacity(128);
+    // SAFETY: the C library's array of C strings, null-terminated; nobody changes it while the
+    // program is inside cuInit, or it would race with any getenv of its own.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = CStr::from_ptr(*entry).to_bytes();
+            if !prefixes.iter().any(|prefix| text.starts_with(prefix)) {
+                kept.push(*entry);
+            }
+            entry = entry.add(1);
+        }
+    }
+    kept.push(core::ptr::null());
+    kept
+}
+
+/// The `gputrace` in the folder that this library was loaded from.
+fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
+    let own = originals::path_of(beside_us as *mut core::ffi::c_void)?.to_bytes();
+    let folder = own.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let name = b"gputrace\0";
+    path.get_mut(..folder)?.copy_from_slice(own.get(..folder)?);
+    path.get_mut(folder..folder + name.len())?.copy_from_slice(name);
+    CStr::from_bytes_until_nul(path).ok()
+}
+
+fn decimal(mut value: u32, room: &mut [u8; 16]) -> Option<&CStr> {
+    let mut at = room.len() - 1;
+    loop {
+        at -= 1;
+        *room.get_mut(at)? = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return CStr::from_bytes_until_nul(room.get(at..)?).ok();
+        }
+    }
+}
+
+fn read_file<'b>(path: &CStr, buffer: &'b mut [u8]) -> &'b [u8] {
+    // SAFETY: a C string, a live buffer, and a descriptor of our own.
+    let count = unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let count = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
+        libc::close(file);
+        count
+    };
+    buffer.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default()
+}

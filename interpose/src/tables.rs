@@ -1,0 +1,351 @@
+//! A session's handles and the definitions they stand for.
+//!
+//! One set of lock-free tables a session, in mappings of their own; a forked child's session
+//! gets new ones. Handles are defined on first sight and forgotten when they are destroyed,
+//! before the driver can give the same address to something else.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::mem::size_of;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use gputrace_producer::handles::{Handles, key_of};
+use gputrace_producer::memory;
+use gputrace_producer::session::Session;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{self, kind};
+
+use crate::api::{ENTRIES, Entry};
+use crate::driver::{self, Device, Handle, SUCCESS};
+
+/// Room for about half as many handles. The tables are touched only where used: 16 bytes a handle.
+const FUNCTION_SLOTS: usize = 1 << 17;
+const MODULE_SLOTS: usize = 1 << 14;
+const STREAM_SLOTS: usize = 1 << 14;
+const CONTEXT_SLOTS: usize = 1 << 10;
+const GRAPH_SLOTS: usize = 1 << 17;
+const NAME_SLOTS: usize = 1 << 17;
+
+pub struct Tables {
+    generation: u32,
+    functions: Handles,
+    /// The module that a function came from, by function.
+    owners: Handles,
+    /// Which function handles are context-independent kernels (`CUkernel`): 1 if so.
+    kernels: Handles,
+    modules: Handles,
+    streams: Handles,
+    contexts: Handles,
+    devices: Handles,
+    graphs: Handles,
+    names: Handles,
+    /// Definition ids of the hooked symbols, by the entry's place; 0 until its first call.
+    apis: &'static [AtomicU32],
+    /// Whether CUPTI's records carry registers and shared memory, so that nobody need ask.
+    has_records: AtomicU32,
+}
+
+static CURRENT: AtomicPtr<Tables> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The tables of that session; `None` before they are made, and in between a fork and a new session.
+#[inline(always)]
+pub fn of(session: &Session) -> Option<&'static Tables> {
+    // SAFETY: the pointer is null or to tables that were written whole before it was stored
+    // (Release in `make`) and are never freed.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+        .filter(|tables| tables.generation == session.generation)
+}
+
+/// Makes the tables of a new session.
+pub fn make(session: &Session) -> Option<&'static Tables> {
+    let tables = Tables {
+        generation: session.generation,
+        functions: Handles::new(FUNCTION_SLOTS)?,
+        owners: Handles::new(FUNCTION_SLOTS)?,
+        kernels: Handles::new(FUNCTION_SLOTS)?,
+        modules: Handles::new(MODULE_SLOTS)?,
+        streams: Handles::new(STREAM_SLOTS)?,
+        contexts: Handles::new(CONTEXT_SLOTS)?,
+        devices: Handles::new(64)?,
+        graphs: Handles::new(GRAPH_SLOTS)?,
+        names: Handles::new(NAME_SLOTS)?,
+        apis: memory::map(ENTRIES.len())?,
+        has_records: AtomicU32::new(0),
+    };
+    let room = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
+    // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
+    let tables = unsafe {
+        room.write(tables);
+        &*room
+    };
+    CURRENT.store(room, Ordering::Release);
+    Some(tables)
+}
+
+thread_local! {
+    /// The thread's current context as last asked; `None` after any call that may change it.
+    static CONTEXT: Cell<Option<(u32, Handle)>> = const { Cell::new(None) };
+}
+
+/// The thread's current context may have changed.
+pub fn forget_current_context() {
+    CONTEXT.set(None);
+}
+
+impl Tables {
+    pub fn set_has_records(&self, has: bool) {
+        self.has_records.store(u32::from(has), Ordering::Relaxed);
+    }
+
+    /// The symbol's definition, made at its first call.
+    #[inline(always)]
+    pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
+        let Some(slot) = self.apis.get(entry.index) else { return 0 };
+        match slot.load(Ordering::Relaxed) {
+            0 => {
+                let id = session.define(kind::API, &[], entry.name().as_bytes());
+                slot.store(id, Ordering::Relaxed);
+                id
+            }
+            id => id,
+        }
+    }
+
+    /// A name's definition: one a distinct name.
+    pub fn name(&self, session: &Session, name: &[u8]) -> u32 {
+        self.names.get_or_define(key_of(name), || session.define(kind::NAME, &[], name))
+    }
+
+    // --- functions and modules
+
+    /// The function that was launched. One that no look-up of ours saw is asked for its name.
+    #[inline(always)]
+    pub fn function(&self, session: &Session, handle: Handle) -> u32 {
+        match self.functions.get(handle as u64) {
+            // A look-up defines the name only; the first launch adds what the driver says of
+            // the function, where no device record will.
+            Some(id) => id,
+            None => self.unseen_function(session, handle),
+        }
+    }
+
+    #[cold]
+    fn unseen_function(&self, session: &Session, handle: Handle) -> u32 {
+        if handle.is_null() {
+            return 0;
+        }
+        let id = self.functions.get_or_define(handle as u64, || {
+            // A look-up may have left the name here for the first launch.
+            let known = self.owners.get(handle as u64 ^ NAME_TAG);
+            let name = known.unwrap_or_else(|| self.asked_name(session, handle));
+            let module = self.owners.get(handle as u64).unwrap_or(0);
+            let is_kernel = self.kernels.get(handle as u64).is_some();
+            let asked = if self.has_records.load(Ordering::Relaxed) == 0 && known.is_some() {
+                attributes(handle, is_kernel)
+            } else {
+                [0; 4]
+            };
+            let [registers, shared, local, threads] = asked;
+            let fields = [handle as u64, name.into(), module.into(), registers, shared, local, threads];
+            session.define(kind::FUNCTION, &fields, b"")
+        });
+        if id == 0 {
+            session.count(Counter::UnknownHandle, 1);
+        }
+        id
+    }
+
+    /// The driver's own name of a function that no look-up of ours saw (CUDA 12.3 and later).
+    fn asked_name(&self, session: &Session, handle: Handle) -> u32 {
+        let mut name = core::ptr::null();
+        if driver::function_name(&mut name, handle) != Some(SUCCESS) || name.is_null() {
+            return 0;
+        }
+        // SAFETY: the driver returned a C string that lives as long as the function's module.
+        self.name(session, unsafe { crate::describe::text(name, definition::TEXT_MAX) })
+    }
+
+    /// A look-up returned this function. Its definition waits for its first launch: programs look
+    /// up thousands and launch few, and only then is the function surely loaded.
+    pub fn function_found(
+        &self,
+        session: &Session,
+        handle: Handle,
+        module: Handle,
+        name: &[u8],
+        is_kernel: bool,
+    ) {
+        let name = self.name(session, name);
+        let module = self.module(session, module);
+        // The same handle for another name: its module was unloaded past us.
+        if self.owners.get(handle as u64 ^ NAME_TAG).is_some_and(|known| known != name) {
+            self.forget_function(handle as u64);
+        }
+        self.owners.get_or_define(handle as u64 ^ NAME_TAG, || name);
+        self.owners.get_or_define(handle as u64, || module);
+        if is_kernel {
+            self.kernels.get_or_define(handle as u64, || 1);
+        }
+    }
+
+    pub fn function_of_kernel(&self, _session: &Session, function: Handle, kernel: Handle) {
+        if let Some(name) = self.owners.get(kernel as u64 ^ NAME_TAG) {
+            self.owners.get_or_define(function as u64 ^ NAME_TAG, || name);
+        }
+        if let Some(module) = self.owners.get(kernel as u64) {
+            self.owners.get_or_define(function as u64, || module);
+        }
+    }
+
+    fn forget_function(&self, handle: u64) {
+        self.functions.forget(handle);
+        self.owners.forget(handle ^ NAME_TAG);
+        self.owners.forget(handle);
+        self.kernels.forget(handle);
+    }
+
+    fn module(&self, session: &Session, handle: Handle) -> u32 {
+        self.modules.get_or_define(handle as u64, || session.define(kind::MODULE, &[handle as u64, 0], b""))
+    }
+
+    pub fn module_loaded(&self, session: &Session, handle: Handle, form: u64) -> u32 {
+        self.modules.redefine(handle as u64, || session.define(kind::MODULE, &[handle as u64, form], b""))
+    }
+
+    pub fn module_of_library(&self, session: &Session, module: Handle, library: Handle) {
+        let library = self.module(session, library);
+        self.modules.get_or_define(module as u64, || library);
+    }
+
+    /// The module and every function that came from it.
+    pub fn forget_module(&self, handle: Handle) {
+        let Some(module) = self.modules.get(handle as u64) else { return };
+        self.modules.forget(handle as u64);
+        self.owners.for_each(|function, owner| {
+            if owner == module && function & NAME_TAG == 0 {
+                self.forget_function(function);
+            }
+        });
+    }
+
+    // --- contexts, devices, streams
+
+    /// The context's definition, with its device's.
+    pub fn context(&self, session: &Session, handle: Handle, device: Device) -> u32 {
+        self.contexts.get_or_define(handle as u64, || {
+            let device = self.device(session, device);
+            session.define(kind::CONTEXT, &[handle as u64, device.into()], b"")
+        })
+    }
+
+    pub fn forget_context(&self, handle: Handle) {
+        self.contexts.forget(handle as u64);
+    }
+
+    pub fn device(&self, session: &Session, device: Device) -> u32 {
+        // Ordinals begin at 0, which is no key.
+        self.devices.get_or_define(device as u64 + 1, || crate::device::define(session, device))
+    }
+
+    /// The calling thread's current context: (definition, handle).
+    fn current_context(&self, session: &Session) -> (u32, Handle) {
+        if let Some(known) = CONTEXT.get() {
+            return known;
+        }
+        let mut handle = core::ptr::null_mut();
+        if driver::current_context(&mut handle) != Some(SUCCESS) || handle.is_null() {
+            return (0, handle);
+        }
+        let id = match self.contexts.get(handle as u64) {
+            Some(id) => id,
+            None => {
+                let mut device: c_int = 0;
+                if driver::current_device(&mut device) != Some(SUCCESS) {
+                    return (0, handle);
+                }
+                self.context(session, handle, device)
+            }
+        };
+        CONTEXT.set(Some((id, handle)));
+        (id, handle)
+    }
+
+    /// The stream's definition. The default streams are one a context (and, per thread, one a
+    /// thread: those share a definition here).
+    #[inline(always)]
+    pub fn stream(&self, session: &Session, handle: Handle, per_thread: bool) -> u32 {
+        let address = handle as u64;
+        if address > LAST_DEFAULT_STREAM {
+            return match self.streams.get(address) {
+                Some(id) => id,
+                None => self.define_stream(session, address, address),
+            };
+        }
+        let which = if address == 0 && per_thread { LAST_DEFAULT_STREAM } else { address.max(1) };
+        let (_, context) = self.current_context(session);
+        // Contexts are addresses aligned to 8 at least; the low bits tell the default streams apart.
+        let key = (context as u64) | which;
+        match self.streams.get(key) {
+            Some(id) => id,
+            None => self.define_stream(session, key, which),
+        }
+    }
+
+    #[cold]
+    fn define_stream(&self, session: &Session, key: u64, handle: u64) -> u32 {
+        let (context, _) = self.current_context(session);
+        self.streams.get_or_define(key, || session.define(kind::STREAM, &[handle, context.into()], b""))
+    }
+
+    pub fn stream_created(&self, session: &Session, handle: Handle, flags: u32, priority: c_int) -> u32 {
+        let (context, _) = self.current_context(session);
+        let fields = [handle as u64, context.into(), flags.into(), i64::from(priority).cast_unsigned()];
+        self.streams.redefine(handle as u64, || session.define(kind::STREAM, &fields, b""))
+    }
+
+    pub fn forget_stream(&self, handle: Handle) {
+        if handle as u64 > LAST_DEFAULT_STREAM {
+            self.streams.forget(handle as u64);
+        }
+    }
+
+    // --- graphs
+
+    pub fn graph(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
+        self.graphs.get_or_define(handle as u64, || {
+            session.define(kind::GRAPH, &[handle as u64, form, source.into()], b"")
+        })
+    }
+
+    pub fn graph_made(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
+        self.graphs.redefine(handle as u64, || {
+            session.define(kind::GRAPH, &[handle as u64, form, source.into()], b"")
+        })
+    }
+
+    pub fn forget_graph(&self, handle: Handle) {
+        self.graphs.forget(handle as u64);
+    }
+}
+
+/// `CU_STREAM_PER_THREAD`; `CU_STREAM_LEGACY` is 1 and 0 means either.
+const LAST_DEFAULT_STREAM: u64 = 2;
+/// Handles are user-space addresses: their top bit is 0, and marks the name kept beside the owner.
+const NAME_TAG: u64 = 1 << 63;
+
+/// Registers, static shared bytes, local bytes a thread and most threads a block, as the driver says.
+fn attributes(handle: Handle, is_kernel: bool) -> [u64; 4] {
+    let mut function = handle;
+    // The attribute look-up takes functions; a kernel is asked for its function first.
+    if is_kernel && driver::kernel_function(&mut function, handle) != Some(SUCCESS) {
+        return [0; 4];
+    }
+    // CU_FUNC_ATTRIBUTE_NUM_REGS, _SHARED_SIZE_BYTES, _LOCAL_SIZE_BYTES, _MAX_THREADS_PER_BLOCK.
+    [4, 1, 3, 0].map(|attribute| {
+        let mut value = 0;
+        match driver::function_attribute(&mut value, attribute, function) {
+            Some(SUCCESS) => u64::try_from(value).unwrap_or(0),
+            _ => 0,
+        }
+    })
+}
