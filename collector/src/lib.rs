@@ -6,8 +6,13 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod aggregate;
 pub mod batch;
 pub mod error;
 pub mod model;
+pub mod names;
+pub mod session;
+pub mod stream;
+pub mod trace_file;
 
 pub use error::Error;

@@ -1,0 +1,68 @@
+//! Reading a process's definitions area from front to back, once.
+
+use gputrace_wire::atomic::AtomicU64;
+use gputrace_wire::definition::{Look, after_hole, look};
+
+use crate::batch::Definition;
+
+/// Definitions in one batch, so that a batch stays small whatever the area holds.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Where reading stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AreaEnd {
+    /// All that is published was read.
+    All,
+    /// The batch is full; there is more.
+    More,
+    /// A record is reserved and not yet published.
+    Hole,
+    /// What stands there is no record; the area is not read any further.
+    Damaged,
+}
+
+#[derive(Debug, Default)]
+pub struct AreaReader {
+    at: usize,
+    stopped: bool,
+    /// Records that a thread was writing when its process died.
+    pub holes: u64,
+}
+
+impl AreaReader {
+    /// Appends what is published and not yet read. `dead`: nobody writes any more, so that holes
+    /// are passed rather than waited for.
+    pub fn read(&mut self, words: &[AtomicU64], dead: bool, out: &mut Vec<Definition>) -> AreaEnd {
+        let mut bytes = 0;
+        while !self.stopped && self.at < words.len() {
+            if bytes >= BATCH_BYTES {
+                return AreaEnd::More;
+            }
+            match look(words, self.at) {
+                Look::Record(record) => {
+                    out.push(Definition {
+                        kind: record.kind,
+                        id: record.id,
+                        fields: (0..record.field_count).map(|index| record.field(words, index)).collect(),
+                        text: record.text(words).collect(),
+                    });
+                    bytes += record.len_words() * 8;
+                    self.at = record.end();
+                }
+                Look::Nothing if !dead => return AreaEnd::Hole,
+                Look::Nothing => {
+                    self.holes += 1;
+                    match after_hole(words, self.at) {
+                        Some(next) if next > self.at => self.at = next,
+                        _ => self.at = words.len(),
+                    }
+                }
+                Look::Damaged => {
+                    self.stopped = true;
+                    return AreaEnd::Damaged;
+                }
+            }
+        }
+        AreaEnd::All
+    }
+}

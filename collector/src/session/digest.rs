@@ -1,0 +1,42 @@
+//! The digest thread: stores each batch and gives it to the model, in the order it came.
+
+use std::path::PathBuf;
+
+use crossbeam_channel::Receiver;
+
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::model::operation::Sink;
+use crate::model::{Model, Totals};
+use crate::trace_file::TraceWriter;
+
+/// What is there when the stream has ended.
+pub struct Digested<S> {
+    pub totals: Totals,
+    pub sink: S,
+    pub trace_path: PathBuf,
+    pub trace_bytes: u64,
+    /// Why the file is not whole.
+    pub trace_error: Option<Error>,
+}
+
+/// Consumes the stream up to its end. A file that cannot be written any further does not stop
+/// the model.
+pub fn run<S: Sink>(batches: &Receiver<Batch>, mut writer: TraceWriter, sink: S) -> Digested<S> {
+    let mut model = Model::new(sink);
+    let mut trace_error = None;
+    for batch in batches {
+        if let Err(error) = writer.write(&batch) {
+            trace_error.get_or_insert(error);
+        }
+        model.consume(&batch);
+    }
+    let (totals, sink) = model.finish();
+    Digested {
+        totals,
+        sink,
+        trace_path: writer.path().to_owned(),
+        trace_bytes: writer.whole_bytes(),
+        trace_error,
+    }
+}

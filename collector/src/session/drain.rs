@@ -1,0 +1,431 @@
+//! The drain thread: accepts processes, empties their rings, notices their ends.
+//!
+//! The one thread that touches shared memory and the socket. It looks at the rings every few
+//! milliseconds while there is something, more rarely while there is not, and at once when
+//! anything happens on the socket.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use gputrace_wire::atomic::Ordering;
+use gputrace_wire::handshake::{self, Head};
+use gputrace_wire::segment::kind as segment_kind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketFlags, accept_with};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::batch::Batch;
+use crate::session::peer::{self, Credentials, PacketBuffer, Received};
+use crate::session::recorder::{Orders, Shared};
+use crate::session::segment::{Refusal, Segment};
+use crate::session::tracked::Tracked;
+use crate::stream::coalesce::Coalescer;
+
+/// Between looks at the rings while there is something in them. A thread's ring of 32 768 cells
+/// lasts 80 ms at 400 000 launches a second.
+const BUSY: Duration = Duration::from_millis(2);
+/// The longest time between looks.
+const IDLE: Duration = Duration::from_millis(20);
+/// How long cells are gathered before they go out however few they are.
+const GATHER: Duration = Duration::from_secs(1);
+/// How long a peer may take to say hello.
+const HELLO: Duration = Duration::from_secs(5);
+/// Peers that have not said hello, and processes that are recorded at a time.
+const PENDING_MAX: usize = 256;
+const TRACKED_MAX: usize = 4096;
+/// How long a process that runs on at the session's end has to publish what it holds back.
+const FLUSH: Duration = Duration::from_millis(300);
+
+/// Nanoseconds on CLOCK_MONOTONIC, the clock that all times are put on.
+pub fn monotonic_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::Monotonic))
+}
+
+pub fn realtime_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::Realtime))
+}
+
+fn to_ns(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// A peer that has not said hello.
+struct Pending {
+    socket: OwnedFd,
+    who: Credentials,
+    since: Instant,
+}
+
+pub struct Drain {
+    listener: Option<OwnedFd>,
+    /// Whether there is one process only, connected from the start, whose good-bye is the end.
+    single: bool,
+    shared: Arc<Shared>,
+    out: Sender<Batch>,
+    pending: Vec<Pending>,
+    tracked: Vec<Tracked>,
+    next_number: u32,
+    gather: Coalescer,
+    buffer: PacketBuffer,
+    flushed_at: Instant,
+    /// The connection of the single process, kept for the reply.
+    reply: Option<OwnedFd>,
+}
+
+/// What a turn of the loop found on the sockets.
+#[derive(Default)]
+struct Ready {
+    listener: bool,
+    pending: Vec<bool>,
+    tracked: Vec<bool>,
+    dead: Vec<bool>,
+}
+
+impl Drain {
+    pub fn new(
+        listener: Option<OwnedFd>,
+        connected: Option<OwnedFd>,
+        shared: Arc<Shared>,
+        out: Sender<Batch>,
+    ) -> Drain {
+        let single = connected.is_some();
+        let mut drain = Drain {
+            listener,
+            single,
+            shared,
+            out,
+            pending: Vec::new(),
+            tracked: Vec::new(),
+            next_number: 0,
+            gather: Coalescer::default(),
+            buffer: PacketBuffer::new(),
+            flushed_at: Instant::now(),
+            reply: None,
+        };
+        if let Some(socket) = connected {
+            drain.take_peer(socket);
+        }
+        drain
+    }
+
+    /// Runs until it is told to finish and nothing is left. Returns the connection to reply on.
+    pub fn run(mut self) -> Option<OwnedFd> {
+        let mut pause = BUSY;
+        let mut flush_asked: Option<Instant> = None;
+        loop {
+            let ready = self.wait(pause);
+            let heard = self.hear(&ready);
+            let read = self.drain();
+            self.end_those_that_are_over();
+            if self.single && self.pending.is_empty() && self.tracked.is_empty() {
+                self.shared.set_ended();
+            }
+            if self.flushed_at.elapsed() >= GATHER {
+                self.flush();
+            }
+            pause = if read { BUSY } else { (pause * 2).min(IDLE) };
+
+            let Orders { finish, deadline } = self.shared.orders();
+            if !finish || heard {
+                continue;
+            }
+            if self.is_quiet() || Instant::now() >= deadline {
+                match flush_asked {
+                    None if self.tracked.iter().any(runs_on) => {
+                        self.ask_for_flush();
+                        flush_asked = Some(Instant::now());
+                    }
+                    Some(since) if !self.all_flushed() && since.elapsed() < FLUSH => pause = BUSY,
+                    _ => break,
+                }
+            }
+        }
+        self.finish();
+        self.reply
+    }
+
+    /// Sleeps until something happens on a socket or the time is up.
+    fn wait(&self, pause: Duration) -> Ready {
+        let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
+        let with_listener = self.listener.as_ref();
+        fds.extend(with_listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
+        let first_pending = fds.len();
+        fds.extend(self.pending.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
+        let first_tracked = fds.len();
+        // Where there is no descriptor, the wake descriptor stands in and is not looked at.
+        for process in &self.tracked {
+            let connection = process.connection.as_ref().unwrap_or(&self.shared.wake);
+            fds.push(PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN));
+        }
+        let first_watch = fds.len();
+        for process in &self.tracked {
+            let watch = process.watch.as_ref().unwrap_or(&self.shared.wake);
+            fds.push(PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN));
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+        if poll(&mut fds, Some(&timeout)).is_err() {
+            // Interrupted, or out of memory: look at everything once, none of it waits.
+            fds.iter_mut().for_each(PollFd::clear_revents);
+            return Ready {
+                listener: with_listener.is_some(),
+                pending: vec![true; self.pending.len()],
+                tracked: vec![true; self.tracked.len()],
+                dead: vec![false; self.tracked.len()],
+            };
+        }
+        let part = |from: usize, to: usize| -> Vec<bool> {
+            fds.get(from..to).unwrap_or(&[]).iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        let mut ready = Ready {
+            listener: part(1, first_pending).contains(&true),
+            pending: part(first_pending, first_tracked),
+            tracked: part(first_tracked, first_watch),
+            dead: part(first_watch, fds.len()),
+        };
+        for (index, process) in self.tracked.iter().enumerate() {
+            if let (None, Some(flag)) = (&process.connection, ready.tracked.get_mut(index)) {
+                *flag = false;
+            }
+            if let (None, Some(flag)) = (&process.watch, ready.dead.get_mut(index)) {
+                *flag = false;
+            }
+        }
+        drop(fds);
+        self.shared.clear_wake();
+        ready
+    }
+
+    /// Acts on the sockets. Returns whether anything came.
+    fn hear(&mut self, ready: &Ready) -> bool {
+        let mut heard = false;
+        // The processes come before the new peers, so that a process that replaced itself has
+        // said its good-bye before its new image says hello.
+        for (index, ready_now) in ready.tracked.iter().enumerate() {
+            if let (true, Some(process)) = (*ready_now, self.tracked.get_mut(index)) {
+                heard |= hear_process(process, &mut self.buffer, &self.shared, &mut self.gather);
+            }
+        }
+        for (process, dead) in self.tracked.iter_mut().zip(&ready.dead) {
+            process.dead |= *dead;
+            heard |= *dead;
+        }
+        let flags = ready.pending.iter().copied().chain(std::iter::repeat(false));
+        for (peer, ready_now) in std::mem::take(&mut self.pending).into_iter().zip(flags) {
+            match ready_now {
+                true => {
+                    heard = true;
+                    self.hear_pending(peer);
+                }
+                false if peer.since.elapsed() < HELLO || self.single => self.pending.push(peer),
+                false => self.shared.refuse(peer.who.pid, "it did not say hello in time"),
+            }
+        }
+        if ready.listener {
+            heard |= self.accept();
+        }
+        heard
+    }
+
+    fn accept(&mut self) -> bool {
+        let mut any = false;
+        while let Some(listener) = &self.listener {
+            let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+                break;
+            };
+            any = true;
+            self.take_peer(socket);
+        }
+        any
+    }
+
+    fn take_peer(&mut self, socket: OwnedFd) {
+        let Ok(who) = peer::credentials(&socket) else { return };
+        if !peer::is_welcome(who) {
+            return self.refuse(&socket, who, "this session records another user's processes");
+        }
+        if self.pending.len() >= PENDING_MAX {
+            return self.refuse(&socket, who, "too many processes are joining at once");
+        }
+        self.pending.push(Pending { socket, who, since: Instant::now() });
+    }
+
+    fn refuse(&self, socket: &OwnedFd, who: Credentials, why: &str) {
+        self.shared.refuse(who.pid, why);
+        peer::tell(socket, Head::new(handshake::kind::REFUSED, who.pid, 0, 0), why);
+    }
+
+    fn hear_pending(&mut self, peer: Pending) {
+        match peer::receive(&peer.socket, &mut self.buffer) {
+            Received::Nothing => self.pending.push(peer),
+            Received::HungUp => {}
+            Received::Garbage => self.refuse(&peer.socket, peer.who, "it sent something that is no message"),
+            Received::Message { head, fd } => {
+                if let Err(why) = self.hello(peer.who, head, fd, &peer.socket) {
+                    self.refuse(&peer.socket, peer.who, &why);
+                    return;
+                }
+                let Some(process) = self.tracked.last_mut() else { return };
+                peer::tell(
+                    &peer.socket,
+                    Head::new(handshake::kind::WELCOME, process.pid, process.generation, 0),
+                    "",
+                );
+                process.connection = Some(peer.socket);
+            }
+        }
+    }
+
+    /// A process joins, or joins again: it is the last of the tracked ones then.
+    fn hello(
+        &mut self,
+        who: Credentials,
+        head: Head,
+        fd: Option<OwnedFd>,
+        socket: &OwnedFd,
+    ) -> Result<(), String> {
+        if gputrace_wire::major_of(head.version) != gputrace_wire::VERSION_MAJOR {
+            return Err(Refusal::Version(head.version).to_string());
+        }
+        let (handshake::kind::HELLO, Some(fd)) = (head.kind, fd) else {
+            return Err("its first message is not a hello with a memory file".into());
+        };
+        let segment = Segment::open(&fd).map_err(|refusal| refusal.to_string())?;
+        if segment.kind() != segment_kind::PRIMARY {
+            return Err("its first segment is not a primary one".into());
+        }
+        let same_pid = |process: &Tracked| who.pid != 0 && process.pid == who.pid;
+        if let Some(index) = self.tracked.iter().position(same_pid) {
+            let mut process = self.tracked.remove(index);
+            if process.primary().identity() == segment.identity() {
+                self.tracked.push(process);
+                return Ok(());
+            }
+            process.replaced = true;
+            self.finish_process(process);
+        }
+        if self.tracked.len() >= TRACKED_MAX {
+            return Err("this session records as many processes as it can".into());
+        }
+        let mut process = Tracked::new(self.next_number, who.pid, head.generation, segment);
+        self.next_number += 1;
+        process.watch = peer::watch(who);
+        if self.single {
+            self.reply = socket.try_clone().ok();
+        }
+        let out = &self.out;
+        process.introduce(&mut self.gather, &mut |batch| send(out, batch));
+        self.tracked.push(process);
+        Ok(())
+    }
+
+    /// Empties every ring once. Returns whether there was anything.
+    fn drain(&mut self) -> bool {
+        let now_ns = monotonic_ns();
+        let mut any = false;
+        let out = &self.out;
+        for process in &mut self.tracked {
+            process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
+            any |= process.drain(false, &mut self.gather, &mut |batch| send(out, batch));
+        }
+        any
+    }
+
+    fn end_those_that_are_over(&mut self) {
+        let single = self.single;
+        let is_over = |process: &mut Tracked| process.is_over() || (single && process.bye.is_some());
+        let over: Vec<_> = self.tracked.extract_if(.., is_over).collect();
+        for mut process in over {
+            // Its last messages may have come after this turn's look at its socket.
+            hear_process(&mut process, &mut self.buffer, &self.shared, &mut self.gather);
+            self.finish_process(process);
+        }
+    }
+
+    fn finish_process(&mut self, mut process: Tracked) {
+        let out = &self.out;
+        process.finish(monotonic_ns(), &mut self.gather, &mut |batch| send(out, batch));
+    }
+
+    /// Lets out what was gathered, and every process's counters.
+    fn flush(&mut self) {
+        self.flushed_at = Instant::now();
+        let out = &self.out;
+        self.gather.flush_all(&mut |batch| send(out, batch));
+        for process in &self.tracked {
+            send(out, Batch::Counters(process.counters()));
+        }
+    }
+
+    /// Whether nobody is connected who has not said good-bye.
+    fn is_quiet(&self) -> bool {
+        self.pending.is_empty() && !self.tracked.iter().any(runs_on)
+    }
+
+    fn ask_for_flush(&self) {
+        for process in self.tracked.iter().filter(|process| runs_on(process)) {
+            process.primary().control().flush.fetch_add(1, Ordering::Release);
+            if let Some(connection) = &process.connection {
+                let head = Head::new(handshake::kind::DOORBELL, process.pid, process.generation, 0);
+                peer::tell(connection, head, "");
+            }
+        }
+    }
+
+    fn all_flushed(&self) -> bool {
+        self.tracked.iter().filter(|process| runs_on(process)).all(|process| {
+            let control = process.primary().control();
+            control.flushed.load(Ordering::Acquire) == control.flush.load(Ordering::Relaxed)
+        })
+    }
+
+    fn finish(&mut self) {
+        for process in std::mem::take(&mut self.tracked) {
+            self.finish_process(process);
+        }
+        let out = &self.out;
+        self.gather.flush_all(&mut |batch| send(out, batch));
+    }
+}
+
+/// Whether the process is connected and has not said good-bye.
+fn runs_on(process: &Tracked) -> bool {
+    process.connection.is_some() && process.bye.is_none()
+}
+
+/// Takes all messages of a process. Returns whether anything came.
+fn hear_process(
+    process: &mut Tracked,
+    buffer: &mut PacketBuffer,
+    shared: &Shared,
+    gather: &mut Coalescer,
+) -> bool {
+    let mut heard = false;
+    while let Some(connection) = &process.connection {
+        let received = peer::receive(connection, buffer);
+        heard |= !matches!(received, Received::Nothing);
+        match received {
+            Received::Nothing => break,
+            Received::Message { head, fd } => match (head.kind, fd) {
+                (handshake::kind::SEGMENT, Some(fd)) => process.take_segment(&fd, gather),
+                (handshake::kind::BYE, None) => process.bye = Some(head.value),
+                // Of a newer library, or nonsense; either way it asks for nothing.
+                _ => {}
+            },
+            Received::HungUp => process.connection = None,
+            Received::Garbage => {
+                shared.refuse(process.pid, "it sent something that is no message");
+                process.connection = None;
+            }
+        }
+    }
+    heard
+}
+
+/// Hands a batch on, waiting while the digest thread is behind: the rings are the buffer then.
+/// If it is gone, the batch goes nowhere, and the recorder finds that thread dead at the end.
+fn send(out: &Sender<Batch>, batch: Batch) {
+    let _ = out.send(batch);
+}

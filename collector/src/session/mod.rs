@@ -1,0 +1,20 @@
+//! The live side: processes join by the session socket, and their memory is drained.
+//!
+//! Owns the socket, the mappings and the threads. Everything a process gives is hostile: what
+//! comes out of here is plain data whose bounds were checked and whose meaning was not. Nothing
+//! a process does stops the others from being recorded.
+
+mod area;
+mod digest;
+mod drain;
+mod peer;
+mod recorder;
+mod segment;
+mod tracked;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::{Recorder, RecorderConfig, Recording, Source};

@@ -1,0 +1,279 @@
+//! The recorder: a session from its socket to its totals.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use crossbeam_channel::Sender;
+use gputrace_wire::handshake::{self, Head};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+use crate::batch::{Batch, SessionBegin};
+use crate::error::Error;
+use crate::model::Totals;
+use crate::model::operation::Sink;
+use crate::session::digest::{self, Digested};
+use crate::session::drain::{self, Drain};
+use crate::session::peer;
+use crate::trace_file::TraceWriter;
+
+/// Batches between the two threads: with half a megabyte each at most, what the digest thread
+/// may fall behind before the rings have to hold the rest.
+const BATCHES_WAITING: usize = 64;
+/// The kernel's limit for a socket's path, with its final zero.
+const SOCKET_PATH_MAX: usize = 108;
+/// Refusals that are remembered.
+const REFUSED_MAX: usize = 100;
+
+/// Where processes come from.
+#[derive(Debug)]
+pub enum Source {
+    /// Any process of this user that connects to `directory`/socket. The folder is made if it
+    /// is not there, for this user only.
+    Listen { directory: PathBuf },
+    /// One process at the other end of a SOCK_SEQPACKET socket.
+    Connected(OwnedFd),
+}
+
+#[derive(Debug)]
+pub struct RecorderConfig {
+    pub source: Source,
+    pub trace_path: PathBuf,
+    /// Times left 0 are filled in.
+    pub begin: SessionBegin,
+}
+
+/// What the drain thread is to do, and what it tells meanwhile.
+pub(super) struct Shared {
+    /// Readable when there are new orders.
+    pub wake: OwnedFd,
+    orders: Mutex<Orders>,
+    ended: Mutex<bool>,
+    ended_changed: Condvar,
+    refused: Mutex<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orders {
+    pub finish: bool,
+    /// How long to wait for processes that run on.
+    pub deadline: Instant,
+}
+
+/// A thread that panicked held no lock across anything that can leave the value half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn new() -> Result<Shared, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::System { operation: "eventfd", source: errno.into() })?;
+        Ok(Shared {
+            wake,
+            orders: Mutex::new(Orders { finish: false, deadline: Instant::now() }),
+            ended: Mutex::new(false),
+            ended_changed: Condvar::new(),
+            refused: Mutex::new(Vec::new()),
+        })
+    }
+
+    fn order_finish(&self, grace: Duration) {
+        *lock(&self.orders) = Orders { finish: true, deadline: Instant::now() + grace };
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub fn orders(&self) -> Orders {
+        *lock(&self.orders)
+    }
+
+    pub fn clear_wake(&self) {
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+    }
+
+    /// The single process has ended, or never joined.
+    pub fn set_ended(&self) {
+        *lock(&self.ended) = true;
+        self.ended_changed.notify_all();
+    }
+
+    /// Remembers that a peer is not recorded, and why.
+    pub fn refuse(&self, pid: u32, why: &str) {
+        let mut refused = lock(&self.refused);
+        if refused.len() < REFUSED_MAX {
+            refused.push(format!("process {pid}: {why}"));
+        }
+    }
+}
+
+/// However the drain thread ends, nobody waits for the process's end for ever.
+struct EndedGuard(Arc<Shared>);
+
+impl Drop for EndedGuard {
+    fn drop(&mut self) {
+        self.0.set_ended();
+    }
+}
+
+/// A running session.
+pub struct Recorder<S> {
+    shared: Arc<Shared>,
+    socket_path: Option<PathBuf>,
+    /// Dropped to end the stream.
+    stream: Option<Sender<Batch>>,
+    drain: Option<JoinHandle<Option<OwnedFd>>>,
+    digest: Option<JoinHandle<Digested<S>>>,
+    begin_ns: u64,
+}
+
+/// A session that has ended.
+#[derive(Debug)]
+pub struct Recording<S> {
+    pub totals: Totals,
+    pub sink: S,
+    pub trace_path: PathBuf,
+    pub trace_bytes: u64,
+    /// Why the trace file is not whole; the totals are, in any case.
+    pub trace_error: Option<Error>,
+    /// Processes that wanted to be recorded and were not, and why.
+    pub refused: Vec<String>,
+    connection: Option<OwnedFd>,
+}
+
+impl<S: Sink + Send + 'static> Recorder<S> {
+    /// Creates the trace file and the socket and starts to record.
+    pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
+        let RecorderConfig { source, trace_path, mut begin } = config;
+        let writer = TraceWriter::create(&trace_path)?;
+        let (listener, connected, socket_path) = match source {
+            Source::Listen { directory } => {
+                let (listener, path) = listen_in(&directory)?;
+                (Some(listener), None, Some(path))
+            }
+            Source::Connected(socket) => (None, Some(socket), None),
+        };
+        let begin_ns = drain::monotonic_ns();
+        if begin.monotonic_ns == 0 {
+            begin.monotonic_ns = begin_ns;
+        }
+        if begin.realtime_ns == 0 {
+            begin.realtime_ns = drain::realtime_ns();
+        }
+        let begin_ns = begin.monotonic_ns;
+        let shared = Arc::new(Shared::new()?);
+        let (stream, batches) = crossbeam_channel::bounded(BATCHES_WAITING);
+        // There is room for the first; nobody else sends yet.
+        let _ = stream.send(Batch::SessionBegin(begin));
+
+        let digest = spawn("digest", move || digest::run(&batches, writer, sink))?;
+        let mut recorder = Recorder {
+            shared: Arc::clone(&shared),
+            socket_path,
+            stream: Some(stream.clone()),
+            drain: None,
+            digest: Some(digest),
+            begin_ns,
+        };
+        recorder.drain = Some(spawn("drain", move || {
+            let _guard = EndedGuard(Arc::clone(&shared));
+            Drain::new(listener, connected, shared, stream).run()
+        })?);
+        Ok(recorder)
+    }
+
+    /// Where processes connect; `None` for a single connected process.
+    pub fn socket_path(&self) -> Option<&Path> {
+        self.socket_path.as_deref()
+    }
+
+    /// Blocks until the single connected process has said good-bye or is gone.
+    pub fn wait_for_end(&self) {
+        let mut ended = lock(&self.shared.ended);
+        while !*ended {
+            ended = self.shared.ended_changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits at most `grace` for processes that run on, reads what all have published, and
+    /// closes the trace file.
+    pub fn finish(mut self, grace: Duration) -> Result<Recording<S>, Error> {
+        self.shared.order_finish(grace);
+        let lost = |name| Error::ThreadLost { name };
+        let drain = self.drain.take().ok_or(lost("drain"))?;
+        let drained = drain.join();
+        if let Some(stream) = self.stream.take() {
+            let wall_ns = drain::monotonic_ns().saturating_sub(self.begin_ns);
+            let _ = stream.send(Batch::SessionEnd { wall_ns });
+        }
+        let digest = self.digest.take().ok_or(lost("digest"))?;
+        let digested = digest.join().map_err(|_| lost("digest"))?;
+        let connection = drained.map_err(|_| lost("drain"))?;
+        let Digested { totals, sink, trace_path, trace_bytes, trace_error } = digested;
+        let refused = std::mem::take(&mut *lock(&self.shared.refused));
+        Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, refused, connection })
+    }
+}
+
+impl<S> Drop for Recorder<S> {
+    /// Without `finish` the threads still end, and the file holds what was published.
+    fn drop(&mut self) {
+        self.shared.order_finish(Duration::ZERO);
+        if let Some(drain) = self.drain.take() {
+            let _ = drain.join();
+        }
+        self.stream = None;
+        if let Some(digest) = self.digest.take() {
+            let _ = digest.join();
+        }
+        if let Some(path) = &self.socket_path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl<S> Recording<S> {
+    /// Tells the single connected process that the outputs are there. False if it is gone.
+    pub fn reply(&self, text: &str) -> bool {
+        let head = Head::new(handshake::kind::DONE, 0, 0, 0);
+        self.connection.as_ref().is_some_and(|connection| peer::tell(connection, head, text))
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &'static str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    let builder = std::thread::Builder::new().name(format!("gputrace-{name}"));
+    builder.spawn(run).map_err(|source| Error::Thread { name, source })
+}
+
+fn listen_in(directory: &Path) -> Result<(OwnedFd, PathBuf), Error> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let folder_error = |source| Error::SessionFolder { path: directory.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(folder_error)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(folder_error)?;
+
+    let path = directory.join("socket");
+    let bytes = path.as_os_str().len();
+    if bytes >= SOCKET_PATH_MAX {
+        return Err(Error::SocketPathTooLong { path, bytes, limit: SOCKET_PATH_MAX - 1 });
+    }
+    let listen_error = |source: io::Error| Error::Listen { path: path.clone(), source };
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen_error(error)),
+        _ => {}
+    }
+    let open = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        listen(&socket, 1024)?;
+        Ok(socket)
+    };
+    let socket = open().map_err(|errno: rustix::io::Errno| listen_error(errno.into()))?;
+    Ok((socket, path))
+}

@@ -1,0 +1,259 @@
+//! One process that joined: its segments, how they are drained, and how it ends.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use gputrace_wire::atomic::{AtomicU32, AtomicU64, Ordering};
+use gputrace_wire::counter::Counter;
+use gputrace_wire::handshake::bye;
+use gputrace_wire::segment::kind as segment_kind;
+
+use crate::batch::{Batch, Counters, Gap, GapReason, ProcessBegin, ProcessEnd};
+use crate::session::area::{AreaEnd, AreaReader};
+use crate::session::segment::{Drained, Segment};
+use crate::stream::coalesce::Coalescer;
+
+/// Cells taken of one ring before the next ring's turn: a quarter of a megabyte, and more than
+/// the longest entry has.
+const CELLS_A_TURN: u64 = 4096;
+/// How long cells are held back because a definition that they may use is being written. The
+/// writer is a few stores from done, unless it was stopped by a debugger or a signal.
+const HOLE_PATIENCE: Duration = Duration::from_millis(100);
+/// Segments of one process.
+const SEGMENTS_MAX: usize = 64;
+/// Where gaps of no ring are told.
+const NO_RING: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub struct Tracked {
+    /// Number within the session.
+    pub number: u32,
+    /// As the kernel says; 0 if it has no number here.
+    pub pid: u32,
+    pub generation: u32,
+    /// `None` after it hung up.
+    pub connection: Option<OwnedFd>,
+    /// Readable once the process is dead; `None` where that cannot be had.
+    pub watch: Option<OwnedFd>,
+    /// Whether the process is dead.
+    pub dead: bool,
+    /// The reason it gave for its good-bye.
+    pub bye: Option<u64>,
+    /// Whether another image with the same process id took its place.
+    pub replaced: bool,
+    primary: Segment,
+    more: Vec<Segment>,
+    area: AreaReader,
+    hole_since: Option<Instant>,
+    told_holes: u64,
+}
+
+impl Tracked {
+    pub fn new(number: u32, pid: u32, generation: u32, primary: Segment) -> Tracked {
+        Tracked {
+            number,
+            pid,
+            generation,
+            connection: None,
+            watch: None,
+            dead: false,
+            bye: None,
+            replaced: false,
+            primary,
+            more: Vec::new(),
+            area: AreaReader::default(),
+            hole_since: None,
+            told_holes: 0,
+        }
+    }
+
+    /// What its segment's header says of it.
+    fn begin(&self) -> ProcessBegin {
+        let header = self.primary.header();
+        let word = |word: &AtomicU32| word.load(Ordering::Relaxed);
+        let long = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        ProcessBegin {
+            process: self.number,
+            pid: if self.pid != 0 { self.pid } else { word(&header.pid) },
+            parent_pid: word(&header.parent_pid),
+            generation: self.generation,
+            tick_kind: word(&header.tick_kind),
+            ticks_per_second: long(&header.ticks_per_second),
+            start_ticks: long(&header.start_ticks),
+            start_monotonic_ns: long(&header.start_monotonic_ns),
+            start_realtime_ns: long(&header.start_realtime_ns),
+        }
+    }
+
+    pub fn primary(&self) -> &Segment {
+        &self.primary
+    }
+
+    /// Takes another segment of rings that the process handed over.
+    pub fn take_segment(&mut self, fd: &OwnedFd, gather: &mut Coalescer) {
+        let segment = Segment::open(fd).ok().filter(|segment| segment.kind() == segment_kind::RINGS);
+        match segment {
+            Some(segment) if self.more.len() + 1 < SEGMENTS_MAX => {
+                let first_ring = self.segments().map(Segment::ring_count).sum();
+                self.tell_unusable_rings(&segment, first_ring, gather);
+                self.more.push(segment);
+            }
+            _ => self.tell_gap(GapReason::RefusedSegment, 1, NO_RING, gather),
+        }
+    }
+
+    /// Says of which rings nothing will come.
+    fn tell_unusable_rings(&self, segment: &Segment, first_ring: usize, gather: &mut Coalescer) {
+        for ring in segment.unusable_rings() {
+            let ring = u32::try_from(first_ring + ring).unwrap_or(NO_RING);
+            self.tell_gap(GapReason::DamagedRing, 1, ring, gather);
+        }
+    }
+
+    /// The same of the first segment, once the process was introduced.
+    pub fn introduce(&self, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) {
+        emit(Batch::ProcessBegin(self.begin()));
+        self.tell_unusable_rings(&self.primary, 0, gather);
+    }
+
+    /// Whether nothing more can come of it.
+    pub fn is_over(&self) -> bool {
+        self.dead
+            || self.replaced
+            || (self.connection.is_none() && (self.watch.is_none() || self.bye.is_some()))
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &Segment> {
+        std::iter::once(&self.primary).chain(&self.more)
+    }
+
+    /// Reads what is published: definitions to `emit`, cells to `gather`. Returns whether there
+    /// was anything. `last`: nobody writes any more.
+    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) -> bool {
+        // The rings' heads come before the definitions, so that whatever the cells up to these
+        // heads refer to was reserved in the area before it is read.
+        let mut damaged = Vec::new();
+        let mut heads = Vec::new();
+        let mut ring = 0;
+        for segment in std::iter::once(&mut self.primary).chain(&mut self.more) {
+            for index in 0..segment.ring_count() {
+                match segment.available(index) {
+                    Drained::Cells(count) => heads.push(count),
+                    Drained::Damaged => {
+                        heads.push(0);
+                        damaged.push(ring);
+                    }
+                }
+                ring += 1;
+            }
+        }
+        let mut any = self.drain_definitions(last, gather, emit);
+        if !last && self.must_wait_for_hole() {
+            return any;
+        }
+        let mut ring = 0;
+        for segment in std::iter::once(&mut self.primary).chain(&mut self.more) {
+            for index in 0..segment.ring_count() {
+                let count = heads.get(ring as usize).copied().unwrap_or(0);
+                if count > 0 {
+                    let cells = gather.cells(self.number, ring);
+                    match segment.drain(index, count.min(CELLS_A_TURN), cells) {
+                        Drained::Cells(_) => any = true,
+                        Drained::Damaged => damaged.push(ring),
+                    }
+                }
+                ring += 1;
+            }
+        }
+        for ring in damaged {
+            self.tell_gap(GapReason::DamagedRing, 1, ring, gather);
+        }
+        if gather.is_full(self.number) {
+            gather.flush(self.number, emit);
+        }
+        any
+    }
+
+    fn drain_definitions(
+        &mut self,
+        last: bool,
+        gather: &mut Coalescer,
+        emit: &mut impl FnMut(Batch),
+    ) -> bool {
+        let mut any = false;
+        loop {
+            let mut records = Vec::new();
+            let end = self.area.read(self.primary.definitions(), last, &mut records);
+            if !records.is_empty() {
+                any = true;
+                emit(Batch::Definitions { process: self.number, records });
+            }
+            match end {
+                AreaEnd::More => continue,
+                AreaEnd::All => self.hole_since = None,
+                AreaEnd::Hole => {
+                    // Progress means that this hole is another one than before.
+                    if any || self.hole_since.is_none() {
+                        self.hole_since = Some(Instant::now());
+                    }
+                }
+                AreaEnd::Damaged => self.tell_gap(GapReason::DamagedDefinitions, 1, NO_RING, gather),
+            }
+            let holes = self.area.holes - self.told_holes;
+            if holes > 0 {
+                self.told_holes = self.area.holes;
+                self.tell_gap(GapReason::UnfinishedDefinitions, holes, NO_RING, gather);
+            }
+            return any;
+        }
+    }
+
+    fn must_wait_for_hole(&self) -> bool {
+        self.hole_since.is_some_and(|since| since.elapsed() < HOLE_PATIENCE)
+    }
+
+    /// Says in the stream that something could not be read.
+    fn tell_gap(&self, reason: GapReason, count: u64, ring: u32, gather: &mut Coalescer) {
+        gather.cells(self.number, ring).push(Gap { reason, count }.to_cell());
+    }
+
+    pub fn counters(&self) -> Counters {
+        let mut counters =
+            Counters { process: self.number, values: [0; Counter::COUNT], ..Counters::default() };
+        for (to, from) in counters.values.iter_mut().zip(self.primary.counters()) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        let add = |to: &mut u64, from: &AtomicU64| *to = to.saturating_add(from.load(Ordering::Relaxed));
+        for ring in self.segments().flat_map(Segment::ring_headers) {
+            add(&mut counters.ring_full, &ring.dropped);
+            add(&mut counters.written, &ring.written);
+            add(&mut counters.sampled_hooks, &ring.sampled_hooks);
+            add(&mut counters.sampled_ticks, &ring.sampled_ticks);
+        }
+        counters
+    }
+
+    /// Reads all that is left and says how it ended.
+    pub fn finish(&mut self, monotonic_ns: u64, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) {
+        // What is published now is read in so many turns; a process that runs on publishes more.
+        let cells = self.segments().map(Segment::ring_cells_max).max().unwrap_or(0);
+        for _ in 0..cells / CELLS_A_TURN + 2 {
+            if !self.drain(true, gather, emit) {
+                break;
+            }
+        }
+        gather.flush(self.number, emit);
+        emit(Batch::Counters(self.counters()));
+        emit(Batch::ProcessEnd { process: self.number, end: self.end(), monotonic_ns });
+    }
+
+    fn end(&self) -> ProcessEnd {
+        match self.bye {
+            Some(bye::EXEC) => ProcessEnd::Exec,
+            Some(_) => ProcessEnd::Exit,
+            None if self.replaced => ProcessEnd::Exec,
+            None if self.is_over() => ProcessEnd::Vanished,
+            None => ProcessEnd::Running,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The stream on its way: live batches gathered into larger ones, stored ones played back.
+//!
+//! What [`coalesce`] lets out is at once what the trace file stores and what the model sees, in
+//! that order; [`replay`] reads it back. Neither looks into what the batches mean.
+
+pub mod coalesce;
+pub mod replay;

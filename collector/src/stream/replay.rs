@@ -1,0 +1,59 @@
+//! Trace files through the model: the same numbers as live, a while later.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::model::operation::Sink;
+use crate::model::{Model, Totals};
+use crate::trace_file::{Damage, TraceReader};
+
+/// How far reading is, over all files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    pub bytes_read: u64,
+    pub bytes_total: u64,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Replay<S> {
+    pub totals: Totals,
+    pub sink: S,
+    /// Files that were read to their first damage only.
+    pub damages: Vec<(PathBuf, Damage)>,
+}
+
+/// Reads traces one after the other into one model; processes are numbered on from file to file.
+///
+/// A file that cannot be opened is an error before anything is read; damage within a file is
+/// not: what lies before it counts, and [`Replay::damages`] says what is missing.
+pub fn read_traces<S: Sink>(
+    paths: &[impl AsRef<Path>],
+    sink: S,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Replay<S>, Error> {
+    let mut readers = Vec::new();
+    for path in paths {
+        readers.push((path.as_ref().to_owned(), TraceReader::open(path.as_ref())?));
+    }
+    if readers.is_empty() {
+        return Err(Error::NoTraces);
+    }
+    let bytes_total = readers.iter().map(|(_, reader)| reader.progress().1).sum();
+    let mut model = Model::new(sink);
+    let mut damages = Vec::new();
+    let mut before = 0;
+    for (path, mut reader) in readers {
+        while let Some(batch) = reader.next() {
+            model.consume(&batch);
+            progress(Progress { bytes_read: before + reader.progress().0, bytes_total });
+        }
+        before += reader.progress().1;
+        if let Some(damage) = reader.damage() {
+            damages.push((path, damage.clone()));
+        }
+        progress(Progress { bytes_read: before, bytes_total });
+    }
+    let (totals, sink) = model.finish();
+    Ok(Replay { totals, sink, damages })
+}

@@ -1,0 +1,21 @@
+//! The trace file: the stream in compressed, checksummed blocks, written as the program runs.
+//!
+//! Owns the bytes on disk and nothing of their meaning: what goes in is a [`crate::batch::Batch`]
+//! and the same comes out, bit for bit. `docs/format/trace-file.md` is the format in prose and
+//! changes in the same commit. A reader trusts nothing: lengths are capped, checksums are
+//! checked, and everything before the first damage is still given out.
+
+mod block;
+mod bytes;
+mod columns;
+mod damage;
+mod header;
+mod payload;
+mod reader;
+mod schema;
+mod writer;
+
+pub use damage::{Damage, DamageReason};
+pub use header::{VERSION_MAJOR, VERSION_MINOR};
+pub use reader::TraceReader;
+pub use writer::TraceWriter;

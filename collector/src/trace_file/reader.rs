@@ -1,0 +1,215 @@
+//! Reading a trace: batches up to the end or the first damage.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::trace_file::block::{self, BlockHeader, PAYLOAD_MAX, encoding, kind};
+use crate::trace_file::bytes::Bytes;
+use crate::trace_file::damage::{Damage, DamageReason};
+use crate::trace_file::header::{self, Header};
+use crate::trace_file::{columns, payload};
+
+/// An iterator over a trace's batches. When it has ended, [`TraceReader::damage`] says whether
+/// that was the trace's end.
+pub struct TraceReader<R> {
+    input: R,
+    decompressor: zstd::bulk::Decompressor<'static>,
+    total_bytes: u64,
+    offset: u64,
+    blocks_read: u64,
+    skipped_blocks: u64,
+    state: State,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum State {
+    Reading,
+    Closed,
+    Damaged(Damage),
+}
+
+impl TraceReader<BufReader<File>> {
+    /// Opens a trace file and checks what it is.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let unreadable = |source| Error::TraceRead { path: path.to_owned(), source };
+        let file = File::open(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => Error::TraceMissing { path: path.to_owned() },
+            _ => unreadable(source),
+        })?;
+        let about = file.metadata().map_err(unreadable)?;
+        if about.is_dir() {
+            return Err(unreadable(io::ErrorKind::IsADirectory.into()));
+        }
+        TraceReader::new(BufReader::with_capacity(1 << 18, file), about.len(), path)
+    }
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Reads a trace of `total_bytes` from anything; `path` is its name in errors.
+    pub fn new(mut input: R, total_bytes: u64, path: &Path) -> Result<Self, Error> {
+        let mut first = [0; header::HEADER_BYTES];
+        let unreadable = |source| Error::TraceRead { path: path.to_owned(), source };
+        let got = read_full(&mut input, &mut first).map_err(unreadable)?;
+        let magic = header::MAGIC.get(..got.min(8)).unwrap_or(&[]);
+        if got < first.len() && first.starts_with(magic) {
+            return Err(Error::TraceEmpty { path: path.to_owned(), bytes: got as u64 });
+        }
+        let state = match header::check(&first) {
+            Header::Good => State::Reading,
+            Header::NotATrace => return Err(Error::NotATrace { path: path.to_owned() }),
+            Header::Newer { major, minor } => {
+                return Err(Error::TraceNewer {
+                    path: path.to_owned(),
+                    major,
+                    minor,
+                    supported: header::VERSION_MAJOR,
+                });
+            }
+            Header::Damaged => {
+                State::Damaged(Damage { offset: 0, blocks_read: 0, reason: DamageReason::Checksum })
+            }
+        };
+        Ok(TraceReader {
+            input,
+            decompressor: zstd::bulk::Decompressor::new().map_err(unreadable)?,
+            total_bytes,
+            offset: first.len() as u64,
+            blocks_read: 0,
+            skipped_blocks: 0,
+            state,
+        })
+    }
+
+    /// Why reading ended before the end; `None` after a whole trace, and while reading.
+    pub fn damage(&self) -> Option<&Damage> {
+        match &self.state {
+            State::Damaged(damage) => Some(damage),
+            State::Reading | State::Closed => None,
+        }
+    }
+
+    /// How far reading is: bytes read, bytes in all.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.offset, self.total_bytes)
+    }
+
+    /// Blocks of types that this version does not know.
+    pub fn skipped_blocks(&self) -> u64 {
+        self.skipped_blocks
+    }
+
+    /// The next block that is a batch; `None` at the end.
+    fn read(&mut self) -> Result<Option<Batch>, DamageReason> {
+        loop {
+            let mut head = [0; block::HEADER_BYTES];
+            match read_full(&mut self.input, &mut head).map_err(read_error)? {
+                0 if self.state == State::Closed => return Ok(None),
+                _ if self.state == State::Closed => return Err(DamageReason::Trailing),
+                0 => return Err(DamageReason::NotClosed),
+                got if got < head.len() => return Err(DamageReason::Truncated),
+                _ => {}
+            }
+            let about = BlockHeader::parse(&head).ok_or(DamageReason::NotABlock)?;
+            let (stored_bytes, raw_bytes) = (about.stored_bytes as usize, about.raw_bytes as usize);
+            if stored_bytes > PAYLOAD_MAX || raw_bytes > PAYLOAD_MAX {
+                return Err(DamageReason::TooLarge);
+            }
+            // Grows with what is really there, so a short file cannot claim memory.
+            let mut stored = Vec::new();
+            let limit = u64::from(about.stored_bytes);
+            self.input.by_ref().take(limit).read_to_end(&mut stored).map_err(read_error)?;
+            if stored.len() < stored_bytes {
+                return Err(DamageReason::Truncated);
+            }
+            if block::checksum(&head, &stored) != about.checksum {
+                return Err(DamageReason::Checksum);
+            }
+            if about.sequence != self.blocks_read {
+                return Err(DamageReason::Missing);
+            }
+            let raw = match about.encoding {
+                encoding::RAW => stored,
+                encoding::ZSTD => {
+                    self.decompressor.decompress(&stored, raw_bytes).map_err(|_| DamageReason::Contents)?
+                }
+                _ => return Err(DamageReason::Contents),
+            };
+            if raw.len() != raw_bytes {
+                return Err(DamageReason::Contents);
+            }
+            let batch = match about.kind {
+                kind::SESSION_BEGIN..=kind::SESSION_END => {
+                    Some(to_batch(&about, &raw).ok_or(DamageReason::Contents)?)
+                }
+                _ => None,
+            };
+            self.offset += (block::HEADER_BYTES + stored_bytes) as u64;
+            self.blocks_read += 1;
+            match batch {
+                Some(batch) => {
+                    if let Batch::SessionEnd { .. } = batch {
+                        self.state = State::Closed;
+                    }
+                    return Ok(Some(batch));
+                }
+                None => self.skipped_blocks += 1,
+            }
+        }
+    }
+}
+
+impl<R: Read> Iterator for TraceReader<R> {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        if let State::Damaged(_) = self.state {
+            return None;
+        }
+        match self.read() {
+            Ok(batch) => batch,
+            Err(reason) => {
+                let damage = Damage { offset: self.offset, blocks_read: self.blocks_read, reason };
+                self.state = State::Damaged(damage);
+                None
+            }
+        }
+    }
+}
+
+fn read_error(error: io::Error) -> DamageReason {
+    DamageReason::Read(error.to_string())
+}
+
+fn to_batch(about: &BlockHeader, raw: &[u8]) -> Option<Batch> {
+    let process = about.process;
+    Some(match about.kind {
+        kind::SESSION_BEGIN => Batch::SessionBegin(payload::session_begin(raw)?),
+        kind::PROCESS_BEGIN => Batch::ProcessBegin(payload::process_begin(process, raw)?),
+        kind::DEFINITIONS => Batch::Definitions { process, records: payload::definitions(raw)? },
+        kind::CELLS => Batch::Cells { process, ring: about.ring, cells: columns::decode(raw)? },
+        kind::COUNTERS => Batch::Counters(payload::counters(process, raw)?),
+        kind::PROCESS_END => {
+            let (end, monotonic_ns) = payload::process_end(raw)?;
+            Batch::ProcessEnd { process, end, monotonic_ns }
+        }
+        kind::SESSION_END => Batch::SessionEnd { wall_ns: Bytes::new(raw).varint()? },
+        _ => return None,
+    })
+}
+
+/// Reads until the buffer is full or the input ends; returns how much there was.
+fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
