@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Writes fuzz/corpus: few small named inputs, so that fuzzing starts at the interesting places.
+
+    fuzz/seeds.py        (again after a change of the format or of a target's input)
+
+Each target's file says how its input is laid out; docs/FORMAT.md says what the bytes mean.
+"""
+
+import struct
+from pathlib import Path
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+MAX = 2**64 - 1
+
+
+def words(*values):
+    return struct.pack(f"<{len(values)}Q", *values)
+
+
+def cell(kind, cells=1, flags=0, payload=b""):
+    return (struct.pack("<HBB", kind, cells, flags) + payload).ljust(64, b"\1")
+
+
+def ring(capacity_bits, head, tail, later, *cells, limit=255):
+    return struct.pack("<BBQQQ", capacity_bits, limit, head, tail, later) + b"".join(cells)
+
+
+def record(kind, identity, fields=(), text=b"", magic=0xDEF1):
+    padded = text + bytes(-len(text) % 8)
+    return words(kind | magic << 16 | len(text) << 32, identity | len(fields) << 32, *fields) + padded
+
+
+def area(*parts, reserved=0, next_id=1, at=0):
+    return struct.pack("<QQB", reserved, next_id, at) + b"".join(parts)
+
+
+def hole(length):
+    return words(0xDEF1 << 16 | length << 32) + bytes(8 * (length - 1))
+
+
+def message(magic=b"GTS1", version=1 << 16, kind=1, text=b"", text_bytes=None, value=0):
+    length = len(text) if text_bytes is None else text_bytes
+    return magic + struct.pack("<IIIIIQ", version, kind, 42, 1, length, value) + text
+
+
+def segment(mapped, total=None, table=8192, rings=2, definitions=16384, size=4096, magic=b"GPUTRACE", version=1 << 16,
+            kind=1, data=20480, cells=64):
+    header = magic + struct.pack("<IIQQIIQQ", version, kind, mapped if total is None else total, table, rings, 0,
+                                 definitions, size)
+    ring_header = struct.pack("<IIQQ", 0, 0, data, cells)
+    return words(mapped) + header.ljust(192, b"\0") + ring_header.ljust(192, b"\0")
+
+
+SEEDS = {
+    "ring_reader": {
+        "empty": ring(2, 0, 0, 0),
+        "calls": ring(3, 8, 0, 8, *(cell(kind) for kind in range(16, 24))),
+        "more_calls": ring(1, 2, 0, 2, cell(24), cell(25, flags=1)),
+        "records": ring(3, 6, 0, 6, cell(32, 2), cell(0), cell(33), cell(34), cell(35), cell(35)),
+        "marks": ring(2, 3, 0, 4, cell(1), cell(2), cell(3), cell(4)),
+        "unknown_kind_is_skipped": ring(2, 4, 0, 4, cell(60000, 3), cell(0), cell(0), cell(16)),
+        "across_the_wrap": ring(1, 4, 2, 5, cell(16), cell(17), limit=1),
+        "length_0": ring(2, 4, 0, 4, cell(16, 0)),
+        "length_past_the_end": ring(2, 4, 0, 4, cell(32, 255)),
+        "kernel_of_one_cell": ring(2, 1, 0, 1, cell(32, 1)),
+        "head_too_far": ring(2, 5, 0, MAX),
+        "head_behind_tail": ring(2, 0, 1, 0),
+        "positions_at_their_end": ring(2, 1, MAX - 1, 0, cell(16), cell(17), cell(18), cell(19)),
+    },
+    "definitions": {
+        "empty": area(),
+        "records": area(record(2, 1, text=b"kernel"), record(3, 2, (7, 1, 0)), bytes(64), reserved=8, next_id=3),
+        "hole_of_zeros": area(bytes(32), record(2, 1, text=b"after"), reserved=7, next_id=2),
+        "hole_that_says_its_length": area(hole(5), record(2, 1, text=b"after"), reserved=8, next_id=2),
+        "hole_past_the_end": area(hole(2)[:8] + words(0), words(0xDEF1 << 16 | 9 << 32)),
+        "hole_of_no_length": area(words(0xDEF1 << 16), record(2, 1)),
+        "text_past_the_end": area(words(2 | 0xDEF1 << 16 | 100 << 32, 1)),
+        "text_too_long": area(words(2 | 0xDEF1 << 16 | (1 << 32) * (2**31), 1)),
+        "fields_past_the_end": area(record(2, 1)[:8] + words(1 | 9 << 32)),
+        "fields_too_many": area(record(2, 1)[:8] + words(MAX)),
+        "no_magic": area(record(2, 1, magic=0x1234)),
+        "cut_after_the_first_word": area(record(2, 1)[:8]),
+        "reserved_past_the_end": area(record(2, 1), reserved=MAX, next_id=2**32 - 1),
+        "look_in_the_middle": area(record(2, 1, text=b"a name of some length"), at=2, reserved=5),
+    },
+    "handshake": {
+        "hello": message(text=b"python train.py"),
+        "segment": message(kind=2, value=7),
+        "bye": message(kind=3, value=2),
+        "done": message(kind=18, text=b"summary\n" * 8),
+        "other_version": message(version=2 << 16),
+        "other_magic": message(magic=b"GTS2"),
+        "text_cut_short": message(text=b"abc", text_bytes=4),
+        "text_too_long": message(text_bytes=2**32 - 1),
+        "bytes_after_the_text": message(text=b"abcdef", text_bytes=3),
+        "short": message()[:31],
+    },
+    "layout": {
+        "primary": segment(1 << 16),
+        "rings_only": segment(1 << 16, kind=2, definitions=0, size=0),
+        "not_a_segment": segment(1 << 16, magic=b"GPUTRACK"),
+        "other_version": segment(1 << 16, version=2 << 16),
+        "newer_minor": segment(1 << 16, version=1 << 16 | 9),
+        "shorter_than_it_says": segment(8191, total=1 << 16),
+        "table_past_the_end": segment(8192 + 192, rings=2),
+        "table_in_the_header": segment(1 << 16, table=64),
+        "rings_too_many": segment(1 << 20, rings=1025),
+        "definitions_wrap_round": segment(1 << 16, definitions=MAX - 63, size=128),
+        "definitions_in_the_header": segment(1 << 16, definitions=64),
+        "ring_wraps_round": segment(1 << 16, cells=1 << 58),
+        "ring_past_the_end": segment(1 << 16, data=(1 << 16) - 64, cells=2),
+        "ring_not_a_power_of_two": segment(1 << 16, cells=3),
+        "empty": b"",
+    },
+}
+
+
+def main():
+    for target, cases in SEEDS.items():
+        folder = CORPUS / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in cases.items():
+            (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
