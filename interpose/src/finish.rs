@@ -103,7 +103,12 @@ macro_rules! run_before {
             unsafe extern "C" fn prepare() -> *mut c_void {
                 // SAFETY: the functions named in the list below have no preconditions.
                 unsafe { $before() };
-                next(&$slot, concat!(stringify!($name), "\0"))
+                next(&$slot, const {
+                    match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    }
+                })
             }
             naked_asm!(
                 "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
@@ -139,16 +144,12 @@ run_before! {
 }
 
 /// The next definition of a libc function after ours.
-fn next(slot: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+fn next(slot: &AtomicPtr<c_void>, name: &'static core::ffi::CStr) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
     }
-    let found = match libc_symbols::dlsym() {
-        // SAFETY: a pseudo-handle, asked from our own frame, and a name with its NUL.
-        Some(dlsym) => unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) },
-        None => core::ptr::null_mut(),
-    };
+    let found = libc_symbols::next(name);
     let found = if found.is_null() { missing as *mut c_void } else { found };
     slot.store(found, Ordering::Relaxed);
     found

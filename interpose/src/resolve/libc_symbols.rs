@@ -49,6 +49,12 @@ fn is_ours(address: *mut c_void) -> bool {
     address == super::look_up::dlsym as *mut c_void || address == super::look_up::dlvsym as *mut c_void
 }
 
+/// The next definition of a libc function after ours: another library's, or libc's.
+pub fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
+    dlsym().map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) })
+}
+
 struct Search {
     name: *const c_char,
     found: *mut c_void,

@@ -10,8 +10,11 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 
+use super::failed_look_up;
 use super::libc_symbols;
 use super::originals;
+use gputrace_producer::thread;
+
 use crate::api::{self, Entry};
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
@@ -104,7 +107,7 @@ unsafe extern "C" fn with_handle(handle: *mut c_void, name: *const c_char) -> *m
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlsym(handle, name) };
-    if found.is_null() { found } else { hooked(name, found) }
+    if found.is_null() { found } else { hooked(handle, name, found) }
 }
 
 unsafe extern "C" fn with_handle_and_version(
@@ -115,21 +118,30 @@ unsafe extern "C" fn with_handle_and_version(
     let Some(dlvsym) = libc_symbols::dlvsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlvsym(handle, name, version) };
-    if found.is_null() { found } else { hooked(name, found) }
+    if found.is_null() { found } else { hooked(handle, name, found) }
 }
 
 /// What the program gets in place of what was found.
-fn hooked(name: *const c_char, found: *mut c_void) -> *mut c_void {
+fn hooked(handle: *mut c_void, name: *const c_char, found: *mut c_void) -> *mut c_void {
     let Some(entry) = entry_of(name) else { return found };
+    failed_look_up::forget();
+    // What is looked up on our own behalf (CUPTI does while it loads) is not the program's.
+    if thread::with(|slot| slot.is_inside()) {
+        return found;
+    }
     if found != (entry.hook)() {
         return originals::replace(entry, found);
     }
     // The handle's scope begins before us (dlopen(NULL)) and the answer is our own export: there
-    // only if somebody stands behind it. The failing look-up leaves dlerror as a failure does.
+    // only if somebody stands behind it.
     if !entry.original.load(core::sync::atomic::Ordering::Relaxed).is_null() {
         return found;
     }
-    if originals::behind(entry.symbol).is_null() { core::ptr::null_mut() } else { found }
+    if !originals::behind(entry.symbol).is_null() {
+        return found;
+    }
+    failed_look_up::note(handle, name);
+    core::ptr::null_mut()
 }
 
 unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
@@ -164,17 +176,24 @@ fn decide_for(
         // the plain answer; only where that would be our own export with nothing behind it, none.
         let local = in_scope_of(caller, name, entry);
         if global.is_null() && local.is_null() && is_before_us(caller) {
+            failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name);
             return Decision { jump: core::ptr::null(), answer: core::ptr::null_mut() };
         }
         return leave;
     }
     let found = if global.is_null() { in_scope_of(caller, name, entry) } else { global };
-    let answer = if found.is_null() { found } else { originals::replace(entry, found) };
+    let answer = if found.is_null() {
+        failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name);
+        found
+    } else {
+        failed_look_up::forget();
+        originals::replace(entry, found)
+    };
     Decision { jump: core::ptr::null(), answer }
 }
 
 /// The definition in the calling library's own dependencies: a plugin loaded RTLD_LOCAL has
-/// libcuda in its scope though the program has not. Leaves dlerror as a failed look-up does.
+/// libcuda in its scope though the program has not.
 fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &Entry) -> *mut c_void {
     let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
         return core::ptr::null_mut();
