@@ -286,7 +286,8 @@ pub fn look(words: &[AtomicU64], at: usize) -> Look {
 }
 
 /// For a process that is dead: where to look next after a position at which [`look`] found
-/// `Nothing`. `None` if nothing more was published or the hole's length is nonsense.
+/// `Nothing`. `None` if nothing more was published or the hole's length is nonsense. `words` are
+/// the area up to what was reserved: words beyond were never touched and would cost memory.
 pub fn after_hole(words: &[AtomicU64], at: usize) -> Option<usize> {
     let rest = words.get(at..)?;
     let (head, rest) = rest.split_first()?;

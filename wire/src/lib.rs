@@ -4,7 +4,7 @@
 //! else: segments, rings, cells, events, definitions, counters, the control block and the
 //! handshake. The crate knows no vendor's API, starts no thread, opens no file and allocates
 //! nothing; `producer` writes through it, `collector` reads through it. `docs/FORMAT.md` is
-//! the same format in prose and changes in the same commit.
+//! the same format in prose and changes in the same commit; `tests/format` compares the two.
 //!
 //! Three rules hold for every module:
 //!

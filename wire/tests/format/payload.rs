@@ -1,0 +1,349 @@
+//! Where each field of each entry lies, found out by writing it: all ones in one field, and see
+//! which bytes change.
+
+use gputrace_wire::call::{self, Call, Detail};
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::clock::Anchor;
+use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
+use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
+
+type Row = Vec<String>;
+
+/// A field's place: the bytes in which two encodings differ, which must be consecutive.
+pub fn row(name: &str, without: &[u8], with: &[u8]) -> Row {
+    let changed: Vec<_> = (0..without.len()).filter(|at| without[*at] != with[*at]).collect();
+    let (Some(first), Some(last)) = (changed.first(), changed.last()) else {
+        panic!("{name} is not written")
+    };
+    assert_eq!(changed.len(), last - first + 1, "{name} is scattered");
+    vec![first.to_string(), changed.len().to_string(), name.to_owned()]
+}
+
+/// Rows of all fields of an entry, in the order of their places. `all` has every field set: its
+/// bytes must be those of the fields one by one, so that none is forgotten.
+fn rows<T: Copy>(none: T, all: T, bytes: impl Fn(T) -> Vec<u8>, fields: &[(&str, fn(&mut T))]) -> Vec<Row> {
+    let without = bytes(none);
+    let mut touched: Vec<bool> = vec![false; without.len()];
+    let mut rows: Vec<Row> = Vec::new();
+    for (name, set) in fields {
+        let mut one = none;
+        set(&mut one);
+        let row = row(name, &without, &bytes(one));
+        let (at, count): (usize, usize) = (row[0].parse().unwrap(), row[1].parse().unwrap());
+        for byte in &mut touched[at..at + count] {
+            assert!(!*byte, "{name} overlaps another field");
+            *byte = true;
+        }
+        rows.push(row);
+    }
+    let all = bytes(all);
+    for (at, touched) in touched.into_iter().enumerate() {
+        assert_eq!(touched, without[at] != all[at], "byte {at}: a field is missing here");
+    }
+    rows.sort_by_key(|row| row[0].parse::<usize>().unwrap());
+    rows
+}
+
+fn bytes_of(cells: &[Cell]) -> Vec<u8> {
+    cells.iter().flat_map(|cell| cell.to_bytes()).collect()
+}
+
+pub const NAMES: [&str; 17] = [
+    "THREAD_BEGIN",
+    "ANCHOR",
+    "EPOCH_BEGIN",
+    "host calls",
+    "LAUNCH",
+    "GRAPH_LAUNCH",
+    "COPY",
+    "FILL",
+    "ALLOC FREE",
+    "WAIT",
+    "MODULE",
+    "GRAPH",
+    "CALL",
+    "device records",
+    "DEVICE_KERNEL",
+    "DEVICE_COPY",
+    "DEVICE_FILL",
+];
+
+const M8: u8 = u8::MAX;
+const M16: u16 = u16::MAX;
+const M32: u32 = u32::MAX;
+const M64: u64 = u64::MAX;
+
+/// A host call of one kind, its own fields only.
+fn detail(kind: u16, none: Detail, all: Detail, fields: &[(&str, fn(&mut Detail))]) -> Vec<Row> {
+    let bytes = |detail| bytes_of(&[Call { kind, detail, ..Call::default() }.to_cell()]);
+    rows(none, all, bytes, fields)
+}
+
+macro_rules! in_detail {
+    ($variant:ident, $field:ident, $value:expr) => {
+        (stringify!($field), |detail| {
+            let Detail::$variant { $field, .. } = detail else { unreachable!() };
+            *$field = $value;
+        })
+    };
+    ($variant:ident($name:literal) $($field:tt)+) => {
+        ($name, |detail| {
+            let Detail::$variant(inner) = detail else { unreachable!() };
+            inner.$($field)+;
+        })
+    };
+}
+
+/// The rows of the payload of that name.
+pub fn layout(name: &str) -> Option<Vec<Row>> {
+    // All fields are named in each literal of all ones, so that a new field does not compile
+    // until it stands here.
+    let place = Place {
+        correlation: M32,
+        start_ns: M64,
+        end_ns: M64,
+        device: M16.into(),
+        context: M16.into(),
+        stream: M32,
+        graph_node: M64,
+        graph: M32,
+    };
+    Some(match name {
+        "THREAD_BEGIN" => rows(
+            ThreadBegin::default(),
+            ThreadBegin { thread: M32, ticks: M64 },
+            |begin| bytes_of(&[begin.to_cell()]),
+            &[("thread", |begin| begin.thread = M32), ("ticks", |begin| begin.ticks = M64)],
+        ),
+        "ANCHOR" => rows(
+            Anchor::default(),
+            Anchor {
+                ticks: M64,
+                monotonic_ns: M64,
+                realtime_ns: M64,
+                device_ns: M64,
+                spread_ticks: M32,
+                epoch: M32,
+            },
+            |anchor| bytes_of(&[anchor.to_cell()]),
+            &[
+                ("ticks", |anchor| anchor.ticks = M64),
+                ("monotonic_ns", |anchor| anchor.monotonic_ns = M64),
+                ("realtime_ns", |anchor| anchor.realtime_ns = M64),
+                ("device_ns", |anchor| anchor.device_ns = M64),
+                ("spread_ticks", |anchor| anchor.spread_ticks = M32),
+                ("epoch", |anchor| anchor.epoch = M32),
+            ],
+        ),
+        "EPOCH_BEGIN" => rows(
+            EpochBegin::default(),
+            EpochBegin { epoch: M32, ticks: M64 },
+            |begin| bytes_of(&[begin.to_cell()]),
+            &[("epoch", |begin| begin.epoch = M32), ("ticks", |begin| begin.ticks = M64)],
+        ),
+        "host calls" => {
+            let none = Call { kind: kind::CALL, ..Call::default() };
+            let all = Call {
+                kind: kind::CALL,
+                flags: 0,
+                api: M32,
+                start_ticks: M64,
+                duration_ticks: M32.into(),
+                correlation: M32,
+                stack: M32,
+                context: M32,
+                stream: M32,
+                status: M16,
+                detail: none.detail,
+            };
+            rows(
+                none,
+                all,
+                |call| bytes_of(&[call.to_cell()]),
+                &[
+                    ("api", |call| call.api = M32),
+                    ("start_ticks", |call| call.start_ticks = M64),
+                    ("duration_ticks", |call| call.duration_ticks = M32.into()),
+                    ("correlation", |call| call.correlation = M32),
+                    ("stack", |call| call.stack = M32),
+                    ("context", |call| call.context = M32),
+                    ("stream", |call| call.stream = M32),
+                    ("status", |call| call.status = M16),
+                ],
+            )
+        }
+        "LAUNCH" => detail(
+            kind::LAUNCH,
+            Detail::Launch(call::Launch::default()),
+            Detail::Launch(call::Launch {
+                function: M32,
+                grid: [M32; 3],
+                block: [M16; 3],
+                cluster: [M8; 3],
+                dynamic_shared_bytes: M32,
+            }),
+            &[
+                in_detail!(Launch("function") function = M32),
+                in_detail!(Launch("grid.x") grid[0] = M32),
+                in_detail!(Launch("grid.y") grid[1] = M32),
+                in_detail!(Launch("grid.z") grid[2] = M32),
+                in_detail!(Launch("block.x") block[0] = M16),
+                in_detail!(Launch("block.y") block[1] = M16),
+                in_detail!(Launch("block.z") block[2] = M16),
+                in_detail!(Launch("cluster.x") cluster[0] = M8),
+                in_detail!(Launch("cluster.y") cluster[1] = M8),
+                in_detail!(Launch("cluster.z") cluster[2] = M8),
+                in_detail!(Launch("dynamic_shared_bytes") dynamic_shared_bytes = M32),
+            ],
+        ),
+        "GRAPH_LAUNCH" => detail(
+            kind::GRAPH_LAUNCH,
+            Detail::GraphLaunch { graph: 0 },
+            Detail::GraphLaunch { graph: M32 },
+            &[in_detail!(GraphLaunch, graph, M32)],
+        ),
+        "COPY" => detail(
+            kind::COPY,
+            Detail::Copy(call::Copy::default()),
+            Detail::Copy(call::Copy { direction: M8, bytes: M64, count: M32 }),
+            &[
+                in_detail!(Copy("direction") direction = M8),
+                in_detail!(Copy("bytes") bytes = M64),
+                in_detail!(Copy("count") count = M32),
+            ],
+        ),
+        "FILL" => detail(
+            kind::FILL,
+            Detail::Fill { bytes: 0, value: 0 },
+            Detail::Fill { bytes: M64, value: M32 },
+            &[in_detail!(Fill, bytes, M64), in_detail!(Fill, value, M32)],
+        ),
+        "ALLOC FREE" => detail(
+            kind::ALLOC,
+            Detail::Memory(call::Memory::default()),
+            Detail::Memory(call::Memory { memory: M8, bytes: M64, address: M64, pool: M32 }),
+            &[
+                in_detail!(Memory("memory") memory = M8),
+                in_detail!(Memory("bytes") bytes = M64),
+                in_detail!(Memory("address") address = M64),
+                in_detail!(Memory("pool") pool = M32),
+            ],
+        ),
+        "WAIT" => detail(
+            kind::WAIT,
+            Detail::Wait { what: 0, handle: 0 },
+            Detail::Wait { what: M8, handle: M64 },
+            &[in_detail!(Wait, what, M8), in_detail!(Wait, handle, M64)],
+        ),
+        "MODULE" => detail(
+            kind::MODULE,
+            Detail::Module { module: 0, operation: 0 },
+            Detail::Module { module: M32, operation: M8 },
+            &[in_detail!(Module, module, M32), in_detail!(Module, operation, M8)],
+        ),
+        "GRAPH" => detail(
+            kind::GRAPH,
+            Detail::Graph { graph: 0, source: 0, operation: 0 },
+            Detail::Graph { graph: M32, source: M32, operation: M8 },
+            &[
+                in_detail!(Graph, graph, M32),
+                in_detail!(Graph, source, M32),
+                in_detail!(Graph, operation, M8),
+            ],
+        ),
+        "CALL" => detail(
+            kind::CALL,
+            Detail::Other { operation: 0, value: 0 },
+            Detail::Other { operation: M8, value: M64 },
+            &[in_detail!(Other, operation, M8), in_detail!(Other, value, M64)],
+        ),
+        "device records" => rows(
+            Place::default(),
+            place,
+            |place| bytes_of(&[DeviceGraph { place }.to_cell()]),
+            &[
+                ("correlation", |place| place.correlation = M32),
+                ("start_ns", |place| place.start_ns = M64),
+                ("end_ns", |place| place.end_ns = M64),
+                ("device", |place| place.device = M16.into()),
+                ("context", |place| place.context = M16.into()),
+                ("stream", |place| place.stream = M32),
+                ("graph_node", |place| place.graph_node = M64),
+                ("graph", |place| place.graph = M32),
+            ],
+        ),
+        "DEVICE_KERNEL" => rows(
+            Kernel::default(),
+            Kernel {
+                place: Place::default(),
+                name: M32,
+                grid: [M32; 3],
+                block: [M16; 3],
+                cluster: [M8; 3],
+                registers: M16,
+                static_shared_bytes: M32,
+                dynamic_shared_bytes: M32,
+                local_bytes_per_thread: M32,
+                shared_executed_bytes: M32,
+                launch_type: M8,
+                queued_ns: M64,
+                submitted_ns: M64,
+            },
+            |kernel| bytes_of(&kernel.to_cells()),
+            &[
+                ("name", |kernel| kernel.name = M32),
+                ("grid.x", |kernel| kernel.grid[0] = M32),
+                ("grid.y", |kernel| kernel.grid[1] = M32),
+                ("grid.z", |kernel| kernel.grid[2] = M32),
+                ("block.x", |kernel| kernel.block[0] = M16),
+                ("block.y", |kernel| kernel.block[1] = M16),
+                ("block.z", |kernel| kernel.block[2] = M16),
+                ("cluster.x", |kernel| kernel.cluster[0] = M8),
+                ("cluster.y", |kernel| kernel.cluster[1] = M8),
+                ("cluster.z", |kernel| kernel.cluster[2] = M8),
+                ("registers", |kernel| kernel.registers = M16),
+                ("static_shared_bytes", |kernel| kernel.static_shared_bytes = M32),
+                ("dynamic_shared_bytes", |kernel| kernel.dynamic_shared_bytes = M32),
+                ("local_bytes_per_thread", |kernel| kernel.local_bytes_per_thread = M32),
+                ("shared_executed_bytes", |kernel| kernel.shared_executed_bytes = M32),
+                ("launch_type", |kernel| kernel.launch_type = M8),
+                ("queued_ns", |kernel| kernel.queued_ns = M64),
+                ("submitted_ns", |kernel| kernel.submitted_ns = M64),
+            ],
+        ),
+        "DEVICE_COPY" => rows(
+            DeviceCopy::default(),
+            DeviceCopy {
+                place: Place::default(),
+                bytes: M64,
+                copy_kind: M8,
+                source_memory: M8,
+                target_memory: M8,
+                flags: M8,
+                source_device: M16,
+                target_device: M16,
+            },
+            |copy| bytes_of(&[copy.to_cell()]),
+            &[
+                ("bytes", |copy| copy.bytes = M64),
+                ("copy_kind", |copy| copy.copy_kind = M8),
+                ("source_memory", |copy| copy.source_memory = M8),
+                ("target_memory", |copy| copy.target_memory = M8),
+                ("flags", |copy| copy.flags = M8),
+                ("source_device", |copy| copy.source_device = M16),
+                ("target_device", |copy| copy.target_device = M16),
+            ],
+        ),
+        "DEVICE_FILL" => rows(
+            DeviceFill::default(),
+            DeviceFill { place: Place::default(), bytes: M64, value: M32, memory: M8 },
+            |fill| bytes_of(&[fill.to_cell()]),
+            &[
+                ("bytes", |fill| fill.bytes = M64),
+                ("value", |fill| fill.value = M32),
+                ("memory", |fill| fill.memory = M8),
+            ],
+        ),
+        _ => return None,
+    })
+}
