@@ -8,6 +8,8 @@ use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
 
 type Row = Vec<String>;
+/// A field's name and what sets it to all ones.
+type Field<T> = (&'static str, fn(&mut T));
 
 /// A field's place: the bytes in which two encodings differ, which must be consecutive.
 pub fn row(name: &str, without: &[u8], with: &[u8]) -> Row {
@@ -21,7 +23,7 @@ pub fn row(name: &str, without: &[u8], with: &[u8]) -> Row {
 
 /// Rows of all fields of an entry, in the order of their places. `all` has every field set: its
 /// bytes must be those of the fields one by one, so that none is forgotten.
-fn rows<T: Copy>(none: T, all: T, bytes: impl Fn(T) -> Vec<u8>, fields: &[(&str, fn(&mut T))]) -> Vec<Row> {
+fn rows<T: Copy>(none: T, all: T, bytes: impl Fn(T) -> Vec<u8>, fields: &[Field<T>]) -> Vec<Row> {
     let without = bytes(none);
     let mut touched: Vec<bool> = vec![false; without.len()];
     let mut rows: Vec<Row> = Vec::new();
@@ -74,7 +76,7 @@ const M32: u32 = u32::MAX;
 const M64: u64 = u64::MAX;
 
 /// A host call of one kind, its own fields only.
-fn detail(kind: u16, none: Detail, all: Detail, fields: &[(&str, fn(&mut Detail))]) -> Vec<Row> {
+fn detail(kind: u16, none: Detail, all: Detail, fields: &[Field<Detail>]) -> Vec<Row> {
     let bytes = |detail| bytes_of(&[Call { kind, detail, ..Call::default() }.to_cell()]);
     rows(none, all, bytes, fields)
 }
