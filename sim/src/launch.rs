@@ -48,8 +48,17 @@ pub struct Kernel {
     static_shared: u32,
     local_bytes: u32,
     duration_ns: u64,
-    /// The argument block, kept only for graphs.
-    pub arguments: Option<Arc<[u8]>>,
+    /// Kept only for graphs.
+    pub arguments: Option<Arc<ArgumentBlock>>,
+}
+
+/// A launch's arguments, copied.
+#[derive(Debug)]
+pub struct ArgumentBlock {
+    /// Only reached through `pointers`.
+    _bytes: Box<[u8]>,
+    /// One pointer into the bytes for each parameter, as `kernelParams` wants them.
+    pub pointers: Box<[u64]>,
 }
 
 fn product(dims: [u32; 3]) -> u64 {
@@ -57,9 +66,9 @@ fn product(dims: [u32; 3]) -> u64 {
 }
 
 /// Copies a launch's arguments into a block of their own.
-fn gather(entry: &Entry, arguments: Arguments) -> Result<Arc<[u8]>> {
+fn gather(entry: &Entry, arguments: Arguments) -> Result<Arc<ArgumentBlock>> {
     let bytes = entry.parameters.last().map_or(0, |last| last.offset + last.size);
-    let mut block = vec![0u8; bytes];
+    let mut block = vec![0u8; bytes].into_boxed_slice();
     if !arguments.list.is_null() {
         for (at, parameter) in entry.parameters.iter().enumerate() {
             // SAFETY: by the driver's contract the list has one pointer for each parameter, each to as many
@@ -77,7 +86,9 @@ fn gather(entry: &Entry, arguments: Arguments) -> Result<Arc<[u8]>> {
         // SAFETY: by the driver's contract the buffer has the length that was stated with it.
         unsafe { std::ptr::copy_nonoverlapping(source, block.as_mut_ptr(), length.min(bytes)) };
     }
-    Ok(block.into())
+    let base = block.as_ptr() as u64;
+    let pointers = entry.parameters.iter().map(|parameter| base + parameter.offset as u64).collect();
+    Ok(Arc::new(ArgumentBlock { _bytes: block, pointers }))
 }
 
 /// Buffer and length of the packed form.

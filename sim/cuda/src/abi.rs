@@ -56,9 +56,6 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    pub fn pointer(self) -> *mut T {
-        self.0
-    }
 }
 
 impl Out<c_char> {

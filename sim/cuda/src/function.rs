@@ -2,6 +2,7 @@
 
 use crate::abi::{In, Out};
 use crate::entry::{Call, api};
+use crate::launch::Configuration;
 use gputrace_sim::device;
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::module::{Function, Owner};
@@ -39,21 +40,21 @@ fn looked_at<R>(function: u64, f: impl FnOnce(&Function) -> Result<R>) -> Result
     f(&held)
 }
 
-fn blocks(numBlocks: Out<i32>, func: u64, blockSize: i32, dynamicSMemSize: u64) -> Result {
-    let threads = u32::try_from(blockSize).ok().filter(|&threads| threads > 0).ok_or(Code::INVALID_VALUE)?;
-    let shared = u32::try_from(dynamicSMemSize).unwrap_or(u32::MAX);
-    numBlocks.set(looked_at(func, |held| Ok(held.blocks_per_multiprocessor(threads, shared)))? as i32)
+fn blocks(number: Out<i32>, func: u64, block: i32, shared: u64) -> Result {
+    let threads = u32::try_from(block).ok().filter(|&threads| threads > 0).ok_or(Code::INVALID_VALUE)?;
+    let shared = u32::try_from(shared).unwrap_or(u32::MAX);
+    number.set(looked_at(func, |held| Ok(held.blocks_per_multiprocessor(threads, shared)))? as i32)
 }
 
-fn best(minGridSize: Out<i32>, blockSize: Out<i32>, func: u64, shared: SharedForBlock, fixed: u64, limit: i32) -> Result {
+fn best(least_grid: Out<i32>, best_block: Out<i32>, func: u64, shared: SharedForBlock, fixed: u64, limit: i32) -> Result {
     let limit = u32::try_from(limit).map_err(|_| Code::INVALID_VALUE)?;
     let of_block = |threads: u32| {
         let bytes = shared.map_or(fixed, |shared| shared(threads as i32));
         u32::try_from(bytes).unwrap_or(u32::MAX)
     };
     let (grid, block) = looked_at(func, |held| Ok(held.best_block(of_block, limit)))?;
-    minGridSize.set(grid as i32)?;
-    blockSize.set(block as i32)
+    least_grid.set(grid as i32)?;
+    best_block.set(block as i32)
 }
 
 api! {
@@ -130,5 +131,13 @@ api! {
     }
     "cuOccupancyMaxPotentialClusterSize" 11070 fn cuOccupancyMaxPotentialClusterSize(clusterSize: Out<i32>, func: u64, _config: In<u32>) |_| {
         clusterSize.set(looked_at(func, |held| Ok(if held.non_portable_cluster { 16 } else { 8 }))?)
+    }
+    "cuOccupancyMaxActiveClusters" 11070 fn cuOccupancyMaxActiveClusters(numClusters: Out<i32>, func: u64, config: In<Configuration>) |_| {
+        let config = config.get()?;
+        let blocks_of_cluster = config.cluster()?.iter().map(|side| (*side).max(1)).product::<u32>();
+        numClusters.set(looked_at(func, |held| {
+            let resident = held.blocks_per_multiprocessor(config.threads(), config.shared_bytes);
+            Ok(resident * device::MULTIPROCESSORS / blocks_of_cluster)
+        })? as i32)
     }
 }

@@ -15,7 +15,7 @@ type ArgumentList = *const *const c_void;
 pub struct Configuration {
     grid: [u32; 3],
     block: [u32; 3],
-    shared_bytes: u32,
+    pub shared_bytes: u32,
     stream: u64,
     attributes: In<LaunchAttribute>,
     attribute_count: u32,
@@ -35,6 +35,20 @@ const COOPERATIVE: u32 = 2;
 const CLUSTER_DIMENSION: u32 = 4;
 /// Attribute numbers run up to this one.
 const LAST_ATTRIBUTE: u32 = 16;
+
+impl Configuration {
+    /// The cluster that the attributes ask for; zeroes if none.
+    pub fn cluster(&self) -> Result<[u32; 3]> {
+        let attributes = self.attributes.list(self.attribute_count as usize)?;
+        let stated = attributes.iter().find(|attribute| attribute.id == CLUSTER_DIMENSION);
+        Ok(stated.map_or([0; 3], |attribute| [attribute.value[0], attribute.value[1], attribute.value[2]]))
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.block.iter().fold(1, |all, side| all.saturating_mul(*side))
+    }
+}
 
 fn launch(call: &Call, request: &Request, stream: u64) -> Result {
     let stream = call.stream(stream);
@@ -64,11 +78,11 @@ api! {
         config: In<Configuration>, f: u64, kernelParams: ArgumentList, extra: ArgumentList,
     ) |c| {
         let config = config.get()?;
-        let (mut cluster, mut cooperative) = ([0; 3], false);
+        let cluster = config.cluster()?;
+        let mut cooperative = false;
         for attribute in config.attributes.list(config.attribute_count as usize)? {
             match attribute.id {
                 COOPERATIVE => cooperative = attribute.value[0] != 0,
-                CLUSTER_DIMENSION => cluster = [attribute.value[0], attribute.value[1], attribute.value[2]],
                 id if id > LAST_ATTRIBUTE => return Err(Code::INVALID_VALUE),
                 _ => {}
             }

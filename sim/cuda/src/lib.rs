@@ -12,30 +12,43 @@ mod private;
 mod proc_address;
 mod transfer;
 
+mod array;
+mod capture;
 mod context;
 mod device;
 mod event;
 mod function;
+mod graph;
+mod graph_exec;
+mod graph_node;
 mod initialisation;
 mod launch;
 mod memcpy;
 mod memory;
 mod memset;
 mod module;
+mod pool;
 mod stream;
+mod virtual_memory;
 
 /// The whole table.
 pub(crate) static TABLE: &[&[&entry::Entry]] = &[
+    array::ENTRIES,
+    capture::ENTRIES,
     context::ENTRIES,
     device::ENTRIES,
     event::ENTRIES,
     function::ENTRIES,
+    graph::ENTRIES,
+    graph_exec::ENTRIES,
     initialisation::ENTRIES,
     launch::ENTRIES,
     memcpy::ENTRIES,
     memory::ENTRIES,
     memset::ENTRIES,
     module::ENTRIES,
+    pool::ENTRIES,
     proc_address::ENTRIES,
     stream::ENTRIES,
+    virtual_memory::ENTRIES,
 ];

@@ -4,13 +4,13 @@ use crate::abi::{In, Out};
 use crate::entry::{Call, api};
 use crate::transfer::{copy, copy_async};
 use gputrace_sim::array::Array;
-use gputrace_sim::copy::{Shape, Side};
+use gputrace_sim::copy::{Copy, Shape, Side};
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::world::with;
 
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, std::marker::Copy)]
 pub struct Plane {
     source: PlaneSide,
     target: PlaneSide,
@@ -19,7 +19,7 @@ pub struct Plane {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, std::marker::Copy)]
 struct PlaneSide {
     x_bytes: u64,
     y: u64,
@@ -32,7 +32,7 @@ struct PlaneSide {
 
 /// `CUDA_MEMCPY3D` and, with contexts in place of the reserved words, `CUDA_MEMCPY3D_PEER`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, std::marker::Copy)]
 pub struct Volume {
     pub source: VolumeSide,
     pub target: VolumeSide,
@@ -43,7 +43,7 @@ pub struct Volume {
 
 /// One side of a volume.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, std::marker::Copy)]
 pub struct VolumeSide {
     x_bytes: u64,
     y: u64,
@@ -108,6 +108,27 @@ impl VolumeSide {
 }
 
 impl Volume {
+    /// The copy as a program would write it.
+    pub fn describe(copy: &Copy) -> Volume {
+        let side = |side: Side, pitch: u64, slice: u64| {
+            let (memory_type, host, device) = match side {
+                Side::Host(at) => (1, at, 0),
+                Side::Device(at) => (2, 0, at),
+                Side::Unified(at) => (4, 0, at),
+            };
+            let height = slice.checked_div(pitch).unwrap_or(0);
+            VolumeSide { x_bytes: 0, y: 0, z: 0, level: 0, memory_type, host, device, array: 0, context: 0, pitch, height }
+        };
+        let shape = copy.shape;
+        Volume {
+            source: side(copy.source_side, shape.source_pitch, shape.source_slice),
+            target: side(copy.target_side, shape.target_pitch, shape.target_slice),
+            width_bytes: shape.width,
+            height: shape.height,
+            depth: shape.depth,
+        }
+    }
+
     /// The copy's shape and sides.
     pub fn resolve(&self) -> Result<(Shape, Side, Side)> {
         let (source, source_pitch, source_slice) = self.source.resolve(self.width_bytes, self.height)?;

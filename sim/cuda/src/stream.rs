@@ -12,9 +12,9 @@ use std::ffi::c_void;
 type HostFunction = Option<extern "C" fn(*mut c_void)>;
 type CallbackFunction = Option<extern "C" fn(u64, u32, *mut c_void)>;
 
-fn create(phStream: Out<u64>, flags: u32, priority: i32) -> Result {
-    phStream.required()?;
-    phStream.set(with(|w| {
+fn create(stream: Out<u64>, flags: u32, priority: i32) -> Result {
+    stream.required()?;
+    stream.set(with(|w| {
         w.refuse_while_capturing()?;
         w.create_stream(flags, priority)
     })?)

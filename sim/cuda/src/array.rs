@@ -1,0 +1,64 @@
+//! Arrays.
+
+use crate::abi::{In, Out};
+use crate::entry::{Call, api};
+use gputrace_sim::array::Array;
+use gputrace_sim::error::{Code, Result};
+use gputrace_sim::world::with;
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Flat {
+    width: u64,
+    height: u64,
+    format: u32,
+    channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Deep {
+    width: u64,
+    height: u64,
+    depth: u64,
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+fn create(handle: Out<u64>, wanted: Deep) -> Result {
+    handle.required()?;
+    if wanted.width == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let Deep { width, height, depth, format, channels, flags } = wanted;
+    let array = Array { context: 0, base: 0, width, height, depth, format, channels, flags };
+    handle.set(with(|w| w.create_array(array))?)
+}
+
+fn describe(array: u64) -> Result<Array> {
+    with(|w| w.arrays.get(array).copied())
+}
+
+api! {
+    "cuArrayCreate" 3020 fn cuArrayCreate_v2(pHandle: Out<u64>, pAllocateArray: In<Flat>) |_| {
+        let Flat { width, height, format, channels } = pAllocateArray.get()?;
+        create(pHandle, Deep { width, height, depth: 0, format, channels, flags: 0 })
+    }
+    "cuArray3DCreate" 3020 fn cuArray3DCreate_v2(pHandle: Out<u64>, pAllocateArray: In<Deep>) |_| {
+        create(pHandle, pAllocateArray.get()?)
+    }
+    "cuArrayGetDescriptor" 3020 fn cuArrayGetDescriptor_v2(pArrayDescriptor: Out<Flat>, hArray: u64) |_| {
+        let Array { width, height, format, channels, .. } = describe(hArray)?;
+        pArrayDescriptor.set(Flat { width, height, format, channels })
+    }
+    "cuArray3DGetDescriptor" 3020 fn cuArray3DGetDescriptor_v2(pArrayDescriptor: Out<Deep>, hArray: u64) |_| {
+        let Array { width, height, depth, format, channels, flags, .. } = describe(hArray)?;
+        pArrayDescriptor.set(Deep { width, height, depth, format, channels, flags })
+    }
+    "cuArrayDestroy" 2000 fn cuArrayDestroy(hArray: u64) |_| {
+        with(|w| w.destroy_array(hArray))
+    }
+}
