@@ -51,7 +51,59 @@ def segment(mapped, total=None, table=8192, rings=2, definitions=16384, size=409
     return words(mapped) + header.ljust(192, b"\0") + ring_header.ljust(192, b"\0")
 
 
+def varints(*values):
+    out = b""
+    for value in values:
+        while value >= 0x80:
+            out += bytes([value & 0x7F | 0x80])
+            value >>= 7
+        out += bytes([value])
+    return out
+
+
+def block(kind, payload, encoding=0, process=0, ring=0, raw_bytes=None):
+    raw_bytes = len(payload) if raw_bytes is None else raw_bytes
+    return struct.pack("<BBBBIH", kind, encoding, process, ring, raw_bytes, len(payload)) + payload
+
+
+def blocks(*parts):
+    return b"\1" + b"".join(parts)
+
+
+BEGIN = block(1, varints(5, 6, 3) + b"1.0" + varints(2, 6) + b"python" + varints(8) + b"train.py")
+JOIN = block(2, varints(42, 1, 1, 2, 3_000_000_000, 7, 8, 9))
+NAMES = block(3, varints(2, 2, 1, 0, 6) + b"kernel" + varints(3, 2, 3, 7, 1, 0, 0))
+# Two launches: one shape, eight common fields, eleven of the launch, two at the end; modes 0 to 6.
+LAUNCHES = varints(2, 0, 1, 16, 1) + (
+    b"\0" + b"\1\5" + b"\3\x10\x20" + b"\2\3\4" + b"\5\1\2" + b"\0" * 3 + b"\6" + bytes(8) + b"\0" * 12
+)
+UNKNOWN = varints(1, 1, 1, 999, 1) + b"\1" + varints(999 | 1 << 16) + b"\0" * 7 + b"\x11" * 64
+COUNTS = block(5, varints(0, 2, 0, 0, 12, *range(12)))
+LEAVE = block(6, varints(1, 99))
+END = block(7, varints(1_000_000))
+
 SEEDS = {
+    "trace_file": {
+        "empty": b"\0",
+        "whole": blocks(BEGIN, JOIN, NAMES, block(4, LAUNCHES, ring=2), COUNTS, LEAVE, END),
+        "not_closed": blocks(BEGIN, JOIN, NAMES),
+        "after_the_end": blocks(BEGIN, END, BEGIN),
+        "unknown_block_is_skipped": blocks(BEGIN, block(200, b"anything"), END),
+        "unknown_kind_and_a_tail": blocks(BEGIN, JOIN, block(4, UNKNOWN), END),
+        "cells_claim_much": blocks(BEGIN, block(4, varints(1 << 16, 0, 1, 16, 255))),
+        "shape_out_of_range": blocks(BEGIN, block(4, varints(1, 0, 2, 16, 1, 17, 1, 9))),
+        "column_of_unknown_mode": blocks(BEGIN, block(4, varints(1, 0, 1, 16, 1) + b"\x09")),
+        "near_without_a_base": blocks(BEGIN, block(4, varints(1, 0, 1, 16, 1) + b"\4\0")),
+        "text_past_the_end": blocks(block(1, varints(5, 6, 100) + b"1.0")),
+        "definitions_claim_much": blocks(BEGIN, block(3, varints(2**40))),
+        "varint_too_long": blocks(block(7, b"\xff" * 11)),
+        "zstd_of_nothing": blocks(block(1, b"", encoding=1, raw_bytes=8)),
+        # One frame of zstd with a raw block of five bytes.
+        "zstd": blocks(BEGIN, block(7, b"\x28\xb5\x2f\xfd\x20\x01\x09\0\0\x05", encoding=1, raw_bytes=1)),
+        "zstd_that_is_longer_than_it_says": blocks(block(7, b"\x28\xb5\x2f\xfd\x20\x04\x21\0\0abcd", encoding=1, raw_bytes=2)),
+        "raw_header_and_half_a_block": b"\0GTB1\1\0\0\0",
+        "raw_block_too_large": b"\0GTB1" + struct.pack("<HHIIIIQII", 1, 0, 0, 0, 2**32 - 1, 2**32 - 1, 0, 0, 0),
+    },
     "ring_reader": {
         "empty": ring(2, 0, 0, 0),
         "calls": ring(3, 8, 0, 8, *(cell(kind) for kind in range(16, 24))),
