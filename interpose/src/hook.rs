@@ -4,12 +4,13 @@
 //! 2. Already inside on this thread: call the original, count.
 //! 3. Guard; note the start.
 //! 4. Call the original *exactly once*; note the end.
-//! 5. Describe the call, write one event, return the original's result untouched.
+//! 5. Describe the call (first sights, which may make system calls, keep errno), write one event, return the original's result untouched.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_producer::session::Session;
-use gputrace_producer::{clock, session, stderr, thread};
+use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::{clock, session, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
@@ -74,7 +75,6 @@ pub fn around(
         let status = original();
         let end_ticks = clock::now();
         let correlation = slot.take_correlation();
-        let saved = stderr::KeepErrno::new();
         if let Some(tables) = tables::of(session) {
             let context = Context { session, tables, status };
             let did = describe(&context);
@@ -84,7 +84,7 @@ pub fn around(
                 if CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(handle, entry.per_thread) {
                     flags |= flag::CAPTURED;
                 }
-                stream = tables.stream(session, handle, entry.per_thread);
+                stream = tables.stream(session, slot, handle, entry.per_thread);
             }
             let call = Call {
                 kind: did.kind,
@@ -101,7 +101,6 @@ pub fn around(
             };
             slot.emit(session, &[call.to_cell()]);
         }
-        drop(saved);
         if let Some(first_ticks) = sampled {
             // All but the original: from the first reading to its start, and from its end to now.
             let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
@@ -115,6 +114,7 @@ pub fn around(
 /// cannot be captured, and asking about it during somebody's capture is an error of its own.
 #[cold]
 fn is_capturing(stream: Handle, per_thread: bool) -> bool {
+    let _errno = KeepErrno::new();
     let mut status = 0;
     let asked = match (stream as usize, per_thread) {
         (0, false) | (1, _) => return false,

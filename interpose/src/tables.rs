@@ -4,7 +4,6 @@
 //! gets new ones. Handles are defined on first sight and forgotten when they are destroyed,
 //! before the driver can give the same address to something else.
 
-use core::cell::Cell;
 use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -12,6 +11,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
+use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
@@ -82,14 +83,10 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
     Some(tables)
 }
 
-thread_local! {
-    /// The thread's current context as last asked; `None` after any call that may change it.
-    static CONTEXT: Cell<Option<(u32, Handle)>> = const { Cell::new(None) };
-}
-
-/// The thread's current context may have changed.
+/// The thread's current context may have changed. What is kept of it is the thread's note: the
+/// low half its definition, the high half the session's generation.
 pub fn forget_current_context() {
-    CONTEXT.set(None);
+    thread::with(|slot| slot.set_note(0));
 }
 
 impl Tables {
@@ -130,7 +127,9 @@ impl Tables {
     }
 
     #[cold]
+    #[inline(never)]
     fn unseen_function(&self, session: &Session, handle: Handle) -> u32 {
+        let _errno = KeepErrno::new();
         if handle.is_null() {
             return 0;
         }
@@ -247,58 +246,64 @@ impl Tables {
         self.devices.get_or_define(device as u64 + 1, || crate::device::define(session, device))
     }
 
-    /// The calling thread's current context: (definition, handle).
-    fn current_context(&self, session: &Session) -> (u32, Handle) {
-        if let Some(known) = CONTEXT.get() {
-            return known;
+    /// The calling thread's current context.
+    #[inline(always)]
+    fn current_context(&self, session: &Session, slot: &Slot) -> u32 {
+        let note = slot.note();
+        if (note >> 32) as u32 == self.generation {
+            note as u32
+        } else {
+            self.ask_current_context(session, slot)
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_current_context(&self, session: &Session, slot: &Slot) -> u32 {
+        let _errno = KeepErrno::new();
         let mut handle = core::ptr::null_mut();
         if driver::current_context(&mut handle) != Some(SUCCESS) || handle.is_null() {
-            return (0, handle);
+            return 0;
         }
         let id = match self.contexts.get(handle as u64) {
             Some(id) => id,
             None => {
                 let mut device: c_int = 0;
                 if driver::current_device(&mut device) != Some(SUCCESS) {
-                    return (0, handle);
+                    return 0;
                 }
                 self.context(session, handle, device)
             }
         };
-        CONTEXT.set(Some((id, handle)));
-        (id, handle)
+        slot.set_note(u64::from(id) | u64::from(self.generation) << 32);
+        id
     }
 
     /// The stream's definition. The default streams are one a context (and, per thread, one a
     /// thread: those share a definition here).
     #[inline(always)]
-    pub fn stream(&self, session: &Session, handle: Handle, per_thread: bool) -> u32 {
-        let address = handle as u64;
-        if address > LAST_DEFAULT_STREAM {
-            return match self.streams.get(address) {
-                Some(id) => id,
-                None => self.define_stream(session, address, address),
-            };
+    pub fn stream(&self, session: &Session, slot: &Slot, handle: Handle, per_thread: bool) -> u32 {
+        let mut key = handle as u64;
+        if key <= LAST_DEFAULT_STREAM {
+            let which = if key == 0 && per_thread { LAST_DEFAULT_STREAM } else { key.max(1) };
+            key = DEFAULT_STREAM_TAG | u64::from(self.current_context(session, slot)) << 2 | which;
         }
-        let which = if address == 0 && per_thread { LAST_DEFAULT_STREAM } else { address.max(1) };
-        let (_, context) = self.current_context(session);
-        // Contexts are addresses aligned to 8 at least; the low bits tell the default streams apart.
-        let key = (context as u64) | which;
         match self.streams.get(key) {
             Some(id) => id,
-            None => self.define_stream(session, key, which),
+            None => self.define_stream(session, slot, key, handle),
         }
     }
 
     #[cold]
-    fn define_stream(&self, session: &Session, key: u64, handle: u64) -> u32 {
-        let (context, _) = self.current_context(session);
+    #[inline(never)]
+    fn define_stream(&self, session: &Session, slot: &Slot, key: u64, handle: Handle) -> u32 {
+        let context = self.current_context(session, slot);
+        let handle = if key & DEFAULT_STREAM_TAG != 0 { key & 3 } else { handle as u64 };
         self.streams.get_or_define(key, || session.define(kind::STREAM, &[handle, context.into()], b""))
     }
 
     pub fn stream_created(&self, session: &Session, handle: Handle, flags: u32, priority: c_int) -> u32 {
-        let (context, _) = self.current_context(session);
+        let context = thread::with(|slot| self.current_context(session, slot));
         let fields = [handle as u64, context.into(), flags.into(), i64::from(priority).cast_unsigned()];
         self.streams.redefine(handle as u64, || session.define(kind::STREAM, &fields, b""))
     }
@@ -332,6 +337,8 @@ impl Tables {
 const LAST_DEFAULT_STREAM: u64 = 2;
 /// Handles are user-space addresses: their top bit is 0, and marks the name kept beside the owner.
 const NAME_TAG: u64 = 1 << 63;
+/// As the top bit, so that the default streams' keys meet no other stream's.
+const DEFAULT_STREAM_TAG: u64 = 1 << 62;
 
 /// Registers, static shared bytes, local bytes a thread and most threads a block, as the driver says.
 fn attributes(handle: Handle, is_kernel: bool) -> [u64; 4] {

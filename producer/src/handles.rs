@@ -26,6 +26,7 @@ impl Handles {
         Some(Handles { keys: memory::map(slots)?, ids: memory::map(slots)? })
     }
 
+    #[inline(always)]
     fn first_slot(&self, key: u64) -> usize {
         // Fibonacci hashing: handles are addresses, alike in their low bits.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.keys.len() - 1)
@@ -33,7 +34,7 @@ impl Handles {
 
     fn probe(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU32)> {
         let first = self.first_slot(key);
-        let mask = self.keys.len() - 1;
+        let mask = self.keys.len().wrapping_sub(1);
         (0..PROBES.min(self.keys.len())).filter_map(move |step| {
             let slot = (first + step) & mask;
             Some((self.keys.get(slot)?, self.ids.get(slot)?))
@@ -41,14 +42,27 @@ impl Handles {
     }
 
     /// The handle's id if it is defined.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u32> {
+        // Nearly every handle is where it belongs: one comparison, without the search.
+        let slot = self.first_slot(key);
+        if let (Some(found), Some(id)) = (self.keys.get(slot), self.ids.get(slot))
+            && found.load(Ordering::Acquire) == key
+        {
+            // SYNC: pairs with the Release store in `get_or_define`; the definition itself was
+            // published by its own word, this only orders the id.
+            return Some(id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
+        }
+        self.search(key)
+    }
+
+    #[inline(never)]
+    fn search(&self, key: u64) -> Option<u32> {
         for (slot, id) in self.probe(key) {
             match slot.load(Ordering::Acquire) {
                 0 => return None,
+                // SYNC: as above.
                 found if found == key => {
-                    // SYNC: pairs with the Release store in `get_or_define`; the definition
-                    // itself was published by its own word, this only orders the id.
                     return Some(id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
                 }
                 _ => {}

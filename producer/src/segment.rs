@@ -208,6 +208,22 @@ impl Segment {
         }
     }
 
+    /// Asks the kernel for the memory of some of a ring's cells now, so that the thread that will
+    /// write them meets no page fault: 2 to 10 µs each on a virtual machine.
+    pub fn populate(&self, plan: Plan, index: usize, first: u64, count: u64) {
+        const MADV_POPULATE_WRITE: i32 = 23;
+        let cells = plan.ring_cells(index) as u64;
+        let (first, end) = (first.min(cells), first.saturating_add(count).min(cells));
+        let before: usize = (0..index).map(|earlier| plan.ring_cells(earlier)).sum();
+        let start = (plan.rings_offset() + (before + first as usize) * CELL_BYTES) & !4095;
+        let bytes = (end.saturating_sub(first) as usize * CELL_BYTES).next_multiple_of(4096);
+        if bytes > 0 {
+            // SAFETY: the range lies in the mapping; populating changes no contents. Kernels
+            // before 5.14 refuse, and then the faults come when they come.
+            unsafe { libc::madvise(self.base.add(start).cast(), bytes, MADV_POPULATE_WRITE) };
+        }
+    }
+
     /// The ring of that header, with its place as this process laid it out. The positions in
     /// shared memory are not asked: a hostile collector must not be able to move our writes.
     pub fn ring(&self, plan: Plan, index: usize) -> Option<Ring<'static>> {

@@ -1,6 +1,6 @@
 //! The service thread: the one thread of our own in a traced process.
 //!
-//! It anchors the clocks, reads the control block, hears the collector, and calls what the
+//! It anchors the clocks, populates ring memory ahead of its writers, reads the control block, hears the collector, and calls what the
 //! vendor's side wants done regularly. It is started only once the driver has threads of its
 //! own, blocks all signals, and is inside the guard for life. It sleeps on a futex so that the
 //! exit path can wake it without a descriptor.
@@ -100,9 +100,11 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
             return;
         }
         let mut turns = 0u32;
+        let mut heads = [0u64; 64];
         let mut collector_is_gone = false;
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
+            session.populate(&mut heads);
             let turn = TURN.load(Ordering::Acquire);
             if !turn.is_null() {
                 // SAFETY: only `start` stores here, and it stores this type.

@@ -16,10 +16,13 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::session::{self, Session};
+use crate::stderr::KeepErrno;
 use crate::{clock, fork};
 
 /// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
-const SAMPLE_EVERY: u32 = 64;
+/// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
+/// on a ring's first lap that could be the place that faults.
+const SAMPLE_EVERY: u32 = 61;
 
 #[derive(Debug)]
 pub struct Slot {
@@ -31,6 +34,8 @@ pub struct Slot {
     /// The correlation id that the device library gave to the call under way.
     correlation: Shared<u32>,
     calls: Shared<u32>,
+    /// A word for the vendor's side: what it knows of the thread and may forget at any time.
+    note: Shared<u64>,
 }
 
 thread_local! {
@@ -42,6 +47,7 @@ thread_local! {
             header: Shared::new(None),
             correlation: Shared::new(0),
             calls: Shared::new(0),
+            note: Shared::new(0),
         }
     };
 }
@@ -96,6 +102,16 @@ impl Slot {
         self.correlation.replace(0)
     }
 
+    /// The vendor's word; 0 where it knows nothing.
+    #[inline(always)]
+    pub fn note(&self) -> u64 {
+        self.note.get()
+    }
+
+    pub fn set_note(&self, note: u64) {
+        self.note.set(note);
+    }
+
     /// Whether this call's own cost is to be measured.
     #[inline(always)]
     pub fn samples_cost(&self) -> bool {
@@ -140,7 +156,9 @@ impl Slot {
 
     /// Takes a ring of the session for this thread and says in it who writes from here on.
     #[cold]
+    #[inline(never)]
     pub fn attach(&self, session: &'static Session, role: u64) -> bool {
+        let _errno = KeepErrno::new();
         let taken = if role == role::PROGRAM { session.take_ring() } else { session.reserved_ring(role) };
         let Some((header, ring)) = taken else { return false };
         // SAFETY: nobody else uses this thread's slot; the old value needs no drop.
