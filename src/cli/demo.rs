@@ -1,13 +1,70 @@
-//! `gputrace demo`: the bundled workload through the real preload path.
+//! `gputrace demo`: the bundled workload through the real preload path, on a real device if there
+//! is one, else on the simulated one.
 
-use clap::{ArgMatches, Command};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
-use crate::cli::exit_code;
-use crate::cli::failure::Failure;
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+use crate::cli::failure::{Failure, reason};
+use crate::cli::recording::{self, Request};
+use crate::cli::talk::say;
+use crate::cli::{exit_code, run, variables};
+use crate::workload::driver::Driver;
 use crate::workload::training;
 
 /// The name under which the program runs itself as the demo's workload.
-pub const WORKLOAD: &str = "demo-workload";
+const WORKLOAD: &str = "demo-workload";
+
+pub fn command() -> Command {
+    Command::new("demo")
+        .about("Trace a bundled workload, on the GPU if there is one, else simulated")
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("The folder to write to [default: gputrace-out/demo-<pid>]"),
+        )
+        .arg(run::json())
+}
+
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    variables::warn_about_unknown();
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(format!("cannot find the program itself: {}", reason(&error)))
+            .code(exit_code::NOT_STARTED)
+    })?;
+    let simulate = match real_device() {
+        Ok(name) => {
+            say(format_args!("gputrace: the demo runs on a real device: {name}"));
+            false
+        }
+        Err(why) => {
+            say(format_args!("gputrace: the demo runs on a simulated device: {why}"));
+            true
+        }
+    };
+    recording::record(Request {
+        name: "demo".into(),
+        command: vec![program.into(), OsString::from(WORKLOAD)],
+        output: matches.get_one::<PathBuf>("output").cloned(),
+        environment: Vec::new(),
+        simulate,
+        json: matches.get_one::<PathBuf>("json").cloned(),
+    })
+}
+
+/// The first device's name, or why there is none.
+fn real_device() -> Result<String, String> {
+    let driver = Driver::open().map_err(|error| error.to_string())?;
+    match driver.initialise() {
+        Ok(0) => Err("the CUDA driver has no device".into()),
+        Ok(_) => driver.name(0).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 pub fn workload_command() -> Command {
     Command::new(WORKLOAD).about("The demo's workload, by itself").hide(true)

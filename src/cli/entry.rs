@@ -5,14 +5,20 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Command};
 
 use crate::cli::failure::Failure;
-use crate::cli::{demo, doctor, exit_code, library, stdout, variables};
+use crate::cli::talk::say;
+use crate::cli::{collect, demo, doctor, exit_code, flamegraph, library, report, run, stdout, variables};
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: what clap is told of each, and what it does.
-const SUBCOMMANDS: [(fn() -> Command, Run); 3] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 8] = [
+    (run::command, run::main),
+    (demo::command, demo::main),
     (library::command, library::main),
+    (collect::command, collect::main),
     (doctor::command, doctor::main),
+    (report::command, report::main),
+    (flamegraph::command, flamegraph::main),
     (demo::workload_command, demo::workload_main),
 ];
 
@@ -42,7 +48,7 @@ fn finish(result: Result<u8, Failure>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("{failure}");
+            say(format_args!("{failure}"));
             ExitCode::from(failure.exit_code)
         }
     }

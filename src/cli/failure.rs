@@ -29,6 +29,18 @@ impl Failure {
     }
 }
 
+impl From<&gputrace_collector::Error> for Failure {
+    fn from(error: &gputrace_collector::Error) -> Failure {
+        Failure::new(error.to_string()).code(error.exit_code())
+    }
+}
+
+impl From<gputrace_collector::Error> for Failure {
+    fn from(error: gputrace_collector::Error) -> Failure {
+        Failure::from(&error)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "gputrace: {}", self.message)?;

@@ -32,7 +32,7 @@ pub struct Setting {
 }
 
 pub const SESSION: &str = "GPUTRACE_SESSION";
-pub const OUTPUT: &str = "GPUTRACE_OUTPUT";
+pub const OUTPUT: &str = "GPUTRACE_OUT";
 pub const CACHE: &str = "GPUTRACE_CACHE";
 pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &str = "GPUTRACE_CUPTI";
@@ -45,7 +45,16 @@ pub const SETTINGS: &[Setting] = &[
         values: &[],
         default: "gputrace-out/<program>-<pid>",
         reader: Reader::Program,
-        help: "The folder to write to; made if it is missing",
+        help: "The folder to write to; made if it is missing. In bare use a folder inside it, where it holds a trace",
+    },
+    Setting {
+        variable: "GPUTRACE",
+        option: None,
+        value: "on|off",
+        values: &["on", "off"],
+        default: "on",
+        reader: Reader::Library,
+        help: "off makes the preload library do nothing at all",
     },
     Setting {
         variable: DEVICE_TIMES,
@@ -73,6 +82,15 @@ pub const SETTINGS: &[Setting] = &[
         default: "$XDG_CACHE_HOME/gputrace or ~/.cache/gputrace",
         reader: Reader::Program,
         help: "Where the preload library is kept for bare use",
+    },
+    Setting {
+        variable: "GPUTRACE_COLLECTOR",
+        option: None,
+        value: "FILE",
+        values: &[],
+        default: "the gputrace beside the library",
+        reader: Reader::Library,
+        help: "The program that the library starts to collect in bare use",
     },
     Setting {
         variable: SESSION,
@@ -135,7 +153,8 @@ pub fn by_variable(variable: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.variable == variable)
 }
 
-/// Variables with this prefix are ours; one that is not in the table is a mistake.
+/// Variables with this prefix are ours; one that is not in the table is a mistake. `GPUTRACE`
+/// alone, without the underscore, may be anybody's.
 pub const PREFIX: &str = "GPUTRACE_";
 
 /// The known variable nearest to a misspelt one, if one is near.
@@ -172,7 +191,7 @@ mod tests {
     #[test]
     fn every_row_is_ours_and_distinct() {
         for (index, setting) in SETTINGS.iter().enumerate() {
-            assert!(setting.variable.starts_with(PREFIX), "{}", setting.variable);
+            assert!(setting.variable.starts_with(PREFIX) || setting.variable == "GPUTRACE");
             assert!(!setting.help.is_empty() && !setting.help.ends_with('.'), "{}", setting.variable);
             assert!(SETTINGS[..index].iter().all(|other| other.variable != setting.variable));
         }
@@ -181,7 +200,7 @@ mod tests {
     #[test]
     fn misspelt_variables_find_their_neighbour() {
         assert_eq!(nearest("GPUTRACE_DEVICE_TIME"), Some(DEVICE_TIMES));
-        assert_eq!(nearest("GPUTRACE_OUTPT"), Some(OUTPUT));
+        assert_eq!(nearest("GPUTRACE_OUTPUT"), Some(OUTPUT));
         assert_eq!(nearest("GPUTRACE_SOMETHING_ELSE_ENTIRELY"), None);
     }
 

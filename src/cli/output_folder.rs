@@ -1,6 +1,6 @@
 //! The folder that `run`, `demo` and `collect` write to, and files that appear in it whole.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,10 +20,15 @@ pub struct OutputFolder {
 
 /// `gputrace-out/<program>-<pid>`.
 pub fn default_path(program: &OsStr, pid: u32) -> PathBuf {
+    Path::new(DEFAULT_BASE).join(folder_name(program, pid))
+}
+
+/// `<program>-<pid>`.
+pub fn folder_name(program: &OsStr, pid: u32) -> OsString {
     let name = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
     let mut folder = name.to_os_string();
     folder.push(format!("-{pid}"));
-    Path::new(DEFAULT_BASE).join(folder)
+    folder
 }
 
 impl OutputFolder {

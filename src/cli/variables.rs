@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use crate::cli::options::{PREFIX, Reader, SETTINGS, by_variable, nearest};
+use crate::cli::talk::say;
 
 /// A variable's value; an empty one counts as unset.
 pub fn value(variable: &str) -> Option<OsString> {
@@ -19,23 +20,21 @@ pub fn warn_about_unknown() {
         let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
         match by_variable(name) {
             None => match nearest(name) {
-                Some(known) => {
-                    eprintln!(
-                        "gputrace: warning: {name} is not a variable of gputrace; did you mean {known}?"
-                    )
-                }
-                None => eprintln!(
+                Some(known) => say(format_args!(
+                    "gputrace: warning: {name} is not a variable of gputrace; did you mean {known}?"
+                )),
+                None => say(format_args!(
                     "gputrace: warning: {name} is not a variable of gputrace; see gputrace help variables"
-                ),
+                )),
             },
             Some(setting) if !setting.values.is_empty() && !value.is_empty() => {
                 let value = value.to_string_lossy();
                 if !setting.values.contains(&value.as_ref()) {
-                    eprintln!(
+                    say(format_args!(
                         "gputrace: warning: {name}={value} is not one of {}; the default, {}, holds",
                         setting.values.join(", "),
                         setting.default,
-                    );
+                    ));
                 }
             }
             Some(_) => {}

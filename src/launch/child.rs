@@ -33,10 +33,6 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
 }
 
 impl Program {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits until the program has ended.
     pub fn wait(mut self) -> io::Result<ExitStatus> {
         loop {

@@ -6,4 +6,5 @@ pub mod environment;
 pub mod extract;
 pub mod inherited;
 pub mod private_folder;
+pub mod refusal;
 pub mod signals;

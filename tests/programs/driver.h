@@ -61,10 +61,10 @@ CUresult cuGetProcAddress_v2(const char *name, void **address, int version, unsi
 
 /* Two kernels that do nothing; the comments tell the simulated device how long they take. */
 static const char *const KERNELS = ".version 6.0\n.target sm_50\n.address_size 64\n"
-                                   "// sim.duration_ns = 20000\n"
-                                   ".visible .entry first_kernel(.param .u64 unused)\n{\n ret;\n}\n"
-                                   "// sim.duration_ns = 50000\n"
-                                   ".visible .entry second_kernel(.param .u64 unused)\n{\n ret;\n}\n";
+                                   ".visible .entry first_kernel(.param .u64 unused)\n{\n"
+                                   "// sim.duration_ns = 20000\n ret;\n}\n"
+                                   ".visible .entry second_kernel(.param .u64 unused)\n{\n"
+                                   "// sim.duration_ns = 50000\n ret;\n}\n";
 
 typedef struct {
     CUdevice device;

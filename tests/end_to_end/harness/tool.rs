@@ -83,7 +83,7 @@ pub fn bare_command(program: impl AsRef<OsStr>) -> Run {
     command
         .env("LD_PRELOAD", library())
         .env("LD_LIBRARY_PATH", simulated_folder())
-        .env("GPUTRACE_OUTPUT", folder.join("out"));
+        .env("GPUTRACE_OUT", folder.join("out"));
     Run { command, folder, bare: true }
 }
 

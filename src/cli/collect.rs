@@ -1,0 +1,119 @@
+//! `gputrace collect`: the collector by itself, started by the preload library in bare use.
+//!
+//! Nobody reads its stdout or stderr: what there is to say goes back over the socket.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+
+use crate::cli::failure::Failure;
+use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
+use crate::cli::{exit_code, options, outputs, recording, variables};
+
+pub fn command() -> Command {
+    Command::new("collect")
+        .about("Collect from one process; the preload library starts this in bare use")
+        .arg(
+            Arg::new("fd")
+                .long("fd")
+                .value_name("N")
+                .required(true)
+                .value_parser(value_parser!(RawFd).range(0..))
+                .help("The descriptor of the socket to the process"),
+        )
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("The folder to write to; a folder inside it, where it holds a trace"),
+        )
+        .arg(
+            Arg::new("program")
+                .long("program")
+                .value_name("NAME")
+                .value_parser(value_parser!(OsString))
+                .help("What the default folder is named after"),
+        )
+        .arg(
+            Arg::new("pid")
+                .long("pid")
+                .value_name("N")
+                .value_parser(value_parser!(u32))
+                .help("The process, for the default folder's name"),
+        )
+}
+
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
+    let socket = adopt(fd)?;
+    let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
+    let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
+    let asked = matches.get_one::<PathBuf>("output").cloned();
+    let asked = asked.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from));
+    let folder = choose_folder(asked, &name, pid)?;
+    let config = RecorderConfig {
+        source: Source::Connected(socket),
+        trace_path: folder.file(outputs::TRACE),
+        begin: recording::begin(command_of(pid)),
+    };
+    let recorder = Recorder::start(config, Aggregates::default())?;
+    recorder.wait_for_end();
+    let recording = recorder.finish(Duration::ZERO)?;
+    let told = outputs::finish(&recording, &folder, None);
+    recording.reply(&told);
+    Ok(exit_code::SUCCESS)
+}
+
+/// Takes the descriptor over, if it is a socket at all.
+fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
+    let mut kind = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: getsockopt writes at most `length` bytes into `kind` and fails on what is no socket.
+    let found = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &raw mut length)
+    };
+    if found != 0 || kind != libc::SOCK_SEQPACKET {
+        return Err(Failure::new(format!("descriptor {fd} is no socket to a traced process"))
+            .hint("collect is started by the preload library; to trace a command, use gputrace run")
+            .code(exit_code::USAGE));
+    }
+    // SAFETY: the descriptor is open, was given to us for this purpose, and nobody else here
+    // knows its number.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: fcntl on a descriptor that we own.
+    unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    Ok(socket)
+}
+
+/// The folder asked for or the default one. Several processes may be told the same folder: the
+/// first has it, and the others make one each inside it.
+fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
+    let Some(asked) = asked else { return OutputFolder::prepare(default_path(name, pid)) };
+    let folder = OutputFolder::prepare(asked.clone())?;
+    let claimed = OpenOptions::new().write(true).create_new(true).open(folder.file(outputs::TRACE));
+    if claimed.is_ok() {
+        return Ok(folder);
+    }
+    OutputFolder::prepare(asked.join(folder_name(name, pid)))
+}
+
+fn command_of(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    if line.is_empty() {
+        return Vec::new();
+    }
+    line.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+}
+
+fn name_of(pid: u32) -> OsString {
+    command_of(pid).first().map_or_else(|| "program".into(), OsString::from)
+}

@@ -1,0 +1,60 @@
+//! The files that a recording leaves beside its trace, and what is said about them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::session::Recording;
+
+use crate::cli::analysis::Analysis;
+use crate::cli::failure::Failure;
+use crate::cli::output_folder::{OutputFolder, write_whole};
+
+pub const TRACE: &str = "trace.gputrace";
+const FOLDED: &str = "flame.folded";
+const DRAWING: &str = "flame.svg";
+const SUMMARY: &str = "summary.txt";
+
+/// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
+/// what was made and what was lost.
+pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Option<&Path>) -> String {
+    let analysis = Analysis::new(&recording.totals, &recording.sink);
+    let mut failures = write(&analysis, folder);
+    if let Some(json) = json {
+        failures.extend(write_whole(json, analysis.json().as_bytes()).err());
+    }
+    failures.extend(recording.trace_error.as_ref().map(Failure::from));
+    let mut told = analysis.summary();
+    for refusal in &recording.refused {
+        let _ = writeln!(told, "gputrace: warning: not recorded: {refusal}");
+    }
+    for failure in &failures {
+        let _ = writeln!(told, "{failure}");
+    }
+    let _ = writeln!(told, "{}", last_line(&analysis, folder.path(), failures.is_empty()));
+    told
+}
+
+/// One's failure does not keep the others from being written.
+fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
+    let drawing = analysis.svg().and_then(|svg| write_whole(&folder.file(DRAWING), &svg));
+    let results = [
+        write_whole(&folder.file(FOLDED), analysis.folded().as_bytes()),
+        drawing,
+        write_whole(&folder.file(SUMMARY), analysis.summary().as_bytes()),
+    ];
+    results.into_iter().filter_map(Result::err).collect()
+}
+
+/// What was made and what was lost.
+fn last_line(analysis: &Analysis, folder: &Path, all_written: bool) -> String {
+    let lost = analysis.losses();
+    let lost = if lost.is_empty() {
+        "nothing lost".to_string()
+    } else {
+        let reasons: Vec<_> = lost.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        format!("lost: {}", reasons.join(", "))
+    };
+    let written = if all_written { "wrote" } else { "wrote in part" };
+    format!("gputrace: {written} {} ({} events, {lost})", folder.display(), analysis.events())
+}

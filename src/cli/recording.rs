@@ -1,0 +1,94 @@
+//! A recorded run of one command: `run` and `demo` differ in what they ask for only.
+//!
+//! The order matters: nothing of the user's is started before all that we need is there, and
+//! what was recorded is written whatever the command came to.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::batch::SessionBegin;
+use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+
+use crate::cli::failure::{Failure, reason};
+use crate::cli::output_folder::{OutputFolder, default_path};
+use crate::cli::talk::{say, say_text};
+use crate::cli::{exit_code, library, options, outputs};
+use crate::launch::private_folder::SessionFolder;
+use crate::launch::{child, ending, environment, refusal, signals};
+
+/// How long the processes that the command leaves behind may take to end, if they are about to.
+const GRACE: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub struct Request {
+    pub command: Vec<OsString>,
+    /// What the default output folder is named after.
+    pub name: OsString,
+    pub output: Option<PathBuf>,
+    /// Variables that the options stand for.
+    pub environment: Vec<(&'static str, OsString)>,
+    pub simulate: bool,
+    /// Where to put the live session's report as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// Runs the command and returns its exit code; dies of its signal if it died of one.
+pub fn record(request: Request) -> Result<u8, Failure> {
+    let not_started = |failure: Failure| failure.code(exit_code::NOT_STARTED);
+    let path = request.output.clone().unwrap_or_else(|| default_path(&request.name, std::process::id()));
+    let folder = OutputFolder::prepare(path).map_err(not_started)?;
+    let session = SessionFolder::create().map_err(|error| {
+        not_started(Failure::new(format!("cannot make a folder for the session: {}", reason(&error))))
+            .hint("set TMPDIR to a writable folder with a short path")
+    })?;
+    let libraries = library::for_session(&session).map_err(not_started)?;
+    let trace = folder.file(outputs::TRACE);
+    let config = RecorderConfig {
+        source: Source::Listen { directory: session.path().to_path_buf() },
+        trace_path: trace.clone(),
+        begin: begin(request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect()),
+    };
+    let recorder =
+        Recorder::start(config, Aggregates::default()).map_err(|error| not_started(error.into()))?;
+
+    let mut variables = request.environment.clone();
+    variables.extend(recorder.socket_path().map(|path| (options::SESSION, path.into())));
+    variables.push(("LD_PRELOAD", environment::preload(&libraries.preload)));
+    if request.simulate {
+        variables.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));
+    }
+    let before = signals::take_over();
+    let program = match child::start(&request.command, &variables, before) {
+        Ok(program) => program,
+        Err(error) => {
+            before.restore();
+            drop(recorder);
+            let _ = fs::remove_file(&trace);
+            folder.discard_if_empty();
+            return Err(refusal::explain(&request.command[0], &error));
+        }
+    };
+    let status = program.wait().map_err(|error| {
+        not_started(Failure::new(format!("cannot wait for the command: {}", reason(&error))))
+    })?;
+
+    // What was recorded is written now, whatever is wrong with it; the exit code stays the
+    // command's. Once the trace is closed, the terminal's signals mean us again.
+    match recorder.finish(GRACE) {
+        Ok(recording) => {
+            before.restore();
+            say_text(&outputs::finish(&recording, &folder, request.json.as_deref()));
+        }
+        Err(error) => say(format_args!("{}", Failure::from(error))),
+    }
+    drop(session);
+    Ok(ending::end_as(status))
+}
+
+/// The head of a stream; the recorder fills in the times.
+pub fn begin(command: Vec<String>) -> SessionBegin {
+    SessionBegin { recorder: env!("CARGO_PKG_VERSION").into(), command, ..SessionBegin::default() }
+}

@@ -1,0 +1,91 @@
+//! `gputrace run`: traces a command from its start to its end.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+
+use crate::cli::failure::Failure;
+use crate::cli::options::{self, Reader, SETTINGS, Setting};
+use crate::cli::recording::{self, Request};
+use crate::cli::variables;
+
+pub fn command() -> Command {
+    Command::new("run")
+        .about("Trace a command; its exit code is ours")
+        .after_help(
+            "Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
+             Each option has a variable for bare use: gputrace help variables.",
+        )
+        .args(SETTINGS.iter().filter_map(argument))
+        .arg(simulate())
+        .arg(json())
+        .arg(
+            Arg::new("command")
+                .value_name("CMD")
+                .num_args(1..)
+                .required(true)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .value_parser(value_parser!(OsString))
+                .help("The command and its arguments, after --"),
+        )
+}
+
+/// The option of a setting, if it has one.
+fn argument(setting: &'static Setting) -> Option<Arg> {
+    let option = setting.option?;
+    let mut argument = Arg::new(option)
+        .long(option)
+        .value_name(setting.value)
+        .help(format!("{} [default: {}]", setting.help, setting.default));
+    if setting.variable == options::OUTPUT {
+        argument = argument.short('o');
+    }
+    Some(if setting.values.is_empty() {
+        argument.value_parser(value_parser!(OsString))
+    } else {
+        argument.value_parser(PossibleValuesParser::new(setting.values)).hide_possible_values(true)
+    })
+}
+
+fn simulate() -> Arg {
+    Arg::new("simulate")
+        .long("simulate")
+        .action(ArgAction::SetTrue)
+        .help("Put the simulated driver in front of the real one; for programs that use the driver API")
+}
+
+/// For tests: the report as the live session made it.
+pub fn json() -> Arg {
+    Arg::new("json").long("json").value_name("FILE").value_parser(value_parser!(PathBuf)).hide(true)
+}
+
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    variables::warn_about_unknown();
+    let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
+    let output = matches.get_one::<OsString>("output").cloned().or_else(|| variables::value(options::OUTPUT));
+    recording::record(Request {
+        name: command.first().cloned().unwrap_or_default(),
+        command,
+        output: output.map(PathBuf::from),
+        environment: environment(matches),
+        simulate: matches.get_flag("simulate"),
+        json: matches.get_one::<PathBuf>("json").cloned(),
+    })
+}
+
+/// The variables by which the library learns of the options.
+fn environment(matches: &ArgMatches) -> Vec<(&'static str, OsString)> {
+    let mut environment = Vec::new();
+    for setting in SETTINGS.iter().filter(|setting| setting.reader == Reader::Library) {
+        let Some(option) = setting.option else { continue };
+        let value = if setting.values.is_empty() {
+            matches.get_one::<OsString>(option).cloned()
+        } else {
+            matches.get_one::<String>(option).map(OsString::from)
+        };
+        environment.extend(value.map(|value| (setting.variable, value)));
+    }
+    environment
+}
