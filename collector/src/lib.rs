@@ -9,8 +9,10 @@
 pub mod aggregate;
 pub mod batch;
 pub mod error;
+pub mod flame;
 pub mod model;
 pub mod names;
+pub mod report;
 pub mod session;
 pub mod stream;
 pub mod trace_file;

@@ -32,14 +32,7 @@ impl Default for Busy {
 
 impl Busy {
     fn with_bound(pending_max: usize) -> Busy {
-        Busy {
-            pending: BTreeMap::new(),
-            pending_max,
-            folded_ns: 0,
-            frontier_ns: 0,
-            late: 0,
-            span_ns: None,
-        }
+        Busy { pending: BTreeMap::new(), pending_max, folded_ns: 0, frontier_ns: 0, late: 0, span_ns: None }
     }
 
     #[inline]

@@ -75,7 +75,10 @@ mod tests {
         let mut fresh = Durations::default();
         fresh.merge(&whole);
         assert_eq!(fresh, whole);
-        assert_eq!((whole.count(), whole.total_ns(), whole.min_ns(), whole.max_ns()), (4, 1_090_704, 3, 1_000_001));
+        assert_eq!(
+            (whole.count(), whole.total_ns(), whole.min_ns(), whole.max_ns()),
+            (4, 1_090_704, 3, 1_000_001)
+        );
         assert_eq!(whole.mean_ns(), 272_676.0);
     }
 

@@ -150,6 +150,9 @@ mod tests {
             kernels.add(0, &kernel(1, threads), 0, None);
         }
         let (_, one) = kernels.iter().next().unwrap();
-        assert_eq!((one.configs.len(), one.other_config_calls, one.calls), (CONFIGS_MAX, 3, CONFIGS_MAX as u64 + 3));
+        assert_eq!(
+            (one.configs.len(), one.other_config_calls, one.calls),
+            (CONFIGS_MAX, 3, CONFIGS_MAX as u64 + 3)
+        );
     }
 }

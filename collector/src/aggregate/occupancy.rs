@@ -68,7 +68,8 @@ fn by_registers(
 
 fn by_shared_memory(kernel: &Kernel, device: &Device, generation: &Generation) -> Option<u32> {
     let reserved = if generation.reserves_shared { device.reserved_shared_bytes_per_block } else { 0 };
-    let needed = kernel.static_shared_bytes.checked_add(kernel.dynamic_shared_bytes)?.checked_add(reserved)?;
+    let needed =
+        kernel.static_shared_bytes.checked_add(kernel.dynamic_shared_bytes)?.checked_add(reserved)?;
     if needed == 0 {
         return Some(u32::MAX);
     }

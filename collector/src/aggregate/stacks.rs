@@ -57,8 +57,7 @@ impl Stacks {
             Some(weight) => weight,
             None if !full => self.weights.entry(key).or_default(),
             None => {
-                let other =
-                    StackKey { process: key.process, thread: 0, stack: 0, api: 0, leaf: Leaf::Other };
+                let other = StackKey { process: key.process, thread: 0, stack: 0, api: 0, leaf: Leaf::Other };
                 self.weights.entry(other).or_default()
             }
         };

@@ -12,8 +12,7 @@ const BLESS: &str = "GPUTRACE_BLESS";
 fn kernels_have_the_short_names_people_know() {
     let golden = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/names/tests/kernels.txt"));
     let text = std::fs::read_to_string(&golden).unwrap();
-    let full: Vec<&str> =
-        text.lines().filter(|line| !line.is_empty() && !line.starts_with("    ")).collect();
+    let full: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with("    ")).collect();
     assert!(full.len() >= 60, "only {} names", full.len());
     let now: String =
         full.iter().map(|name| format!("{name}\n    {}\n\n", short(&demangle(name.as_bytes())))).collect();

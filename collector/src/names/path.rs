@@ -9,10 +9,7 @@ const DEPTH_MAX: usize = 20;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Node<'a> {
     /// `a::b<…>::c(…)`; `pointer` where the type ends in `*`.
-    Path {
-        parts: Vec<Part<'a>>,
-        pointer: bool,
-    },
+    Path { parts: Vec<Part<'a>>, pointer: bool },
     /// Numbers, builtin types, function types and whatever else is no path.
     Text(&'a str),
 }
@@ -223,7 +220,9 @@ mod tests {
 
     fn names(text: &str) -> Vec<String> {
         match parse(text) {
-            Node::Path { parts, .. } => parts.iter().map(|p| format!("{}/{}", p.name, p.args.len())).collect(),
+            Node::Path { parts, .. } => {
+                parts.iter().map(|p| format!("{}/{}", p.name, p.args.len())).collect()
+            }
             Node::Text(text) => vec![format!("text {text}")],
         }
     }

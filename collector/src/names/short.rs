@@ -332,13 +332,16 @@ fn is_plumbing(node: &Node<'_>) -> bool {
 
 /// CUB's tuning policies, one a generation of devices.
 fn is_policy(name: &str) -> bool {
-    name.strip_prefix("Policy").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    name.strip_prefix("Policy")
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn is_flag(node: &Node<'_>) -> bool {
     match node {
         Node::Text(text) => matches!(*text, "(bool)0" | "(bool)1"),
-        Node::Path { parts, .. } => matches!(parts.as_slice(), [only] if matches!(only.name, "true" | "false")),
+        Node::Path { parts, .. } => {
+            matches!(parts.as_slice(), [only] if matches!(only.name, "true" | "false"))
+        }
     }
 }
 
@@ -365,12 +368,18 @@ mod tests {
     #[test]
     fn functors_are_what_matters() {
         for (full, expected) in [
-            ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
-             "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>"),
-            ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1})",
-             "elementwise_kernel<CUDAFunctor_add<float>>"),
-            ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8::Params)",
-             "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8"),
+            (
+                "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+                "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
+            ),
+            (
+                "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1}>(int, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)::{lambda(int)#1})",
+                "elementwise_kernel<CUDAFunctor_add<float>>",
+            ),
+            (
+                "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8::Params)",
+                "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8",
+            ),
             ("vectorAdd(float const*, float const*, float*, int)", "vectorAdd"),
         ] {
             assert_eq!(short(full), expected);

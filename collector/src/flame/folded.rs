@@ -1,0 +1,54 @@
+//! Folded lines: `process;thread;call;kernel 2300`, weights in whole microseconds.
+
+use std::borrow::Cow;
+
+use crate::flame::{Flame, FlameLine};
+
+impl Flame {
+    /// Lines with their weights in µs, by frames. Rounding carries over from line to line: each
+    /// weight is within 1 µs of the true one, and so is the sum. Lines that come to 0 are left
+    /// out.
+    pub fn weighted(&self) -> impl Iterator<Item = (&FlameLine, u64)> {
+        let mut exact_ns: u128 = 0;
+        let mut given_us: u128 = 0;
+        self.lines.iter().filter_map(move |line| {
+            exact_ns += u128::from(line.ns);
+            let us = (exact_ns + 500) / 1_000 - given_us;
+            given_us += us;
+            Some((line, u64::try_from(us).unwrap_or(u64::MAX))).filter(|(_, us)| *us > 0)
+        })
+    }
+
+    /// The folded text, each line ending in a newline.
+    pub fn folded(&self) -> String {
+        let mut text = String::new();
+        for (line, us) in self.weighted() {
+            text += &folded_stack(line);
+            text += &format!(" {us}\n");
+        }
+        text
+    }
+}
+
+pub(super) fn folded_stack(line: &FlameLine) -> String {
+    let mut text = String::new();
+    for (at, frame) in line.frames.iter().enumerate() {
+        if at > 0 {
+            text.push(';');
+        }
+        let last = at + 1 == line.frames.len();
+        text += &if last { without_second_weight(&frame.text) } else { Cow::Borrowed(frame.text.as_str()) };
+    }
+    text
+}
+
+/// Readers take two numbers at the end of a line for a comparison of two profiles, so a last
+/// frame does not end in a word that is a number.
+fn without_second_weight(text: &str) -> Cow<'_, str> {
+    match text.rsplit_once(' ') {
+        Some((before, word)) if word.bytes().all(|b| b.is_ascii_digit() || b == b'.') => {
+            Cow::Owned(format!("{before}_{word}"))
+        }
+        _ => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,177 @@
+//! Frames: the readable names of processes, threads and calls.
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{Process, Totals};
+use crate::names::fold_safe;
+
+/// What a frame stands for; it decides the colour.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FrameKind {
+    Process,
+    Thread,
+    /// A function of the program.
+    Code,
+    /// A driver entry.
+    Call,
+    Kernel,
+    Copy,
+    Fill,
+    Graph,
+    Other,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame {
+    /// One field of a folded line: no separator, no control character, not empty.
+    pub text: String,
+    pub kind: FrameKind,
+}
+
+impl Frame {
+    pub fn new(kind: FrameKind, text: &str) -> Frame {
+        Frame { text: fold_safe(text).into_owned(), kind }
+    }
+}
+
+/// Labels of the processes and threads that have a part in a flamegraph.
+#[derive(Debug)]
+pub struct Labels<'a> {
+    processes: FxHashMap<u32, &'a Process>,
+    /// Labels that are free of doubt: used by one process, by one thread of a process.
+    process_uses: FxHashMap<String, u32>,
+    thread_uses: FxHashMap<(u32, String), Vec<u32>>,
+}
+
+impl<'a> Labels<'a> {
+    /// For the (process, thread definition) pairs that will be asked for.
+    pub fn new(totals: &'a Totals, users: impl Iterator<Item = (u32, u32)>) -> Labels<'a> {
+        let processes = totals.processes.iter().map(|process| (process.number, process)).collect();
+        let mut labels =
+            Labels { processes, process_uses: FxHashMap::default(), thread_uses: FxHashMap::default() };
+        let mut seen_processes = FxHashMap::default();
+        for (process, thread) in users {
+            if seen_processes.insert(process, ()).is_none() {
+                *labels.process_uses.entry(labels.command(process)).or_default() += 1;
+            }
+            if let Some((tid, label)) = labels.plain_thread(process, thread) {
+                let tids = labels.thread_uses.entry((process, label)).or_default();
+                if !tids.contains(&tid) {
+                    tids.push(tid);
+                }
+            }
+        }
+        labels
+    }
+
+    pub fn process(&self, process: u32) -> Frame {
+        let label = self.command(process);
+        let shared = self.process_uses.get(&label).is_some_and(|uses| *uses > 1);
+        let pid = self.processes.get(&process).map_or(0, |process| process.begin.pid);
+        let text = if shared { format!("{label} [{pid}]") } else { label };
+        Frame::new(FrameKind::Process, &text)
+    }
+
+    pub fn thread(&self, process: u32, thread: u32) -> Frame {
+        let text = match self.plain_thread(process, thread) {
+            None => "(no thread known)".to_owned(),
+            Some((tid, label)) => match self.thread_uses.get(&(process, label.clone())) {
+                Some(tids) if tids.len() > 1 => format!("{label} [{tid}]"),
+                _ => label,
+            },
+        };
+        Frame::new(FrameKind::Thread, &text)
+    }
+
+    /// The thread's id and name, `main` for the first. Threads that nobody named bear their
+    /// program's name; they are called by number.
+    fn plain_thread(&self, process: u32, thread: u32) -> Option<(u32, String)> {
+        let entry = self.processes.get(&process)?;
+        let thread = entry.definitions.thread(thread)?;
+        let program = self.command(process);
+        let inherited = thread.name.is_empty() || program.split(' ').next() == Some(thread.name);
+        let label = match thread.tid {
+            tid if tid == entry.begin.pid => "main".to_owned(),
+            tid if inherited => format!("thread {tid}"),
+            _ => thread.name.to_owned(),
+        };
+        Some((thread.tid, label))
+    }
+
+    fn command(&self, process: u32) -> String {
+        let command = self.processes.get(&process).and_then(|p| p.definitions.process()).map(|p| p.command);
+        let label = short_command(&command.unwrap_or_default());
+        match self.processes.get(&process) {
+            Some(process) if label.is_empty() => format!("process {}", process.begin.pid),
+            None => "(unknown process)".to_owned(),
+            Some(_) => label,
+        }
+    }
+}
+
+/// `python train.py` of `/usr/bin/python -u /home/me/train.py --lr 3`: the program and, for an
+/// interpreter, what it runs.
+pub fn short_command(command: &[String]) -> String {
+    const INTERPRETERS: [&str; 9] = ["python", "pypy", "bash", "dash", "sh", "perl", "ruby", "node", "julia"];
+    let Some((program, arguments)) = command.split_first() else { return String::new() };
+    let program = file_name(program);
+    let plain = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if !INTERPRETERS.contains(&plain) {
+        return program.to_owned();
+    }
+    let mut rest = arguments.iter().map(String::as_str);
+    while let Some(argument) = rest.next() {
+        match argument {
+            "-m" => return format!("{program} -m {}", rest.next().unwrap_or("")),
+            "-c" | "-e" => return format!("{program} {argument}"),
+            // Options that take the next argument along.
+            "-W" | "-X" | "-Q" => _ = rest.next(),
+            option if option.starts_with('-') => {}
+            script => return format!("{program} {}", file_name(script)),
+        }
+    }
+    program.to_owned()
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+/// The driver's entry without the marks of its ABI: `cuMemcpyHtoDAsync` of
+/// `cuMemcpyHtoDAsync_v2_ptsz`.
+pub fn entry_name(symbol: &str) -> &str {
+    let symbol = symbol.strip_suffix("_ptsz").or(symbol.strip_suffix("_ptds")).unwrap_or(symbol);
+    match symbol.rsplit_once("_v") {
+        Some((entry, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => entry,
+        _ => symbol,
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn commands_are_named_by_what_they_run() {
+        for (command, short) in [
+            ("/usr/bin/python3 -u /home/me/train.py --lr 3", "python3 train.py"),
+            ("python -W ignore -m torch.distributed.run x.py", "python -m torch.distributed.run"),
+            ("python3.12 -c pass", "python3.12 -c"),
+            ("./build/saxpy 1000", "saxpy"),
+            ("bash ./go.sh", "bash go.sh"),
+            ("python", "python"),
+            ("", ""),
+        ] {
+            let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(short_command(&command), short);
+        }
+    }
+
+    #[test]
+    fn entries_lose_the_marks_of_their_abi() {
+        assert_eq!(entry_name("cuMemcpyHtoDAsync_v2_ptsz"), "cuMemcpyHtoDAsync");
+        assert_eq!(entry_name("cuLaunchKernel_ptsz"), "cuLaunchKernel");
+        assert_eq!(entry_name("cuLaunchKernel"), "cuLaunchKernel");
+        assert_eq!(entry_name("odd_value"), "odd_value");
+    }
+}

@@ -1,0 +1,116 @@
+//! The flamegraph as data: lines of frames with their weight.
+
+use std::collections::BTreeMap;
+
+use crate::aggregate::{Aggregates, Leaf, StackKey};
+use crate::flame::frames::{Frame, FrameKind, Labels, entry_name, short_command};
+use crate::model::Totals;
+use crate::model::operation::Direction;
+use crate::report::KernelNames;
+
+/// A stack and its weight.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlameLine {
+    /// From the root.
+    pub frames: Vec<Frame>,
+    pub ns: u64,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Flame {
+    /// The program.
+    pub program: String,
+    pub simulated: bool,
+    /// The weights are host time of calls, because no device time is known.
+    pub host_time: bool,
+    /// Executed operations with device times over all executed ones.
+    pub coverage: f64,
+    /// By frames; no two have the same.
+    pub lines: Vec<FlameLine>,
+}
+
+impl Flame {
+    pub fn new(totals: &Totals, aggregates: &Aggregates) -> Flame {
+        let host_time = aggregates.device_stacks.is_empty();
+        let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
+        let weights = stacks.sorted();
+        let labels = Labels::new(totals, weights.iter().map(|(key, _)| (key.process, key.thread)));
+        let mut names = KernelNames::new(totals, &aggregates.kernels);
+        let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
+        for (key, weight) in weights {
+            let total = lines.entry(frames(&key, totals, &labels, &mut names)).or_default();
+            *total = total.saturating_add(weight.ns);
+        }
+        let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
+        Flame {
+            program: short_command(command),
+            simulated: totals.simulated(),
+            host_time,
+            coverage: totals.counts.device_time_coverage(),
+            lines: lines.into_iter().map(|(frames, ns)| FlameLine { frames, ns }).collect(),
+        }
+    }
+
+    /// The sum of all weights.
+    pub fn total_ns(&self) -> u64 {
+        self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.ns))
+    }
+
+    /// What is shown, in a few words.
+    pub fn title(&self) -> &'static str {
+        match self.host_time {
+            true => "Host time of CUDA calls (no device times)",
+            false => "GPU time",
+        }
+    }
+}
+
+fn frames(key: &StackKey, totals: &Totals, labels: &Labels<'_>, names: &mut KernelNames<'_>) -> Vec<Frame> {
+    let mut frames = vec![labels.process(key.process)];
+    if key.leaf == Leaf::Other {
+        frames.push(Frame::new(FrameKind::Other, "(other)"));
+        return frames;
+    }
+    if key.api == 0 && key.thread == 0 {
+        frames.push(Frame::new(FrameKind::Thread, "(no host call)"));
+    } else {
+        frames.push(labels.thread(key.process, key.thread));
+        frames.extend(code_frames(key.stack));
+        let definitions = totals.process(key.process).map(|process| &process.definitions);
+        let symbol = definitions.and_then(|definitions| definitions.api(key.api)).unwrap_or("(unknown call)");
+        frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));
+    }
+    frames.extend(leaf(key, names));
+    frames
+}
+
+/// The program's own frames, outermost first. Stacks are not recorded yet: every id is 0.
+fn code_frames(_stack: u32) -> Vec<Frame> {
+    Vec::new()
+}
+
+fn leaf(key: &StackKey, names: &mut KernelNames<'_>) -> Option<Frame> {
+    let (kind, text) = match key.leaf {
+        Leaf::Call => return None,
+        Leaf::Kernel(name) => (FrameKind::Kernel, names.name(key.process, name).short.to_string()),
+        Leaf::Function(function) => {
+            (FrameKind::Kernel, names.function(key.process, function).short.to_string())
+        }
+        Leaf::Copy(direction) => (FrameKind::Copy, copy_name(direction).to_owned()),
+        Leaf::Fill => (FrameKind::Fill, "memset".to_owned()),
+        Leaf::Graph => (FrameKind::Graph, "whole graph".to_owned()),
+        Leaf::Other => (FrameKind::Other, "(other)".to_owned()),
+    };
+    Some(Frame::new(kind, &text))
+}
+
+const fn copy_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::CpuToGpu => "memcpy cpu_to_gpu",
+        Direction::GpuToCpu => "memcpy gpu_to_cpu",
+        Direction::GpuToGpu => "memcpy gpu_to_gpu",
+        Direction::PeerToPeer => "memcpy peer_to_peer",
+        Direction::CpuToCpu => "memcpy cpu_to_cpu",
+        Direction::Unknown => "memcpy",
+    }
+}

@@ -1,0 +1,347 @@
+//! Makes the report of the model's totals and the aggregates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::rung;
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{
+    Aggregates, CallClass, DeviceAggregate, Durations, KernelAggregate, Moved, occupancy,
+};
+use crate::batch::ProcessEnd;
+use crate::model::definitions::Device;
+use crate::model::{Process, Totals};
+use crate::report::*;
+
+impl Report {
+    /// What the sessions come to.
+    pub fn new(totals: &Totals, aggregates: &Aggregates) -> Report {
+        let counts = &totals.counts;
+        let wall_ns = totals.wall_ns();
+        let dropped: BTreeMap<String, u64> =
+            totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+        Report {
+            schema: SCHEMA,
+            version: VERSION,
+            simulated: totals.simulated(),
+            complete: totals.sessions.iter().all(|session| session.wall_ns.is_some()),
+            sessions: totals.sessions.len(),
+            command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
+            wall_ns,
+            device_times: device_times(totals),
+            device_time_coverage: counts.device_time_coverage(),
+            counts: ReportCounts {
+                launches: counts.launches,
+                captured_launches: counts.captured_launches,
+                graph_launches: counts.graph_launches,
+                graph_node_calls: aggregates.graph_node_calls,
+                device_only: counts.device_only,
+                executed_operations: counts.executed,
+                timed_operations: counts.timed,
+                invalid_timing: counts.invalid_timing,
+                failed_calls: counts.failed,
+                host_calls: counts.host_calls(),
+            },
+            devices: aggregates
+                .devices
+                .iter()
+                .enumerate()
+                .map(|(index, device)| device_report(index, device, wall_ns, dropped.is_empty()))
+                .collect(),
+            processes: totals.processes.iter().map(process_report).collect(),
+            kernels: kernels(totals, aggregates),
+            other_kernels: OtherKernels {
+                calls: aggregates.kernels.other().calls,
+                total_ns: aggregates.kernels.other().durations.total_ns(),
+            },
+            transfers: aggregates
+                .transfers
+                .copies
+                .iter()
+                .map(|(direction, moved)| TransferReport {
+                    direction: direction.name(),
+                    moved: moved_report(moved),
+                })
+                .collect(),
+            memsets: moved_report(&aggregates.transfers.fills),
+            whole_graphs: WholeGraphs {
+                timed_calls: aggregates.graphs.count(),
+                total_ns: aggregates.graphs.total_ns(),
+            },
+            calls: calls(totals, aggregates),
+            call_classes: call_classes(aggregates),
+            dropped,
+            cost: cost(totals, wall_ns),
+            notices: notices(totals),
+        }
+    }
+}
+
+fn device_times(totals: &Totals) -> DeviceTimes {
+    let counts = &totals.counts;
+    let on_rung = |wanted| totals.processes.iter().any(|process| process.definitions.rung() == wanted);
+    if counts.timed == 0 && (counts.executed > 0 || on_rung(rung::HOOKS)) {
+        DeviceTimes::None
+    } else if on_rung(rung::WINDOWS) {
+        DeviceTimes::Windows
+    } else if counts.timed < counts.executed {
+        DeviceTimes::Partial
+    } else {
+        DeviceTimes::Full
+    }
+}
+
+fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lost: bool) -> DeviceReport {
+    let device = &entry.device;
+    let busy_ns = (entry.timed > 0).then(|| entry.busy.busy_ns());
+    // Time without a known operation is idle time only if every operation is known.
+    let idle_at_most_ns = busy_ns.map(|busy| wall_ns.saturating_sub(busy));
+    let all_known = nothing_lost && entry.timed == entry.operations && entry.busy.late() == 0;
+    DeviceReport {
+        index,
+        ordinal: device.ordinal,
+        name: device.name.clone(),
+        uuid: (device.uuid != [0; 2]).then(|| uuid(device)),
+        compute_capability: (device.compute_major > 0)
+            .then(|| format!("{}.{}", device.compute_major, device.compute_minor)),
+        multiprocessors: device.multiprocessors,
+        memory_bytes: device.total_memory_bytes,
+        simulated: device.simulated,
+        operations: entry.operations,
+        timed_operations: entry.timed,
+        busy_ns,
+        idle_ns: idle_at_most_ns.filter(|_| all_known),
+        idle_at_most_ns,
+        active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
+        late_operations: entry.busy.late(),
+    }
+}
+
+/// As NVML and nvidia-smi write it.
+fn uuid(device: &Device) -> String {
+    let bytes: Vec<u8> = device.uuid.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut text = "GPU-".to_owned();
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
+
+fn process_report(process: &Process) -> ProcessReport {
+    let info = process.definitions.process().unwrap_or_default();
+    ProcessReport {
+        pid: process.begin.pid,
+        parent_pid: process.begin.parent_pid,
+        command: info.command,
+        end: match process.end {
+            Some((ProcessEnd::Exit, _)) => "exit",
+            Some((ProcessEnd::Exec, _)) => "exec",
+            Some((ProcessEnd::Vanished, _)) => "vanished",
+            Some((ProcessEnd::Running, _)) => "running",
+            None => "unknown",
+        },
+        host_calls: process.counts.host_calls(),
+        launches: process.counts.launches,
+        executed_operations: process.counts.executed,
+        hook_cost_ns: process.hook_cost_ns().map(tenths),
+    }
+}
+
+fn spread(durations: &Durations) -> Spread {
+    if durations.count() == 0 {
+        return Spread::default();
+    }
+    Spread {
+        total_ns: Some(durations.total_ns()),
+        min_ns: Some(durations.min_ns()),
+        mean_ns: Some(tenths(durations.mean_ns())),
+        median_ns: Some(durations.quantile_ns(0.5)),
+        p99_ns: Some(durations.quantile_ns(0.99)),
+        max_ns: Some(durations.max_ns()),
+    }
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// The longest in all first; without times, the most often called.
+fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
+    let mut names = KernelNames::new(totals, &aggregates.kernels);
+    let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
+    let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
+    for (key, entry) in aggregates.kernels.iter() {
+        let name = names.name(key.process, key.name);
+        match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
+            Some((_, known)) => known.merge(entry),
+            None => {
+                places.insert(name.full.clone(), merged.len());
+                merged.push((name, entry.clone()));
+            }
+        }
+    }
+    let all_ns: u64 = merged
+        .iter()
+        .map(|(_, entry)| entry.durations.total_ns())
+        .chain([aggregates.kernels.other().durations.total_ns()])
+        .fold(0, u64::saturating_add);
+    merged.sort_by(|(a_name, a), (b_name, b)| {
+        let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
+        by_time.then(b.calls.cmp(&a.calls)).then(a_name.full.cmp(&b_name.full))
+    });
+    merged.iter().map(|(name, entry)| kernel_report(name, entry, all_ns, aggregates)).collect()
+}
+
+fn kernel_report(
+    name: &KernelName,
+    entry: &KernelAggregate,
+    all_ns: u64,
+    aggregates: &Aggregates,
+) -> KernelReport {
+    let mut configs: Vec<ConfigReport> = entry
+        .configs
+        .iter()
+        .map(|(config, calls)| {
+            let kernel = &config.kernel;
+            let device = aggregates.devices.get(config.device);
+            ConfigReport {
+                device: config.device,
+                grid: kernel.grid,
+                block: kernel.block,
+                cluster: kernel.cluster,
+                shared_bytes: u64::from(kernel.static_shared_bytes) + u64::from(kernel.dynamic_shared_bytes),
+                static_shared_bytes: kernel.static_shared_bytes,
+                dynamic_shared_bytes: kernel.dynamic_shared_bytes,
+                registers: (kernel.registers > 0).then_some(kernel.registers),
+                occupancy: device.and_then(|d| occupancy(kernel, &d.device)).map(|o| o.share),
+                calls: *calls,
+            }
+        })
+        .collect();
+    configs.sort_by(|a, b| {
+        let key = |c: &ConfigReport| (c.device, c.grid, c.block, c.cluster, c.shared_bytes, c.registers);
+        b.calls
+            .cmp(&a.calls)
+            .then_with(|| (key(a), a.dynamic_shared_bytes).cmp(&(key(b), b.dynamic_shared_bytes)))
+    });
+    let known = configs.iter().filter_map(|config| Some((config.occupancy?, config.calls as f64)));
+    let (weighted, weight) =
+        known.fold((0.0, 0.0), |(sum, all), (share, calls)| (sum + share * calls, all + calls));
+    let total_ns = entry.durations.total_ns();
+    KernelReport {
+        name: name.short.to_string(),
+        full_name: name.full.to_string(),
+        calls: entry.calls,
+        timed_calls: entry.durations.count(),
+        spread: spread(&entry.durations),
+        share: (entry.durations.count() > 0 && all_ns > 0).then(|| total_ns as f64 / all_ns as f64),
+        occupancy: (weight > 0.0).then(|| weighted / weight),
+        configs,
+        other_config_calls: entry.other_config_calls,
+    }
+}
+
+fn moved_report(moved: &Moved) -> MovedReport {
+    let timed = moved.durations.count() > 0;
+    MovedReport {
+        calls: moved.calls,
+        timed_calls: moved.durations.count(),
+        bytes: moved.bytes,
+        total_ns: timed.then(|| moved.durations.total_ns()),
+        bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
+    }
+}
+
+/// By driver entry, the longest in all first.
+fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport> {
+    let mut merged: BTreeMap<(String, CallClass), (Durations, u64)> = BTreeMap::new();
+    let definitions: FxHashMap<u32, _> =
+        totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
+    for (key, entry) in aggregates.calls.iter() {
+        let name = definitions.get(&key.process).and_then(|d| d.api(key.api)).unwrap_or("(unknown call)");
+        let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();
+        durations.merge(&entry.durations);
+        *failed += entry.failed;
+    }
+    let other = aggregates.calls.other();
+    if other.durations.count() > 0 {
+        let place = ("(other)".to_owned(), CallClass::Other);
+        merged.insert(place, (other.durations.clone(), other.failed));
+    }
+    let mut calls: Vec<CallReport> = merged
+        .into_iter()
+        .map(|((name, class), (durations, failed))| call_report(name, class, &durations, failed))
+        .collect();
+    calls.sort_by(|a, b| b.spread.total_ns.cmp(&a.spread.total_ns));
+    calls
+}
+
+fn call_classes(aggregates: &Aggregates) -> Vec<CallReport> {
+    let mut merged: BTreeMap<CallClass, (Durations, u64)> = BTreeMap::new();
+    for (key, entry) in aggregates.calls.iter() {
+        let (durations, failed) = merged.entry(key.class).or_default();
+        durations.merge(&entry.durations);
+        *failed += entry.failed;
+    }
+    merged
+        .into_iter()
+        .map(|(class, (durations, failed))| call_report(class.name().to_owned(), class, &durations, failed))
+        .collect()
+}
+
+fn call_report(name: String, class: CallClass, durations: &Durations, failed: u64) -> CallReport {
+    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: spread(durations) }
+}
+
+fn cost(totals: &Totals, wall_ns: u64) -> Cost {
+    let mut cost = Cost { records: totals.counter(Counter::RecordsDelivered), ..Cost::default() };
+    let (mut sampled_ns, mut all_ns) = (0.0, 0.0);
+    for process in &totals.processes {
+        let counters = &process.counters;
+        let record_ticks = counters.values.get(Counter::RecordTicks as usize).copied().unwrap_or(0);
+        cost.records_total_ns += (record_ticks as f64 * process.ns_per_tick).round();
+        cost.sampled_hooks += counters.sampled_hooks;
+        if let Some(each_ns) = process.hook_cost_ns() {
+            sampled_ns += each_ns * counters.sampled_hooks as f64;
+            all_ns += each_ns * process.counts.host_calls() as f64;
+        }
+    }
+    if cost.sampled_hooks > 0 {
+        cost.hook_ns = Some(tenths(sampled_ns / cost.sampled_hooks as f64));
+        cost.hooks_total_ns = Some(all_ns.round());
+        cost.hooks_share_of_wall = (wall_ns > 0).then(|| all_ns / wall_ns as f64);
+    }
+    cost
+}
+
+/// Each text once, in order of first appearance, warnings first.
+fn notices(totals: &Totals) -> Vec<NoticeReport> {
+    let mut notices: Vec<NoticeReport> = Vec::new();
+    let mut places: FxHashMap<(&str, u64), (usize, u32)> = FxHashMap::default();
+    for (process, notice) in totals.notices() {
+        match places.get_mut(&(notice.text.as_str(), notice.severity)) {
+            Some((_, last)) if *last == process => {}
+            Some((place, last)) => {
+                *last = process;
+                if let Some(known) = notices.get_mut(*place) {
+                    known.processes += 1;
+                }
+            }
+            None => {
+                places.insert((notice.text.as_str(), notice.severity), (notices.len(), process));
+                notices.push(NoticeReport {
+                    severity: if notice.severity == 0 { "information" } else { "warning" },
+                    text: notice.text.clone(),
+                    processes: 1,
+                });
+            }
+        }
+    }
+    notices.sort_by_key(|notice| notice.severity != "warning");
+    notices
+}

@@ -1,0 +1,220 @@
+//! The report as data, with the field names of its JSON form. `docs/report-json.md` is the
+//! description; a field changes its meaning only with [`VERSION`].
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+pub const SCHEMA: &str = "gputrace-report";
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    pub schema: &'static str,
+    pub version: u32,
+    pub simulated: bool,
+    /// Whether every session was closed in order.
+    pub complete: bool,
+    pub sessions: usize,
+    /// Of the first session.
+    pub command: Vec<String>,
+    pub wall_ns: u64,
+    pub device_times: DeviceTimes,
+    pub device_time_coverage: f64,
+    #[serde(flatten)]
+    pub counts: ReportCounts,
+    pub devices: Vec<DeviceReport>,
+    pub processes: Vec<ProcessReport>,
+    pub kernels: Vec<KernelReport>,
+    pub other_kernels: OtherKernels,
+    pub transfers: Vec<TransferReport>,
+    pub memsets: MovedReport,
+    pub whole_graphs: WholeGraphs,
+    pub calls: Vec<CallReport>,
+    pub call_classes: Vec<CallReport>,
+    pub dropped: BTreeMap<String, u64>,
+    pub cost: Cost,
+    pub notices: Vec<NoticeReport>,
+}
+
+/// How device times were taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceTimes {
+    /// Of every operation that was executed.
+    Full,
+    /// For a fraction of the time, by intent.
+    Windows,
+    /// Some are missing.
+    Partial,
+    /// Only the host calls are known.
+    None,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ReportCounts {
+    pub launches: u64,
+    pub captured_launches: u64,
+    pub graph_launches: u64,
+    pub graph_node_calls: u64,
+    pub device_only: u64,
+    pub executed_operations: u64,
+    pub timed_operations: u64,
+    pub invalid_timing: u64,
+    pub failed_calls: u64,
+    pub host_calls: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DeviceReport {
+    pub index: usize,
+    pub ordinal: u32,
+    pub name: String,
+    pub uuid: Option<String>,
+    pub compute_capability: Option<String>,
+    pub multiprocessors: u32,
+    pub memory_bytes: u64,
+    pub simulated: bool,
+    pub operations: u64,
+    pub timed_operations: u64,
+    /// `None` without device times.
+    pub busy_ns: Option<u64>,
+    /// `None` unless every operation's times are known.
+    pub idle_ns: Option<u64>,
+    pub idle_at_most_ns: Option<u64>,
+    /// From the first start to the last end.
+    pub active_span_ns: Option<u64>,
+    /// Operations that came too late to be counted in full as busy time.
+    pub late_operations: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ProcessReport {
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub command: Vec<String>,
+    /// `exit`, `exec`, `vanished`, `running` or `unknown`.
+    pub end: &'static str,
+    pub host_calls: u64,
+    pub launches: u64,
+    pub executed_operations: u64,
+    pub hook_cost_ns: Option<f64>,
+}
+
+/// Spread of durations; all `None` where no duration is known.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Spread {
+    pub total_ns: Option<u64>,
+    pub min_ns: Option<u64>,
+    pub mean_ns: Option<f64>,
+    pub median_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub max_ns: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct KernelReport {
+    pub name: String,
+    pub full_name: String,
+    pub calls: u64,
+    pub timed_calls: u64,
+    #[serde(flatten)]
+    pub spread: Spread,
+    /// Of the total of all kernels.
+    pub share: Option<f64>,
+    /// Over the configurations, weighted by calls.
+    pub occupancy: Option<f64>,
+    pub configs: Vec<ConfigReport>,
+    /// Calls in configurations beyond the number that is kept.
+    pub other_config_calls: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ConfigReport {
+    /// Index in `devices`.
+    pub device: usize,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// All 0 where the launch named none.
+    pub cluster: [u32; 3],
+    pub shared_bytes: u64,
+    pub static_shared_bytes: u32,
+    pub dynamic_shared_bytes: u32,
+    /// `None` where nobody said.
+    pub registers: Option<u32>,
+    pub occupancy: Option<f64>,
+    pub calls: u64,
+}
+
+/// Kernels beyond the number of names that is kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct OtherKernels {
+    pub calls: u64,
+    pub total_ns: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TransferReport {
+    pub direction: &'static str,
+    #[serde(flatten)]
+    pub moved: MovedReport,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct MovedReport {
+    pub calls: u64,
+    pub timed_calls: u64,
+    pub bytes: u64,
+    pub total_ns: Option<u64>,
+    pub bandwidth_mbps: Option<f64>,
+}
+
+/// Graph launches recorded as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct WholeGraphs {
+    pub timed_calls: u64,
+    pub total_ns: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CallReport {
+    /// The driver entry; the class where all its entries are together.
+    pub name: String,
+    pub class: &'static str,
+    pub calls: u64,
+    pub failed: u64,
+    #[serde(flatten)]
+    pub spread: Spread,
+}
+
+/// What tracing cost, as far as it was measured.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Cost {
+    pub sampled_hooks: u64,
+    pub hook_ns: Option<f64>,
+    pub hooks_total_ns: Option<f64>,
+    /// Over all threads, so it can be more than 1.
+    pub hooks_share_of_wall: Option<f64>,
+    pub records: u64,
+    /// Handling of device records, off the program's threads.
+    pub records_total_ns: f64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct NoticeReport {
+    /// `information` or `warning`.
+    pub severity: &'static str,
+    pub text: String,
+    /// How many processes said it.
+    pub processes: u64,
+}
+
+impl Report {
+    /// The report as one JSON object, indented.
+    pub fn to_json(&self) -> String {
+        // Serializing plain data into memory has nothing that can fail.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}

@@ -1,0 +1,57 @@
+//! The names of a session's kernels: the report and the flamegraph say the same ones.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::Kernels;
+use crate::model::Totals;
+use crate::model::definitions::Definitions;
+use crate::names::{NameTable, demangle};
+
+const UNKNOWN: &str = "(unknown kernel)";
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelName {
+    /// In source form.
+    pub full: Arc<str>,
+    /// Unique within the session.
+    pub short: Arc<str>,
+}
+
+#[derive(Debug)]
+pub struct KernelNames<'a> {
+    processes: FxHashMap<u32, &'a Definitions>,
+    table: NameTable,
+    known: FxHashMap<(u32, u32), KernelName>,
+}
+
+impl<'a> KernelNames<'a> {
+    /// Kernels get their short names in order of first appearance.
+    pub fn new(totals: &'a Totals, kernels: &Kernels) -> KernelNames<'a> {
+        let processes = totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
+        let mut names = KernelNames { processes, table: NameTable::default(), known: FxHashMap::default() };
+        for (key, _) in kernels.iter() {
+            names.name(key.process, key.name);
+        }
+        names
+    }
+
+    /// By name definition.
+    pub fn name(&mut self, process: u32, name: u32) -> KernelName {
+        if let Some(known) = self.known.get(&(process, name)) {
+            return known.clone();
+        }
+        let said = self.processes.get(&process).and_then(|definitions| definitions.name(name));
+        let full = said.map_or_else(|| UNKNOWN.to_owned(), |said| demangle(said.as_bytes()));
+        let name_of = KernelName { short: self.table.short(&full), full: full.into() };
+        self.known.insert((process, name), name_of.clone());
+        name_of
+    }
+
+    /// By function definition.
+    pub fn function(&mut self, process: u32, function: u32) -> KernelName {
+        let definition = self.processes.get(&process).and_then(|d| d.function(function));
+        self.name(process, definition.map_or(0, |definition| definition.name_id))
+    }
+}

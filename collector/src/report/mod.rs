@@ -1,0 +1,18 @@
+//! The report: what a session comes to, as data, as JSON and as the text people read.
+//!
+//! Made once, at the end, of the model's totals and the aggregates. `docs/report-json.md`
+//! describes the fields.
+
+mod build;
+mod json;
+mod kernel_names;
+mod table;
+mod text;
+pub(crate) mod units;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use json::*;
+pub use kernel_names::{KernelName, KernelNames};
+pub use text::TextOptions;

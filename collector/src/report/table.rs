@@ -1,0 +1,95 @@
+//! Tables: columns as wide as what is in them, the first one takes what is left.
+
+/// Columns beside the first are set right.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+
+impl Table {
+    pub fn new(header: &[&str]) -> Table {
+        Table { header: header.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Lines of at most `width` characters, the header first. The first column has at least
+    /// `first_min`, so that small tables under each other begin their numbers at one place.
+    pub fn lines(&self, width: usize, first_min: usize) -> Vec<String> {
+        let columns = self.header.len();
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                let cells = std::iter::once(&self.header).chain(&self.rows);
+                cells.filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        let others: usize = widths.iter().skip(1).map(|width| width + GAP).sum();
+        let content = widths.first().copied().unwrap_or(0).max(first_min);
+        let first = content.min(width.saturating_sub(others)).max(8);
+        std::iter::once(&self.header)
+            .chain(&self.rows)
+            .map(|row| {
+                let mut line = String::new();
+                for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                    if column == 0 {
+                        line += &format!("{:<first$}", fit(cell, first));
+                    } else {
+                        line += &format!("{:gap$}{cell:>width$}", "", gap = GAP);
+                    }
+                }
+                line.trim_end().to_owned()
+            })
+            .collect()
+    }
+}
+
+/// The text in at most `width` characters; what goes is taken out of the middle.
+pub fn fit(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let Some(kept) = width.checked_sub(1) else { return String::new() };
+    let tail = kept / 2;
+    let head: String = text.chars().take(kept - tail).collect();
+    head + "…" + &text.chars().skip(count - tail).collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_under_each_other() {
+        let mut table = Table::new(&["kernel", "calls", "total"]);
+        table.row(vec!["add".into(), "12".into(), "1.20 ms".into()]);
+        table.row(vec!["a_kernel_with_a_very_long_name".into(), "1,000".into(), "3 ns".into()]);
+        assert_eq!(
+            table.lines(34, 0),
+            [
+                "kernel              calls    total",
+                "add                    12  1.20 ms",
+                "a_kernel_…ong_name  1,000     3 ns"
+            ]
+        );
+        assert_eq!(table.lines(80, 36)[1], format!("{:<36}     12  1.20 ms", "add"));
+    }
+
+    #[test]
+    fn fitting_keeps_both_ends() {
+        assert_eq!(fit("abcdefgh", 5), "ab…gh");
+        assert_eq!(fit("abc", 3), "abc");
+        assert_eq!(fit("abc", 0), "");
+        assert_eq!(fit("abc", 1), "…");
+    }
+}

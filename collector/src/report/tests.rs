@@ -1,0 +1,461 @@
+//! The report of a session built by hand, as text and as JSON, beside its golden files; and the
+//! promises that every report keeps.
+
+use std::path::PathBuf;
+
+use gputrace_wire::call::{self, Call, Detail, Launch, operation, wait};
+use gputrace_wire::cell::{Cell, flag, kind};
+use gputrace_wire::clock::mark::ThreadBegin;
+use gputrace_wire::clock::tick;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition;
+use gputrace_wire::device::{self, DeviceCopy, DeviceFill, Place};
+
+use crate::aggregate::Aggregates;
+use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::{Model, Totals};
+use crate::report::{DeviceTimes, Report, TextOptions};
+
+/// Rewrites golden files instead of comparing.
+const BLESS: &str = "GPUTRACE_BLESS";
+
+pub(crate) fn golden(path: &str, now: &str) {
+    let golden = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).join(path);
+    if std::env::var_os(BLESS).is_some() {
+        return std::fs::write(&golden, now).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+    if expected != now {
+        let name = golden.file_name().unwrap().to_string_lossy().into_owned();
+        let kept = std::env::temp_dir().join(format!("gputrace-actual-{name}"));
+        std::fs::write(&kept, now).unwrap();
+        panic!("{path} differs from {}; {BLESS}=1 accepts\n{now}", kept.display());
+    }
+}
+
+/// What a session's stream is made of.
+pub(crate) struct Tape {
+    batches: Vec<Batch>,
+    cells: Vec<Cell>,
+    records: Vec<Cell>,
+    now_ns: u64,
+    correlation: u32,
+}
+
+pub(crate) const KERNELS: [(u32, &str); 4] = [
+    (
+        20,
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
+    ),
+    (
+        21,
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+    ),
+    (22, "triton_red_fused_native_layer_norm_3"),
+    (23, "_ZN3foo29vectorized_elementwise_kernelILi4ENS_15CUDAFunctor_addIfEEEEvT0_"),
+];
+const APIS: [(u32, &str); 6] = [
+    (10, "cuLaunchKernel"),
+    (11, "cuMemcpyHtoDAsync_v2"),
+    (12, "cuStreamSynchronize"),
+    (13, "cuModuleLoadData"),
+    (14, "cuMemsetD8Async"),
+    (15, "cuMemcpyDtoHAsync_v2"),
+];
+const MAIN: u32 = 2;
+const WORKER: u32 = 3;
+
+impl Tape {
+    /// A process that trains something on one device. With `simulated`, a simulated one.
+    pub(crate) fn new(simulated: bool) -> Tape {
+        let mut device = vec![0; 24];
+        use definition::device as field;
+        for (index, value) in [
+            (field::TOTAL_MEMORY_BYTES, 150_754_820_096),
+            (field::COMPUTE_MAJOR, 9),
+            (field::MULTIPROCESSORS, 132),
+            (field::WARP_SIZE, 32),
+            (field::MAX_THREADS_PER_MULTIPROCESSOR, 2048),
+            (field::MAX_BLOCKS_PER_MULTIPROCESSOR, 32),
+            (field::REGISTERS_PER_MULTIPROCESSOR, 65_536),
+            (field::REGISTERS_PER_BLOCK, 65_536),
+            (field::SHARED_BYTES_PER_MULTIPROCESSOR, 233_472),
+            (field::SHARED_BYTES_PER_BLOCK_OPTIN, 232_448),
+            (field::RESERVED_SHARED_BYTES_PER_BLOCK, 1024),
+            (field::UUID_LOW, 0x0807_0605_0403_0201),
+            (field::UUID_HIGH, 0x100f_0e0d_0c0b_0a09),
+            (field::SIMULATED, u64::from(simulated)),
+            (field::MAX_THREADS_PER_BLOCK, 1024),
+        ] {
+            device[index] = value;
+        }
+        let define = |kind, id, fields: &[u64], text: &str| Definition {
+            kind,
+            id,
+            fields: fields.to_vec(),
+            text: text.as_bytes().to_vec(),
+        };
+        use definition::kind as is;
+        let mut records = vec![
+            define(
+                is::PROCESS,
+                1,
+                &[4242, 4241, 13_000, u64::from(simulated)],
+                "python\0train.py\0--epochs\x003",
+            ),
+            define(is::THREAD, MAIN, &[4242, 0], "python"),
+            define(is::THREAD, WORKER, &[4250, 0], "pt_autograd_0"),
+            define(is::DEVICE, 4, &device, "NVIDIA H200"),
+            define(is::CONTEXT, 5, &[1, 4], ""),
+        ];
+        records.extend(APIS.map(|(id, text)| define(is::API, id, &[], text)));
+        records.extend(KERNELS.map(|(id, text)| define(is::NAME, id, &[], text)));
+        records.extend(KERNELS.map(|(id, _)| define(is::FUNCTION, id + 10, &[0, id.into(), 0, 32], "")));
+        let begin = SessionBegin {
+            recorder: "0.1.0".into(),
+            command: ["python", "train.py", "--epochs", "3"].map(str::to_owned).into(),
+            realtime_ns: 1_700_000_000_000_000_000,
+            monotonic_ns: 1_000_000_000,
+        };
+        let process = ProcessBegin {
+            pid: 4242,
+            parent_pid: 4241,
+            tick_kind: tick::MONOTONIC_NS,
+            ticks_per_second: 1_000_000_000,
+            start_ticks: 1_000_000_000,
+            start_monotonic_ns: 1_000_000_000,
+            start_realtime_ns: begin.realtime_ns,
+            ..ProcessBegin::default()
+        };
+        let batches = vec![
+            Batch::SessionBegin(begin),
+            Batch::ProcessBegin(process),
+            Batch::Definitions { process: 0, records },
+        ];
+        let mut tape =
+            Tape { batches, cells: vec![], records: vec![], now_ns: 1_000_000_000, correlation: 0 };
+        tape.thread(MAIN);
+        tape
+    }
+
+    pub(crate) fn thread(&mut self, thread: u32) {
+        self.cells.push(ThreadBegin { thread, ticks: self.now_ns }.to_cell());
+    }
+
+    fn call(&mut self, kind: u16, api: u32, host_ns: u64, correlation: u32, flags: u8, detail: Detail) {
+        let call = Call {
+            kind,
+            flags,
+            api,
+            start_ticks: self.now_ns,
+            duration_ticks: host_ns,
+            correlation,
+            context: 5,
+            detail,
+            ..Call::default()
+        };
+        self.cells.push(call.to_cell());
+        self.now_ns += host_ns + 500;
+    }
+
+    fn place(&mut self, device_ns: u64) -> Place {
+        let start_ns = self.now_ns + 2_000;
+        Place { correlation: self.correlation, start_ns, end_ns: start_ns + device_ns, ..Place::default() }
+    }
+
+    /// A launch, with its record if `device_ns` is known.
+    pub(crate) fn launch(&mut self, kernel: u32, threads: u16, device_ns: Option<u64>) {
+        self.correlation += 1;
+        let launch =
+            Launch { function: kernel + 10, grid: [132, 2, 1], block: [threads, 1, 1], ..Launch::default() };
+        if let Some(device_ns) = device_ns {
+            let record = device::Kernel {
+                place: self.place(device_ns),
+                name: kernel,
+                grid: launch.grid,
+                block: launch.block,
+                registers: 32,
+                static_shared_bytes: 4096,
+                dynamic_shared_bytes: 512,
+                ..device::Kernel::default()
+            };
+            self.records.extend(record.to_cells());
+        }
+        self.call(kind::LAUNCH, 10, 2_900, self.correlation, 0, Detail::Launch(launch));
+    }
+
+    pub(crate) fn captured_launch(&mut self) {
+        let launch = Launch { function: 30, grid: [1; 3], block: [32, 1, 1], ..Launch::default() };
+        self.call(kind::LAUNCH, 10, 900, 0, flag::CAPTURED, Detail::Launch(launch));
+    }
+
+    pub(crate) fn copy(&mut self, api: u32, copy_kind: u8, bytes: u64, device_ns: u64) {
+        self.correlation += 1;
+        let record = DeviceCopy { place: self.place(device_ns), bytes, copy_kind, ..DeviceCopy::default() };
+        self.records.push(record.to_cell());
+        let detail = Detail::Copy(call::Copy { direction: copy_kind, bytes, count: 1 });
+        self.call(kind::COPY, api, 4_000, self.correlation, 0, detail);
+    }
+
+    pub(crate) fn fill(&mut self, bytes: u64, device_ns: u64) {
+        self.correlation += 1;
+        let record = DeviceFill { place: self.place(device_ns), bytes, ..DeviceFill::default() };
+        self.records.push(record.to_cell());
+        self.call(kind::FILL, 14, 3_100, self.correlation, 0, Detail::Fill { bytes, value: 0 });
+    }
+
+    pub(crate) fn wait(&mut self, host_ns: u64) {
+        self.call(kind::WAIT, 12, host_ns, 0, 0, Detail::Wait { what: wait::STREAM, handle: 1 });
+    }
+
+    pub(crate) fn load_module(&mut self, host_ns: u64) {
+        let detail = Detail::Module { module: 0, operation: operation::LOAD };
+        self.call(kind::MODULE, 13, host_ns, 0, 0, detail);
+    }
+
+    pub(crate) fn notice(&mut self, severity: u64, rung: u64, text: &str) {
+        let record = Definition {
+            kind: definition::kind::NOTICE,
+            id: 0,
+            fields: vec![severity, rung],
+            text: text.into(),
+        };
+        self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
+    }
+
+    pub(crate) fn play(mut self, counters: Counters) -> (Totals, Aggregates) {
+        self.batches.push(Batch::Cells { process: 0, ring: 0, cells: self.cells });
+        self.batches.push(Batch::Cells { process: 0, ring: 1, cells: self.records });
+        self.batches.push(Batch::Counters(counters));
+        let monotonic_ns = self.now_ns + 400_000;
+        self.batches.push(Batch::ProcessEnd { process: 0, end: ProcessEnd::Exit, monotonic_ns });
+        self.batches.push(Batch::SessionEnd { wall_ns: monotonic_ns - 1_000_000_000 });
+        let mut model = Model::new(Aggregates::default());
+        self.batches.iter().for_each(|batch| model.consume(batch));
+        model.finish()
+    }
+}
+
+/// Three hundred steps of a training run.
+pub(crate) fn training(simulated: bool) -> (Totals, Aggregates) {
+    let mut tape = Tape::new(simulated);
+    tape.load_module(12_345_678);
+    for step in 0..300u64 {
+        tape.copy(11, 1, 1 << 20, 45_000 + step * 10);
+        for layer in 0..4 {
+            tape.launch(20, 512, Some(1_200 + step % 7 * 100 + layer));
+            tape.launch(21, 128, Some(18_000 + step * 31));
+        }
+        tape.launch(22, if step % 2 == 0 { 1024 } else { 256 }, Some(6_400));
+        tape.fill(4096, 900);
+        tape.wait(31_000);
+    }
+    tape.thread(WORKER);
+    for _ in 0..20 {
+        tape.launch(23, 64, Some(2_345_678));
+        tape.wait(2_400_000);
+    }
+    tape.captured_launch();
+    tape.thread(MAIN);
+    tape.copy(15, 2, 123_456_789, 9_876_543);
+    tape.wait(10_000_000);
+    let mut values = [0; Counter::COUNT];
+    values[Counter::RecordsDelivered as usize] = 3_322;
+    values[Counter::RecordTicks as usize] = 1_234_567;
+    tape.play(Counters { sampled_hooks: 100, sampled_ticks: 4_600, values, ..Counters::default() })
+}
+
+#[test]
+fn the_summary_reads_as_agreed() {
+    let (totals, aggregates) = training(false);
+    let report = Report::new(&totals, &aggregates);
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.lines().count() <= 40, "{text}");
+    golden("report/tests/training.txt", &text);
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    let (totals, aggregates) = training(true);
+    let report = Report::new(&totals, &aggregates);
+    let plain = report.to_text(&TextOptions::default());
+    let coloured = report.to_text(&TextOptions { color: true, ..TextOptions::default() });
+    let mut stripped = String::new();
+    for (at, piece) in coloured.split('\x1b').enumerate() {
+        stripped += if at == 0 { piece } else { piece.split_once('m').unwrap().1 };
+    }
+    let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    assert_eq!(lines(&stripped), lines(&plain));
+    assert!(plain.lines().next().unwrap().contains("simulated"));
+}
+
+#[test]
+fn the_json_has_the_promised_fields() {
+    let (totals, aggregates) = training(true);
+    let report = Report::new(&totals, &aggregates);
+    let text = report.to_json();
+    golden("report/tests/training.json", &text);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for field in [
+        "schema",
+        "version",
+        "simulated",
+        "wall_ns",
+        "kernels",
+        "transfers",
+        "memsets",
+        "launches",
+        "captured_launches",
+        "graph_launches",
+        "graph_node_calls",
+        "device_only",
+        "dropped",
+        "device_time_coverage",
+        "devices",
+        "processes",
+        "calls",
+        "cost",
+        "notices",
+    ] {
+        assert!(json.get(field).is_some(), "{field}");
+    }
+    for field in [
+        "name",
+        "full_name",
+        "calls",
+        "total_ns",
+        "min_ns",
+        "mean_ns",
+        "median_ns",
+        "p99_ns",
+        "max_ns",
+        "configs",
+    ] {
+        assert!(json["kernels"][0].get(field).is_some(), "kernel's {field}");
+    }
+    for field in ["grid", "block", "shared_bytes", "registers", "occupancy", "calls"] {
+        assert!(json["kernels"][0]["configs"][0].get(field).is_some(), "configuration's {field}");
+    }
+    for field in ["direction", "calls", "bytes", "total_ns", "bandwidth_mbps"] {
+        assert!(json["transfers"][0].get(field).is_some(), "transfer's {field}");
+    }
+    assert_eq!(json["devices"][0]["uuid"], "GPU-01020304-0506-0708-090a-0b0c0d0e0f10");
+    assert_eq!(json["launches"], 300 * 9 + 20);
+    assert_eq!(json["captured_launches"], 1);
+    assert_eq!(json["device_time_coverage"], 1.0);
+}
+
+#[test]
+fn every_field_is_documented() {
+    let (totals, aggregates) = training(false);
+    let json: serde_json::Value = serde_json::from_str(&Report::new(&totals, &aggregates).to_json()).unwrap();
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report-json.md"));
+    let page = std::fs::read_to_string(path).unwrap();
+    let mut missing = Vec::new();
+    let mut open = vec![&json];
+    while let Some(value) = open.pop() {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, inner) in fields {
+                    if !page.contains(&format!("`{name}`")) {
+                        missing.push(name.clone());
+                    }
+                    open.push(inner);
+                }
+            }
+            serde_json::Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    assert!(missing.is_empty(), "not in docs/report-json.md: {missing:?}");
+}
+
+#[test]
+fn equal_short_names_are_told_apart() {
+    let (totals, aggregates) = training(false);
+    let report = Report::new(&totals, &aggregates);
+    let mut names: Vec<_> = report.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names[2..],
+        [
+            "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
+            "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>#2"
+        ]
+    );
+}
+
+#[test]
+fn without_device_times_calls_are_counted_and_times_are_null() {
+    let mut tape = Tape::new(false);
+    tape.notice(
+        1,
+        definition::rung::HOOKS,
+        "no device times: libcupti was not found; counts and host times are exact",
+    );
+    for _ in 0..50 {
+        tape.launch(20, 256, None);
+        tape.launch(22, 128, None);
+    }
+    tape.launch(22, 128, None);
+    tape.wait(1_000_000);
+    let (totals, aggregates) = tape.play(Counters::default());
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!(report.device_times, DeviceTimes::None);
+    assert_eq!(report.device_time_coverage, 0.0);
+    assert_eq!(report.kernels[0].calls, 51);
+    assert_eq!(report.kernels[0].spread.total_ns, None);
+    // 32 registers by the function's own attributes.
+    assert_eq!(report.kernels[0].configs[0].registers, Some(32));
+    assert_eq!(report.kernels[0].occupancy, Some(1.0));
+    assert_eq!(report.devices[0].busy_ns, None);
+    assert_eq!(report.devices[0].idle_at_most_ns, None);
+    golden("report/tests/hooks.txt", &report.to_text(&TextOptions::default()));
+}
+
+#[test]
+fn idle_time_is_not_claimed_where_operations_are_not_known() {
+    let mut tape = Tape::new(false);
+    tape.launch(20, 256, Some(5_000));
+    tape.launch(20, 256, None);
+    let mut counters = Counters { ring_full: 7, ..Counters::default() };
+    counters.values[Counter::RecordsDropped as usize] = 3;
+    let (totals, aggregates) = tape.play(counters);
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!(report.device_times, DeviceTimes::Partial);
+    assert_eq!(report.device_time_coverage, 0.5);
+    let device = &report.devices[0];
+    assert_eq!((device.busy_ns, device.idle_ns), (Some(5_000), None));
+    assert_eq!(device.idle_at_most_ns, Some(report.wall_ns - 5_000));
+    assert_eq!(report.kernels[0].calls, 2);
+    assert_eq!(report.kernels[0].timed_calls, 1);
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("idle at most"), "{text}");
+    assert!(text.contains("cupti_dropped 3, ring_full 7"), "{text}");
+}
+
+#[test]
+fn a_session_without_cuda_says_so() {
+    let (totals, aggregates) = Tape::new(false).play(Counters::default());
+    let report = Report::new(&totals, &aggregates);
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("No CUDA call was seen."), "{text}");
+    assert!(
+        Report::new(&Totals::default(), &Aggregates::default())
+            .to_text(&TextOptions::default())
+            .lines()
+            .count()
+            < 6
+    );
+}
+
+#[test]
+fn hostile_text_does_not_reach_the_terminal() {
+    let mut tape = Tape::new(false);
+    tape.notice(1, 0, "bad \u{1b}[2J\nnews");
+    let (mut totals, aggregates) = tape.play(Counters::default());
+    totals.sessions[0].begin.command = vec!["evil\u{1b}[31m\r\n".into()];
+    let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
+    assert!(!text.contains('\u{1b}') && !text.contains('\r'), "{text}");
+}
