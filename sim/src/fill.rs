@@ -53,7 +53,7 @@ impl World {
     pub fn plan_fill(&self, pattern: Pattern, asynchronous: bool) -> Result<Fill> {
         self.current()?;
         let element = u64::from(pattern.element_bytes);
-        if !matches!(element, 1 | 2 | 4) || pattern.target % element != 0 {
+        if !matches!(element, 1 | 2 | 4) || !pattern.target.is_multiple_of(element) {
             return Err(Code::INVALID_VALUE);
         }
         let row = pattern.width.checked_mul(element).ok_or(Code::INVALID_VALUE)?;
@@ -66,7 +66,7 @@ impl World {
                 memory_kind: 0,
             });
         }
-        if pattern.height > 1 && (pattern.pitch < row || pattern.pitch % element != 0) {
+        if pattern.height > 1 && (pattern.pitch < row || !pattern.pitch.is_multiple_of(element)) {
             return Err(Code::INVALID_VALUE);
         }
         let span = (pattern.height - 1).checked_mul(pattern.pitch).and_then(|rows| rows.checked_add(row));

@@ -73,6 +73,8 @@ pub struct Graph {
     pub parent: Option<Handle>,
     /// For a clone: which node came from which.
     pub cloned_from: HashMap<Handle, Handle>,
+    /// User objects that it keeps alive, with how many references it holds.
+    pub objects: Vec<(Handle, u32)>,
 }
 
 /// CUPTI's id of a node: the graph's id above, the node's number below.
@@ -162,6 +164,9 @@ impl World {
             let node = self.nodes.remove(node)?;
             self.drop_work(node.work)?;
         }
+        for (object, count) in held.objects {
+            self.release_object(object, count)?;
+        }
         Ok(())
     }
 
@@ -177,6 +182,9 @@ impl World {
     pub fn clone_graph(&mut self, graph: Handle) -> Result<Handle> {
         let originals = self.graphs.get(graph)?.nodes.clone();
         let clone = self.create_graph()?;
+        for (object, count) in self.graphs.get(graph)?.objects.clone() {
+            self.retain_object_in_graph(clone, object, count, false)?;
+        }
         let mut twins = HashMap::new();
         for original in originals {
             let held = self.nodes.get(original)?;

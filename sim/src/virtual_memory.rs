@@ -52,7 +52,7 @@ fn map_nothing(at: u64, bytes: u64, fixed: bool) -> Result<u64> {
 }
 
 fn whole(bytes: u64) -> bool {
-    bytes > 0 && bytes % GRANULARITY == 0
+    bytes > 0 && bytes.is_multiple_of(GRANULARITY)
 }
 
 impl World {
@@ -126,12 +126,12 @@ impl World {
     pub fn map_physical(&mut self, base: u64, bytes: u64, offset: u64, physical: Handle) -> Result {
         let held = self.virtual_memory.physical.get_mut(physical)?;
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= held.bytes);
-        if !whole(bytes) || offset % GRANULARITY != 0 || !inside {
+        if !whole(bytes) || !offset.is_multiple_of(GRANULARITY) || !inside {
             return Err(Code::INVALID_VALUE);
         }
         let end = base.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
         let reserved = self.virtual_memory.reserved.range(..=base).next_back();
-        if !reserved.is_some_and(|(&start, &length)| end <= start + length) {
+        if reserved.is_none_or(|(&start, &length)| end > start + length) {
             return Err(Code::INVALID_VALUE);
         }
         let device = held.device;

@@ -13,12 +13,14 @@ use crate::graph_exec::Executable;
 use crate::handle::{Handle, Table};
 use crate::host_work::Job;
 use crate::library::Library;
+use crate::link::Link;
 use crate::memory::{Mapping, Memory};
 use crate::module::{Function, Module};
 use crate::pool::Pool;
 use crate::stream::Stream;
+use crate::user_object::UserObject;
 use crate::virtual_memory::VirtualMemory;
-use crate::work::ValueWrite;
+use crate::work::{HostCall, ValueWrite};
 use std::collections::HashMap;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -35,6 +37,8 @@ pub struct World {
     /// Captures under way, by id.
     pub capture_states: HashMap<u64, Capture>,
     pub executables: Table<Executable>,
+    pub objects: Table<UserObject>,
+    pub links: Table<Link>,
     pub pools: Table<Pool>,
     pub arrays: Table<Array>,
     pub memory: Memory,
@@ -64,6 +68,8 @@ pub struct World {
 #[derive(Default)]
 pub struct After {
     effects: Vec<Effect>,
+    /// Functions of the program, never called with the lock.
+    calls: Vec<HostCall>,
     records: Vec<Activity>,
 }
 
@@ -92,12 +98,16 @@ impl After {
         self.effects.push(Effect::Unmap(mapping));
     }
 
+    pub fn call(&mut self, call: HostCall) {
+        self.calls.push(call);
+    }
+
     pub fn record(&mut self, record: Activity) {
         self.records.push(record);
     }
 
     fn is_empty(&self) -> bool {
-        self.effects.is_empty() && self.records.is_empty()
+        self.effects.is_empty() && self.records.is_empty() && self.calls.is_empty()
     }
 
     fn run_effects(&mut self) {
@@ -139,6 +149,9 @@ pub fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 fn finish(mut after: After) {
     after.run_effects();
     activity::deliver(&after.records);
+    for call in after.calls {
+        (call.function)(call.argument);
+    }
 }
 
 /// As [`with`], but bytes are moved before the lock is released, so that whoever is woken by a
@@ -151,7 +164,7 @@ pub fn with_effects_inside<R>(f: impl FnOnce(&mut World) -> R) -> R {
         CHANGED.notify_all();
         (result, std::mem::take(&mut world.after))
     };
-    activity::deliver(&after.records);
+    finish(after);
     result
 }
 
@@ -200,6 +213,8 @@ impl World {
             nodes: Table::new(11, Code::INVALID_VALUE),
             capture_states: HashMap::new(),
             executables: Table::new(8, Code::INVALID_VALUE),
+            objects: Table::new(13, Code::INVALID_VALUE),
+            links: Table::new(14, Code::INVALID_HANDLE),
             pools: Table::new(9, Code::INVALID_VALUE),
             arrays: Table::new(10, Code::INVALID_HANDLE),
             memory: Memory::default(),

@@ -55,7 +55,6 @@ impl<T: Copy> Out<T> {
         }
         Ok(())
     }
-
 }
 
 impl Out<c_char> {

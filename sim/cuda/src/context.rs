@@ -6,7 +6,7 @@ use gputrace_sim::context as c;
 use gputrace_sim::device;
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::stream::{GREATEST_PRIORITY, LEAST_PRIORITY};
-use gputrace_sim::timeline::wait;
+use gputrace_sim::timeline::{Moment, wait};
 use gputrace_sim::world::with;
 
 fn create(pctx: Out<u64>, flags: u32, dev: i32) -> Result {
@@ -198,5 +198,24 @@ api! {
     }
     "cuCtxGetExecAffinity" 11040 fn cuCtxGetExecAffinity(_pExecAffinity: In<u32>, _kind: u32) |_| {
         Err(Code::UNSUPPORTED_EXEC_AFFINITY)
+    }
+    "cuCtxRecordEvent" 12050 fn cuCtxRecordEvent(hCtx: u64, hEvent: u64) |_| {
+        let end_ns = gputrace_sim::world::wait_for(&mut |w| {
+            w.refuse_if_context_captures(hCtx)?;
+            w.context_end(hCtx)
+        })?;
+        with(|w| {
+            w.events.get_mut(hEvent)?.moment = Some(Moment::At(end_ns));
+            Ok(())
+        })
+    }
+    "cuCtxWaitEvent" 12050 fn cuCtxWaitEvent(hCtx: u64, hEvent: u64) |_| {
+        with(|w| {
+            w.contexts.get(hCtx)?;
+            for stream in w.streams.handles_where(|held| held.context == hCtx && !held.destroyed) {
+                w.wait_event(stream, hEvent)?;
+            }
+            Ok(())
+        })
     }
 }

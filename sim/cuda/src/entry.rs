@@ -168,7 +168,8 @@ macro_rules! describe {
     ($name:literal $version:literal $symbol:ident $per_thread:literal) => {
         pub static $symbol: $crate::entry::Entry = $crate::entry::Entry {
             name: $name,
-            symbol: match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
+            symbol: match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes())
+            {
                 Ok(symbol) => symbol,
                 Err(_) => panic!("a name without zero bytes"),
             },

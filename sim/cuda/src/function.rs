@@ -46,7 +46,14 @@ fn blocks(number: Out<i32>, func: u64, block: i32, shared: u64) -> Result {
     number.set(looked_at(func, |held| Ok(held.blocks_per_multiprocessor(threads, shared)))? as i32)
 }
 
-fn best(least_grid: Out<i32>, best_block: Out<i32>, func: u64, shared: SharedForBlock, fixed: u64, limit: i32) -> Result {
+fn best(
+    least_grid: Out<i32>,
+    best_block: Out<i32>,
+    func: u64,
+    shared: SharedForBlock,
+    fixed: u64,
+    limit: i32,
+) -> Result {
     let limit = u32::try_from(limit).map_err(|_| Code::INVALID_VALUE)?;
     let of_block = |threads: u32| {
         let bytes = shared.map_or(fixed, |shared| shared(threads as i32));

@@ -28,7 +28,13 @@ fn add_child(out: Out<u64>, graph: u64, dependencies: Nodes, count: u64, child: 
     })?)
 }
 
-fn add_allocation(out: Out<u64>, graph: u64, dependencies: Nodes, count: u64, wanted: &AllocateParameters) -> Result<u64> {
+fn add_allocation(
+    out: Out<u64>,
+    graph: u64,
+    dependencies: Nodes,
+    count: u64,
+    wanted: &AllocateParameters,
+) -> Result<u64> {
     out.required()?;
     let device = wanted.properties.device()?;
     let dependencies = dependencies.list(count as usize)?;
@@ -37,7 +43,13 @@ fn add_allocation(out: Out<u64>, graph: u64, dependencies: Nodes, count: u64, wa
     Ok(address)
 }
 
-fn add_any(out: Out<u64>, graph: u64, dependencies: Nodes, count: u64, parameters: Out<AnyParameters>) -> Result {
+fn add_any(
+    out: Out<u64>,
+    graph: u64,
+    dependencies: Nodes,
+    count: u64,
+    parameters: Out<AnyParameters>,
+) -> Result {
     match any(parameters)? {
         Wanted::Work(work) => add(out, graph, dependencies, count, work),
         Wanted::Child(child) => add_child(out, graph, dependencies, count, child),
@@ -123,7 +135,8 @@ fn dot(graph: u64) -> Result<String> {
         let mut text = String::from("digraph {\n");
         for &node in &w.graphs.get(graph)?.nodes {
             let held = w.nodes.get(node)?;
-            let _ = writeln!(text, "  n{} [label=\"{} kind {}\"];", held.number, held.number, held.work.kind());
+            let _ =
+                writeln!(text, "  n{} [label=\"{} kind {}\"];", held.number, held.number, held.work.kind());
             for dependency in &held.dependencies {
                 let _ = writeln!(text, "  n{} -> n{};", w.nodes.get(*dependency)?.number, held.number);
             }

@@ -23,12 +23,15 @@ mod graph_exec;
 mod graph_node;
 mod initialisation;
 mod launch;
+mod link;
 mod memcpy;
 mod memory;
 mod memset;
 mod module;
 mod pool;
+mod sharing;
 mod stream;
+mod user_object;
 mod virtual_memory;
 
 /// The whole table.
@@ -43,12 +46,15 @@ pub(crate) static TABLE: &[&[&entry::Entry]] = &[
     graph_exec::ENTRIES,
     initialisation::ENTRIES,
     launch::ENTRIES,
+    link::ENTRIES,
     memcpy::ENTRIES,
     memory::ENTRIES,
     memset::ENTRIES,
     module::ENTRIES,
     pool::ENTRIES,
     proc_address::ENTRIES,
+    sharing::ENTRIES,
     stream::ENTRIES,
+    user_object::ENTRIES,
     virtual_memory::ENTRIES,
 ];

@@ -41,6 +41,59 @@ pub struct Volume {
     pub depth: u64,
 }
 
+/// `CUDA_MEMCPY3D_BATCH_OP`.
+#[repr(C)]
+#[derive(Clone, std::marker::Copy)]
+pub struct VolumeOperation {
+    source: Operand,
+    target: Operand,
+    width: u64,
+    height: u64,
+    depth: u64,
+    order: u32,
+    flags: u32,
+}
+
+/// `CUmemcpy3DOperand`: an address with row length, rows and a hint, or an array with three offsets.
+#[repr(C)]
+#[derive(Clone, std::marker::Copy)]
+struct Operand {
+    kind: u32,
+    words: [u64; 4],
+}
+
+impl Operand {
+    fn as_side(&self) -> Result<VolumeSide> {
+        let [first, second, third, fourth] = self.words;
+        let side = VolumeSide {
+            x_bytes: 0,
+            y: 0,
+            z: 0,
+            level: 0,
+            memory_type: 4,
+            host: 0,
+            device: first,
+            array: first,
+            context: 0,
+            pitch: second,
+            height: third,
+        };
+        match self.kind {
+            1 => Ok(side),
+            2 => Ok(VolumeSide {
+                memory_type: 3,
+                x_bytes: second,
+                y: third,
+                z: fourth,
+                pitch: 0,
+                height: 0,
+                ..side
+            }),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+}
+
 /// One side of a volume.
 #[repr(C)]
 #[derive(Clone, std::marker::Copy)]
@@ -117,7 +170,19 @@ impl Volume {
                 Side::Unified(at) => (4, 0, at),
             };
             let height = slice.checked_div(pitch).unwrap_or(0);
-            VolumeSide { x_bytes: 0, y: 0, z: 0, level: 0, memory_type, host, device, array: 0, context: 0, pitch, height }
+            VolumeSide {
+                x_bytes: 0,
+                y: 0,
+                z: 0,
+                level: 0,
+                memory_type,
+                host,
+                device,
+                array: 0,
+                context: 0,
+                pitch,
+                height,
+            }
         };
         let shape = copy.shape;
         Volume {
@@ -188,7 +253,15 @@ fn in_array(array: u64, offset: u64) -> Result<Side> {
     Ok(Side::Device(base.checked_add(offset).ok_or(Code::INVALID_VALUE)?))
 }
 
-fn batch(call: &Call, targets: In<u64>, sources: In<u64>, sizes: In<u64>, count: u64, stream: u64, failed: Option<Out<u64>>) -> Result {
+fn batch(
+    call: &Call,
+    targets: In<u64>,
+    sources: In<u64>,
+    sizes: In<u64>,
+    count: u64,
+    stream: u64,
+    failed: Option<Out<u64>>,
+) -> Result {
     if stream <= 1 && call.stream(stream) != gputrace_sim::stream::PER_THREAD {
         return Err(Code::INVALID_VALUE);
     }
@@ -201,6 +274,34 @@ fn batch(call: &Call, targets: In<u64>, sources: In<u64>, sizes: In<u64>, count:
                 failed.set_if_wanted(at as u64);
             }
             return done;
+        }
+    }
+    Ok(())
+}
+
+fn batch_of_volumes(
+    call: &Call,
+    count: u64,
+    operations: In<VolumeOperation>,
+    stream: u64,
+    failed: Option<Out<u64>>,
+) -> Result {
+    for (at, operation) in operations.list(count as usize)?.into_iter().enumerate() {
+        let one = || {
+            let wanted = Volume {
+                source: operation.source.as_side()?,
+                target: operation.target.as_side()?,
+                width_bytes: operation.width,
+                height: operation.height,
+                depth: operation.depth,
+            };
+            volume_async(call, wanted, stream)
+        };
+        if let Err(code) = one() {
+            if let Some(failed) = failed {
+                failed.set_if_wanted(at as u64);
+            }
+            return Err(code);
         }
     }
     Ok(())
@@ -297,6 +398,16 @@ api! {
     ) |c| {
         batch(c, dsts, srcs, sizes, count, hStream, None)
     }
+    "cuMemcpy3DBatchAsync" 12080 fn cuMemcpy3DBatchAsync / 12080 cuMemcpy3DBatchAsync_ptsz(
+        numOps: u64, opList: In<VolumeOperation>, failIdx: Out<u64>, _flags: u64, hStream: u64,
+    ) |c| {
+        batch_of_volumes(c, numOps, opList, hStream, Some(failIdx))
+    }
+    "cuMemcpy3DBatchAsync" 13000 fn cuMemcpy3DBatchAsync_v2 / 13000 cuMemcpy3DBatchAsync_v2_ptsz(
+        numOps: u64, opList: In<VolumeOperation>, _flags: u64, hStream: u64,
+    ) |c| {
+        batch_of_volumes(c, numOps, opList, hStream, None)
+    }
 }
 
 #[cfg(test)]
@@ -306,5 +417,6 @@ mod tests {
     #[test]
     fn the_structures_have_their_c_sizes() {
         assert_eq!((size_of::<Plane>(), size_of::<Volume>()), (128, 200));
+        assert_eq!(size_of::<VolumeOperation>(), 112);
     }
 }

@@ -26,6 +26,17 @@ fn free(address: u64, which: fn(Kind) -> bool) -> Result {
     with(|w| w.free(address, which))
 }
 
+fn register(address: u64, bytes: u64, flags: u32) -> Result {
+    if address == 0 || bytes == 0 || flags & !15 != 0 || address.checked_add(bytes).is_none() {
+        return Err(Code::INVALID_VALUE);
+    }
+    with(|w| {
+        let context = w.current()?;
+        let device = w.contexts.get(context)?.device;
+        w.memory.enter(address, bytes, Kind::Registered, device, context, flags)
+    })
+}
+
 fn store(data: Out<u8>, value: Value) -> Result {
     match value {
         Value::Byte(byte) => data.set(byte),
@@ -75,14 +86,10 @@ api! {
         free(p, |kind| kind == Kind::Pinned)
     }
     "cuMemHostRegister" 6050 fn cuMemHostRegister_v2(p: u64, bytesize: u64, Flags: u32) |_| {
-        if p == 0 || bytesize == 0 || Flags & !15 != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        with(|w| {
-            let context = w.current()?;
-            let device = w.contexts.get(context)?.device;
-            w.memory.enter(p, bytesize, Kind::Registered, device, context, Flags)
-        })
+        register(p, bytesize, Flags)
+    }
+    "cuMemHostRegister" 4000 fn cuMemHostRegister(p: u64, bytesize: u64, Flags: u32) |_| {
+        register(p, bytesize, Flags)
     }
     "cuMemHostUnregister" 4000 fn cuMemHostUnregister(p: u64) |_| {
         with(|w| match w.memory.remove(p, |kind| kind == Kind::Registered) {

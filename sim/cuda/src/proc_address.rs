@@ -41,7 +41,13 @@ fn find(name: &str, version: u32, per_thread: bool) -> std::result::Result<&'sta
     found.ok_or(Absence::VersionTooLow)
 }
 
-fn answer(symbol: Text, address: Out<*const c_void>, version: i32, flags: u64, status: Option<Out<u32>>) -> Result {
+fn answer(
+    symbol: Text,
+    address: Out<*const c_void>,
+    version: i32,
+    flags: u64,
+    status: Option<Out<u32>>,
+) -> Result {
     let name = symbol.get()?;
     address.required()?;
     if flags & !KNOWN_FLAGS != 0 || flags == KNOWN_FLAGS {

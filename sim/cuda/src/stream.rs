@@ -35,7 +35,7 @@ fn idle(call: &Call, given: u64) -> Result<u64> {
 
 fn word(w: &World, address: u64, wide: bool) -> Result {
     let bytes = if wide { 8 } else { 4 };
-    if address % bytes != 0 {
+    if !address.is_multiple_of(bytes) {
         return Err(Code::INVALID_VALUE);
     }
     w.memory.find_range(address, bytes).map(|_| ())

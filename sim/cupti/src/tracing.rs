@@ -80,7 +80,10 @@ pub extern "C" fn cuptiActivityDisableContext(context: u64, kind: u32) -> u32 {
 
 /// Sets who gives and takes buffers; a later client takes over those of an earlier one.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityRegisterCallbacks(request: Option<Request>, complete: Option<Complete>) -> u32 {
+pub extern "C" fn cuptiActivityRegisterCallbacks(
+    request: Option<Request>,
+    complete: Option<Complete>,
+) -> u32 {
     number((|| {
         let (request, complete) = (request.ok_or(INVALID_PARAMETER)?, complete.ok_or(INVALID_PARAMETER)?);
         let mut state = state::lock();
@@ -115,7 +118,11 @@ pub extern "C" fn cuptiActivityFlushPeriod(milliseconds: u32) -> u32 {
 
 /// Steps through a buffer: from no record to the first, from one to the next.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetNextRecord(buffer: *mut u8, valid_bytes: usize, record: Out<*mut u8>) -> u32 {
+pub extern "C" fn cuptiActivityGetNextRecord(
+    buffer: *mut u8,
+    valid_bytes: usize,
+    record: Out<*mut u8>,
+) -> u32 {
     number((|| {
         if buffer.is_null() {
             return Err(INVALID_PARAMETER);
@@ -146,7 +153,11 @@ fn kind_at(buffer: *const u8, at: usize, valid_bytes: usize) -> Result<u32> {
 
 /// How many records were lost since the last question.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetNumDroppedRecords(_context: u64, _stream_id: u32, dropped: Out<usize>) -> u32 {
+pub extern "C" fn cuptiActivityGetNumDroppedRecords(
+    _context: u64,
+    _stream_id: u32,
+    dropped: Out<usize>,
+) -> u32 {
     let count = std::mem::take(&mut state::lock().buffers.dropped);
     number(dropped.set(count as usize))
 }
