@@ -1,1 +1,564 @@
+//! The live side against producers that behave, die, and lie.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gputrace_wire::atomic::Ordering;
+use gputrace_wire::call::{Call, Detail, Launch};
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::clock::mark::ThreadBegin;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{self, kind as def};
+use gputrace_wire::device::{Kernel, Place};
+use gputrace_wire::handshake::{bye, kind as message};
+use gputrace_wire::segment::kind::{PRIMARY, RINGS};
+use rustix::fs::SealFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::batch::{Batch, ProcessEnd, SessionBegin};
+use crate::model::definitions::Definitions;
+use crate::model::operation::{HostCall, Operation, Sink};
+use crate::session::drain::monotonic_ns;
+use crate::session::fake::{FakePeer, FakeSegment, RING_CELLS};
+use crate::session::{Recorder, RecorderConfig, Recording, Source};
+use crate::stream::replay::read_traces;
+use crate::trace_file::TraceReader;
+
+/// Everything that the model said, as text, so that two runs can be compared whole.
+#[derive(Default)]
+struct Log(Vec<String>);
+
+impl Sink for Log {
+    fn host_call(&mut self, call: &HostCall, _: &Definitions) {
+        self.0.push(format!("{call:?}"));
+    }
+    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
+        let name = match operation.what {
+            crate::model::operation::What::Kernel(kernel) => definitions.name(kernel.name).unwrap_or("?"),
+            _ => "",
+        };
+        self.0.push(format!("{name} {operation:?}"));
+    }
+}
+
+struct Session {
+    folder: tempfile::TempDir,
+    recorder: Recorder<Log>,
+}
+
+impl Session {
+    fn start() -> Session {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Source::Listen { directory: folder.path().join("session") };
+        let recorder = Recorder::start(config(source, folder.path()), Log::default()).unwrap();
+        Session { folder, recorder }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.recorder.socket_path().unwrap().to_owned()
+    }
+
+    fn finish(self, grace: Duration) -> (Recording<Log>, tempfile::TempDir) {
+        let recording = self.recorder.finish(grace).unwrap();
+        assert!(recording.trace_error.is_none());
+        assert_same_from_the_file(&recording);
+        (recording, self.folder)
+    }
+}
+
+fn config(source: Source, folder: &Path) -> RecorderConfig {
+    let begin =
+        SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
+    RecorderConfig { source, trace_path: folder.join("trace.gputrace"), begin }
+}
+
+/// Live and from the file, everything is the same to the last bit.
+fn assert_same_from_the_file(live: &Recording<Log>) {
+    let replay = read_traces(&[&live.trace_path], Log::default(), &mut |_| {}).unwrap();
+    assert_eq!(replay.damages, []);
+    assert!(replay.sink.0 == live.sink.0);
+    assert_eq!(replay.totals.counts, live.totals.counts);
+    assert_eq!(replay.totals.losses(), live.totals.losses());
+    assert_eq!(replay.totals.wall_ns(), live.totals.wall_ns());
+    assert_eq!(replay.totals.sessions, live.totals.sessions);
+    for (a, b) in replay.totals.processes.iter().zip(&live.totals.processes) {
+        assert_eq!((&a.begin, a.end, &a.counters, &a.counts), (&b.begin, b.end, &b.counters, &b.counts));
+    }
+    assert_eq!(replay.totals.processes.len(), live.totals.processes.len());
+}
+
+/// What a small program does: a thread, a kernel's name, `count` launches with their records.
+fn run_program(segment: &FakeSegment, first: u32, count: u32) {
+    let thread = segment.define(def::THREAD, &[7, definition::role::PROGRAM], b"main");
+    let name = segment.define(def::NAME, &[], b"kernel");
+    segment.push(1, &[segment.anchor()]);
+    segment.push(2, &[ThreadBegin { thread, ticks: 0 }.to_cell()]);
+    for correlation in first..first + count {
+        let launch = Detail::Launch(Launch { grid: [1, 2, 3], ..Launch::default() });
+        let call = Call {
+            kind: kind::LAUNCH,
+            start_ticks: monotonic_ns(),
+            correlation,
+            detail: launch,
+            ..Call::default()
+        };
+        while !segment.push(2, &[call.to_cell()]) {
+            std::thread::yield_now();
+        }
+        let now = monotonic_ns();
+        let place = Place { correlation, start_ns: now, end_ns: now + 500, ..Place::default() };
+        while !segment.push(0, &Kernel { place, name, ..Kernel::default() }.to_cells()) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether everything published was taken.
+fn is_drained(segment: &FakeSegment) -> bool {
+    segment.rings.iter().all(|ring| ring.tail.load(Ordering::Acquire) == ring.head.load(Ordering::Acquire))
+}
+
+#[test]
+fn a_program_that_says_good_bye_is_recorded_whole() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    assert_eq!(peer.join(&segment).0, message::WELCOME);
+    run_program(&segment, 1, 50_000);
+    segment.counter(Counter::Nested as usize).store(3, Ordering::Relaxed);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    drop(peer);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    let totals = &recording.totals;
+    assert_eq!(
+        (totals.counts.launches, totals.counts.executed, totals.counts.timed),
+        (50_000, 50_000, 50_000)
+    );
+    assert_eq!((totals.counts.device_only, totals.counts.invalid_timing), (0, 0));
+    assert_eq!(totals.counter(Counter::Nested), 3);
+    assert_eq!(totals.processes[0].end.unwrap().0, ProcessEnd::Exit);
+    assert_eq!(totals.losses().keys().collect::<Vec<_>>(), [&"nested_calls"]);
+    assert!(recording.sink.0.iter().any(|line| line.starts_with("kernel ")));
+}
+
+#[test]
+fn a_full_ring_shows_as_a_loss() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    for _ in 0..RING_CELLS + 10 {
+        segment.push(2, &[Cell::new(kind::CALL, 1, 0)]);
+    }
+    peer.join(&segment);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.losses().get("ring_full"), Some(&10));
+    assert_eq!(recording.totals.counts.entries(kind::CALL), RING_CELLS as u64);
+}
+
+#[test]
+fn a_second_segment_brings_more_rings() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    let more = FakeSegment::new(RINGS);
+    peer.join(&segment);
+    peer.say(message::SEGMENT, 0, &[&more.fd]);
+    for ring in 0..4 {
+        more.push(ring, &[Cell::new(kind::WAIT, 1, 0)]);
+    }
+    wait_until("the new rings are empty", || is_drained(&more));
+    peer.say(message::SEGMENT, 0, &[&segment.fd]);
+    peer.say(message::BYE, bye::EXEC, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.counts.entries(kind::WAIT), 4);
+    assert_eq!(recording.totals.losses().get("refused_segments"), Some(&1));
+    assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Exec);
+}
+
+#[test]
+fn a_process_that_runs_on_is_recorded_up_to_the_end_of_the_session() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    run_program(&segment, 1, 10);
+    let begin = Instant::now();
+    let (recording, _folder) = session.finish(Duration::from_millis(100));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(recording.totals.counts.timed, 10);
+    assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Running);
+    let heartbeat = segment.words[gputrace_wire::segment::CONTROL_OFFSET / 8 + 4].load(Ordering::Relaxed);
+    assert!(monotonic_ns() - heartbeat < 60_000_000_000);
+}
+
+#[test]
+fn who_reconnects_with_the_same_memory_goes_on_as_the_same_process() {
+    let session = Session::start();
+    let segment = FakeSegment::new(PRIMARY);
+    let peer = FakePeer::connect(&session.socket());
+    peer.join(&segment);
+    run_program(&segment, 1, 10);
+    drop(peer);
+    run_program(&segment, 11, 10);
+    let peer = FakePeer::connect(&session.socket());
+    peer.join(&segment);
+    run_program(&segment, 21, 10);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.processes.len(), 1);
+    assert_eq!(recording.totals.counts.timed, 30);
+}
+
+#[test]
+fn another_memory_file_of_the_same_process_id_is_the_next_image() {
+    let session = Session::start();
+    let (first, second) = (FakeSegment::new(PRIMARY), FakeSegment::new(PRIMARY));
+    let peer = FakePeer::connect(&session.socket());
+    peer.join(&first);
+    run_program(&first, 1, 10);
+    drop(peer);
+    let peer = FakePeer::connect(&session.socket());
+    peer.join(&second);
+    run_program(&second, 1, 20);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    let ends: Vec<_> =
+        recording.totals.processes.iter().map(|p| (p.end.unwrap().0, p.counts.timed)).collect();
+    assert_eq!(ends, [(ProcessEnd::Exec, 10), (ProcessEnd::Exit, 20)]);
+}
+
+#[test]
+fn a_single_connected_process_gets_its_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let recorder = Recorder::start(config(Source::Connected(ours), folder.path()), Log::default()).unwrap();
+    let peer = FakePeer(theirs);
+    let segment = FakeSegment::new(PRIMARY);
+    assert_eq!(peer.join(&segment).0, message::WELCOME);
+    run_program(&segment, 1, 100);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    recorder.wait_for_end();
+    let recording = recorder.finish(Duration::ZERO).unwrap();
+    assert!(recording.reply("100 kernels, ünd a lot of text"));
+    let (head, text) = peer.hear().unwrap();
+    assert_eq!((head.kind, text.as_str()), (message::DONE, "100 kernels, ünd a lot of text"));
+    assert_eq!(recording.totals.counts.timed, 100);
+    assert_same_from_the_file(&recording);
+}
+
+#[test]
+fn a_single_process_that_never_joins_ends_the_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let recorder = Recorder::start(config(Source::Connected(ours), folder.path()), Log::default()).unwrap();
+    drop(theirs);
+    recorder.wait_for_end();
+    let recording = recorder.finish(Duration::ZERO).unwrap();
+    assert!(recording.totals.processes.is_empty() && !recording.reply("nobody"));
+}
+
+#[test]
+fn a_dropped_recorder_leaves_a_readable_file() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    run_program(&segment, 1, 10);
+    let Session { folder, recorder } = session;
+    drop(recorder);
+    let path = folder.path().join("trace.gputrace");
+    let replay = read_traces(&[&path], (), &mut |_| {}).unwrap();
+    assert_eq!(replay.totals.counts.timed, 10);
+    assert_eq!(replay.damages.len(), 1, "the session's end is not in the file");
+}
+
+#[test]
+fn a_trace_file_that_cannot_be_begun_is_an_error_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Source::Listen { directory: folder.path().join("session") };
+    let mut config = config(source, folder.path());
+    config.trace_path = PathBuf::from("/dev/full");
+    match Recorder::start(config, Log::default()) {
+        Err(crate::Error::TraceCreate { source, .. }) => {
+            assert_eq!(source.raw_os_error(), Some(libc::ENOSPC));
+        }
+        _ => panic!("writing the header to a full disk must fail"),
+    }
+}
+
+// Processes of their own, to be killed: this test binary again, told what to do.
+
+const CHILD: &str = "GPUTRACE_TEST_CHILD";
+
+fn child(what: &str, socket: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "session::tests::child_main", "--nocapture"]);
+    command.env(CHILD, format!("{what}:{}", socket.display()));
+    command.stdout(std::process::Stdio::null());
+    command
+}
+
+/// Does nothing unless this process was started by [`child`].
+#[test]
+fn child_main() {
+    let Ok(order) = std::env::var(CHILD) else { return };
+    let (what, socket) = order.split_once(':').unwrap();
+    let peer = FakePeer::connect(Path::new(socket));
+    let segment = FakeSegment::new(PRIMARY);
+    if let Some(seed) = what.strip_prefix("lie-") {
+        let seed = seed.parse().unwrap();
+        run_program(&segment, 1, 50);
+        // Odd ones lie from the start, the others once they were let in.
+        if seed % 2 == 1 {
+            lie(&segment, seed);
+        }
+        peer.say(message::HELLO, 0, &[&segment.fd]);
+        peer.hear();
+        lie(&segment, seed + 1_000);
+        std::thread::sleep(Duration::from_millis(10));
+        return;
+    }
+    assert_eq!(peer.join(&segment).0, message::WELCOME);
+    run_program(&segment, 1, 1_000);
+    match what {
+        "exit" => {}
+        "holes" => {
+            // One thread was killed after it had reserved words, one while it filled them.
+            segment.header.definitions_reserved.fetch_add(4, Ordering::Relaxed);
+            let name = segment.define(def::NAME, &[], b"behind the hole");
+            let place = Place { correlation: 5_000, start_ns: 1, end_ns: 2, ..Place::default() };
+            segment.push(0, &Kernel { place, name, ..Kernel::default() }.to_cells());
+            segment.header.definitions_reserved.fetch_add(7, Ordering::Relaxed);
+        }
+        "close" => {
+            // A program that closes every descriptor it does not know, and goes on.
+            drop(peer);
+            std::thread::sleep(Duration::from_millis(100));
+            run_program(&segment, 1_001, 500);
+        }
+        other => panic!("{other}"),
+    }
+    // SAFETY: kills this process and no other.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+fn record_child(what: &str) -> (Recording<Log>, tempfile::TempDir) {
+    let session = Session::start();
+    let status = child(what, &session.socket()).status().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGKILL));
+    session.finish(Duration::from_secs(10))
+}
+
+#[test]
+fn what_a_killed_process_had_published_is_read() {
+    let (recording, _folder) = record_child("exit");
+    assert_eq!(recording.totals.counts.timed, 1_000);
+    assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Vanished);
+    assert!(recording.totals.losses().is_empty());
+}
+
+#[test]
+fn holes_of_a_killed_process_hide_nothing() {
+    let (recording, _folder) = record_child("holes");
+    assert_eq!(recording.totals.counts.timed, 1_001);
+    assert!(recording.sink.0.iter().any(|line| line.starts_with("behind the hole ")));
+    assert_eq!(recording.totals.losses().get("unfinished_definitions"), Some(&2));
+}
+
+#[test]
+fn a_process_that_closed_the_socket_is_recorded_until_it_dies() {
+    let (recording, _folder) = record_child("close");
+    assert_eq!(recording.totals.counts.timed, 1_500);
+    assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Vanished);
+}
+
+#[test]
+fn many_processes_at_once_are_all_recorded() {
+    let session = Session::start();
+    let mut children: Vec<_> = (0..8).map(|_| child("exit", &session.socket()).spawn().unwrap()).collect();
+    children.iter_mut().for_each(|child| {
+        child.wait().unwrap();
+    });
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.processes.len(), 8);
+    assert_eq!(recording.totals.counts.timed, 8_000);
+}
+
+// Liars.
+
+/// While a liar is at it, a process that behaves is recorded as ever.
+fn beside_an_honest_process(lie: impl FnOnce(&Path)) -> Recording<Log> {
+    let session = Session::start();
+    let honest = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    honest.join(&segment);
+    run_program(&segment, 1, 100);
+    lie(&session.socket());
+    run_program(&segment, 101, 100);
+    wait_until("the honest process's rings are empty", || is_drained(&segment));
+    let (recording, _folder) = session.finish(Duration::ZERO);
+    assert_eq!(recording.totals.processes[0].counts.timed, 200);
+    recording
+}
+
+fn refused(lie: impl FnOnce(&FakePeer)) -> String {
+    let mut why = String::new();
+    let recording = beside_an_honest_process(|socket| {
+        let peer = FakePeer::connect(socket);
+        lie(&peer);
+        let (head, text) = peer.hear().expect("an answer before the hang-up");
+        assert_eq!(head.kind, message::REFUSED);
+        assert!(peer.hear().is_none(), "a refused peer is hung up on");
+        why = text;
+    });
+    assert_eq!(recording.refused.len(), 1);
+    assert!(recording.refused[0].ends_with(&why));
+    why
+}
+
+fn memory_file(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("lie", flags).unwrap();
+    rustix::fs::ftruncate(&fd, bytes).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+#[test]
+fn whoever_does_not_speak_the_format_is_refused_and_told_why() {
+    let hello = |fds: &[&OwnedFd]| refused(|peer| peer.say(message::HELLO, 0, fds));
+    let good = FakeSegment::new(PRIMARY);
+    assert!(refused(|peer| peer.send(b"GET / HTTP/1.1\r\n\r\n", &[])).contains("no message"));
+    assert!(hello(&[]).contains("hello"));
+    assert!(hello(&[&good.fd, &good.fd]).contains("no message"));
+    assert!(refused(|peer| peer.say(message::BYE, 0, &[&good.fd])).contains("hello"));
+    let pipe = rustix::pipe::pipe().unwrap().0;
+    assert!(hello(&[&pipe]).contains("sealed"));
+    assert!(hello(&[&memory_file(1 << 20, SealFlags::GROW)]).contains("sealed"));
+    assert!(hello(&[&memory_file(4096, SealFlags::SHRINK)]).contains("4096 bytes"));
+    assert!(hello(&[&memory_file(5 << 30, SealFlags::SHRINK)]).contains("bytes"));
+    assert!(hello(&[&memory_file(1 << 20, SealFlags::SHRINK)]).contains("not a segment"));
+    assert!(hello(&[&FakeSegment::new(RINGS).fd]).contains("primary"));
+}
+
+#[test]
+fn a_library_of_another_version_is_told_so() {
+    let segment = FakeSegment::new(PRIMARY);
+    segment.header.version.store(9 << 16 | 4, Ordering::Release);
+    let why = refused(|peer| peer.say(message::HELLO, 0, &[&segment.fd]));
+    assert!(why.contains("version 9.4") && why.contains("gputrace lib"), "{why}");
+}
+
+#[test]
+fn damaged_rings_are_left_and_the_others_are_read() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    segment.rings[3].capacity_cells.store(12_345, Ordering::Relaxed);
+    peer.join(&segment);
+    run_program(&segment, 1, 100);
+    // An entry without cells in ring 1, a senseless head in ring 0 after what is good.
+    wait_until("all is read", || is_drained(&segment));
+    segment.push(1, &[Cell::new(kind::CALL, 1, 0), Cell::new(kind::CALL, 0, 0)]);
+    segment.rings[0].head.store(u64::MAX / 2, Ordering::Release);
+    run_program_calls_only(&segment, 7);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.losses().get("damaged_rings"), Some(&3));
+    assert_eq!(recording.totals.counts.timed, 100);
+    assert_eq!(recording.totals.counts.entries(kind::FREE), 7);
+    assert_eq!(recording.totals.counts.entries(kind::CALL), 1);
+}
+
+fn run_program_calls_only(segment: &FakeSegment, count: usize) {
+    for _ in 0..count {
+        segment.push(2, &[Cell::new(kind::FREE, 1, 0)]);
+    }
+}
+
+#[test]
+fn a_damaged_definitions_area_is_left_and_the_rings_are_read() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    segment.define(def::NAME, &[], b"good");
+    let at = segment.header.definitions_reserved.fetch_add(3, Ordering::Relaxed);
+    segment.area_words()[at as usize].store(0x1234, Ordering::Release);
+    peer.join(&segment);
+    run_program(&segment, 1, 100);
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.losses().get("damaged_definitions"), Some(&1));
+    assert_eq!(recording.totals.counts.timed, 100);
+    assert_eq!(recording.totals.processes[0].definitions.len(), 1);
+}
+
+#[test]
+fn a_hole_that_lasts_holds_the_cells_back_for_a_moment_only() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    segment.header.definitions_reserved.fetch_add(3, Ordering::Relaxed);
+    segment.push(2, &[Cell::new(kind::FREE, 1, 0)]);
+    wait_until("the cells are taken all the same", || is_drained(&segment));
+    let (recording, _folder) = session.finish(Duration::ZERO);
+    assert_eq!(recording.totals.counts.entries(kind::FREE), 1);
+}
+
+/// Whatever words a process stores anywhere in its memory, nobody else notices.
+#[test]
+fn hostile_memory_harms_nobody() {
+    for seed in 1..25 {
+        beside_an_honest_process(|socket| {
+            child(&format!("lie-{seed}"), socket).status().unwrap();
+        });
+    }
+}
+
+/// Stores nonsense where it may hurt: headers, control, counters, ring headers, definitions, cells.
+fn lie(segment: &FakeSegment, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..next() % 40 + 1 {
+        let (from, to) = [(0, 64), (1024, 1104), (1536, 3000), (135_000, 300_000)][(next() % 4) as usize];
+        let at = from + next() as usize % (to - from);
+        let value = [next(), next() % 70_000, u64::MAX, 0][(next() % 4) as usize];
+        segment.words[at].store(value, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_file_holds_the_stream_as_the_program_runs() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    run_program(&segment, 1, 100);
+    let path = session.folder.path().join("trace.gputrace");
+    wait_until("the launches are in the file", || {
+        TraceReader::open(&path)
+            .unwrap()
+            .any(|batch| matches!(batch, Batch::Cells { cells, .. } if cells.len() > 50))
+    });
+    session.finish(Duration::ZERO);
+}
