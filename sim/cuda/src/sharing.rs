@@ -7,6 +7,7 @@ use gputrace_sim::world::with;
 
 /// `CUipcEventHandle` and `CUipcMemHandle`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct SharedHandle {
     _bytes: [u8; 64],
 }
