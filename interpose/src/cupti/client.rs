@@ -58,7 +58,6 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
             tables.set_has_records(true);
             STATE.store(state::ON, Ordering::Release);
             session.set_device_clock(timestamp, 1);
-            session.notice(0, rung::FULL, b"");
         }
         Err(why) => {
             session.notice(1, rung::HOOKS, format!("no device times: {why}").as_bytes());
