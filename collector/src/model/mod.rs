@@ -11,6 +11,8 @@ mod model;
 pub mod operation;
 mod process;
 mod sinks;
+#[cfg(test)]
+mod tests;
 pub mod totals;
 
 pub use model::Model;

@@ -15,6 +15,9 @@ mod reader;
 mod schema;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use damage::{Damage, DamageReason};
 pub use header::{VERSION_MAJOR, VERSION_MINOR};
 pub use reader::TraceReader;

@@ -75,6 +75,12 @@ impl TraceWriter {
         })
     }
 
+    /// For tests: what is written from now on goes elsewhere.
+    #[cfg(test)]
+    pub fn set_file(&mut self, file: File) {
+        self.file = file;
+    }
+
     fn try_write(&mut self, batch: &Batch) -> io::Result<()> {
         self.raw.clear();
         match batch {
