@@ -31,6 +31,25 @@ fn every_marker_is_known_and_every_table_has_rows() {
 }
 
 #[test]
+fn no_source_file_is_overlooked() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![root.clone()];
+    let mut found = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    assert!(found.insert(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned()))
+                }
+            }
+        }
+    }
+    assert_eq!(found, source::files().collect());
+}
+
+#[test]
 fn constants_are_those_of_the_source() {
     let mut told = BTreeSet::new();
     for table in marked("constants:") {

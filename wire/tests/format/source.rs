@@ -1,18 +1,25 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 12] = [
+    ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("cell.rs", include_str!("../../src/cell.rs")),
     ("clock.rs", include_str!("../../src/clock.rs")),
     ("control.rs", include_str!("../../src/control.rs")),
     ("counter.rs", include_str!("../../src/counter.rs")),
     ("definition.rs", include_str!("../../src/definition.rs")),
+    ("definition/area.rs", include_str!("../../src/definition/area.rs")),
     ("device.rs", include_str!("../../src/device.rs")),
     ("handshake.rs", include_str!("../../src/handshake.rs")),
     ("ring.rs", include_str!("../../src/ring.rs")),
     ("segment.rs", include_str!("../../src/segment.rs")),
 ];
 const LIB: &str = include_str!("../../src/lib.rs");
+
+/// The files that are looked at.
+pub fn files() -> impl Iterator<Item = String> {
+    FILES.iter().map(|(file, _)| file.to_string()).chain(["lib.rs".to_owned()])
+}
 
 fn text(file: &str) -> &'static str {
     FILES.iter().find(|(name, _)| *name == file).unwrap_or_else(|| panic!("no {file}")).1
