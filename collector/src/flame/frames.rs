@@ -1,7 +1,8 @@
 //! Frames: the readable names of processes, threads and calls.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::model::definitions::Definitions;
 use crate::model::{Process, Totals};
 use crate::names::fold_safe;
 
@@ -37,22 +38,41 @@ impl Frame {
 /// Labels of the processes and threads that have a part in a flamegraph.
 #[derive(Debug)]
 pub struct Labels<'a> {
-    processes: FxHashMap<u32, &'a Process>,
-    /// Labels that are free of doubt: used by one process, by one thread of a process.
+    processes: FxHashMap<u32, Labelled<'a>>,
+    /// How many processes share a label, and which threads of a process do.
     process_uses: FxHashMap<String, u32>,
     thread_uses: FxHashMap<(u32, String), Vec<u32>>,
+}
+
+#[derive(Debug)]
+struct Labelled<'a> {
+    process: &'a Process,
+    command: String,
 }
 
 impl<'a> Labels<'a> {
     /// For the (process, thread definition) pairs that will be asked for.
     pub fn new(totals: &'a Totals, users: impl Iterator<Item = (u32, u32)>) -> Labels<'a> {
-        let processes = totals.processes.iter().map(|process| (process.number, process)).collect();
-        let mut labels =
-            Labels { processes, process_uses: FxHashMap::default(), thread_uses: FxHashMap::default() };
-        let mut seen_processes = FxHashMap::default();
+        let labelled = |process: &'a Process| {
+            let command = process.definitions.process().map(|info| info.command).unwrap_or_default();
+            let command = match short_command(&command) {
+                empty if empty.is_empty() => format!("process {}", process.begin.pid),
+                command => command,
+            };
+            (process.number, Labelled { process, command })
+        };
+        let mut labels = Labels {
+            processes: totals.processes.iter().map(labelled).collect(),
+            process_uses: FxHashMap::default(),
+            thread_uses: FxHashMap::default(),
+        };
+        let mut seen = FxHashSet::default();
         for (process, thread) in users {
-            if seen_processes.insert(process, ()).is_none() {
-                *labels.process_uses.entry(labels.command(process)).or_default() += 1;
+            if !seen.insert((process, Some(thread))) {
+                continue;
+            }
+            if seen.insert((process, None)) {
+                *labels.process_uses.entry(labels.command(process).to_owned()).or_default() += 1;
             }
             if let Some((tid, label)) = labels.plain_thread(process, thread) {
                 let tids = labels.thread_uses.entry((process, label)).or_default();
@@ -64,12 +84,19 @@ impl<'a> Labels<'a> {
         labels
     }
 
+    pub fn definitions(&self, process: u32) -> Option<&'a Definitions> {
+        self.processes.get(&process).map(|known| &known.process.definitions)
+    }
+
     pub fn process(&self, process: u32) -> Frame {
         let label = self.command(process);
-        let shared = self.process_uses.get(&label).is_some_and(|uses| *uses > 1);
-        let pid = self.processes.get(&process).map_or(0, |process| process.begin.pid);
-        let text = if shared { format!("{label} [{pid}]") } else { label };
-        Frame::new(FrameKind::Process, &text)
+        let shared = self.process_uses.get(label).is_some_and(|uses| *uses > 1);
+        match self.processes.get(&process) {
+            Some(known) if shared => {
+                Frame::new(FrameKind::Process, &format!("{label} [{}]", known.process.begin.pid))
+            }
+            _ => Frame::new(FrameKind::Process, label),
+        }
     }
 
     pub fn thread(&self, process: u32, thread: u32) -> Frame {
@@ -86,26 +113,19 @@ impl<'a> Labels<'a> {
     /// The thread's id and name, `main` for the first. Threads that nobody named bear their
     /// program's name; they are called by number.
     fn plain_thread(&self, process: u32, thread: u32) -> Option<(u32, String)> {
-        let entry = self.processes.get(&process)?;
-        let thread = entry.definitions.thread(thread)?;
-        let program = self.command(process);
-        let inherited = thread.name.is_empty() || program.split(' ').next() == Some(thread.name);
+        let known = self.processes.get(&process)?;
+        let thread = known.process.definitions.thread(thread)?;
+        let inherited = thread.name.is_empty() || known.command.split(' ').next() == Some(thread.name);
         let label = match thread.tid {
-            tid if tid == entry.begin.pid => "main".to_owned(),
+            tid if tid == known.process.begin.pid => "main".to_owned(),
             tid if inherited => format!("thread {tid}"),
             _ => thread.name.to_owned(),
         };
         Some((thread.tid, label))
     }
 
-    fn command(&self, process: u32) -> String {
-        let command = self.processes.get(&process).and_then(|p| p.definitions.process()).map(|p| p.command);
-        let label = short_command(&command.unwrap_or_default());
-        match self.processes.get(&process) {
-            Some(process) if label.is_empty() => format!("process {}", process.begin.pid),
-            None => "(unknown process)".to_owned(),
-            Some(_) => label,
-        }
+    fn command(&self, process: u32) -> &str {
+        self.processes.get(&process).map_or("(unknown process)", |known| &known.command)
     }
 }
 

@@ -38,7 +38,7 @@ impl Flame {
         let mut names = KernelNames::new(totals, &aggregates.kernels);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
         for (key, weight) in weights {
-            let total = lines.entry(frames(&key, totals, &labels, &mut names)).or_default();
+            let total = lines.entry(frames(&key, &labels, &mut names)).or_default();
             *total = total.saturating_add(weight.ns);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
@@ -65,7 +65,7 @@ impl Flame {
     }
 }
 
-fn frames(key: &StackKey, totals: &Totals, labels: &Labels<'_>, names: &mut KernelNames<'_>) -> Vec<Frame> {
+fn frames(key: &StackKey, labels: &Labels<'_>, names: &mut KernelNames<'_>) -> Vec<Frame> {
     let mut frames = vec![labels.process(key.process)];
     if key.leaf == Leaf::Other {
         frames.push(Frame::new(FrameKind::Other, "(other)"));
@@ -76,7 +76,7 @@ fn frames(key: &StackKey, totals: &Totals, labels: &Labels<'_>, names: &mut Kern
     } else {
         frames.push(labels.thread(key.process, key.thread));
         frames.extend(code_frames(key.stack));
-        let definitions = totals.process(key.process).map(|process| &process.definitions);
+        let definitions = labels.definitions(key.process);
         let symbol = definitions.and_then(|definitions| definitions.api(key.api)).unwrap_or("(unknown call)");
         frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));
     }

@@ -3,6 +3,7 @@
 use gputrace_wire::definition;
 use proptest::prelude::*;
 
+use crate::aggregate::{Leaf, StackKey};
 use crate::batch::Counters;
 use crate::flame::{Flame, FlameLine, Frame, FrameKind};
 use crate::report::tests::{Tape, golden, training};
@@ -63,6 +64,36 @@ fn nothing_recorded_is_drawn_as_such() {
     let flame = Flame::new(&totals, &aggregates);
     assert_eq!(flame.folded(), "");
     assert!(String::from_utf8(flame.svg().unwrap()).unwrap().contains("no CUDA work was recorded"));
+}
+
+#[test]
+fn threads_and_processes_of_one_name_are_told_apart() {
+    let mut tape = Tape::new(false);
+    for tid in [50, 51, 52] {
+        tape.define_thread(60 + tid, tid.into(), if tid == 52 { "python" } else { "pool" });
+        tape.thread(60 + tid);
+        tape.launch(22, 64, Some(1_000_000));
+    }
+    let (mut totals, mut aggregates) = tape.play(Counters::default());
+    let threads = |flame: &Flame| -> Vec<String> {
+        flame.lines.iter().map(|line| format!("{};{}", line.frames[0].text, line.frames[1].text)).collect()
+    };
+    let expected = ["python train.py;pool [50]", "python train.py;pool [51]", "python train.py;thread 52"];
+    assert_eq!(threads(&Flame::new(&totals, &aggregates)), expected);
+
+    // Another process of the same command, as under a launcher of ranks.
+    let (other, _) = training(false);
+    let mut twin = other.processes.into_iter().next().unwrap();
+    twin.number = 1;
+    twin.begin.pid = 4343;
+    totals.processes.push(twin);
+    let key = StackKey { process: 1, thread: 2, stack: 0, api: 10, leaf: Leaf::Kernel(20) };
+    aggregates.device_stacks.add(key, 5_000);
+    let labels = threads(&Flame::new(&totals, &aggregates));
+    assert!(
+        labels[0].starts_with("python train.py [4242];") && labels[3].starts_with("python train.py [4343];"),
+        "{labels:?}"
+    );
 }
 
 fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {

@@ -277,7 +277,7 @@ fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport> {
         .into_iter()
         .map(|((name, class), (durations, failed))| call_report(name, class, &durations, failed))
         .collect();
-    calls.sort_by(|a, b| b.spread.total_ns.cmp(&a.spread.total_ns));
+    calls.sort_by_key(|call| std::cmp::Reverse(call.spread.total_ns));
     calls
 }
 

@@ -142,6 +142,12 @@ impl Tape {
         self.cells.push(ThreadBegin { thread, ticks: self.now_ns }.to_cell());
     }
 
+    pub(crate) fn define_thread(&mut self, id: u32, tid: u64, name: &str) {
+        let record =
+            Definition { kind: definition::kind::THREAD, id, fields: vec![tid, 0], text: name.into() };
+        self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
+    }
+
     fn call(&mut self, kind: u16, api: u32, host_ns: u64, correlation: u32, flags: u8, detail: Detail) {
         let call = Call {
             kind,
