@@ -3,11 +3,12 @@
 //! Every number that any output shows comes through here, live and from a file alike, so this
 //! is where what is counted is decided. It opens nothing, reads no clock and keeps bounded state:
 //! its results depend on the batches and their order only.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod clock;
 pub mod correlate;
 pub mod definitions;
-mod model;
+mod feed;
 pub mod operation;
 mod process;
 mod sinks;
@@ -15,5 +16,5 @@ mod sinks;
 mod tests;
 pub mod totals;
 
-pub use model::Model;
+pub use feed::Model;
 pub use totals::{Counts, Loss, Process, Session, Totals};

@@ -3,6 +3,7 @@
 //! Owns the socket, the mappings and the threads. Everything a process gives is hostile: what
 //! comes out of here is plain data whose bounds were checked and whose meaning was not. Nothing
 //! a process does stops the others from being recorded.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod area;
 mod digest;

@@ -2,6 +2,7 @@
 //!
 //! What [`coalesce`] lets out is at once what the trace file stores and what the model sees, in
 //! that order; [`replay`] reads it back. Neither looks into what the batches mean.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod coalesce;
 pub mod replay;

@@ -4,6 +4,7 @@
 //! and the same comes out, bit for bit. `docs/format/trace-file.md` is the format in prose and
 //! changes in the same commit. A reader trusts nothing: lengths are capped, checksums are
 //! checked, and everything before the first damage is still given out.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod block;
 mod bytes;
