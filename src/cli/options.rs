@@ -140,11 +140,11 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: "GPUTRACE_SIM_FAIL",
         option: None,
-        value: "CALL[:N]=CODE,…",
+        value: "CALL:N=CODE,…",
         values: &[],
         default: "",
         reader: Reader::Simulator,
-        help: "Calls of the simulated driver that fail, and with which code",
+        help: "Calls of the simulated driver that fail: the Nth call of which function, and with which code",
     },
 ];
 

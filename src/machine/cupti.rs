@@ -81,9 +81,7 @@ fn libraries() -> Vec<PathBuf> {
 /// Toolkits, the loader's path, and the Python environments in sight.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
-    for variable in ["LD_LIBRARY_PATH"] {
-        folders.extend(env::var_os(variable).iter().flat_map(env::split_paths));
-    }
+    folders.extend(env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths));
     let architecture = if cfg!(target_arch = "aarch64") { "sbsa-linux" } else { "x86_64-linux" };
     let toolkits = env::var_os("CUDA_HOME").into_iter().chain(env::var_os("CUDA_PATH")).map(PathBuf::from);
     let installed = matching(Path::new("/usr/local"), "cuda").into_iter().chain([PathBuf::from("/opt/cuda")]);

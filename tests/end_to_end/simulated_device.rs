@@ -39,7 +39,7 @@ fn every_output_of_a_simulated_run_says_so() {
 fn a_runtime_api_program_gets_a_clear_refusal() {
     let traced = run("runtime_api").go().expect_code(4);
     let talk = traced.ended.stderr.to_lowercase();
-    assert!(talk.contains("simulated") && talk.contains("runtime api"), "{talk}");
+    assert!(talk.contains("simulated") && talk.contains("cuda runtime"), "{talk}");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_driver_that_fails_is_the_program_s_business() {
     let mut command = gputrace();
     let folder = Folder::new();
     command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
-    command.arg(compiled("basic", Link::Driver)).env("GPUTRACE_SIM_FAIL", "cuInit=100");
+    command.arg(compiled("basic", Link::Driver)).env("GPUTRACE_SIM_FAIL", "cuInit:1=100");
     let ended = finish(&mut command).expect_code(99);
     assert!(ended.stderr.contains("cuInit"), "{}", ended.stderr);
     assert_eq!(count(&report(&[folder.join("out/trace.gputrace")]), "launches"), 0);

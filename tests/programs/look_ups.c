@@ -7,8 +7,9 @@
 static void show(const char *what, void *found)
 {
     const char *error = dlerror();
-    printf("%s: %s, %s, then %s\n", what, found ? "found" : "nothing", error ? error : "no error",
-           dlerror() ? "an error" : "no error");
+    printf("%s: %s, %s", what, found ? "found" : "nothing", error ? error : "no error");
+    /* The second call frees the first one's text. */
+    printf(", then %s\n", dlerror() ? "an error" : "no error");
 }
 
 int main(void)

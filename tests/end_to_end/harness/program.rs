@@ -17,8 +17,6 @@ pub enum Link {
     Driver,
     /// Not at all.
     Nothing,
-    /// Not at all, and a shared object.
-    NothingShared,
     /// Linked against it, and a shared object.
     DriverShared,
 }
@@ -54,5 +52,5 @@ pub fn compiled(name: &str, link: Link) -> PathBuf {
 }
 
 fn is_shared(link: Link) -> bool {
-    matches!(link, Link::NothingShared | Link::DriverShared)
+    link == Link::DriverShared
 }

@@ -60,7 +60,7 @@ pub struct Run {
 
 /// `gputrace run --simulate -o … -- program`, the program linked against the driver.
 pub fn run(program: &str) -> Run {
-    run_command(&compiled(program, Link::Driver))
+    run_command(compiled(program, Link::Driver))
 }
 
 /// The same for any command.
@@ -73,7 +73,7 @@ pub fn run_command(program: impl AsRef<OsStr>) -> Run {
 
 /// `LD_PRELOAD=$(gputrace lib) program`, with the simulated driver in front.
 pub fn bare(program: &str) -> Run {
-    bare_command(&compiled(program, Link::Driver))
+    bare_command(compiled(program, Link::Driver))
 }
 
 pub fn bare_command(program: impl AsRef<OsStr>) -> Run {
@@ -96,11 +96,6 @@ impl Run {
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
         self.command.env(name, value);
         self
-    }
-
-    /// Another folder for the outputs than the test's own.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     #[track_caller]
