@@ -39,7 +39,16 @@ fn launches(first: u32) -> Vec<Cell> {
         let duration_ticks = 6_000 + scatter(i ^ 77, 4_000);
         let stack = 1_000 + op * 13 % 97;
         let detail = Detail::Launch(launch);
-        let call = Call { kind: kind::LAUNCH, api: 3, start_ticks, duration_ticks, correlation: i, stack, detail, ..Call::default() };
+        let call = Call {
+            kind: kind::LAUNCH,
+            api: 3,
+            start_ticks,
+            duration_ticks,
+            correlation: i,
+            stack,
+            detail,
+            ..Call::default()
+        };
         call.to_cell()
     };
     (first..first + BATCH).map(cell).collect()
@@ -68,7 +77,11 @@ fn records(first: u32) -> Vec<Cell> {
 fn stream() -> Vec<Batch> {
     let mut batches = vec![
         Batch::SessionBegin(SessionBegin::default()),
-        Batch::ProcessBegin(ProcessBegin { tick_kind: 2, ticks_per_second: 3_000_000_000, ..ProcessBegin::default() }),
+        Batch::ProcessBegin(ProcessBegin {
+            tick_kind: 2,
+            ticks_per_second: 3_000_000_000,
+            ..ProcessBegin::default()
+        }),
     ];
     for batch in 0..BATCHES {
         batches.push(Batch::Cells { process: 0, ring: 2, cells: launches(1 + batch * BATCH) });

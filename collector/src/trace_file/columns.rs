@@ -3,14 +3,17 @@
 //!
 //! ```text
 //!  entries, tail cells, shapes           varints
-//!  shapes × (kind, cells)                varints
+//!  shapes × (kind, cells, fields)        varints
 //!  entries × shape index                 varints; absent if there is one shape
 //!  shapes × fields × column              a mode byte, then by mode
 //!  tail cells × 64 bytes                 what is not a whole entry, as it stands
 //! ```
 //!
-//! The encoder tries the modes and takes the shortest; the decoder only follows. Every bit of
-//! every cell comes back, whatever the cells hold.
+//! The encoder tries the modes and takes the shortest; the decoder only follows, and reads the
+//! fields from the block too, so that it needs no table that could differ from the writer's.
+//! Every bit of every cell comes back, whatever the cells hold.
+
+use std::borrow::Cow;
 
 use gputrace_wire::cell::{CELL_BYTES, CELL_WORDS, Cell};
 
@@ -42,28 +45,61 @@ mod mode {
 struct Shape {
     kind: u16,
     cells: u8,
-    fields: Fields,
-}
-
-enum Fields {
-    Known(&'static [Field]),
-    Words(Vec<Field>),
+    fields: Cow<'static, [Field]>,
 }
 
 impl Shape {
     fn new(kind: u16, cells: u8) -> Shape {
         let fields = match schema::fields(kind, cells) {
-            Some(fields) => Fields::Known(fields),
-            None => Fields::Words(schema::words(cells)),
+            Some(fields) => Cow::Borrowed(fields),
+            None => Cow::Owned(schema::words(cells)),
         };
         Shape { kind, cells, fields }
     }
 
-    fn fields(&self) -> &[Field] {
-        match &self.fields {
-            Fields::Known(fields) => fields,
-            Fields::Words(fields) => fields,
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.kind.into());
+        put_varint(out, self.cells.into());
+        let Cow::Borrowed(fields) = &self.fields else { return put_varint(out, 0) };
+        put_varint(out, fields.len() as u64);
+        let mut end = 0;
+        for field in *fields {
+            let gap = u64::from(field.at - end);
+            let near = u64::from(field.base.is_some());
+            put_varint(out, gap << 3 | near << 2 | u64::from(field.width.ilog2()));
+            if let Some(base) = field.base {
+                put_varint(out, base.into());
+            }
+            end = field.at + u16::from(field.width);
         }
+    }
+
+    fn take(bytes: &mut Bytes) -> Option<Shape> {
+        let kind = bytes.u16()?;
+        let cells = u8::try_from(bytes.varint()?).ok().filter(|cells| *cells != 0)?;
+        let count = bytes.count()?;
+        if count == 0 {
+            return Some(Shape { kind, cells, fields: Cow::Owned(schema::words(cells)) });
+        }
+        let size = u16::from(cells) * CELL_BYTES as u16;
+        let mut fields: Vec<Field> = Vec::new();
+        let mut end = 0u16;
+        for _ in 0..count {
+            let about = bytes.varint()?;
+            let width = 1u8 << (about & 3);
+            let at = end.checked_add(u16::try_from(about >> 3).ok()?)?;
+            end = at.checked_add(width.into()).filter(|end| *end <= size)?;
+            let base = match about & 4 {
+                0 => None,
+                _ => Some(u8::try_from(bytes.varint()?).ok()?),
+            };
+            let base_fits = |base: u8| fields.get(usize::from(base)).is_some_and(|base| base.width == width);
+            if !at.is_multiple_of(width.into()) || !base.is_none_or(base_fits) {
+                return None;
+            }
+            fields.push(Field { at, width, base });
+        }
+        Some(Shape { kind, cells, fields: Cow::Owned(fields) })
     }
 }
 
@@ -118,18 +154,15 @@ impl Encoder {
         put_varint(out, self.sequence.len() as u64);
         put_varint(out, (cells.len() - whole) as u64);
         put_varint(out, shapes.len() as u64);
-        for shape in &shapes {
-            put_varint(out, shape.kind.into());
-            put_varint(out, shape.cells.into());
-        }
+        shapes.iter().for_each(|shape| shape.put(out));
         if shapes.len() > 1 {
             self.sequence.iter().for_each(|shape| put_varint(out, u64::from(*shape)));
         }
         for (shape, places) in shapes.iter().zip(&self.places) {
-            for field in shape.fields() {
+            for field in &*shape.fields {
                 self.values.clear();
                 self.bases.clear();
-                let base = field.base.and_then(|base| shape.fields().get(usize::from(base)));
+                let base = field.base.and_then(|base| shape.fields.get(usize::from(base)));
                 for first in places {
                     let entry = cells.get(*first as usize..).unwrap_or(&[]);
                     self.values.push(load(entry, *field));
@@ -240,12 +273,8 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Cell>> {
     let mut bytes = Bytes::new(bytes);
     let entries = usize::try_from(bytes.varint()?).ok().filter(|count| *count <= CELLS_MAX)?;
     let tail = usize::try_from(bytes.varint()?).ok().filter(|count| *count <= CELLS_MAX)?;
-    let shapes: Vec<Shape> = {
-        let count = bytes.count().filter(|count| *count <= SHAPES_MAX)?;
-        (0..count)
-            .map(|_| Some(Shape::new(bytes.u16()?, shape_length(&mut bytes)?)))
-            .collect::<Option<_>>()?
-    };
+    let shapes = bytes.count().filter(|count| *count <= SHAPES_MAX)?;
+    let shapes: Vec<Shape> = (0..shapes).map(|_| Shape::take(&mut bytes)).collect::<Option<_>>()?;
     // By shape, the first cell of each of its entries.
     let mut places: Vec<Vec<u32>> = shapes.iter().map(|_| Vec::new()).collect();
     let mut at = 0;
@@ -259,24 +288,19 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Cell>> {
     }
     let mut cells = vec![Cell::ZERO; at];
     for (shape, places) in shapes.iter().zip(&places) {
-        let known = matches!(shape.fields, Fields::Known(_));
         for place in places {
-            if known && let Some(cell) = cells.get_mut(*place as usize) {
+            if let Some(cell) = cells.get_mut(*place as usize) {
                 *cell = Cell::new(shape.kind, shape.cells, 0);
             }
         }
-        for field in shape.fields() {
-            take_column(&mut bytes, &mut cells, places, *field, shape.fields())?;
+        for field in &*shape.fields {
+            take_column(&mut bytes, &mut cells, places, *field, &shape.fields)?;
         }
     }
     for _ in 0..tail {
         cells.push(Cell::from_bytes(bytes.take(CELL_BYTES)?.try_into().ok()?));
     }
     Some(cells)
-}
-
-fn shape_length(bytes: &mut Bytes) -> Option<u8> {
-    u8::try_from(bytes.varint()?).ok().filter(|length| *length != 0)
 }
 
 fn take_column(
@@ -398,7 +422,7 @@ mod tests {
     #[test]
     fn a_few_bytes_cannot_claim_much() {
         let mut bytes = Vec::new();
-        for value in [CELLS_MAX as u64, 0, 1, 16, 255] {
+        for value in [CELLS_MAX as u64, 0, 1, 16, 255, 0] {
             put_varint(&mut bytes, value);
         }
         assert!(decode(&bytes).is_none(), "65 536 entries of 255 cells are more than a block holds");
@@ -414,6 +438,6 @@ mod tests {
                 cell
             })
             .collect();
-        assert!(round_trip(&cells).len() < 60);
+        assert!(round_trip(&cells).len() < 80);
     }
 }

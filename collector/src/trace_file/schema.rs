@@ -1,8 +1,9 @@
 //! The schema: which fields an entry of each kind has, for storing it by columns.
 //!
 //! A field is a place and a width; its meaning is the model's. Fields of a shape cover every
-//! byte behind the kind and the length exactly once, so that nothing an entry holds is lost,
-//! reserved bytes included. Entries of other kinds or lengths are stored as whole words.
+//! byte behind the kind and the length exactly once, in order, so that nothing an entry holds is
+//! lost, reserved bytes included. Entries of other kinds or lengths are stored as whole words.
+//! Only writing looks here: a file carries the fields that it was written with.
 
 use gputrace_wire::cell::kind;
 
