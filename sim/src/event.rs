@@ -87,7 +87,9 @@ impl World {
                 return Err(Code::INVALID_HANDLE);
             }
             let known = self.event_end(event)?;
-            crate::timeline::query(known)?;
+            if !crate::timeline::has_come(known) {
+                return Err(Code::NOT_READY);
+            }
             *time = known.unwrap_or(0);
         }
         Ok((times[1] as f64 / 1e6 - times[0] as f64 / 1e6) as f32)

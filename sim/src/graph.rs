@@ -280,3 +280,44 @@ impl World {
             .collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_stay_within_a_graph_and_make_no_cycle() {
+        let mut world = World::new();
+        let (graph, other) = (world.create_graph().unwrap(), world.create_graph().unwrap());
+        let a = world.add_node(graph, &[], NodeWork::Empty).unwrap();
+        let b = world.add_node(graph, &[a], NodeWork::Empty).unwrap();
+        let c = world.add_node(graph, &[b], NodeWork::Empty).unwrap();
+        let foreign = world.add_node(other, &[], NodeWork::Empty).unwrap();
+        assert_eq!(world.add_edges(graph, &[(c, a)]), Err(Code::INVALID_VALUE));
+        assert_eq!(world.add_edges(graph, &[(foreign, c)]), Err(Code::INVALID_VALUE));
+        assert_eq!(world.add_node(graph, &[foreign], NodeWork::Empty), Err(Code::INVALID_VALUE));
+        world.add_edges(graph, &[(a, c)]).unwrap();
+        assert_eq!(world.edges(graph).unwrap(), [(a, b), (b, c), (a, c)]);
+        assert_eq!((world.roots(graph).unwrap(), world.dependents(a).unwrap()), (vec![a], vec![b, c]));
+        world.destroy_node(b).unwrap();
+        assert_eq!(world.edges(graph).unwrap(), [(a, c)]);
+    }
+
+    #[test]
+    fn a_clone_is_like_its_original_and_outlives_it() {
+        let mut world = World::new();
+        let (graph, child) = (world.create_graph().unwrap(), world.create_graph().unwrap());
+        world.add_node(child, &[], NodeWork::Empty).unwrap();
+        let a = world.add_node(graph, &[], NodeWork::Empty).unwrap();
+        let b = world.add_child(graph, &[a], child).unwrap();
+        let clone = world.clone_graph(graph).unwrap();
+        world.destroy_graph(child).unwrap();
+        world.destroy_graph(graph).unwrap();
+        assert!(world.nodes.get(b).is_err());
+        assert_eq!(world.graphs.get(clone).unwrap().nodes.len(), 2);
+        assert_eq!(world.edges(clone).unwrap().len(), 1);
+        world.destroy_graph(clone).unwrap();
+        assert_eq!(world.nodes.iter().count(), 0);
+        assert_eq!(world.graphs.iter().count(), 0);
+    }
+}

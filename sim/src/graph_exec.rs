@@ -249,3 +249,52 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_keeps_order_through_children() {
+        let mut world = World::new();
+        let (graph, child) = (world.create_graph().unwrap(), world.create_graph().unwrap());
+        let inner = world.add_node(child, &[], NodeWork::Free { address: 1 }).unwrap();
+        world.add_node(child, &[inner], NodeWork::Free { address: 2 }).unwrap();
+        let first = world.add_node(graph, &[], NodeWork::Free { address: 0 }).unwrap();
+        let middle = world.add_child(graph, &[first], child).unwrap();
+        world.add_node(graph, &[middle], NodeWork::Free { address: 3 }).unwrap();
+        let (steps, _) = world.plan(graph, 1).unwrap();
+        let addresses: Vec<u64> = steps
+            .iter()
+            .filter_map(|step| match step.work {
+                NodeWork::Free { address } => Some(address),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(addresses, [0, 1, 2, 3]);
+        for (at, step) in steps.iter().enumerate() {
+            assert_eq!(step.dependencies.is_empty(), at == 0);
+            assert!(step.dependencies.iter().all(|&dependency| dependency < at));
+        }
+    }
+
+    #[test]
+    fn an_update_needs_the_same_shape() {
+        let mut world = World::new();
+        let (one, other) = (world.create_graph().unwrap(), world.create_graph().unwrap());
+        let a = world.add_node(one, &[], NodeWork::Empty).unwrap();
+        world.add_node(one, &[a], NodeWork::Free { address: 1 }).unwrap();
+        let executable = world.instantiate(one, 0).unwrap();
+        let b = world.add_node(other, &[], NodeWork::Empty).unwrap();
+        let refused = |world: &mut World| world.update_executable(executable, other).unwrap().unwrap_err().0;
+        assert_eq!(refused(&mut world), UpdateRefusal::TopologyChanged);
+        let last = world.add_node(other, &[], NodeWork::Free { address: 2 }).unwrap();
+        assert_eq!(refused(&mut world), UpdateRefusal::TopologyChanged);
+        world.add_edges(other, &[(b, last)]).unwrap();
+        assert!(world.update_executable(executable, other).unwrap().is_ok());
+        world.nodes.get_mut(last).unwrap().work = NodeWork::Empty;
+        assert_eq!(refused(&mut world), UpdateRefusal::NodeTypeChanged);
+        world.destroy_executable(executable).unwrap();
+        assert_eq!(world.graphs.iter().count(), 2);
+    }
+}

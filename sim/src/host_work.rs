@@ -94,7 +94,7 @@ fn work() {
                 // Never jumps: the program has to get time to store the value.
                 std::thread::sleep(Duration::from_nanos(POLL_NS));
                 let job = Job { stream: job.stream, due_ns: clock::now_ns(), task };
-                world::with_effects_inside(|world| world.jobs.push(job));
+                world::with(|world| world.jobs.push(job));
             }
             Task::GraphHost(call, run) => {
                 (call.function)(call.argument);

@@ -41,6 +41,7 @@ pub mod settings;
 pub mod status;
 pub mod stream;
 pub mod timeline;
+pub mod tokens;
 pub mod user_object;
 pub mod virtual_memory;
 pub mod work;

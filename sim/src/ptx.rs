@@ -5,6 +5,7 @@
 //! decide: `// sim.duration_ns = 5000`, `// sim.registers = 40`.
 
 use crate::error::{Code, Result};
+use crate::tokens::{Token, tokens};
 
 /// One kernel parameter in the parameter block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,47 +46,6 @@ pub struct Image {
     pub version: u32,
     /// Target architecture, 90 for sm_90.
     pub target: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token<'a> {
-    Word(&'a str),
-    Mark(u8),
-    Statement(&'a str, &'a str),
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$' | b'%' | b'-' | b'+')
-}
-
-fn tokens(text: &str) -> Vec<Token<'_>> {
-    let bytes = text.as_bytes();
-    let (mut found, mut at) = (Vec::new(), 0);
-    while at < bytes.len() {
-        let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"//") {
-            let end = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
-            let comment = text.get(at + 2..at + end).unwrap_or("").trim();
-            if let Some((key, value)) = comment.strip_prefix("sim.").and_then(|c| c.split_once('=')) {
-                found.push(Token::Statement(key.trim(), value.trim()));
-            }
-            at += end;
-        } else if rest.starts_with(b"/*") {
-            at += rest.windows(2).skip(2).position(|w| w == b"*/").map_or(rest.len(), |p| p + 4);
-        } else if rest[0] == b'"' {
-            at += rest.iter().skip(1).position(|&b| b == b'"').map_or(rest.len(), |p| p + 2);
-        } else if is_word(rest[0]) {
-            let end = rest.iter().position(|&b| !is_word(b)).unwrap_or(rest.len());
-            found.push(Token::Word(&text[at..at + end]));
-            at += end;
-        } else {
-            if !rest[0].is_ascii_whitespace() {
-                found.push(Token::Mark(rest[0]));
-            }
-            at += 1;
-        }
-    }
-    found
 }
 
 fn type_bytes(word: &str) -> Option<usize> {

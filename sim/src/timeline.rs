@@ -276,15 +276,24 @@ impl Queued {
 
 /// Waits, without the lock, until `end` knows a time and that time has come.
 pub fn wait(mut end: impl FnMut(&mut World) -> Result<Option<u64>>) -> Result {
-    let end_ns = world::wait_for(&mut end)?;
+    let end_ns = world::wait_for(&mut |world: &mut World| {
+        let known = end(world)?;
+        Ok(if world.delivering { None } else { known })
+    })?;
     clock::wait_until(end_ns);
     Ok(())
 }
 
-/// Whether `end` is known and has come; `NOT_READY` if not.
-pub fn query(end: Option<u64>) -> Result {
-    match end {
-        Some(at) if at <= clock::now_ns() => Ok(()),
-        _ => Err(Code::NOT_READY),
-    }
+/// Whether `end` knows a time that has come; `NOT_READY` if not.
+pub fn query(end: impl FnOnce(&mut World) -> Result<Option<u64>>) -> Result {
+    let known = world::with(|world| {
+        let known = end(world)?;
+        Ok(if world.delivering { None } else { known })
+    })?;
+    if has_come(known) { Ok(()) } else { Err(Code::NOT_READY) }
+}
+
+/// Whether a time is known and has come.
+pub fn has_come(at_ns: Option<u64>) -> bool {
+    at_ns.is_some_and(|at_ns| at_ns <= clock::now_ns())
 }

@@ -126,7 +126,8 @@ impl World {
     pub fn map_physical(&mut self, base: u64, bytes: u64, offset: u64, physical: Handle) -> Result {
         let held = self.virtual_memory.physical.get_mut(physical)?;
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= held.bytes);
-        if !whole(bytes) || !offset.is_multiple_of(GRANULARITY) || !inside {
+        let aligned = base.is_multiple_of(GRANULARITY) && offset.is_multiple_of(GRANULARITY);
+        if !whole(bytes) || !aligned || !inside {
             return Err(Code::INVALID_VALUE);
         }
         let end = base.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
@@ -187,5 +188,29 @@ impl World {
         let physical = held.physical;
         self.virtual_memory.physical.get_mut(physical)?.references += 1;
         Ok(physical)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_with_its_last_mapping() {
+        let mut world = World::new();
+        let base = world.reserve_addresses(2 * GRANULARITY, 0).unwrap();
+        let physical = world.create_physical(GRANULARITY, 0).unwrap();
+        assert_eq!(world.map_physical(base + 1, GRANULARITY, 0, physical), Err(Code::INVALID_VALUE));
+        world.map_physical(base, GRANULARITY, 0, physical).unwrap();
+        assert_eq!(world.map_physical(base, GRANULARITY, 0, physical), Err(Code::INVALID_VALUE));
+        assert_eq!(world.free_addresses(base, 2 * GRANULARITY), Err(Code::INVALID_VALUE));
+        world.release_physical(physical).unwrap();
+        assert_eq!(world.memory.used(0), GRANULARITY);
+        assert_eq!(world.set_access(base, 2 * GRANULARITY, 3), Err(Code::INVALID_VALUE));
+        world.set_access(base, GRANULARITY, 3).unwrap();
+        world.unmap_physical(base, GRANULARITY).unwrap();
+        assert_eq!(world.memory.used(0), 0);
+        world.free_addresses(base, 2 * GRANULARITY).unwrap();
+        assert_eq!(world.release_physical(physical), Err(Code::INVALID_VALUE));
     }
 }

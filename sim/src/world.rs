@@ -51,6 +51,8 @@ pub struct World {
     pub stalled: usize,
     /// How many streams are capturing.
     pub captures: usize,
+    /// The worker is handing records over: whoever waits has to find them delivered.
+    pub delivering: bool,
     /// What waits for the worker.
     pub jobs: Vec<Job>,
     pub worker_runs: bool,
@@ -154,17 +156,19 @@ fn finish(mut after: After) {
     }
 }
 
-/// As [`with`], but bytes are moved before the lock is released, so that whoever is woken by a
-/// change of `f` finds them moved. For the worker.
+/// As [`with`], but bytes are moved before the lock is released, and nobody's wait ends before records
+/// are delivered, so that whoever is woken by a change of `f` finds all done. For the worker.
 pub fn with_effects_inside<R>(f: impl FnOnce(&mut World) -> R) -> R {
     let (result, after) = {
         let mut world = lock();
         let result = f(&mut world);
         world.after.run_effects();
-        CHANGED.notify_all();
+        world.delivering = true;
         (result, std::mem::take(&mut world.after))
     };
     finish(after);
+    lock().delivering = false;
+    CHANGED.notify_all();
     result
 }
 
@@ -201,7 +205,7 @@ pub fn wait_or_look_again<R>(
 }
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         World {
             contexts: Table::new(1, Code::INVALID_CONTEXT),
             streams: Table::new(2, Code::INVALID_HANDLE),
@@ -223,6 +227,7 @@ impl World {
             device_pools: Vec::new(),
             stalled: 0,
             captures: 0,
+            delivering: false,
             jobs: Vec::new(),
             worker_runs: false,
             names: HashMap::new(),

@@ -46,7 +46,7 @@ api! {
         record(c, hEvent, hStream, flags)
     }
     "cuEventQuery" 2000 fn cuEventQuery(hEvent: u64) |_| {
-        query(with(|w| w.event_end(hEvent))?)
+        query(|w| w.event_end(hEvent))
     }
     "cuEventSynchronize" 2000 fn cuEventSynchronize(hEvent: u64) |_| {
         wait(|w| w.event_end(hEvent))

@@ -3,7 +3,7 @@
 use crate::abi::{In, Out, Text};
 use crate::entry::{Call, api};
 use crate::graph_node::*;
-use crate::memcpy::Volume;
+use crate::volume::Volume;
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::graph::NodeWork;
 use gputrace_sim::world::{World, with};

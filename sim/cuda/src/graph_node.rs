@@ -1,8 +1,8 @@
 //! The parameters of graph nodes: from and to the structures of C.
 
 use crate::abi::{In, Out};
-use crate::memcpy::Volume;
 use crate::pool::Properties;
+use crate::volume::Volume;
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::fill::Pattern;
 use gputrace_sim::graph::NodeWork;

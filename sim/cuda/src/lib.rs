@@ -11,6 +11,7 @@ mod entry;
 mod private;
 mod proc_address;
 mod transfer;
+mod volume;
 
 mod array;
 mod capture;

@@ -111,7 +111,7 @@ api! {
     }
     "cuStreamQuery" 2000 fn cuStreamQuery / 7000 cuStreamQuery_ptsz(hStream: u64) |c| {
         let stream = idle(c, hStream)?;
-        query(with(|w| w.stream_end(stream))?)
+        query(|w| w.stream_end(stream))
     }
     "cuStreamWaitEvent" 3020 fn cuStreamWaitEvent / 7000 cuStreamWaitEvent_ptsz(hStream: u64, hEvent: u64, Flags: u32) |c| {
         if Flags & !1 != 0 {
