@@ -79,8 +79,8 @@ impl Shape {
     pub fn run(&self) {
         for z in 0..self.depth {
             for y in 0..self.height {
-                let source = self.source + z * self.source_slice + y * self.source_pitch;
-                let target = self.target + z * self.target_slice + y * self.target_pitch;
+                let source = self.source.wrapping_add(z * self.source_slice + y * self.source_pitch);
+                let target = self.target.wrapping_add(z * self.target_slice + y * self.target_pitch);
                 // SAFETY: sides that are device memory were checked against the memory map; host sides are
                 // the program's word, as with the real driver. `copy` allows overlap.
                 unsafe { std::ptr::copy(source as *const u8, target as *mut u8, self.width as usize) };

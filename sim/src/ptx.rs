@@ -7,6 +7,13 @@
 use crate::error::{Code, Result};
 use crate::tokens::{Token, tokens};
 
+/// A kernel's parameters take at most this.
+const PARAMETER_BYTES: usize = 32_764;
+/// A variable takes at most this.
+const VARIABLE_BYTES: u32 = 1 << 30;
+/// A kernel runs at most this long: a day.
+const LONGEST_NS: u64 = 86_400_000_000_000;
+
 /// One kernel parameter in the parameter block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
@@ -136,6 +143,12 @@ fn declaration<'a>(tokens: &[Token<'a>]) -> Option<Declaration<'a>> {
     Some(Declaration { name: name?, element, count, align: align.unwrap_or(element).max(1) })
 }
 
+impl Declaration<'_> {
+    fn bytes(&self) -> u32 {
+        u32::try_from(self.element.saturating_mul(self.count)).unwrap_or(u32::MAX)
+    }
+}
+
 fn registers_declared(tokens: &[Token]) -> u32 {
     let words = words_of(tokens);
     let weight = match words.iter().find_map(|word| type_bytes(word)) {
@@ -149,7 +162,7 @@ fn registers_declared(tokens: &[Token]) -> u32 {
         Some(Token::Word(word)) => number(word).unwrap_or(0).clamp(0, 100_000) as u32,
         _ => 1 + tokens.iter().filter(|token| **token == Token::Mark(b',')).count() as u32,
     };
-    weight * count
+    count.saturating_mul(weight)
 }
 
 fn three(tokens: &[Token]) -> [u32; 3] {
@@ -180,18 +193,19 @@ fn past_closing(tokens: &[Token], open: usize, left: u8, right: u8) -> Result<us
     Err(Code::INVALID_PTX)
 }
 
-fn parameters(tokens: &[Token]) -> Vec<Parameter> {
+fn parameters(tokens: &[Token]) -> Result<Vec<Parameter>> {
     let mut offset = 0usize;
     let mut found = Vec::new();
     for part in tokens.split(|token| *token == Token::Mark(b',')) {
         if let Some(declared) = declaration(part) {
-            let size = declared.element * declared.count;
-            offset = offset.next_multiple_of(declared.align);
+            let size = declared.bytes() as usize;
+            offset = offset.checked_next_multiple_of(declared.align).ok_or(Code::INVALID_PTX)?;
             found.push(Parameter { offset, size });
-            offset += size;
+            offset =
+                offset.checked_add(size).filter(|&end| end <= PARAMETER_BYTES).ok_or(Code::INVALID_PTX)?;
         }
     }
-    found
+    Ok(found)
 }
 
 fn body(tokens: &[Token], entry: &mut Entry) {
@@ -200,7 +214,7 @@ fn body(tokens: &[Token], entry: &mut Entry) {
         for token in statement {
             if let Token::Statement(key, value) = token {
                 match *key {
-                    "duration_ns" => entry.duration_ns = value.parse().ok(),
+                    "duration_ns" => entry.duration_ns = value.parse().ok().map(|ns: u64| ns.min(LONGEST_NS)),
                     "registers" => stated_registers = value.parse::<u32>().ok(),
                     _ => {}
                 }
@@ -209,15 +223,15 @@ fn body(tokens: &[Token], entry: &mut Entry) {
         let start = statement.iter().position(|token| matches!(token, Token::Word(_))).unwrap_or(0);
         let words = words_of(statement.get(start..start + 1).unwrap_or(&[]));
         match words.first() {
-            Some(&"reg") => entry.registers += registers_declared(statement),
+            Some(&"reg") => entry.registers = entry.registers.saturating_add(registers_declared(statement)),
             Some(&"shared") => {
                 if let Some(declared) = declaration(statement) {
-                    entry.shared_bytes += (declared.element * declared.count) as u32;
+                    entry.shared_bytes = entry.shared_bytes.saturating_add(declared.bytes());
                 }
             }
             Some(&"local") => {
                 if let Some(declared) = declaration(statement) {
-                    entry.local_bytes += (declared.element * declared.count) as u32;
+                    entry.local_bytes = entry.local_bytes.saturating_add(declared.bytes());
                 }
             }
             _ => {}
@@ -229,7 +243,7 @@ fn body(tokens: &[Token], entry: &mut Entry) {
 }
 
 fn initial_bytes(declared: &Declaration, tokens: &[Token]) -> Vec<u8> {
-    let mut bytes = vec![0; declared.element * declared.count];
+    let mut bytes = vec![0; declared.bytes() as usize];
     let values = tokens.iter().filter_map(|token| match token {
         Token::Word(word) => Some(float_bits(word).or_else(|| number(word)).unwrap_or(0)),
         _ => None,
@@ -305,11 +319,14 @@ pub fn read(text: &str) -> Result<Image> {
         }
         if let Some(declared) = declared {
             if is_variable && !is_extern {
+                if declared.bytes() > VARIABLE_BYTES {
+                    return Err(Code::OUT_OF_MEMORY);
+                }
                 let managed = words.contains(&"managed");
                 let bytes = initial_bytes(&declared, values);
                 image.variables.push(Variable { name: declared.name.to_string(), bytes, managed });
             } else if words.contains(&"shared") && !is_extern {
-                module_shared += (declared.element * declared.count) as u32;
+                module_shared = module_shared.saturating_add(declared.bytes());
             }
         }
         at = next;
@@ -318,7 +335,7 @@ pub fn read(text: &str) -> Result<Image> {
         return Err(Code::INVALID_PTX);
     }
     for entry in &mut image.entries {
-        entry.shared_bytes += module_shared;
+        entry.shared_bytes = entry.shared_bytes.saturating_add(module_shared);
     }
     Ok(image)
 }
@@ -334,7 +351,7 @@ fn header(tokens: &[Token], at: usize, image: &mut Image) -> Result<usize> {
         Token::Word(".version") => {
             let (major, minor) = value.split_once('.').ok_or(Code::INVALID_PTX)?;
             let parse = |word: &str| word.parse::<u32>().map_err(|_| Code::INVALID_PTX);
-            image.version = parse(major)? * 10 + parse(minor)?;
+            image.version = parse(major)?.saturating_mul(10).saturating_add(parse(minor)?);
         }
         Token::Word(".target") => {
             let digits = value.trim_start_matches("sm_").trim_end_matches(char::is_alphabetic);
@@ -358,7 +375,7 @@ fn entry_header(tokens: &[Token], entry: &mut Entry) -> Result {
     let after = match open {
         Some(open) => {
             let close = past_closing(tokens, open, b'(', b')')?;
-            entry.parameters = parameters(&tokens[open + 1..close - 1]);
+            entry.parameters = parameters(&tokens[open + 1..close - 1])?;
             close
         }
         None => 0,
@@ -447,6 +464,49 @@ $L__BB0_1:
         assert_eq!(read("hello"), Err(Code::INVALID_PTX));
         assert_eq!(read(".version 8.0\n.target sm_90\n.visible .entry k( {"), Err(Code::INVALID_PTX));
         assert_eq!(read(".version 8.0\n.target sm_120\n"), Err(Code::NO_BINARY_FOR_GPU));
+    }
+
+    #[test]
+    fn damaged_text_is_refused_or_read_but_never_more() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let pieces = [
+            "{",
+            "}",
+            "(",
+            ")",
+            "[",
+            "]",
+            ";",
+            "99999999999999999999",
+            ".align",
+            "0",
+            "//",
+            "/*",
+            "\"",
+            "é",
+            "<",
+        ];
+        let (mut read_well, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let mut text = TEXT.as_bytes().to_vec();
+            for _ in 0..1 + random(3) {
+                let at = random(text.len());
+                let piece = pieces[random(pieces.len())].bytes();
+                let until = (at + random(12)).min(text.len());
+                text.splice(at..until, piece);
+            }
+            match read(&String::from_utf8_lossy(&text)) {
+                Ok(_) => read_well += 1,
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(read_well > 100 && refused > 100, "{read_well} {refused}");
     }
 
     #[test]
