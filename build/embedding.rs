@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::artifacts::ARTIFACTS;
+use crate::give_up;
 
 pub fn write(folder: &Path, out: &Path) {
     let mut source = String::new();
@@ -13,11 +14,12 @@ pub fn write(folder: &Path, out: &Path) {
             .iter()
             .map(|name| folder.join(name))
             .find(|path| path.exists())
-            .unwrap_or_else(|| panic!("{} is not in {}", artifact.built_as, folder.display()));
-        let bytes =
-            fs::read(&built).unwrap_or_else(|error| panic!("cannot read {}: {error}", built.display()));
+            .unwrap_or_else(|| give_up(&format!("{} is not in {}", artifact.built_as, folder.display())));
+        let bytes = fs::read(&built)
+            .unwrap_or_else(|error| give_up(&format!("cannot read {}: {error}", built.display())));
         let copy = out.join(artifact.name);
-        fs::write(&copy, &bytes).unwrap_or_else(|error| panic!("cannot write {}: {error}", copy.display()));
+        fs::write(&copy, &bytes)
+            .unwrap_or_else(|error| give_up(&format!("cannot write {}: {error}", copy.display())));
         let _ = writeln!(
             source,
             "pub const {}: Embedded = Embedded {{\n    name: {:?},\n    bytes: include_bytes!({:?}),\n    hash: {:#018x},\n}};",
@@ -28,7 +30,8 @@ pub fn write(folder: &Path, out: &Path) {
         );
     }
     let path = out.join("embedded.rs");
-    fs::write(&path, source).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+    fs::write(&path, source)
+        .unwrap_or_else(|error| give_up(&format!("cannot write {}: {error}", path.display())));
 }
 
 /// Names a cache folder, nothing more: what is in the folder is compared byte by byte.

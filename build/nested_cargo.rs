@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::artifacts::{ARTIFACTS, SOURCES};
-use crate::variable;
+use crate::{give_up, variable};
 
 const PROFILE: &str = "embedded";
 
@@ -35,8 +35,10 @@ pub fn build(root: &Path, out: &Path) -> PathBuf {
     }
     match cargo.status() {
         Ok(status) if status.success() => folder.join(PROFILE),
-        Ok(status) => panic!("building the embedded libraries failed ({status}): {cargo:?}"),
-        Err(error) => panic!("cannot start cargo for the embedded libraries: {error}: {cargo:?}"),
+        Ok(status) => {
+            give_up(&format!("building the libraries to embed failed ({status}); cargo's words are above"))
+        }
+        Err(error) => give_up(&format!("cannot start cargo for the libraries to embed: {error}")),
     }
 }
 

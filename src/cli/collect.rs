@@ -4,6 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
@@ -54,6 +56,29 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
+    // Failures have to reach the user through the process, so a second handle stays here until
+    // the recording works; kept longer it would hide the socket's end from the process.
+    let second = socket.try_clone().ok();
+    match start(matches, socket) {
+        Ok((recorder, folder)) => {
+            drop(second);
+            recorder.wait_for_end();
+            let recording = recorder.finish(Duration::ZERO)?;
+            let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
+            told += &outputs::finish(&recording, &folder, None);
+            recording.reply(&told);
+            Ok(exit_code::SUCCESS)
+        }
+        Err(failure) => {
+            if let Some(socket) = second {
+                answer_goodbye(&socket, &format!("{failure}\n"));
+            }
+            Err(failure)
+        }
+    }
+}
+
+fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>, OutputFolder), Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
     let asked = matches.get_one::<PathBuf>("output").cloned();
@@ -64,12 +89,28 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         trace_path: folder.file(outputs::TRACE),
         begin: recording::begin(command_of(pid)),
     };
-    let recorder = Recorder::start(config, Aggregates::default())?;
-    recorder.wait_for_end();
-    let recording = recorder.finish(Duration::ZERO)?;
-    let told = outputs::finish(&recording, &folder, None);
-    recording.reply(&told);
-    Ok(exit_code::SUCCESS)
+    Ok((Recorder::start(config, Aggregates::default())?, folder))
+}
+
+/// Waits until the process says good-bye and says then why there is nothing: it prints that
+/// where the summary would be. Descriptors that come with its messages are dropped unread.
+fn answer_goodbye(socket: &OwnedFd, text: &str) {
+    let mut packet = [0; HEAD_BYTES];
+    loop {
+        // SAFETY: a live buffer of that length and a descriptor of ours.
+        let got = unsafe { libc::recv(socket.as_raw_fd(), packet.as_mut_ptr().cast(), packet.len(), 0) };
+        match usize::try_from(got) {
+            Ok(0) => return,
+            Ok(_) if Head::parse(&packet).is_ok_and(|(head, _)| head.kind == handshake::kind::BYE) => break,
+            Err(_) if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => return,
+            _ => {}
+        }
+    }
+    let text = text.as_bytes();
+    let head = Head { text_bytes: text.len() as u32, ..Head::new(handshake::kind::DONE, 0, 0, 0) };
+    let packet = [&head.to_bytes()[..], text].concat();
+    // SAFETY: as above; no signal if the process is gone.
+    unsafe { libc::send(socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
 }
 
 /// Takes the descriptor over, if it is a socket at all.

@@ -56,9 +56,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     })
 }
 
-/// The first device's name, or why there is none.
+/// The first device's name, or why there is no real one.
 fn real_device() -> Result<String, String> {
     let driver = Driver::open().map_err(|error| error.to_string())?;
+    if driver.is_simulated() {
+        return Err("the libcuda.so.1 in LD_LIBRARY_PATH is a simulated one".into());
+    }
     match driver.initialise() {
         Ok(0) => Err("the CUDA driver has no device".into()),
         Ok(_) => driver.name(0).map_err(|error| error.to_string()),

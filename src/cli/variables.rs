@@ -16,29 +16,37 @@ pub fn value(variable: &str) -> Option<OsString> {
 
 /// Says on stderr which `GPUTRACE_` variables mean nothing, or have a value that means nothing.
 pub fn warn_about_unknown() {
-    for (name, value) in env::vars_os() {
-        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        match by_variable(name) {
-            None => match nearest(name) {
-                Some(known) => say(format_args!(
-                    "gputrace: warning: {name} is not a variable of gputrace; did you mean {known}?"
-                )),
-                None => say(format_args!(
-                    "gputrace: warning: {name} is not a variable of gputrace; see gputrace help variables"
-                )),
-            },
-            Some(setting) if !setting.values.is_empty() && !value.is_empty() => {
-                let value = value.to_string_lossy();
-                if !setting.values.contains(&value.as_ref()) {
-                    say(format_args!(
-                        "gputrace: warning: {name}={value} is not one of {}; the default, {}, holds",
-                        setting.values.join(", "),
-                        setting.default,
-                    ));
-                }
-            }
-            Some(_) => {}
+    for warning in warnings() {
+        say(format_args!("{warning}"));
+    }
+}
+
+/// One line for each such variable.
+pub fn warnings() -> Vec<String> {
+    env::vars_os().filter_map(|(name, value)| warning(name.to_str()?, &value.to_string_lossy())).collect()
+}
+
+fn warning(name: &str, value: &str) -> Option<String> {
+    let begin = "gputrace: warning:";
+    match by_variable(name) {
+        None if !name.starts_with(PREFIX) => None,
+        None => Some(match nearest(name) {
+            Some(known) => format!("{begin} {name} is not a variable of gputrace; did you mean {known}?"),
+            None => format!("{begin} {name} is not a variable of gputrace; see gputrace help variables"),
+        }),
+        // Anybody may have a variable called GPUTRACE.
+        Some(setting) if setting.variable.starts_with(PREFIX) => {
+            let senseless =
+                !setting.values.is_empty() && !value.is_empty() && !setting.values.contains(&value);
+            senseless.then(|| {
+                let values = setting.values.join(", ");
+                format!(
+                    "{begin} {name}={value} is not one of {values}; the default, {}, holds",
+                    setting.default
+                )
+            })
         }
+        Some(_) => None,
     }
 }
 

@@ -37,7 +37,8 @@ pub fn findings() -> Vec<Finding> {
             ];
         }
     };
-    let mut findings = vec![Finding::good(SUBJECT, format!("{path} {version}{kernel}"))];
+    let simulated = if driver.is_simulated() { " (simulated)" } else { "" };
+    let mut findings = vec![Finding::good(SUBJECT, format!("{path}{simulated} {version}{kernel}"))];
     if count == 0 {
         findings.push(Finding::broken("device", "the driver has no device").hint("see CUDA_VISIBLE_DEVICES"));
     }

@@ -44,7 +44,7 @@ macro_rules! entries {
         #[derive(Debug)]
         pub struct Driver {
             $(pub $field: Symbol<unsafe extern "C" fn($($argument),*) -> c_int>,)*
-            _library: Library,
+            library: Library,
         }
 
         impl Driver {
@@ -53,7 +53,7 @@ macro_rules! entries {
                     // SAFETY: the signatures are those that NVIDIA documents for these entries.
                     $($field: unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                         .map_err(|_| DriverError::NoEntry($symbol))?,)*
-                    _library: library,
+                    library,
                 })
             }
         }
@@ -102,6 +102,12 @@ impl Driver {
         // SAFETY: the driver's constructors are what every CUDA program runs.
         let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW) };
         Driver::load(library.map_err(|error| DriverError::Missing(words(&error)))?)
+    }
+
+    /// Whether this is the simulated driver: it has an entry that no real one has.
+    pub fn is_simulated(&self) -> bool {
+        // SAFETY: the symbol is only looked for, never called.
+        unsafe { self.library.get::<unsafe extern "C" fn()>(b"gputrace_sim_version\0") }.is_ok()
     }
 
     /// Turns a status code into a result.

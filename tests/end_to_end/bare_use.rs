@@ -67,3 +67,43 @@ fn bare_use_and_run_agree() {
     }
     assert_eq!(a["kernels"], b["kernels"]);
 }
+
+#[test]
+fn a_folder_that_cannot_be_made_is_said_and_harms_nobody() {
+    let traced = bare("basic").env("GPUTRACE_OUT", "/proc/nowhere").go().expect_code(0);
+    let expected = "gputrace: cannot write to the output folder /proc/nowhere: ";
+    assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
+}
+
+#[test]
+fn processes_that_share_a_folder_do_not_overwrite_each_other() {
+    let program = compiled("basic", Link::Driver);
+    let traced = bare_command("sh").arg("-c").arg(format!("{0}; {0}", program.display())).go().expect_code(0);
+    let mut inside: Vec<_> =
+        std::fs::read_dir(&traced.output).unwrap().map(|entry| entry.unwrap().path()).collect();
+    inside.retain(|path| path.is_dir());
+    assert_eq!(inside.len(), 1, "{inside:?}");
+    let report = tool::report(&[traced.trace(), inside[0].join("trace.gputrace")]);
+    assert_eq!(count(&report, "launches"), 20);
+}
+
+#[test]
+fn unknown_variables_are_warned_about_here_too() {
+    let traced = bare("basic").env("GPUTRACE_OUTPUT", "x").succeed();
+    let expected = "GPUTRACE_OUTPUT is not a variable of gputrace; did you mean GPUTRACE_OUT?";
+    assert!(traced.ended.stderr.contains(expected), "{}", traced.ended.stderr);
+}
+
+#[test]
+fn off_is_off() {
+    let traced = bare("basic").env("GPUTRACE", "off").go().expect_code(0);
+    assert_eq!(traced.ended.stderr, "");
+    assert!(!traced.output.exists());
+}
+
+#[test]
+fn a_collector_that_is_missing_is_said_and_harms_nobody() {
+    let traced = bare("basic").env("GPUTRACE_COLLECTOR", "/nonexistent").go().expect_code(0);
+    assert!(traced.ended.stderr.contains("collector"), "{}", traced.ended.stderr);
+    assert!(!traced.output.exists());
+}
