@@ -13,6 +13,7 @@ use gputrace_wire::atomic::Ordering;
 use gputrace_wire::handshake::{self, Head};
 use gputrace_wire::segment::kind as segment_kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -35,6 +36,10 @@ const HELLO: Duration = Duration::from_secs(5);
 /// Peers that have not said hello, and processes that are recorded at a time.
 const PENDING_MAX: usize = 256;
 const TRACKED_MAX: usize = 4096;
+/// How long past the deadline the sockets are still listened to, if they have something to say.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long no new peer is accepted after one could not be: there are no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a process that runs on at the session's end has to publish what it holds back.
 const FLUSH: Duration = Duration::from_millis(300);
 
@@ -71,6 +76,8 @@ pub struct Drain {
     gather: Coalescer,
     buffer: PacketBuffer,
     flushed_at: Instant,
+    /// Set while the listener is not looked at.
+    accept_again: Option<Instant>,
     /// The connection of the single process, kept for the reply.
     reply: Option<OwnedFd>,
 }
@@ -103,6 +110,7 @@ impl Drain {
             gather: Coalescer::default(),
             buffer: PacketBuffer::new(),
             flushed_at: Instant::now(),
+            accept_again: None,
             reply: None,
         };
         if let Some(socket) = connected {
@@ -129,7 +137,8 @@ impl Drain {
             pause = if read { BUSY } else { (pause * 2).min(IDLE) };
 
             let Orders { finish, deadline } = self.shared.orders();
-            if !finish || heard {
+            // What was just heard may mean more to hear: a process that joined with its last breath.
+            if !finish || (heard && Instant::now() < deadline + LAST_WORDS) {
                 continue;
             }
             if self.is_quiet() || Instant::now() >= deadline {
@@ -150,7 +159,8 @@ impl Drain {
     /// Sleeps until something happens on a socket or the time is up.
     fn wait(&self, pause: Duration) -> Ready {
         let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
-        let with_listener = self.listener.as_ref();
+        let paused = self.accept_again.is_some_and(|again| Instant::now() < again);
+        let with_listener = self.listener.as_ref().filter(|_| !paused);
         fds.extend(with_listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
         let first_pending = fds.len();
         fds.extend(self.pending.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
@@ -232,11 +242,18 @@ impl Drain {
     fn accept(&mut self) -> bool {
         let mut any = false;
         while let Some(listener) = &self.listener {
-            let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
-                break;
-            };
+            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.take_peer(socket),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    // The peer stays in the queue, so the listener stays ready; without a pause
+                    // this thread would do nothing but ask.
+                    self.accept_again = Some(Instant::now() + ACCEPT_PAUSE);
+                    break;
+                }
+            }
             any = true;
-            self.take_peer(socket);
         }
         any
     }
