@@ -20,7 +20,7 @@ static int (*dropped_records)(void *, uint32_t, size_t *);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static free_buffer *free_buffers;
 static uint64_t buffers_made, buffers_filled;
-static total kernels, graph_kernels, copies[COPY_KINDS], peer_copies, memsets;
+static total kernels, graph_kernels, graph_nodes, copies[COPY_KINDS], peer_copies, memsets;
 static uint64_t graph_launches, bad_times, dropped, other_records;
 static name_total names[NAMES];
 static uint8_t seen_graph_launch[CORRELATION_BITS / 8];
@@ -94,7 +94,10 @@ static void count(const uint8_t *record) {
   } else {
     other_records++;
   }
-  if (node) note_graph_launch(correlation);
+  if (node) {
+    graph_nodes.calls++;
+    note_graph_launch(correlation);
+  }
 }
 
 static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
@@ -146,6 +149,7 @@ static void write_totals(void) {
           (unsigned long long)other_records, (unsigned long long)buffers_made, (unsigned long long)buffers_filled);
   print_total(out, "kernels", &kernels);
   print_total(out, "graph_kernels", &graph_kernels);
+  print_total(out, "graph_nodes", &graph_nodes);
   for (int i = 0; i < COPY_KINDS; i++)
     if (kinds[i] && copies[i].calls) print_total(out, kinds[i], &copies[i]);
   if (peer_copies.calls) print_total(out, "memcpy2", &peer_copies);

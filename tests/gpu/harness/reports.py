@@ -55,7 +55,7 @@ def client_totals(path):
         lines += 1
         for key in ("graph_launches", "bad_times", "dropped"):
             total[key] += record[key]
-        for key in ("kernels", "graph_kernels", "memsets"):
+        for key in ("kernels", "graph_kernels", "graph_nodes", "memsets"):
             total[key] += record[key]["calls"]
         total["kernel_ns"] += record["kernels"]["ns"]
         for kind, direction in COPY_DIRECTIONS.items():
@@ -74,7 +74,7 @@ def client_counts(totals):
         "launches": totals["kernels"] - totals["graph_kernels"],
         "graph_launches": totals["graph_launches"],
         "kernel_calls": totals["kernels"],
-        "graph_node_calls": totals["graph_kernels"],
+        "graph_node_calls": totals["graph_nodes"],
         "copies": sum(calls for calls, _, _ in totals["copies"].values()),
         "memsets": totals["memsets"],
     }
@@ -138,9 +138,12 @@ def base_name(name):
 
 
 def spelling(name):
-    """A name with everything that demanglers spell differently taken out: spaces, casts of literals, suffixes."""
+    """A name with everything that demanglers spell differently taken out: spaces, casts of literals,
+    suffixes, return types."""
     text = name.replace("(anonymous namespace)", "anon").replace("{anonymous}", "anon")
     text = re.sub(r"\((?:bool|int|unsigned int|long|unsigned long|short|char|signed char|unsigned char|[\w:]+)\)(?=-?\d)", "", text)
+    # Of a function that names a type, libstdc++ leaves the return type out and others do not.
+    text = re.sub(r"\bvoid (?=[\w:({])", "", text)
     text = re.sub(r"\btrue\b", "1", re.sub(r"\bfalse\b", "0", text))
     text = re.sub(r"(?<=\d)(?:ul|u|l)\b", "", text, flags=re.IGNORECASE)
     return re.sub(r"\s+", "", text).replace("unsignedlong", "ulong")

@@ -1,5 +1,10 @@
 """numba: kernels compiled from Python, copies both ways."""
 import numpy
+
+# numba 0.6x asks for a name that numpy 2.5 dropped; the program is about kernels, not about that.
+if not hasattr(numpy, "row_stack"):
+    numpy.row_stack = numpy.vstack
+
 from numba import cuda
 
 
