@@ -71,3 +71,119 @@ impl Sink for Aggregates {
 fn stack_key(call: &HostCall, leaf: Leaf) -> StackKey {
     StackKey { process: call.process, thread: call.thread, stack: call.stack, api: call.api, leaf }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use gputrace_wire::call::Launch;
+    use gputrace_wire::cell::kind;
+
+    use super::*;
+    use crate::model::operation::{Direction, GraphNode, Kernel, Timing};
+
+    fn operation() -> impl Strategy<Value = Operation> {
+        let what = prop_oneof![
+            (0u32..4, 1u32..3).prop_map(|(name, threads)| {
+                What::Kernel(Kernel { name, block: [threads * 32, 1, 1], ..Kernel::default() })
+            }),
+            (0u64..5_000).prop_map(|bytes| What::Copy {
+                direction: Direction::CpuToGpu,
+                bytes,
+                source_memory: 0,
+                target_memory: 0
+            }),
+            (0u64..500).prop_map(|bytes| What::Fill { bytes }),
+            Just(What::Graph),
+        ];
+        let timing = prop::option::of((0u64..100_000, 0u64..3_000));
+        (what, timing, 0u32..3, 0u32..2, any::<bool>(), prop::option::of(1u32..4)).prop_map(
+            |(what, timing, process, device, node, thread)| Operation {
+                process,
+                what,
+                call: thread.map(|thread| call(process, thread)),
+                timing: timing.map(|(start_ns, duration_ns)| Timing { start_ns, duration_ns }),
+                device,
+                context: 0,
+                stream: 0,
+                graph: node.then_some(GraphNode { graph: 1, node: 2 }),
+            },
+        )
+    }
+
+    fn call(process: u32, thread: u32) -> HostCall {
+        HostCall {
+            process,
+            thread,
+            kind: kind::LAUNCH,
+            flags: 0,
+            api: 9,
+            start_ns: 0,
+            duration_ns: 77,
+            correlation: 0,
+            stack: 0,
+            context: 0,
+            stream: 0,
+            status: 0,
+            detail: Detail::Launch(Launch::default()),
+        }
+    }
+
+    fn of(operations: &[Operation]) -> Aggregates {
+        let definitions = Definitions::default();
+        let mut aggregates = Aggregates::default();
+        for operation in operations {
+            operation.call.iter().for_each(|call| aggregates.host_call(call, &definitions));
+            aggregates.operation(operation, &definitions);
+        }
+        aggregates
+    }
+
+    /// All that can be said of the aggregates, in an order of its own.
+    fn facts(aggregates: &Aggregates) -> Vec<String> {
+        let mut facts: Vec<String> = Vec::new();
+        for (key, kernel) in aggregates.kernels.iter() {
+            let mut configs: Vec<_> =
+                kernel.configs.iter().map(|(config, calls)| (config.kernel.block, *calls)).collect();
+            configs.sort_unstable();
+            // A configuration's device is a place in the list, which is by first use.
+            let blocks = configs.chunk_by(|a, b| a.0 == b.0);
+            let merged: Vec<_> =
+                blocks.map(|same| (same[0].0, same.iter().map(|c| c.1).sum::<u64>())).collect();
+            facts.push(format!("{key:?} {} {:?} {merged:?}", kernel.calls, kernel.durations));
+        }
+        for device in aggregates.devices.iter() {
+            let (operations, timed, busy) = (device.operations, device.timed, device.busy.busy_ns());
+            let (ordinal, span) = (device.device.ordinal, device.busy.span_ns());
+            facts.push(format!("{ordinal} {operations} {timed} {busy} {span:?}"));
+        }
+        facts.extend(aggregates.calls.iter().map(|entry| format!("{entry:?}")));
+        facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs));
+        facts.push(format!("{:?}", aggregates.device_stacks.sorted()));
+        facts.push(format!("{:?}", aggregates.host_stacks.sorted()));
+        facts.push(aggregates.graph_node_calls.to_string());
+        facts.sort_unstable();
+        facts
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_depends_on_the_order_of_records(
+            (given, shuffled) in prop::collection::vec(operation(), 1..80)
+                .prop_flat_map(|operations| (Just(operations.clone()), Just(operations).prop_shuffle())),
+        ) {
+            prop_assert_eq!(facts(&of(&given)), facts(&of(&shuffled)));
+        }
+
+        #[test]
+        fn every_operation_is_counted_once(operations in prop::collection::vec(operation(), 0..80)) {
+            let aggregates = of(&operations);
+            let kernels: u64 = aggregates.kernels.iter().map(|(_, kernel)| kernel.calls).sum();
+            let copies: u64 = aggregates.transfers.copies.values().map(|moved| moved.calls).sum();
+            let whole = operations.iter().filter(|o| o.what == What::Graph).count() as u64;
+            prop_assert_eq!(kernels + copies + aggregates.transfers.fills.calls + whole, operations.len() as u64);
+            let timed = operations.iter().filter_map(|operation| operation.timing);
+            prop_assert_eq!(aggregates.device_stacks.total_ns(), timed.map(|t| t.duration_ns).sum::<u64>());
+        }
+    }
+}

@@ -12,14 +12,24 @@ use crate::aggregate::{
 };
 use crate::batch::ProcessEnd;
 use crate::model::definitions::Device;
-use crate::model::{Process, Totals};
+use crate::model::{Loss, Process, Totals};
 use crate::report::*;
+
+/// Losses that take no device record away: names or calls are missing, not times.
+const KEEPS_RECORDS: [&str; 5] = [
+    Counter::Nested.name(),
+    Counter::DefinitionsFull.name(),
+    Loss::RefusedDefinitions.name(),
+    Loss::UnfinishedDefinitions.name(),
+    Loss::LateRecords.name(),
+];
 
 impl Report {
     /// What the sessions come to.
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Report {
         let counts = &totals.counts;
         let wall_ns = totals.wall_ns();
+        let records_lost = totals.losses().keys().any(|reason| !KEEPS_RECORDS.contains(reason));
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
         Report {
@@ -48,7 +58,7 @@ impl Report {
                 .devices
                 .iter()
                 .enumerate()
-                .map(|(index, device)| device_report(index, device, wall_ns, dropped.is_empty()))
+                .map(|(index, device)| device_report(index, device, wall_ns, !records_lost))
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
             kernels: kernels(totals, aggregates),

@@ -282,6 +282,20 @@ fn the_summary_reads_as_agreed() {
 }
 
 #[test]
+fn every_page_keeps_to_its_width() {
+    let (totals, aggregates) = training(true);
+    let mut report = Report::new(&totals, &aggregates);
+    report.command.push("--a-long-option=value".repeat(30));
+    report.dropped = (0..30).map(|at| (format!("reason_{at}"), u64::MAX)).collect();
+    report.devices[0].name = "A device with quite a long name ".repeat(5);
+    for width in 80..=160 {
+        let text = report.to_text(&TextOptions { width, ..TextOptions::default() });
+        let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(longest.chars().count() <= width, "{width}: {longest}");
+    }
+}
+
+#[test]
 fn colour_changes_nothing_but_colour() {
     let (totals, aggregates) = training(true);
     let report = Report::new(&totals, &aggregates);
@@ -439,6 +453,18 @@ fn idle_time_is_not_claimed_where_operations_are_not_known() {
     let text = report.to_text(&TextOptions::default());
     assert!(text.contains("idle at most"), "{text}");
     assert!(text.contains("cupti_dropped 3, ring_full 7"), "{text}");
+}
+
+#[test]
+fn losses_that_keep_device_records_do_not_hide_idle_time() {
+    let mut tape = Tape::new(false);
+    tape.launch(20, 256, Some(5_000));
+    let mut counters = Counters::default();
+    counters.values[Counter::Nested as usize] = 2;
+    let (totals, aggregates) = tape.play(counters);
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!(report.dropped["nested_calls"], 2);
+    assert_eq!(report.devices[0].idle_ns, Some(report.wall_ns - 5_000));
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl Default for TextOptions {
     }
 }
 
-const WIDTH_MIN: usize = 72;
+const WIDTH_MIN: usize = 80;
 const WIDTH_MAX: usize = 160;
 /// The first column of the small tables.
 const NAME_MIN: usize = 28;
@@ -52,7 +52,10 @@ impl Report {
     fn title(&self, page: &mut Page) {
         let mark = if self.simulated { "simulated device" } else { "" };
         let room = page.width.saturating_sub(mark.len() + 2);
-        let command = self.command.join(" ");
+        let program = self.command.first().map_or("", |path| path.rsplit('/').next().unwrap_or(path));
+        let command: Vec<&str> =
+            std::iter::once(program).chain(self.command.iter().skip(1).map(String::as_str)).collect();
+        let command = command.join(" ");
         let title = fit(&format!("gputrace  {}", line_safe(&command)), room);
         let gap = page.width.saturating_sub(title.trim_end().chars().count() + mark.len());
         if mark.is_empty() {
