@@ -21,7 +21,7 @@ use crate::batch::Batch;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::recorder::{Orders, Shared};
 use crate::session::segment::{Refusal, Segment};
-use crate::session::tracked::Tracked;
+use crate::session::tracked::{Tracked, Turn};
 use crate::stream::coalesce::Coalescer;
 
 /// Between looks at the rings while there is something in them. A thread's ring of 32 768 cells
@@ -126,7 +126,7 @@ impl Drain {
         loop {
             let ready = self.wait(pause);
             let heard = self.hear(&ready);
-            let read = self.drain();
+            let turn = self.drain();
             self.end_those_that_are_over();
             if self.single && self.pending.is_empty() && self.tracked.is_empty() {
                 self.shared.set_ended();
@@ -134,7 +134,11 @@ impl Drain {
             if self.flushed_at.elapsed() >= GATHER {
                 self.flush();
             }
-            pause = if read { BUSY } else { (pause * 2).min(IDLE) };
+            pause = match turn {
+                Turn::More => Duration::ZERO,
+                Turn::Some => BUSY,
+                Turn::Nothing => (pause * 2).clamp(BUSY, IDLE),
+            };
 
             let Orders { finish, deadline } = self.shared.orders();
             // What was just heard may mean more to hear: a process that joined with its last breath.
@@ -338,16 +342,16 @@ impl Drain {
         Ok(())
     }
 
-    /// Empties every ring once. Returns whether there was anything.
-    fn drain(&mut self) -> bool {
+    /// Has a turn at every ring.
+    fn drain(&mut self) -> Turn {
         let now_ns = monotonic_ns();
-        let mut any = false;
+        let mut turn = Turn::Nothing;
         let out = &self.out;
         for process in &mut self.tracked {
             process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
-            any |= process.drain(false, &mut self.gather, &mut |batch| send(out, batch));
+            turn = turn.max(process.drain(false, &mut self.gather, &mut |batch| send(out, batch)));
         }
-        any
+        turn
     }
 
     fn end_those_that_are_over(&mut self) {

@@ -216,18 +216,19 @@ impl Segment {
         }
     }
 
-    /// Appends up to `limit` cells of a ring to `out`, as many as make whole entries, and gives
-    /// their slots back. `limit` is at least the length of the longest entry.
-    pub fn drain(&mut self, ring: usize, limit: u64, out: &mut Vec<Cell>) -> Drained {
+    /// Appends cells of a ring to `out`, as many as make whole entries, and gives their slots
+    /// back: of the `published` ones that [`Segment::available`] told, up to `limit`, which is at
+    /// least the length of the longest entry.
+    pub fn drain(&mut self, ring: usize, published: u64, limit: u64, out: &mut Vec<Cell>) -> Drained {
         let Some(reader) = self.rings.get_mut(ring) else { return Drained::Cells(0) };
         let Some(consumer) = &mut reader.consumer else { return Drained::Cells(0) };
         let first = out.len();
-        let read = consumer.read(limit, |cell| out.push(cell));
+        let read = consumer.read(published.min(limit), |cell| out.push(cell));
         let end = read.is_ok().then(|| whole_entries(out.get(first..).unwrap_or(&[])));
         let (whole, sound) = match (&read, end) {
             // An entry that is cut by the limit is read next time; one that is cut by the head
             // was never published whole, and no writer of the format does that.
-            (Ok(count), Some(Cut::At(whole))) => (whole, whole as u64 == *count || *count == limit),
+            (Ok(count), Some(Cut::At(whole))) => (whole, whole as u64 == *count || published > limit),
             (_, Some(Cut::Damaged(whole))) => (whole, false),
             _ => (0, false),
         };

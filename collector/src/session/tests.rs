@@ -484,6 +484,25 @@ fn damaged_rings_are_left_and_the_others_are_read() {
     assert_eq!(recording.totals.counts.entries(kind::CALL), 1);
 }
 
+#[test]
+fn an_entry_that_was_not_published_whole_is_damage() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    segment.push(2, &[Cell::new(kind::FREE, 1, 0), Cell::new(kind::CALL, 2, 0)]);
+    let length = 5_000;
+    for _ in 0..length {
+        segment.push(3, &[Cell::new(kind::WAIT, 3, 0), Cell::ZERO, Cell::ZERO]);
+    }
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(recording.totals.losses().get("damaged_rings"), Some(&1));
+    assert_eq!(recording.totals.counts.entries(kind::FREE), 1);
+    assert_eq!(recording.totals.counts.entries(kind::CALL), 0);
+    assert_eq!(recording.totals.counts.entries(kind::WAIT), length);
+}
+
 fn run_program_calls_only(segment: &FakeSegment, count: usize) {
     for _ in 0..count {
         segment.push(2, &[Cell::new(kind::FREE, 1, 0)]);

@@ -24,6 +24,16 @@ const SEGMENTS_MAX: usize = 64;
 /// Where gaps of no ring are told.
 const NO_RING: u32 = u32::MAX;
 
+/// What a turn found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Turn {
+    Nothing,
+    /// All there was.
+    Some,
+    /// As much of a ring as one turn takes; there is more.
+    More,
+}
+
 #[derive(Debug)]
 pub struct Tracked {
     /// Number within the session.
@@ -127,9 +137,9 @@ impl Tracked {
         std::iter::once(&self.primary).chain(&self.more)
     }
 
-    /// Reads what is published: definitions to `emit`, cells to `gather`. Returns whether there
-    /// was anything. `last`: nobody writes any more.
-    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) -> bool {
+    /// Reads what is published: definitions to `emit`, cells to `gather`. `last`: nobody writes
+    /// any more.
+    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) -> Turn {
         // The rings' heads come before the definitions, so that whatever the cells up to these
         // heads refer to was reserved in the area before it is read.
         let mut damaged = Vec::new();
@@ -147,9 +157,12 @@ impl Tracked {
                 ring += 1;
             }
         }
-        let mut any = self.drain_definitions(last, gather, emit);
+        let mut turn = match self.drain_definitions(last, gather, emit) {
+            true => Turn::Some,
+            false => Turn::Nothing,
+        };
         if !last && self.must_wait_for_hole() {
-            return any;
+            return turn;
         }
         let mut ring = 0;
         for segment in std::iter::once(&mut self.primary).chain(&mut self.more) {
@@ -157,8 +170,9 @@ impl Tracked {
                 let count = heads.get(ring as usize).copied().unwrap_or(0);
                 if count > 0 {
                     let cells = gather.cells(self.number, ring);
-                    match segment.drain(index, count.min(CELLS_A_TURN), cells) {
-                        Drained::Cells(_) => any = true,
+                    match segment.drain(index, count, CELLS_A_TURN, cells) {
+                        Drained::Cells(taken) if taken < count => turn = Turn::More,
+                        Drained::Cells(_) => turn = turn.max(Turn::Some),
                         Drained::Damaged => damaged.push(ring),
                     }
                 }
@@ -171,7 +185,7 @@ impl Tracked {
         if gather.is_full(self.number) {
             gather.flush(self.number, emit);
         }
-        any
+        turn
     }
 
     fn drain_definitions(
@@ -238,7 +252,7 @@ impl Tracked {
         // What is published now is read in so many turns; a process that runs on publishes more.
         let cells = self.segments().map(Segment::ring_cells_max).max().unwrap_or(0);
         for _ in 0..cells / CELLS_A_TURN + 2 {
-            if !self.drain(true, gather, emit) {
+            if self.drain(true, gather, emit) == Turn::Nothing {
                 break;
             }
         }
