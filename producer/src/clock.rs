@@ -2,19 +2,28 @@
 //!
 //! Measured on an H200 machine: a hook pays 30–60 ns with two `clock_gettime` calls; the
 //! time-stamp counter saves more than half of it. It is used only where the processor says
-//! that it is invariant (constant rate, running in all sleep states).
+//! that it is invariant (constant rate, running in all sleep states) and the kernel uses it too:
+//! the kernel watches the counters of all sockets and drops them when they drift apart.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_wire::clock::{Anchor, tick};
 
 static KIND: AtomicU32 = AtomicU32::new(0);
 
-/// Which clock [`now`] reads; decided once.
+/// What the kernel keeps its own time by.
+const CLOCKSOURCE: &CStr = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// Which clock [`now`] reads; decided once, at the first session's start: it reads a file.
 pub fn kind() -> u32 {
     match KIND.load(Ordering::Relaxed) {
         0 => {
-            let kind = if has_invariant_tsc() { tick::INVARIANT_TSC } else { tick::MONOTONIC_NS };
+            let kind = if has_invariant_tsc() && kernel_trusts_tsc(CLOCKSOURCE) {
+                tick::INVARIANT_TSC
+            } else {
+                tick::MONOTONIC_NS
+            };
             KIND.store(kind, Ordering::Relaxed);
             kind
         }
@@ -44,6 +53,27 @@ fn has_invariant_tsc() -> bool {
     false
 }
 
+/// Whether the file names `tsc`. The paravirtual clocks (`kvm-clock`,
+/// `hyperv_clocksource_tsc_page`) say nothing of the bare counter, so they do not do. Where the
+/// file cannot be read, the processor's word stands.
+fn kernel_trusts_tsc(path: &CStr) -> bool {
+    let mut name = [0u8; 64];
+    // SAFETY: a C string, a live buffer, and a descriptor of our own.
+    let count = unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return true;
+        }
+        let count = libc::read(file, name.as_mut_ptr().cast(), name.len());
+        libc::close(file);
+        count
+    };
+    match usize::try_from(count) {
+        Ok(count) if count > 0 => name.get(..count).unwrap_or_default().trim_ascii() == b"tsc",
+        _ => true,
+    }
+}
+
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
@@ -65,44 +95,65 @@ pub fn measure_ticks_per_second() -> u64 {
     if kind() == tick::MONOTONIC_NS {
         return 1_000_000_000;
     }
-    let (start_ns, start) = (monotonic_ns(), now());
-    loop {
-        let (end_ns, end) = (monotonic_ns(), now());
-        let elapsed = end_ns.saturating_sub(start_ns);
-        if elapsed >= 300_000 {
-            let rate = u128::from(end.wrapping_sub(start)) * 1_000_000_000 / u128::from(elapsed);
-            return u64::try_from(rate).unwrap_or(1_000_000_000).max(1);
-        }
+    rate(now, monotonic_ns, 300_000)
+}
+
+/// Ticks a second, from one moment to another `apart_ns` later.
+fn rate(mut ticks: impl FnMut() -> u64, mut nanoseconds: impl FnMut() -> u64, apart_ns: u64) -> u64 {
+    let (start_ticks, start_ns) = both(&mut ticks, &mut nanoseconds);
+    while nanoseconds().saturating_sub(start_ns) < apart_ns {
         core::hint::spin_loop();
     }
+    let (end_ticks, end_ns) = both(&mut ticks, &mut nanoseconds);
+    let elapsed_ns = end_ns.saturating_sub(start_ns).max(1);
+    let rate = u128::from(end_ticks.wrapping_sub(start_ticks)) * 1_000_000_000 / u128::from(elapsed_ns);
+    u64::try_from(rate).unwrap_or(1_000_000_000).max(1)
+}
+
+/// Reads ticks and nanoseconds as nearly at one moment as a few tries can. A thread that is
+/// preempted between two readings finds a wide gap around that try; the narrowest one counts.
+fn both(ticks: &mut impl FnMut() -> u64, nanoseconds: &mut impl FnMut() -> u64) -> (u64, u64) {
+    let tries = [(); 5].map(|()| {
+        let before = ticks();
+        let nanoseconds = nanoseconds();
+        let gap = ticks().wrapping_sub(before);
+        (gap, before.wrapping_add(gap / 2), nanoseconds)
+    });
+    let [first, ..] = tries;
+    let (_, ticks, nanoseconds) = tries.into_iter().min_by_key(|(gap, ..)| *gap).unwrap_or(first);
+    (ticks, nanoseconds)
 }
 
 /// Reads all clocks at one moment, as nearly as three tries can.
 pub fn anchor(device_clock: Option<fn() -> u64>, epoch: u32) -> Anchor {
-    let mut best = Anchor { spread_ticks: u32::MAX, ..Anchor::default() };
-    for _ in 0..3 {
-        let before = now();
-        let monotonic_ns = monotonic_ns();
-        let device_ns = device_clock.map_or(0, |clock| clock());
-        let after_device = now();
-        let monotonic_after = self::monotonic_ns();
-        let realtime_ns = realtime_ns();
-        let after = now();
-        let spread = u32::try_from(after.wrapping_sub(before)).unwrap_or(u32::MAX);
-        if spread < best.spread_ticks {
-            // Each clock is put at the middle of the readings around it.
-            let device_gap = monotonic_after.saturating_sub(monotonic_ns) / 2;
-            best = Anchor {
-                ticks: before.wrapping_add(after_device.wrapping_sub(before) / 2),
-                monotonic_ns: monotonic_ns.wrapping_add(device_gap),
-                realtime_ns: realtime_ns.wrapping_sub(device_gap),
-                device_ns,
-                spread_ticks: spread,
-                epoch,
-            };
-        }
+    nearest([(); 3].map(|()| read_all(device_clock, epoch)))
+}
+
+fn read_all(device_clock: Option<fn() -> u64>, epoch: u32) -> Anchor {
+    let before = now();
+    let monotonic_ns = monotonic_ns();
+    let device_ns = device_clock.map_or(0, |clock| clock());
+    let after_device = now();
+    let monotonic_after = self::monotonic_ns();
+    let realtime_ns = realtime_ns();
+    let after = now();
+    // Each clock is put at the middle of the readings around it.
+    let device_gap = monotonic_after.saturating_sub(monotonic_ns) / 2;
+    Anchor {
+        ticks: before.wrapping_add(after_device.wrapping_sub(before) / 2),
+        monotonic_ns: monotonic_ns.wrapping_add(device_gap),
+        realtime_ns: realtime_ns.wrapping_sub(device_gap),
+        device_ns,
+        spread_ticks: u32::try_from(after.wrapping_sub(before)).unwrap_or(u32::MAX),
+        epoch,
     }
-    best
+}
+
+/// The anchor whose readings are nearest to each other. It is one of them however far apart its
+/// readings are: a process can be stopped in the middle of every try.
+fn nearest(tries: [Anchor; 3]) -> Anchor {
+    let [first, ..] = tries;
+    tries.into_iter().min_by_key(|anchor| anchor.spread_ticks).unwrap_or(first)
 }
 
 #[cfg(test)]
@@ -112,13 +163,58 @@ mod tests {
     #[test]
     fn ticks_run_at_the_measured_rate() {
         kind();
-        let rate = measure_ticks_per_second();
-        let (t0, n0) = (now(), monotonic_ns());
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let (t1, n1) = (now(), monotonic_ns());
-        let seconds = (n1 - n0) as f64 / 1e9;
-        let ratio = (t1 - t0) as f64 / (rate as f64 * seconds);
+        let measured = measure_ticks_per_second();
+        let longer = rate(now, monotonic_ns, 30_000_000);
+        let ratio = longer as f64 / measured as f64;
         assert!((0.99..1.01).contains(&ratio), "{ratio}");
+    }
+
+    /// Clocks that both read `time`, at 3 ticks a nanosecond; each reading takes 20 ns, and some
+    /// are followed by 10 ms on which another thread had the processor.
+    #[test]
+    fn a_preemption_between_two_readings_is_not_in_the_rate() {
+        use core::cell::Cell;
+        for preempted_at in 0..12u64 {
+            let time = Cell::new(1_000u64);
+            let readings = Cell::new(0);
+            let step = || {
+                let before = time.get();
+                let paused = if readings.get() % 12 == preempted_at { 10_000_000 } else { 0 };
+                readings.set(readings.get() + 1);
+                time.set(before + 20 + paused);
+                before
+            };
+            let rate = rate(|| step() * 3, step, 300_000);
+            assert!(rate.abs_diff(3_000_000_000) < 3_000_000, "{preempted_at}: {rate}");
+        }
+    }
+
+    #[test]
+    fn an_anchor_is_a_reading_however_wide() {
+        let read = |ticks, spread_ticks| Anchor { ticks, spread_ticks, ..Anchor::default() };
+        let wide = nearest([read(1, u32::MAX), read(2, u32::MAX), read(3, u32::MAX)]);
+        assert_ne!(wide.ticks, 0, "an anchor that nobody read");
+        assert_eq!(nearest([read(1, 70), read(2, 50), read(3, 60)]).ticks, 2);
+    }
+
+    #[test]
+    fn the_kernel_must_use_the_counter_too() {
+        for (text, expected) in [
+            (&b"tsc\n"[..], true),
+            (b"kvm-clock\n", false),
+            (b"hyperv_clocksource_tsc_page\n", false),
+            (b"", true),
+        ] {
+            // SAFETY: the name is a C string; the descriptor is the test's own.
+            let path = unsafe {
+                let file = libc::memfd_create(c"clocksource".as_ptr(), libc::MFD_CLOEXEC);
+                assert_eq!(libc::write(file, text.as_ptr().cast(), text.len()), text.len() as isize);
+                format!("/proc/self/fd/{file}\0")
+            };
+            let path = CStr::from_bytes_with_nul(path.as_bytes()).unwrap();
+            assert_eq!(kernel_trusts_tsc(path), expected, "{text:?}");
+        }
+        assert!(kernel_trusts_tsc(c"/nonexistent/clocksource"));
     }
 
     #[test]

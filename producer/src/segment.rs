@@ -83,7 +83,8 @@ impl Plan {
     }
 }
 
-/// A mapped segment. Copies of it are as good as itself: the mapping is for ever.
+/// A mapped segment. Copies of it are as good as itself: a mapping that threads write to is for
+/// ever. Only one that was never handed to any thread may be [discarded](Segment::discard).
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     base: *mut u8,
@@ -104,6 +105,9 @@ impl Segment {
     /// closes. `None` where the kernel refuses (no memfd, seccomp, limits).
     pub fn create(plan: Plan) -> Option<(Segment, i32)> {
         let bytes = plan.total_bytes();
+        if !may_make_a_file_of(bytes) {
+            return None;
+        }
         // SAFETY: the name is a C string; the call makes a new descriptor.
         let descriptor =
             unsafe { libc::memfd_create(c"gputrace".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -159,6 +163,15 @@ impl Segment {
         };
         segment.lay_out(plan);
         Some((segment, descriptor))
+    }
+
+    /// Unmaps a segment that came to nothing.
+    ///
+    /// # Safety
+    /// Nobody uses it or anything got from it any more: no thread was given one of its rings.
+    pub unsafe fn discard(self) {
+        // SAFETY: the range is the mapping that `create` made, and the caller knows it unused.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 
     /// Fills the header but for its version, which [`Segment::publish`] stores.
@@ -237,6 +250,15 @@ impl Segment {
     }
 }
 
+/// Whether RLIMIT_FSIZE lets the process make a file so long. Where it does not, trying is not
+/// an error but SIGXFSZ, which kills.
+fn may_make_a_file_of(bytes: usize) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
+    !known || bytes as u64 <= limit.rlim_cur
+}
+
 const _: () = assert!(size_of::<AtomicU32>() == 4);
 
 #[cfg(test)]
@@ -285,6 +307,28 @@ mod tests {
         }
         // SAFETY: the test's own descriptor.
         unsafe { libc::close(descriptor) };
+    }
+
+    #[test]
+    fn a_limit_on_files_is_an_answer_and_no_signal() {
+        for (limit_bytes, expected) in [(16 << 20, 1), (1 << 20, 0)] {
+            // SAFETY: the child makes system calls only and exits.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let limit = libc::rlimit { rlim_cur: limit_bytes, rlim_max: limit_bytes };
+                // SAFETY: a live rlimit; it is the child's own.
+                unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
+                let made = [Plan::PRIMARY, Plan::PRIMARY_SMALL].map(|plan| Segment::create(plan).is_some());
+                let code = i32::from(made[0]) << 1 | i32::from(made[1]);
+                // SAFETY: ends the child without running anything of the parent's.
+                unsafe { libc::_exit(code) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child made above.
+            unsafe { libc::waitpid(pid, &mut status, 0) };
+            assert!(libc::WIFEXITED(status), "killed by signal {}", libc::WTERMSIG(status));
+            assert_eq!(libc::WEXITSTATUS(status), expected);
+        }
     }
 
     #[test]
