@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod correlate;
 pub mod definitions;
+mod executed;
 mod feed;
 pub mod operation;
 mod process;

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use gputrace_wire::call::{Call, Detail, direction};
+use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
@@ -11,9 +11,10 @@ use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
 
 use crate::batch::{Counters, Definition, Gap, ProcessBegin, ProcessEnd};
 use crate::model::clock::Clocks;
-use crate::model::correlate::{Join, Key, Outcome};
+use crate::model::correlate::{Join, Key};
 use crate::model::definitions::Definitions;
-use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
+use crate::model::executed::{Out, direction_of_record};
+use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::totals::{Counts, Loss, Process};
 
 /// Rings whose state is kept; a process has at most a few thousand.
@@ -44,110 +45,6 @@ pub(super) struct ProcessState {
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
     pub(super) last_seen_ns: u64,
-}
-
-/// Where results go while one batch is looked at.
-struct Out<'a, S> {
-    definitions: &'a Definitions,
-    counts: &'a mut Counts,
-    sink: &'a mut S,
-}
-
-impl<S: Sink> Out<'_, S> {
-    fn outcome(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Record(record) => self.record(record),
-            Outcome::Alone(call) => self.call_alone(call),
-        }
-    }
-
-    /// A record, with its call if that is known.
-    fn record(&mut self, mut operation: Operation) {
-        if let Some(call) = &operation.call {
-            operation.what = complete(operation.what, &call.detail, self.definitions);
-        } else {
-            self.counts.device_only += 1;
-        }
-        self.counts.executed += 1;
-        self.counts.timed += u64::from(operation.timing.is_some());
-        self.sink.operation(&operation, self.definitions);
-    }
-
-    /// A call that executed something of which no record is known.
-    fn call_alone(&mut self, call: HostCall) {
-        let what = match &call.detail {
-            Detail::Launch(launch) => {
-                let function = self.definitions.function(launch.function);
-                What::Kernel(Kernel {
-                    name: function.map_or(0, |f| f.name_id),
-                    grid: launch.grid,
-                    block: launch.block.map(u32::from),
-                    cluster: launch.cluster.map(u32::from),
-                    registers: function.map_or(0, |f| f.registers),
-                    static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
-                    dynamic_shared_bytes: launch.dynamic_shared_bytes,
-                })
-            }
-            Detail::Copy(copy) => What::Copy {
-                direction: direction_of_call(copy.direction),
-                bytes: copy.bytes,
-                source_memory: 0,
-                target_memory: 0,
-            },
-            Detail::Fill { bytes, .. } => What::Fill { bytes: *bytes },
-            _ => What::Graph,
-        };
-        let operation = Operation {
-            process: call.process,
-            what,
-            device: self.definitions.ordinal_of_context(call.context).unwrap_or(0),
-            context: 0,
-            stream: 0,
-            graph: None,
-            timing: None,
-            call: Some(call),
-        };
-        self.counts.executed += 1;
-        self.sink.operation(&operation, self.definitions);
-    }
-}
-
-/// Fills in what the record left open and the call knows.
-fn complete(what: What, detail: &Detail, definitions: &Definitions) -> What {
-    match (what, detail) {
-        (What::Kernel(kernel), Detail::Launch(launch)) if kernel.name == 0 => What::Kernel(Kernel {
-            name: definitions.function(launch.function).map_or(0, |f| f.name_id),
-            ..kernel
-        }),
-        (
-            What::Copy { direction: Direction::Unknown, bytes, source_memory, target_memory },
-            Detail::Copy(copy),
-        ) => What::Copy { direction: direction_of_call(copy.direction), bytes, source_memory, target_memory },
-        _ => what,
-    }
-}
-
-fn direction_of_call(from: u8) -> Direction {
-    match from {
-        direction::HOST_TO_DEVICE => Direction::CpuToGpu,
-        direction::DEVICE_TO_HOST => Direction::GpuToCpu,
-        direction::DEVICE_TO_DEVICE => Direction::GpuToGpu,
-        direction::PEER => Direction::PeerToPeer,
-        direction::HOST_TO_HOST => Direction::CpuToCpu,
-        _ => Direction::Unknown,
-    }
-}
-
-/// By CUPTI's numbers for kinds of copies; arrays are device memory.
-fn direction_of_record(copy_kind: u8) -> Direction {
-    match copy_kind {
-        1 | 3 => Direction::CpuToGpu,
-        2 | 4 => Direction::GpuToCpu,
-        5..=8 => Direction::GpuToGpu,
-        9 => Direction::CpuToCpu,
-        10 => Direction::PeerToPeer,
-        _ => Direction::Unknown,
-    }
 }
 
 impl ProcessState {

@@ -4,7 +4,7 @@
 //! milliseconds while there is something, more rarely while there is not, and at once when
 //! anything happens on the socket.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,14 @@ use crossbeam_channel::Sender;
 use gputrace_wire::atomic::Ordering;
 use gputrace_wire::handshake::{self, Head};
 use gputrace_wire::segment::kind as segment_kind;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::batch::Batch;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
+use crate::session::ready::Ready;
 use crate::session::recorder::{Orders, Shared};
 use crate::session::segment::{Refusal, Segment};
 use crate::session::tracked::{Tracked, Turn};
@@ -80,15 +81,6 @@ pub struct Drain {
     accept_again: Option<Instant>,
     /// The connection of the single process, kept for the reply.
     reply: Option<OwnedFd>,
-}
-
-/// What a turn of the loop found on the sockets.
-#[derive(Default)]
-struct Ready {
-    listener: bool,
-    pending: Vec<bool>,
-    tracked: Vec<bool>,
-    dead: Vec<bool>,
 }
 
 impl Drain {
@@ -162,52 +154,10 @@ impl Drain {
 
     /// Sleeps until something happens on a socket or the time is up.
     fn wait(&self, pause: Duration) -> Ready {
-        let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
         let paused = self.accept_again.is_some_and(|again| Instant::now() < again);
-        let with_listener = self.listener.as_ref().filter(|_| !paused);
-        fds.extend(with_listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
-        let first_pending = fds.len();
-        fds.extend(self.pending.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
-        let first_tracked = fds.len();
-        // Where there is no descriptor, the wake descriptor stands in and is not looked at.
-        for process in &self.tracked {
-            let connection = process.connection.as_ref().unwrap_or(&self.shared.wake);
-            fds.push(PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN));
-        }
-        let first_watch = fds.len();
-        for process in &self.tracked {
-            let watch = process.watch.as_ref().unwrap_or(&self.shared.wake);
-            fds.push(PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN));
-        }
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
-        if poll(&mut fds, Some(&timeout)).is_err() {
-            // Interrupted, or out of memory: look at everything once, none of it waits.
-            fds.iter_mut().for_each(PollFd::clear_revents);
-            return Ready {
-                listener: with_listener.is_some(),
-                pending: vec![true; self.pending.len()],
-                tracked: vec![true; self.tracked.len()],
-                dead: vec![false; self.tracked.len()],
-            };
-        }
-        let part = |from: usize, to: usize| -> Vec<bool> {
-            fds.get(from..to).unwrap_or(&[]).iter().map(|fd| !fd.revents().is_empty()).collect()
-        };
-        let mut ready = Ready {
-            listener: part(1, first_pending).contains(&true),
-            pending: part(first_pending, first_tracked),
-            tracked: part(first_tracked, first_watch),
-            dead: part(first_watch, fds.len()),
-        };
-        for (index, process) in self.tracked.iter().enumerate() {
-            if let (None, Some(flag)) = (&process.connection, ready.tracked.get_mut(index)) {
-                *flag = false;
-            }
-            if let (None, Some(flag)) = (&process.watch, ready.dead.get_mut(index)) {
-                *flag = false;
-            }
-        }
-        drop(fds);
+        let listener = self.listener.as_ref().filter(|_| !paused);
+        let pending: Vec<_> = self.pending.iter().map(|peer| &peer.socket).collect();
+        let ready = Ready::wait(&self.shared.wake, listener, &pending, &self.tracked, pause);
         self.shared.clear_wake();
         ready
     }

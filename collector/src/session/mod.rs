@@ -9,6 +9,7 @@ mod area;
 mod digest;
 mod drain;
 mod peer;
+mod ready;
 mod recorder;
 mod segment;
 mod tracked;

@@ -14,6 +14,7 @@ mod header;
 mod payload;
 mod reader;
 mod schema;
+mod shape;
 mod writer;
 
 #[cfg(test)]
