@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
@@ -16,6 +18,16 @@ fn waiting(folder: &Folder) -> Child {
     command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
     command.arg(compiled("ending", Link::Driver)).arg("wait_for_signal");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    // The tests may themselves run where signals are ignored: in a script's background, say.
+    // SAFETY: signal takes plain numbers and may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -28,8 +40,19 @@ fn send(target: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(target, signal) }, 0);
 }
 
+#[track_caller]
 fn end(mut child: Child) -> ExitStatus {
-    child.wait().unwrap()
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() > deadline {
+            send(-child.id().cast_signed(), libc::SIGKILL);
+            panic!("did not end by the signal: {:?}", child.wait());
+        }
+        sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -57,7 +80,7 @@ fn sigint_to_us_alone_ends_nobody() {
     let folder = Folder::new();
     let child = waiting(&folder);
     send(child.id().cast_signed(), libc::SIGINT);
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    sleep(Duration::from_millis(100));
     send(child.id().cast_signed(), libc::SIGHUP);
     assert_eq!(end(child).signal(), Some(libc::SIGHUP));
 }
