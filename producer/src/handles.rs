@@ -3,6 +3,15 @@
 //! A handle is defined on first sight and forgotten when it is destroyed; made again, it gets a
 //! new id in the same place. When the table is full, or another thread is just defining the
 //! handle, the answer is 0, "undefined", which the caller counts.
+//!
+//! What that leaves out:
+//!
+//! * A thread that forgets a handle while another is just defining it forgets nothing, and the
+//!   handle made again at that address keeps the old id. [`Handles::redefine`] that meets a
+//!   definition on first sight takes that one, without what only the creating call knew. Both
+//!   need a program that creates or destroys a handle while it uses it elsewhere.
+//! * A slot belongs to its address for good, forgotten or not. A program that goes through ever
+//!   new addresses fills the table in the end; from then on new ones are undefined, and counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -7,7 +7,14 @@
 use core::mem::{size_of, zeroed};
 use core::ptr;
 
-use gputrace_wire::handshake::{HEAD_BYTES, Head};
+use gputrace_wire::handshake::{HEAD_BYTES, Head, TEXT_MAX};
+
+use crate::{clock, stderr};
+
+/// How long a connection is tried for when the collector's queue is full. The program waits in
+/// `cuInit` meanwhile, and a collector that was stopped never empties it.
+const CONNECT_MOST_NS: u64 = 2_000_000_000;
+const CONNECT_STEP_MS: i32 = 10;
 
 /// A connected socket, known by number and inode.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +31,13 @@ impl Socket {
         Some(Socket { descriptor, device, inode })
     }
 
-    /// Connects to the session socket at a path.
+    /// Connects to the session socket at a path. Where nobody listens it fails at once, where
+    /// nobody answers after [`CONNECT_MOST_NS`].
     pub fn connect(path: &[u8]) -> Option<Socket> {
+        // A connect that may wait would wait for ever when the listener's queue is full.
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: makes a new descriptor.
-        let descriptor = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+        let descriptor = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
         if descriptor < 0 {
             return None;
         }
@@ -38,13 +48,8 @@ impl Socket {
         for (to, from) in address.sun_path.iter_mut().zip(path) {
             *to = *from as libc::c_char;
         }
-        // SAFETY: the address is a live sockaddr_un of that size; the descriptor was made above.
-        let connected = fits
-            && unsafe {
-                libc::connect(descriptor, (&raw const address).cast(), size_of::<libc::sockaddr_un>() as u32)
-                    == 0
-            };
-        let socket = if connected { Socket::adopt(descriptor) } else { None };
+        let socket =
+            if fits && connect_in_time(descriptor, &address) { Socket::adopt(descriptor) } else { None };
         if socket.is_none() {
             // SAFETY: the descriptor was made above and is not used again.
             unsafe { libc::close(descriptor) };
@@ -102,16 +107,17 @@ impl Socket {
         if self.descriptor().is_none() {
             return Received::Gone;
         }
+        // With MSG_TRUNC the answer is the packet's length, even where the buffer is shorter.
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the buffer is live and its length is given.
-        let count =
-            unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
+        let count = unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), flags) };
         match usize::try_from(count) {
             Ok(0) => Received::Gone,
-            Ok(count) => match Head::parse(packet.get(..count).unwrap_or_default()) {
-                Ok((head, text)) => Received::Message(head, text),
-                Err(_) => Received::Gone,
+            Ok(count) => match parse(packet, count) {
+                Some((head, text)) => Received::Message(head, text),
+                None => Received::Gone,
             },
-            Err(_) if matches!(crate::stderr::errno(), libc::EAGAIN | libc::EINTR) => Received::Nothing,
+            Err(_) if matches!(stderr::errno(), libc::EAGAIN | libc::EINTR) => Received::Nothing,
             Err(_) => Received::Gone,
         }
     }
@@ -148,7 +154,50 @@ impl ControlRoom {
 
 const _: () = assert!(HEAD_BYTES == 32);
 
-fn identity(descriptor: i32) -> Option<(u64, u64)> {
+/// Tries until the time is over; true once connected.
+fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un) -> bool {
+    let deadline = clock::monotonic_ns() + CONNECT_MOST_NS;
+    loop {
+        // SAFETY: the address is a live sockaddr_un of that size; the descriptor is the caller's.
+        let answer = unsafe {
+            libc::connect(
+                descriptor,
+                ptr::from_ref(address).cast(),
+                size_of::<libc::sockaddr_un>() as libc::socklen_t,
+            )
+        };
+        if answer == 0 {
+            return true;
+        }
+        // EAGAIN is a unix socket's word for a full queue.
+        if !matches!(stderr::errno(), libc::EAGAIN | libc::EINTR) || clock::monotonic_ns() >= deadline {
+            return false;
+        }
+        // SAFETY: no descriptors: it only waits.
+        unsafe { libc::poll(ptr::null_mut(), 0, CONNECT_STEP_MS) };
+    }
+}
+
+/// Splits a packet of `sent_bytes`, of which `packet` holds the beginning. A text that is longer
+/// than the buffer is cut: whoever has a short buffer shows a line of it or ignores it.
+fn parse(packet: &mut [u8], sent_bytes: usize) -> Option<(Head, &[u8])> {
+    const TEXT_BYTES_AT: usize = 20;
+    if let Some(room) = packet.len().checked_sub(HEAD_BYTES)
+        && sent_bytes > packet.len()
+        && let Some(field) =
+            packet.get_mut(TEXT_BYTES_AT..).and_then(<[u8]>::first_chunk_mut::<{ size_of::<u32>() }>)
+    {
+        let said = u32::from_le_bytes(*field) as usize;
+        if said > TEXT_MAX || said > sent_bytes - HEAD_BYTES {
+            return None;
+        }
+        *field = (said.min(room) as u32).to_le_bytes();
+    }
+    Head::parse(packet.get(..sent_bytes.min(packet.len()))?).ok()
+}
+
+/// What a descriptor is, told apart from whatever gets its number later.
+pub(crate) fn identity(descriptor: i32) -> Option<(u64, u64)> {
     // SAFETY: zero is a valid stat; the pointer is to a live one.
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: as above.
@@ -193,6 +242,103 @@ mod tests {
         unsafe { libc::dup2(theirs, ours.descriptor) };
         assert!(ours.descriptor().is_none());
         assert!(!ours.send(Head::new(kind::BYE, 1, 1, 1), b"", None));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_not_taken_for_a_hang_up() {
+        let (ours, theirs) = pair();
+        let other = Socket::adopt(theirs).unwrap();
+        let text = vec![b'x'; TEXT_MAX];
+        assert!(ours.send(Head::new(kind::REFUSED, 1, 2, 3), &text, None));
+        assert!(ours.send(Head::new(kind::DONE, 1, 2, 3), b"short", None));
+        let mut packet = [0; 4096];
+        match other.receive(1_000, &mut packet) {
+            Received::Message(head, text) => {
+                assert_eq!((head.kind, head.value), (kind::REFUSED, 3));
+                assert_eq!(text, [b'x'; 4096 - HEAD_BYTES]);
+            }
+            other => panic!("{other:?}"),
+        }
+        match other.receive(1_000, &mut packet) {
+            Received::Message(head, text) => assert_eq!((head.kind, text), (kind::DONE, &b"short"[..])),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cut_packet_that_lies_about_its_text_is_nonsense() {
+        for said in [200, u32::MAX] {
+            let head = Head { text_bytes: said, ..Head::new(kind::DONE, 1, 1, 1) };
+            let mut packet = [0; 64];
+            packet[..HEAD_BYTES].copy_from_slice(&head.to_bytes());
+            assert!(parse(&mut packet, 100).is_none());
+        }
+    }
+
+    /// A listener at a path of its own that nobody accepts from, with room for one in its queue.
+    struct Listener(std::path::PathBuf, std::os::fd::OwnedFd);
+
+    impl Listener {
+        fn new(name: &str) -> Listener {
+            use std::os::fd::FromRawFd;
+            use std::os::unix::ffi::OsStrExt;
+            let path = std::env::temp_dir().join(format!("gputrace-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_file(&path);
+            // SAFETY: zero is a valid sockaddr_un, which outlives the calls; the descriptor is new.
+            let descriptor = unsafe {
+                let mut address: libc::sockaddr_un = zeroed();
+                address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+                for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
+                    *to = *from as libc::c_char;
+                }
+                let descriptor = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+                let length = size_of::<libc::sockaddr_un>() as u32;
+                assert_eq!(libc::bind(descriptor, (&raw const address).cast(), length), 0);
+                assert_eq!(libc::listen(descriptor, 0), 0);
+                std::os::fd::OwnedFd::from_raw_fd(descriptor)
+            };
+            Listener(path, descriptor)
+        }
+
+        /// Connects on a thread of its own, so that a connect that never returns is a failure.
+        fn connect(&self) -> std::sync::mpsc::Receiver<Option<Socket>> {
+            use std::os::unix::ffi::OsStrExt;
+            let (done, waits) = std::sync::mpsc::channel();
+            let path = self.0.clone();
+            std::thread::spawn(move || done.send(Socket::connect(path.as_os_str().as_bytes())));
+            waits
+        }
+    }
+
+    impl Drop for Listener {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    const ENOUGH: std::time::Duration = std::time::Duration::from_secs(20);
+
+    #[test]
+    fn a_listener_that_never_accepts_is_given_up() {
+        let listener = Listener::new("never");
+        let first = listener.connect().recv_timeout(ENOUGH).expect("it returns").expect("there is room");
+        assert!(listener.connect().recv_timeout(ENOUGH).expect("it returns").is_none());
+        first.close();
+    }
+
+    #[test]
+    fn a_listener_that_accepts_late_is_waited_for() {
+        use std::os::fd::AsRawFd;
+        let listener = Listener::new("late");
+        let first = listener.connect().recv_timeout(ENOUGH).expect("it returns").expect("there is room");
+        let second = listener.connect();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(second.try_recv().is_err(), "it waits for room");
+        // SAFETY: the listener is the test's own; the descriptor that comes of it is left open.
+        assert!(unsafe { libc::accept(listener.1.as_raw_fd(), ptr::null_mut(), ptr::null_mut()) } >= 0);
+        let second = second.recv_timeout(ENOUGH).expect("it returns").expect("there is room now");
+        first.close();
+        second.close();
     }
 
     #[test]

@@ -1,4 +1,52 @@
 //! One line on standard error, by a raw write: no lock, no buffer, no allocation.
+//!
+//! A program that closes its standard error gets the number 2 for the next file that it opens,
+//! and our lines would stand in that file. So the descriptor is remembered as it was at load and
+//! is written to only while it still is the same; a program that sends its standard error
+//! elsewhere later gets no lines of ours there.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::socket::identity;
+
+const STANDARD_ERROR: i32 = 2;
+
+mod known {
+    /// Nobody called `remember`: the number is taken for what it says.
+    pub const NOT_ASKED: u32 = 0;
+    pub const OPEN: u32 = 1;
+    pub const CLOSED: u32 = 2;
+}
+
+static KNOWN: AtomicU32 = AtomicU32::new(known::NOT_ASKED);
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Remembers what standard error is now. Called at load, before the program runs.
+pub fn remember() {
+    let _errno = KeepErrno::new();
+    let state = match identity(STANDARD_ERROR) {
+        Some((device, inode)) => {
+            DEVICE.store(device, Ordering::Relaxed);
+            INODE.store(inode, Ordering::Relaxed);
+            known::OPEN
+        }
+        None => known::CLOSED,
+    };
+    // SYNC: pairs with the Acquire load in `is_ours`; the identity comes before it.
+    KNOWN.store(state, Ordering::Release);
+}
+
+/// Whether descriptor 2 is what it was at load.
+fn is_ours() -> bool {
+    match KNOWN.load(Ordering::Acquire) {
+        known::OPEN => {
+            identity(STANDARD_ERROR) == Some((DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed)))
+        }
+        known::CLOSED => false,
+        _ => true,
+    }
+}
 
 /// Writes the parts as one line that begins with `gputrace: `. A closed descriptor is silence.
 pub fn line(parts: &[&[u8]]) {
@@ -21,17 +69,19 @@ pub fn line(parts: &[&[u8]]) {
 
 /// Writes bytes as they are.
 pub fn raw(mut bytes: &[u8]) {
-    let saved = errno();
+    let _errno = KeepErrno::new();
+    if !is_ours() {
+        return;
+    }
     while !bytes.is_empty() {
         // SAFETY: the pointer and length are of a live slice; the descriptor is only written to.
-        let wrote = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+        let wrote = unsafe { libc::write(STANDARD_ERROR, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(wrote) {
             Ok(count) if count > 0 => bytes = bytes.get(count..).unwrap_or_default(),
             _ if errno() == libc::EINTR => {}
             _ => break,
         }
     }
-    set_errno(saved);
 }
 
 /// The calling thread's errno.
