@@ -5,7 +5,7 @@
 
 use core::ffi::{CStr, c_char};
 
-use gputrace_producer::session::{self, Session, StartError};
+use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::Socket;
 use gputrace_producer::{collector_process, service, stderr, thread};
 use gputrace_wire::definition::{kind, library_role};
@@ -19,24 +19,28 @@ use crate::{cupti, device, finish, settings, tables};
 #[ctor::ctor(unsafe)]
 fn loaded() {
     thread::prepare();
+    stderr::remember();
 }
 
 /// A hooked call came by and there is no session. If it was `cuInit`, there is one from now on.
 #[cold]
 pub fn without_session(entry: &'static Entry, status: Status) -> Status {
     const INIT: u32 = api::hash(b"cuInit");
-    if entry.hash == INIT && status == SUCCESS && session::is_idle() {
+    if entry.hash == INIT && status == SUCCESS {
         let _errno = stderr::KeepErrno::new();
         thread::with(|slot| {
-            if let Some(_inside) = slot.enter() {
-                begin();
+            // One thread claims the start, so that no two start a collector each.
+            if let Some(_inside) = slot.enter()
+                && let Some(claim) = session::claim()
+            {
+                begin(claim);
             }
         });
     }
     status
 }
 
-fn begin() {
+fn begin(claim: Claim) {
     if settings::is_off(settings::ENABLED) {
         session::turn_off();
         return;
@@ -53,14 +57,13 @@ fn begin() {
         let why: &[u8] = if bare {
             b"not tracing: the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
         } else {
-            b"not tracing: nobody listens at GPUTRACE_SESSION (has `gputrace run` ended?)"
+            b"not tracing: nobody answers at GPUTRACE_SESSION (has `gputrace run` ended?)"
         };
         stderr::line(&[why]);
         return;
     };
-    match session::start(socket, command) {
+    match session::start(claim, socket, command) {
         Ok(session) => describe(session, command, bare),
-        Err(StartError::NotIdle) => {}
         Err(StartError::Memory) => stderr::line(&[
             b"not tracing: no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)",
         ]),
@@ -72,7 +75,7 @@ fn begin() {
 
 fn describe(session: &'static Session, command: &[u8], bare: bool) {
     let Some(tables) = tables::make(session) else {
-        session::turn_off();
+        session.abandon();
         stderr::line(&[b"not tracing: no memory for the tables of handles (RLIMIT_AS too low)"]);
         return;
     };

@@ -14,6 +14,7 @@
 //! | `memory` | anonymous mappings that only grow |
 //! | `segment` | the sealed memory file and its layout |
 //! | `socket` | the session socket: messages, descriptors, the check that it is still ours |
+//! | `rings` | a session's rings: taken, given back, more of them |
 //! | `session` | start and end of a session; its one current instance |
 //! | `fork` | how a forked child notices |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
@@ -34,6 +35,7 @@ pub mod collector_process;
 pub mod fork;
 pub mod handles;
 pub mod memory;
+pub mod rings;
 pub mod segment;
 pub mod service;
 pub mod session;

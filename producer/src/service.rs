@@ -69,7 +69,9 @@ pub fn start(session: &'static Session, turn: Turn) {
     }
 }
 
-/// Asks the thread to stop and waits, bounded, until it has: after that its ring is quiet.
+/// Asks the thread to stop and waits, bounded, until it has: after that its ring is quiet. It can
+/// take longer than we wait when the vendor's library holds it; `say_bye` then does not claim
+/// that everything is published.
 pub fn stop() {
     if STATE.compare_exchange(state::RUNS, state::ASKED_TO_STOP, Ordering::AcqRel, Ordering::Acquire).is_err()
     {
@@ -82,6 +84,11 @@ pub fn stop() {
         }
         wait(state::ASKED_TO_STOP, 2_000_000);
     }
+}
+
+/// Whether nothing comes of the thread any more: it ended, or there is none.
+pub(crate) fn is_quiet() -> bool {
+    matches!(STATE.load(Ordering::Acquire), state::NONE | state::STOPPED)
 }
 
 /// After a fork: the thread did not come along.

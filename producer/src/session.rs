@@ -1,34 +1,33 @@
 //! A session: this process's segment, its socket, and whether anything is recorded at all.
 //!
 //! ```text
-//!            start            start failed
+//!            claim            start failed
 //!   IDLE ───────────► STARTING ───────────► OFF     (for good; said once)
-//!    ▲                   │
-//!    │ first call after  │ ready
-//!    │ a fork            ▼
-//!    └─────────────── RUNNING ─────────────► ENDED  (exit, exec, refused, collector gone)
+//!                        ▲ │                 ▲
+//!      claim by a forked │ │ start           │ refused, collector gone
+//!      child             │ ▼                 │
+//!                     RUNNING ───────────────┴─► ENDED  (exit, exec)
 //! ```
 //!
-//! Every transition is a function below and nowhere else. A forked child inherits RUNNING in
-//! ordinary memory but generation 0 in the wiped page, and the page is what counts: the child is
-//! idle until its own first call of interest, and leaks what it inherited.
+//! Every transition is a function below and nowhere else. The state is kept together with the
+//! process that it is of: a forked child inherits its parent's, but generation 0 in the wiped
+//! page, so nothing is recorded there until the child's own first call of interest claims the
+//! state for the child. What it inherited is leaked.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::control::Control;
 use gputrace_wire::counter::Counter;
-use gputrace_wire::definition::{self, kind};
+use gputrace_wire::definition::kind;
 use gputrace_wire::handshake::{self, Head};
-use gputrace_wire::segment::{self, RingHeader};
+use gputrace_wire::segment;
 
+use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
-use crate::{clock, fork, memory};
-
-/// The most segments of further threads: 16 × 64 rings beside the first 62.
-const MORE_SEGMENTS: usize = 16;
+use crate::{clock, fork, memory, service};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -38,7 +37,10 @@ mod state {
     pub const OFF: u32 = 4;
 }
 
-static STATE: AtomicU32 = AtomicU32::new(state::IDLE);
+/// The state in the lower half; in the upper one the process that it is of, 0 while IDLE. With it
+/// an exchange by one thread of a forked child fails once another thread of the child went on,
+/// though both states are called RUNNING.
+static STATE: AtomicU64 = AtomicU64::new(state::IDLE as u64);
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
 /// Inherited through fork, so that a child's session never has its parent's number.
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -49,10 +51,7 @@ pub struct Session {
     pub pid: i32,
     pub generation: u32,
     primary: Segment,
-    plan: Plan,
-    more: [AtomicPtr<Segment>; MORE_SEGMENTS],
-    more_count: AtomicUsize,
-    growing: AtomicBool,
+    rings: Rings,
     socket: Socket,
     /// The clock that device records are stamped in, once there is one.
     device_clock: AtomicPtr<()>,
@@ -62,8 +61,6 @@ pub struct Session {
 /// Why a session did not start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartError {
-    /// Another thread is starting one, or there is or was one.
-    NotIdle,
     /// No sealed memory file: memfd is missing or forbidden, or a limit is too low.
     Memory,
     /// The collector did not take the hand-over.
@@ -81,45 +78,57 @@ pub fn current() -> Option<&'static Session> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether this process may start a session: it never had one, or it is a fork of one that had.
-pub fn is_idle() -> bool {
-    match STATE.load(Ordering::Acquire) {
+/// The right to start this process's session; one thread has it. Whoever has it calls [`start`]
+/// or [`turn_off`].
+#[derive(Debug)]
+pub struct Claim(());
+
+/// Claims the start of this process's session. `None` where it has or had one, where another
+/// thread starts one, and where tracing is off for good.
+pub fn claim() -> Option<Claim> {
+    let found = STATE.load(Ordering::Acquire);
+    (may_be_claimed(found) && take_over(found)).then_some(Claim(()))
+}
+
+/// Whether the state is IDLE, or is a fork's parent's. A child of `vfork`, which shares the memory
+/// of a running session, sees the session's generation.
+fn may_be_claimed(found: u64) -> bool {
+    match found as u32 {
         state::IDLE => true,
-        // Generation 0 while running or ended: a fork's child. It has one thread yet, or its
-        // threads race here and the exchange lets all of them through to the one in `start`.
-        found @ (state::RUNNING | state::ENDED) if fork::generation() == 0 && was_forked() => {
-            let _ = STATE.compare_exchange(found, state::IDLE, Ordering::AcqRel, Ordering::Acquire);
-            true
-        }
-        _ => false,
+        state::OFF => false,
+        _ => fork::generation() == 0 && (found >> 32) as i32 != own_pid(),
     }
 }
 
-/// Whether the session in memory belongs to another process: the one that forked us.
-fn was_forked() -> bool {
-    // SAFETY: see `current`; a session is never freed, and a fork's child has a copy of it.
-    let session = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
+/// Goes from the state that was found to STARTING; false if somebody went on meanwhile.
+fn take_over(found: u64) -> bool {
+    STATE.compare_exchange(found, own(state::STARTING), Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// The state word of this process in that state.
+fn own(state: u32) -> u64 {
+    u64::from(own_pid().cast_unsigned()) << 32 | u64::from(state)
+}
+
+fn own_pid() -> i32 {
     // SAFETY: getpid has no preconditions.
-    session.is_some_and(|session| session.pid != unsafe { libc::getpid() })
+    unsafe { libc::getpid() }
 }
 
 /// Starts a session with the collector at the other end of `socket`.
 ///
 /// `command` is the command line, arguments separated by NUL.
-pub fn start(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
-    if STATE.compare_exchange(state::IDLE, state::STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return Err(StartError::NotIdle);
-    }
+pub fn start(_: Claim, socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
     match build(socket, command) {
         Ok(session) => {
             CURRENT.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
             fork::set_generation(session.generation);
-            STATE.store(state::RUNNING, Ordering::Release);
+            STATE.store(own(state::RUNNING), Ordering::Release);
             Ok(session)
         }
         Err(error) => {
             socket.close();
-            STATE.store(state::OFF, Ordering::Release);
+            STATE.store(own(state::OFF), Ordering::Release);
             Err(error)
         }
     }
@@ -127,13 +136,15 @@ pub fn start(socket: Socket, command: &[u8]) -> Result<&'static Session, StartEr
 
 /// Nothing will be recorded in this process, for good.
 pub fn turn_off() {
-    STATE.store(state::OFF, Ordering::Release);
+    STATE.store(own(state::OFF), Ordering::Release);
     fork::set_generation(0);
 }
 
 fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
     fork::prepare();
     clock::kind();
+    // Before the hand-over, so that nothing but the hand-over can fail once the collector knows us.
+    let room = memory::map_bytes(size_of::<Session>()).ok_or(StartError::Memory)?.cast::<Session>();
     let (plan, (primary, descriptor)) = [Plan::PRIMARY, Plan::PRIMARY_SMALL]
         .into_iter()
         .find_map(|plan| Some((plan, Segment::create(plan)?)))
@@ -147,7 +158,8 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
     header.parent_pid.store(parent as u32, Ordering::Relaxed);
     header.generation.store(generation, Ordering::Relaxed);
     header.tick_kind.store(clock::kind(), Ordering::Relaxed);
-    header.ticks_per_second.store(clock::measure_ticks_per_second(), Ordering::Relaxed);
+    let ticks_per_second = clock::measure_ticks_per_second();
+    header.ticks_per_second.store(ticks_per_second, Ordering::Relaxed);
     let start = clock::anchor(None, 0);
     header.start_ticks.store(start.ticks, Ordering::Relaxed);
     header.start_monotonic_ns.store(start.monotonic_ns, Ordering::Relaxed);
@@ -160,17 +172,15 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
     // SAFETY: the descriptor is ours; the mapping does not need it any more.
     unsafe { libc::close(descriptor) };
     if !sent {
+        // SAFETY: the segment was made above and nobody has seen it.
+        unsafe { primary.discard() };
         return Err(StartError::HandOver);
     }
-    let room = memory::map_bytes(size_of::<Session>()).ok_or(StartError::Memory)?.cast::<Session>();
     let session = Session {
         pid,
         generation,
         primary,
-        plan,
-        more: [const { AtomicPtr::new(core::ptr::null_mut()) }; MORE_SEGMENTS],
-        more_count: AtomicUsize::new(0),
-        growing: AtomicBool::new(false),
+        rings: Rings::new(primary, plan, ticks_per_second),
         socket,
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
@@ -183,15 +193,27 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
 }
 
 impl Session {
+    /// Whether it is what this process records into now. In a forked child it is not, and its
+    /// memory is not even there.
+    #[inline(always)]
+    pub fn is_current(&self) -> bool {
+        fork::generation() == self.generation
+    }
+
     /// Adds to a process-wide counter.
     pub fn count(&self, counter: Counter, amount: u64) {
-        if let Some(word) = self.primary.counters().get(counter as usize) {
+        if self.is_current()
+            && let Some(word) = self.primary.counters().get(counter as usize)
+        {
             word.fetch_add(amount, Ordering::Relaxed);
         }
     }
 
-    /// Says something once; 0 when the area is full, which is counted.
+    /// Says something once; 0 when the area is full, which is counted, and when the session is over.
     pub fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32 {
+        if !self.is_current() {
+            return 0;
+        }
         self.primary.area().append(kind, fields, text).unwrap_or_else(|| {
             self.count(Counter::DefinitionsFull, 1);
             0
@@ -232,104 +254,57 @@ impl Session {
     }
 
     /// The ring kept for device records, or the service thread's.
-    pub fn reserved_ring(
-        &self,
-        role: u64,
-    ) -> Option<(&'static RingHeader, gputrace_wire::ring::Ring<'static>)> {
-        let index = if role == definition::role::DEVICE_RECORDS { 0 } else { 1 };
-        Some((self.primary.rings.get(index)?, self.primary.ring(self.plan, index)?))
+    pub fn reserved_ring(&self, role: u64) -> Option<Place> {
+        self.rings.reserved(role)
     }
 
     /// Takes a free ring for the calling thread, making another segment if there is none.
-    pub fn take_ring(&self) -> Option<(&'static RingHeader, gputrace_wire::ring::Ring<'static>)> {
-        if let Some(found) = take_from(&self.primary, self.plan, 2) {
-            return Some(found);
-        }
-        loop {
-            let count = self.more_count.load(Ordering::Acquire);
-            for slot in self.more.iter().take(count) {
-                // SAFETY: entries below `more_count` were stored before it and are never freed.
-                let segment = unsafe { slot.load(Ordering::Acquire).as_ref() }?;
-                if let Some(found) = take_from(segment, Plan::MORE_THREADS, 0) {
-                    return Some(found);
-                }
-            }
-            if !self.grow(count) {
-                return None;
-            }
-        }
+    pub fn take_ring(&self) -> Option<Place> {
+        self.rings.take(|descriptor| {
+            let head = Head::new(handshake::kind::SEGMENT, self.pid as u32, self.generation, 0);
+            self.socket.send(head, b"", Some(descriptor))
+        })
     }
 
-    /// Adds a segment of rings. False if another thread is at it (its caller tries again at the
-    /// next event) or there can be no more.
-    fn grow(&self, seen: usize) -> bool {
-        if self.growing.swap(true, Ordering::AcqRel) {
-            return false;
-        }
-        let count = self.more_count.load(Ordering::Acquire);
-        let grown = if count != seen { true } else { self.add_segment(count) };
-        self.growing.store(false, Ordering::Release);
-        grown
-    }
-
-    fn add_segment(&self, count: usize) -> bool {
-        let Some(slot) = self.more.get(count) else { return false };
-        let Some((segment, descriptor)) = Segment::create(Plan::MORE_THREADS) else { return false };
-        let Some(room) = memory::map_bytes(size_of::<Segment>()) else { return false };
-        segment.publish();
-        let head = Head::new(handshake::kind::SEGMENT, self.pid as u32, self.generation, 0);
-        let sent = self.socket.send(head, b"", Some(descriptor));
-        // SAFETY: the descriptor was made above and is not used again.
-        unsafe { libc::close(descriptor) };
-        if !sent {
-            return false;
-        }
-        let room = room.cast::<Segment>();
-        // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
-        unsafe { room.write(segment) };
-        slot.store(room, Ordering::Release);
-        self.more_count.store(count + 1, Ordering::Release);
-        true
-    }
-
-    /// Populates what the program's threads will write next, on their rings' first lap. `heads`
-    /// keeps where they were at the last call: a ring that stands still gets no more memory.
+    /// Populates ring memory ahead of its writers; see [`Rings::populate`].
     pub fn populate(&self, heads: &mut [u64; 64]) {
-        /// 512 KiB: 160 000 launches a second between two calls.
-        const AHEAD_CELLS: u64 = 8192;
-        for (index, (ring, last)) in self.primary.rings.iter().zip(heads.iter_mut()).enumerate().skip(2) {
-            let head = ring.head.load(Ordering::Relaxed);
-            if head != *last && head < ring.capacity_cells.load(Ordering::Relaxed) {
-                self.primary.populate(self.plan, index, head, AHEAD_CELLS);
-            }
-            *last = head;
-        }
+        self.rings.populate(heads);
     }
 
     /// Whether this is the process that started the session. A vfork's child, which shares our
     /// memory, is not.
     pub fn is_ours(&self) -> bool {
-        // SAFETY: getpid has no preconditions.
-        self.pid == unsafe { libc::getpid() }
+        self.pid == own_pid()
     }
 
     /// Ends the session: nothing is recorded after it. True for the one caller who ended it.
     pub fn end(&self) -> bool {
         self.is_ours()
             && STATE
-                .compare_exchange(state::RUNNING, state::ENDED, Ordering::AcqRel, Ordering::Acquire)
+                .compare_exchange(own(state::RUNNING), own(state::ENDED), Ordering::AcqRel, Ordering::Acquire)
                 .is_ok()
     }
 
-    /// Says good-bye, after everything was published.
+    /// Says good-bye, after everything was published. The segment says that it has ended only
+    /// where that is so: a service thread that did not stop in time may write an anchor yet.
     pub fn say_bye(&self, reason: u64) {
-        // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
-        self.primary.header.state.store(segment::state::ENDED, Ordering::Release);
+        if service::is_quiet() {
+            // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
+            self.primary.header.state.store(segment::state::ENDED, Ordering::Release);
+        }
         self.socket.send(
             Head::new(handshake::kind::BYE, self.pid as u32, self.generation, reason),
             b"",
             None,
         );
+    }
+
+    /// Gives the session up when the program goes on without it: the collector hears a good-bye and
+    /// does not wait for more. Only before anybody but the caller uses the socket.
+    pub fn abandon(&self) {
+        self.say_bye(handshake::bye::STOPPED);
+        turn_off();
+        self.socket.close();
     }
 
     /// Waits for the collector to say that the outputs are there. Returns its summary's length.
@@ -350,22 +325,4 @@ impl Session {
             }
         }
     }
-}
-
-fn take_from(
-    segment: &Segment,
-    plan: Plan,
-    first: usize,
-) -> Option<(&'static RingHeader, gputrace_wire::ring::Ring<'static>)> {
-    use gputrace_wire::segment::ring_state::{FREE, OWNED};
-    for (index, header) in segment.rings.iter().enumerate().skip(first) {
-        // SYNC: Acquire pairs with the Release store of FREE by the ring's last owner, so that
-        // its positions and cells come before ours.
-        if header.state.load(Ordering::Relaxed) == FREE
-            && header.state.compare_exchange(FREE, OWNED, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        {
-            return Some((header, segment.ring(plan, index)?));
-        }
-    }
-    None
 }

@@ -3,6 +3,12 @@
 //! One thread-local of plain cells, without a destructor of its own: it can be used in a signal
 //! handler, in a thread-local destructor that runs after ours, and in a thread that the C
 //! library did not make. A `pthread` key tells when a thread ends, and its ring is free again.
+//! A thread-local destructor that runs after that and calls a hook takes a ring again and the key
+//! gives it back in the next round; after the C library's last round (the fourth) it is kept for
+//! ever, one ring for each such thread.
+//!
+//! A ring says whose entries follow before they follow. Where it was full when a thread took it
+//! over, the thread's entries are dropped and counted until that mark fits.
 
 use core::cell::{Cell as Shared, UnsafeCell};
 use core::mem::MaybeUninit;
@@ -24,13 +30,20 @@ use crate::{clock, fork};
 /// on a ring's first lap that could be the place that faults.
 const SAMPLE_EVERY: u32 = 61;
 
+/// No generation, not even that of a process without a session.
+const NONE: u32 = u32::MAX;
+
 #[derive(Debug)]
 pub struct Slot {
     inside: Shared<bool>,
-    /// The session generation the ring belongs to; 0 while the thread has none.
+    /// The session generation whose ring the thread has and is named in; else [`NONE`].
     generation: Shared<u32>,
+    /// The session generation whose ring it is, named in it or not. `ring` and `header` are of it.
+    attached: Shared<u32>,
     ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
     header: Shared<Option<&'static RingHeader>>,
+    /// The thread's own definition.
+    thread: Shared<u32>,
     /// The correlation id that the device library gave to the call under way.
     correlation: Shared<u32>,
     calls: Shared<u32>,
@@ -42,9 +55,11 @@ thread_local! {
     static SLOT: Slot = const {
         Slot {
             inside: Shared::new(false),
-            generation: Shared::new(0),
+            generation: Shared::new(NONE),
+            attached: Shared::new(0),
             ring: UnsafeCell::new(MaybeUninit::uninit()),
             header: Shared::new(None),
+            thread: Shared::new(0),
             correlation: Shared::new(0),
             calls: Shared::new(0),
             note: Shared::new(0),
@@ -56,6 +71,18 @@ thread_local! {
 #[inline(always)]
 pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
     SLOT.with(body)
+}
+
+/// What came of an entry that was [offered](Slot::offer).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offer {
+    Written,
+    /// The thread's ring has no room now.
+    Full,
+    /// There is no ring for the thread now.
+    NoRing,
+    /// The session is over, or is another process's.
+    Over,
 }
 
 /// While it lives, hooks on this thread pass through. It restores what it found.
@@ -120,9 +147,12 @@ impl Slot {
         calls.is_multiple_of(SAMPLE_EVERY)
     }
 
-    /// Notes a measured cost. Only after an `emit` on the same call.
+    /// Notes a measured cost.
     pub fn add_cost(&self, ticks: u64) {
-        if let Some(header) = self.header.get() {
+        // The header of another generation is of memory that a forked child does not have.
+        if self.generation.get() == fork::generation()
+            && let Some(header) = self.header.get()
+        {
             add(&header.sampled_hooks, 1);
             add(&header.sampled_ticks, ticks);
         }
@@ -132,39 +162,90 @@ impl Slot {
     /// drops the entry and counts it.
     #[inline(always)]
     pub fn emit(&self, session: &'static Session, cells: &[Cell]) -> bool {
-        if self.generation.get() != session.generation && !self.attach(session, role::PROGRAM) {
-            session.count(Counter::NoRing, 1);
-            return false;
+        // The page and not the session is asked: a signal handler may have forked since the hook
+        // began, and then the ring is not there.
+        if self.generation.get() == fork::generation()
+            && let Some(header) = self.header.get()
+        {
+            // SAFETY: a header is only set with a ring; the ring belongs to this thread, and the
+            // guard keeps a signal handler's hook out while the reference lives.
+            let ring = unsafe { (*self.ring.get()).assume_init_mut() };
+            let fits = ring.push(cells);
+            add(if fits { &header.written } else { &header.dropped }, 1);
+            return fits;
+        }
+        self.emit_first(session, cells)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn emit_first(&self, session: &'static Session, cells: &[Cell]) -> bool {
+        let offer = self.offer(session, cells);
+        match (offer, self.header.get()) {
+            (Offer::Full, Some(header)) => add(&header.dropped, 1),
+            (Offer::NoRing, _) => session.count(Counter::NoRing, 1),
+            _ => {}
+        }
+        offer == Offer::Written
+    }
+
+    /// As [`emit`](Slot::emit), but counts no loss: for a writer that may offer the entry again.
+    pub fn offer(&self, session: &'static Session, cells: &[Cell]) -> Offer {
+        if !session.is_current() {
+            return Offer::Over;
+        }
+        if !self.attach(session, role::PROGRAM) {
+            return Offer::NoRing;
+        }
+        match self.header.get() {
+            Some(header) if self.begin() && self.push(header, cells) => Offer::Written,
+            Some(_) => Offer::Full,
+            None => Offer::NoRing,
+        }
+    }
+
+    /// Says in the thread's ring who writes from here on, once; false if it does not fit.
+    fn begin(&self) -> bool {
+        if self.generation.get() == self.attached.get() {
+            return true;
         }
         let Some(header) = self.header.get() else { return false };
-        // SAFETY: the generation says that `attach` initialised the ring; it belongs to this
-        // thread, and the guard keeps a signal handler's hook out while the reference lives.
-        let ring = unsafe { (*self.ring.get()).assume_init_mut() };
-        let fits = ring.push(cells);
-        add(if fits { &header.written } else { &header.dropped }, 1);
+        let begin = ThreadBegin { thread: self.thread.get(), ticks: clock::now() };
+        let begun = self.push(header, &[begin.to_cell()]);
+        if begun {
+            self.generation.set(self.attached.get());
+        }
+        begun
+    }
+
+    /// Writes an entry to the ring that the thread has, and counts it if it fits.
+    fn push(&self, header: &RingHeader, cells: &[Cell]) -> bool {
+        // SAFETY: as in `emit`: the caller got the header from the slot.
+        let fits = unsafe { (*self.ring.get()).assume_init_mut() }.push(cells);
+        if fits {
+            add(&header.written, 1);
+        }
         fits
     }
 
-    /// Whether an entry of that many cells would fit now; for writers that may wait.
-    pub fn has_room(&self, cells: u64) -> bool {
-        if self.generation.get() == 0 {
-            return true;
-        }
-        // SAFETY: as in `emit`.
-        unsafe { (*self.ring.get()).assume_init_mut() }.has_room(cells)
-    }
-
-    /// Takes a ring of the session for this thread and says in it who writes from here on.
+    /// Sees to it that this thread has a ring of the session; false if there is none to be had.
     #[cold]
     #[inline(never)]
     pub fn attach(&self, session: &'static Session, role: u64) -> bool {
+        if self.attached.get() == session.generation {
+            return true;
+        }
         let _errno = KeepErrno::new();
+        // Whatever the slot has is another session's, and in a forked child not even mapped.
+        self.generation.set(NONE);
+        self.attached.set(0);
+        self.header.set(None);
         let taken = if role == role::PROGRAM { session.take_ring() } else { session.reserved_ring(role) };
         let Some((header, ring)) = taken else { return false };
         // SAFETY: nobody else uses this thread's slot; the old value needs no drop.
         unsafe { (*self.ring.get()).write(Producer::new(ring)) };
         self.header.set(Some(header));
-        self.generation.set(session.generation);
+        self.attached.set(session.generation);
         if role == role::PROGRAM {
             watch_end(self);
         }
@@ -176,17 +257,17 @@ impl Slot {
         };
         let length = name.iter().position(|byte| *byte == 0).unwrap_or(0);
         let text = name.get(..length).unwrap_or_default();
-        let thread = session.define(kind::THREAD, &[tid as u64, role], text);
-        let begin = ThreadBegin { thread, ticks: clock::now() };
-        self.emit(session, &[begin.to_cell()])
+        self.thread.set(session.define(kind::THREAD, &[tid as u64, role], text));
+        true
     }
 
     /// Gives the ring back. The next thread goes on from its positions.
     fn detach(&self) {
+        self.generation.set(NONE);
         let Some(header) = self.header.take() else { return };
         // In a forked child the ring is its parent's and not even mapped.
-        if self.generation.replace(0) == fork::generation() {
-            // SYNC: pairs with the Acquire exchange in `take_ring`.
+        if self.attached.replace(0) == fork::generation() {
+            // SYNC: pairs with the Acquire exchange in `Rings::take`.
             header.state.store(ring_state::FREE, Ordering::Release);
         }
     }

@@ -5,13 +5,14 @@
 //! so that nobody waits for anybody while inside CUPTI.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cupti_sys::cupti::CUptiResult;
 use cupti_sys::records::{KernelRecord, Record};
+use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{clock, thread};
+use gputrace_producer::thread::{self, Offer};
 use gputrace_wire::cell::Cell;
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::counter::Counter;
@@ -29,13 +30,18 @@ use crate::tables::{self, Tables};
 const WAIT_MOST: Duration = Duration::from_millis(200);
 const WAIT_STEP: Duration = Duration::from_micros(200);
 
-static TAKEN: AtomicBool = AtomicBool::new(false);
-/// The generation whose records ring has a `THREAD_BEGIN` in it.
+/// The generation of the session whose records ring a delivery holds; 0 while none does. A forked
+/// child, whose parent may have held it, has another generation.
+static TAKEN_FOR: AtomicU32 = AtomicU32::new(0);
+/// The generation whose records ring has a `THREAD_BEGIN` in it. Only whoever holds the ring
+/// looks at this and the next.
 static BEGUN_FOR: AtomicU32 = AtomicU32::new(0);
+/// The generation in the upper half, in the lower one the definition of who writes to the ring.
+static WRITER: AtomicU64 = AtomicU64::new(0);
 
 /// Where a delivery writes to.
 enum Out<'a> {
-    /// The ring for device records, held by `TAKEN`.
+    /// The ring for device records, held by `TAKEN_FOR`.
     Records { ring: Producer<'static>, header: &'static RingHeader },
     /// The ring of the delivering thread.
     Own(&'a thread::Slot),
@@ -53,10 +59,9 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         let _inside = slot.enter();
         let mut delivery =
             Delivery { session, tables, out: Out::Own(slot), waited: Duration::ZERO, count: 0 };
-        let taken = !TAKEN.swap(true, Ordering::Acquire);
+        let taken = take(session.generation);
         if taken && let Some((header, ring)) = session.reserved_ring(role::DEVICE_RECORDS) {
             delivery.out = Out::Records { ring: Producer::new(ring), header };
-            delivery.begin();
         }
         let mut record = core::ptr::null_mut();
         loop {
@@ -75,10 +80,18 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         session.count(Counter::RecordsDelivered, delivery.count);
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
-            // SYNC: pairs with the Acquire swap above: the next delivery sees our positions.
-            TAKEN.store(false, Ordering::Release);
+            // SYNC: pairs with the Acquire exchange in `take`: the next delivery sees our positions.
+            let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::Release, Ordering::Relaxed);
         }
     });
+}
+
+/// Takes the session's ring for device records, if no other delivery has it.
+fn take(generation: u32) -> bool {
+    let found = TAKEN_FOR.load(Ordering::Relaxed);
+    // SYNC: pairs with the Release exchange at the delivery's end.
+    found != generation
+        && TAKEN_FOR.compare_exchange(found, generation, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
 struct Delivery<'a> {
@@ -90,18 +103,6 @@ struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// Says once a session who writes into the records' ring.
-    fn begin(&mut self) {
-        if BEGUN_FOR.swap(self.session.generation, Ordering::Relaxed) == self.session.generation {
-            return;
-        }
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) };
-        let thread =
-            self.session.define(kind::THREAD, &[tid as u64, role::DEVICE_RECORDS], b"device records");
-        self.emit(&[ThreadBegin { thread, ticks: clock::now() }.to_cell()]);
-    }
-
     fn one(&mut self, record: Record<'_>) {
         self.count += 1;
         match record {
@@ -222,29 +223,65 @@ impl Delivery<'_> {
         }
     }
 
-    /// Writes an entry, waiting a bounded while for room.
+    /// Writes an entry, waiting a bounded while for room, and counts it once if it is lost.
     fn emit(&mut self, cells: &[Cell]) {
         loop {
-            let fits = match &mut self.out {
-                Out::Records { ring, header } => {
-                    let fits = ring.push(cells);
-                    if fits {
-                        let written = header.written.load(Ordering::Relaxed);
-                        header.written.store(written.wrapping_add(1), Ordering::Relaxed);
-                    }
-                    fits
-                }
-                Out::Own(slot) => slot.has_room(cells.len() as u64) && slot.emit(self.session, cells),
+            let lost = match self.offer(cells) {
+                Offer::Written | Offer::Over => return,
+                Offer::Full => Counter::RecordsRingFull,
+                Offer::NoRing => Counter::NoRing,
             };
-            if fits {
-                return;
-            }
             if self.waited >= WAIT_MOST {
-                self.session.count(Counter::RecordsRingFull, 1);
+                self.session.count(lost, 1);
                 return;
             }
             std::thread::sleep(WAIT_STEP);
             self.waited += WAIT_STEP;
         }
     }
+
+    fn offer(&mut self, cells: &[Cell]) -> Offer {
+        let session = self.session;
+        match &mut self.out {
+            Out::Own(slot) => slot.offer(session, cells),
+            // A signal handler that forked returns here in the child, which has no such ring.
+            Out::Records { .. } if !session.is_current() => Offer::Over,
+            Out::Records { ring, header } => {
+                if begin(session, ring, header) && push(ring, header, cells) {
+                    Offer::Written
+                } else {
+                    Offer::Full
+                }
+            }
+        }
+    }
+}
+
+/// Says in the records' ring who writes into it, once a session; false if it does not fit now.
+fn begin(session: &'static Session, ring: &mut Producer<'static>, header: &RingHeader) -> bool {
+    if BEGUN_FOR.load(Ordering::Relaxed) == session.generation {
+        return true;
+    }
+    let mut writer = WRITER.load(Ordering::Relaxed);
+    if (writer >> 32) as u32 != session.generation {
+        // SAFETY: gettid has no preconditions.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) };
+        let thread = session.define(kind::THREAD, &[tid as u64, role::DEVICE_RECORDS], b"device records");
+        writer = u64::from(session.generation) << 32 | u64::from(thread);
+        WRITER.store(writer, Ordering::Relaxed);
+    }
+    let begun = push(ring, header, &[ThreadBegin { thread: writer as u32, ticks: clock::now() }.to_cell()]);
+    if begun {
+        BEGUN_FOR.store(session.generation, Ordering::Relaxed);
+    }
+    begun
+}
+
+fn push(ring: &mut Producer<'static>, header: &RingHeader, cells: &[Cell]) -> bool {
+    let fits = ring.push(cells);
+    if fits {
+        let written = header.written.load(Ordering::Relaxed);
+        header.written.store(written.wrapping_add(1), Ordering::Relaxed);
+    }
+    fits
 }
