@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use cupti_sys::cupti::Cupti;
 use cupti_sys::locate;
 
+use crate::resolve::failed_look_up::{self, KeepError};
 use crate::resolve::{libc_symbols, originals};
 use crate::settings;
 
@@ -26,6 +27,7 @@ pub struct Library {
 /// # Errors
 /// One line for the user: what was tried, and what to do.
 pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
+    let _error = KeepError::new();
     let mapped = mapped("libcupti.so");
     if let Some(wanted) = settings::get(settings::CUPTI) {
         let wanted = path_of(wanted);
@@ -76,9 +78,9 @@ fn open(path: &Path) -> Result<Library, String> {
     // SAFETY: a C string. Loading runs the library's constructors, as it would in any CUPTI user.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: dlerror returns null or a C string.
+        // SAFETY: libc's dlerror returns null or a C string.
         let why = unsafe {
-            let text = libc::dlerror();
+            let text = failed_look_up::libc_dlerror();
             if text.is_null() {
                 String::from("cannot be loaded")
             } else {

@@ -10,6 +10,7 @@ use cupti_sys::cupti::CUptiResult;
 use gputrace_producer::thread;
 
 use super::{client, library};
+use crate::resolve::failed_look_up::KeepError;
 use crate::resolve::libc_symbols;
 
 /// The real function in the libcupti that is mapped: it is not in the global scope, so
@@ -19,6 +20,7 @@ fn real(slot: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     if !known.is_null() {
         return known;
     }
+    let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
     // SAFETY: a pseudo-handle, and a name with its NUL.
     let mut found = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };

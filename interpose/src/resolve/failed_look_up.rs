@@ -22,8 +22,9 @@ thread_local! {
         const { Message { is_pending: Cell::new(false), text: UnsafeCell::new([0; MESSAGE_BYTES]) } };
 }
 
-/// Notes that a look-up of `name` in the object behind a link map failed.
-pub fn note(map: *mut c_void, name: *const c_char) {
+/// Notes that a look-up of `name`, in that version unless it is null, failed in the object behind
+/// a link map.
+pub fn note(map: *mut c_void, name: *const c_char, version: *const c_char) {
     // SAFETY: a link map's second word is the object's path, empty for the program itself; the C
     // library keeps the program's name; `name` is the caller's C string.
     let (object, name) = unsafe {
@@ -35,13 +36,23 @@ pub fn note(map: *mut c_void, name: *const c_char) {
         let object = if is_program { program_invocation_name } else { path };
         (CStr::from_ptr(object).to_bytes(), CStr::from_ptr(name).to_bytes())
     };
+    let version = match version.is_null() {
+        true => None,
+        // SAFETY: the caller's C string.
+        false => Some(unsafe { CStr::from_ptr(version) }.to_bytes()),
+    };
+    let before = if version.is_some() { &b", version "[..] } else { b"" };
+    keep([object, b": undefined symbol: ", name, before, version.unwrap_or_default()]);
+}
+
+/// Makes the parts, one after the other, the thread's unread message.
+fn keep<const N: usize>(parts: [&[u8]; N]) {
     MESSAGE.with(|message| {
         // SAFETY: the thread's own buffer; the reference ends with this block, and nothing in it
         // calls anything that could come back here.
         let text = unsafe { &mut *message.text.get() };
-        let parts = [object, b": undefined symbol: ", name].into_iter().flatten();
         let mut length = 0;
-        for (to, byte) in text.iter_mut().take(MESSAGE_BYTES - 1).zip(parts) {
+        for (to, byte) in text.iter_mut().take(MESSAGE_BYTES - 1).zip(parts.into_iter().flatten()) {
             *to = *byte;
             length += 1;
         }
@@ -57,21 +68,49 @@ pub fn forget() {
     MESSAGE.with(|message| message.is_pending.set(false));
 }
 
+/// While it lives, what the dynamic linker says is about our own calls: what the program has not
+/// read yet is kept for it, and what our calls leave behind is thrown away.
+#[derive(Debug)]
+pub struct KeepError(());
+
+impl KeepError {
+    pub fn new() -> KeepError {
+        let unread = libc_dlerror();
+        if !unread.is_null() {
+            // SAFETY: libc's C string, valid until the thread's next call of the dynamic linker.
+            keep([unsafe { CStr::from_ptr(unread) }.to_bytes()]);
+        }
+        KeepError(())
+    }
+}
+
+impl Drop for KeepError {
+    fn drop(&mut self) {
+        libc_dlerror();
+    }
+}
+
+/// libc's own `dlerror`, which forgets what it returns. It is found without `dlsym`: a look-up
+/// that succeeds would forget the very message that is being asked for.
+pub fn libc_dlerror() -> *mut c_char {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let mut real = REAL.load(Ordering::Relaxed);
+    if real.is_null() {
+        real = libc_symbols::in_libc(c"dlerror");
+        REAL.store(real, Ordering::Relaxed);
+    }
+    if real.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: libc's dlerror has this signature and no precondition.
+    unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut c_char>(real)() }
+}
+
 /// # Safety
 /// As libc's `dlerror`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlerror() -> *mut c_char {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    let mut real = REAL.load(Ordering::Relaxed);
-    if real.is_null() {
-        real = libc_symbols::next(c"dlerror");
-        REAL.store(real, Ordering::Relaxed);
-    }
-    let mut own = core::ptr::null_mut();
-    if !real.is_null() {
-        // SAFETY: libc's dlerror has this signature. It is also asked where its answer is not
-        // used, since asking forgets the error.
-        own = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut c_char>(real)() };
-    }
+    // libc is asked also where its answer is not used, since asking forgets the error.
+    let own = libc_dlerror();
     MESSAGE.with(|message| if message.is_pending.replace(false) { message.text.get().cast() } else { own })
 }

@@ -61,7 +61,7 @@ struct Search {
 }
 
 /// The name's default definition in libc (or libdl, where it lived before glibc 2.34).
-fn in_libc(name: &CStr) -> *mut c_void {
+pub fn in_libc(name: &CStr) -> *mut c_void {
     let mut search = Search { name: name.as_ptr(), found: core::ptr::null_mut() };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };

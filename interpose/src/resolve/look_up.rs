@@ -107,7 +107,7 @@ unsafe extern "C" fn with_handle(handle: *mut c_void, name: *const c_char) -> *m
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlsym(handle, name) };
-    if found.is_null() { found } else { hooked(handle, name, found) }
+    if found.is_null() { found } else { hooked(handle, name, core::ptr::null(), found) }
 }
 
 unsafe extern "C" fn with_handle_and_version(
@@ -118,11 +118,16 @@ unsafe extern "C" fn with_handle_and_version(
     let Some(dlvsym) = libc_symbols::dlvsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlvsym(handle, name, version) };
-    if found.is_null() { found } else { hooked(handle, name, found) }
+    if found.is_null() { found } else { hooked(handle, name, version, found) }
 }
 
 /// What the program gets in place of what was found.
-fn hooked(handle: *mut c_void, name: *const c_char, found: *mut c_void) -> *mut c_void {
+fn hooked(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    found: *mut c_void,
+) -> *mut c_void {
     let Some(entry) = entry_of(name) else { return found };
     failed_look_up::forget();
     // What is looked up on our own behalf (CUPTI does while it loads) is not the program's.
@@ -140,29 +145,30 @@ fn hooked(handle: *mut c_void, name: *const c_char, found: *mut c_void) -> *mut 
     if !originals::behind(entry.symbol).is_null() {
         return found;
     }
-    failed_look_up::note(handle, name);
+    failed_look_up::note(handle, name, version);
     core::ptr::null_mut()
 }
 
 unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
     let jump = libc_symbols::dlsym().map_or(core::ptr::null(), |real| real as *const c_void);
-    decide_for(handle, name, caller, jump)
+    decide_for(handle, name, core::ptr::null(), caller, jump)
 }
 
 unsafe extern "C" fn decide_with_version(
     handle: *mut c_void,
     name: *const c_char,
-    _version: *const c_char,
+    version: *const c_char,
     caller: *const c_void,
 ) -> Decision {
     // The driver's symbols have no versions: a versioned question about one finds none of ours.
     let jump = libc_symbols::dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
-    decide_for(handle, name, caller, jump)
+    decide_for(handle, name, version, caller, jump)
 }
 
 fn decide_for(
     handle: *mut c_void,
     name: *const c_char,
+    version: *const c_char,
     caller: *const c_void,
     jump: *const c_void,
 ) -> Decision {
@@ -176,14 +182,14 @@ fn decide_for(
         // the plain answer; only where that would be our own export with nothing behind it, none.
         let local = in_scope_of(caller, name, entry);
         if global.is_null() && local.is_null() && is_before_us(caller) {
-            failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name);
+            failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name, version);
             return Decision { jump: core::ptr::null(), answer: core::ptr::null_mut() };
         }
         return leave;
     }
     let found = if global.is_null() { in_scope_of(caller, name, entry) } else { global };
     let answer = if found.is_null() {
-        failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name);
+        failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name, version);
         found
     } else {
         failed_look_up::forget();

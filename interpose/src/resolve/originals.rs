@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
+use super::failed_look_up::KeepError;
 use super::libc_symbols;
 use crate::api::Entry;
 
@@ -25,6 +26,7 @@ pub fn find(entry: &'static Entry) -> *mut c_void {
 
 /// The definition that a program would get if we were not there; null if none.
 pub fn behind(symbol: &'static str) -> *mut c_void {
+    let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
     let name: *const c_char = symbol.as_ptr().cast();
     // SAFETY: a pseudo-handle, asked from our own frame, and a name with its NUL.
@@ -34,6 +36,7 @@ pub fn behind(symbol: &'static str) -> *mut c_void {
 
 /// The driver's function of that name (with its NUL); null where no libcuda is mapped.
 pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
+    let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
     // SAFETY: RTLD_NOLOAD only looks at what is mapped. The handle is not closed: that keeps
     // libcuda where it is, and it never goes anyway.
