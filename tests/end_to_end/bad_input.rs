@@ -138,6 +138,20 @@ fn a_truncated_trace_is_read_to_its_last_whole_block() {
 }
 
 #[test]
+fn a_trace_cut_anywhere_is_read_or_refused_and_nothing_else() {
+    let traced = run("graph").succeed();
+    let bytes = fs::read(traced.trace()).unwrap();
+    let folder = Folder::new();
+    let cut = folder.join("cut");
+    for length in (0..bytes.len()).step_by(bytes.len().div_ceil(60)) {
+        fs::write(&cut, &bytes[..length]).unwrap();
+        let ended = report_on(&cut);
+        assert!(matches!(ended.code(), Some(3 | 65)), "{length}: {ended:?}");
+        assert!(!ended.stderr.is_empty(), "{length}: nothing was said");
+    }
+}
+
+#[test]
 fn a_damaged_block_is_noticed() {
     let traced = run("many").arg("200000").succeed();
     let mut bytes = fs::read(traced.trace()).unwrap();

@@ -15,3 +15,16 @@ fn closing_our_descriptors_costs_no_events() {
 fn closing_our_descriptors_in_bare_use_harms_nobody() {
     bare("closes_descriptors").go().expect_code(0);
 }
+
+/// The rings fill while nobody empties them: what does not fit is dropped and counted.
+#[test]
+fn a_collector_that_stands_still_costs_events_and_they_are_counted() {
+    let launches = 600_000;
+    let traced = run("stops_collector").arg(launches.to_string()).succeed();
+    let report = traced.report();
+    let lost = report["dropped"]["ring_full"].as_u64().unwrap_or(0);
+    assert!(lost > 0, "the rings were never full: {report:#}");
+    assert_eq!(count(&report, "launches") + lost, launches);
+    let last = traced.ended.stderr.lines().last().unwrap();
+    assert!(last.contains("lost: ") && last.contains("ring_full"), "{last}");
+}

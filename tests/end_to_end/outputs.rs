@@ -77,3 +77,9 @@ fn a_reader_that_goes_away_is_no_error() {
     let ended = finish(std::process::Command::new("sh").arg("-c").arg(script)).expect_code(0);
     assert_eq!(ended.stderr, "");
 }
+
+#[test]
+fn without_a_cache_folder_the_session_s_own_does() {
+    let report = run("basic").env("GPUTRACE_CACHE", "/proc/nowhere").succeed().report();
+    assert_eq!(report["launches"], 10);
+}

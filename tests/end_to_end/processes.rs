@@ -1,7 +1,7 @@
 //! Forked and exec'd children join the session as processes of their own.
 
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{calls, count, run, run_command};
+use crate::harness::tool::{bare, calls, count, run, run_command};
 
 #[test]
 fn parent_and_child_are_both_counted() {
@@ -35,4 +35,11 @@ fn children_of_a_shell_join() {
     let script = format!("{0} & {0}; wait", compiled("basic", Link::Driver).display());
     let report = run_command("sh").arg("-c").arg(script).succeed().report();
     assert_eq!(count(&report, "launches"), 20);
+}
+
+#[test]
+fn programs_started_in_between_change_nothing() {
+    let report = run("spawns").succeed().report();
+    assert_eq!(count(&report, "launches"), 5);
+    bare("spawns").succeed();
 }

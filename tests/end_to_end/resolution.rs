@@ -55,6 +55,12 @@ fn same_with_and_without(
 }
 
 #[test]
+fn the_linkers_errors_are_the_programs() {
+    let seen = same_with_and_without(&compiled("linker_errors", Link::Nothing), &[], false);
+    assert!(seen.contains("dlopen: /nonexistent/first.so: cannot open"), "{seen}");
+}
+
+#[test]
 fn without_cuda_look_ups_fail_as_ever() {
     let seen = same_with_and_without(&compiled("look_ups", Link::Nothing), &[], false);
     assert!(seen.contains("RTLD_DEFAULT cuInit: nothing"), "{seen}");

@@ -85,6 +85,41 @@ fn sigint_to_us_alone_ends_nobody() {
     assert_eq!(end(child).signal(), Some(libc::SIGHUP));
 }
 
+/// The collector is killed: the program goes on, and what was written until then is read.
+#[test]
+fn a_killed_collector_harms_nobody() {
+    let folder = Folder::new();
+    let child = waiting(&folder);
+    let program = only_child_of(child.id());
+    let trace = folder.join("out/trace.gputrace");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let read = loop {
+        let ended = finish(gputrace().args(["report", "--json"]).arg(&trace));
+        let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        if report["launches"] == 3 || Instant::now() > deadline {
+            break ended;
+        }
+        sleep(Duration::from_millis(50));
+    };
+    // The file is still being written: it is read in part, and that is said.
+    let read = read.expect_code(3);
+    assert!(read.stderr.contains("was not closed"), "{}", read.stderr);
+    send(child.id().cast_signed(), libc::SIGKILL);
+    assert_eq!(end(child).signal(), Some(libc::SIGKILL));
+    sleep(Duration::from_millis(200));
+    let state = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap();
+    assert!(!state.contains(") Z"), "the program died with its collector: {state}");
+    send(program, libc::SIGTERM);
+    let after = finish(gputrace().args(["report", "--json"]).arg(&trace)).expect_code(3);
+    let report: serde_json::Value = serde_json::from_str(&after.stdout).unwrap();
+    assert_eq!(count(&report, "launches"), 3);
+}
+
+fn only_child_of(pid: u32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.trim().parse().unwrap_or_else(|error| panic!("{children:?}: {error}"))
+}
+
 #[test]
 fn a_program_keeps_the_signals_that_it_was_started_with() {
     let program = compiled("surroundings", Link::Nothing);

@@ -6,11 +6,13 @@ use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
+use crate::model::unidentified::{Unidentified, fits};
 
 /// Where results go while one batch is looked at.
 pub(super) struct Out<'a, S> {
     pub definitions: &'a Definitions,
     pub counts: &'a mut Counts,
+    pub unidentified: &'a mut Unidentified,
     pub sink: &'a mut S,
 }
 
@@ -24,6 +26,10 @@ impl<S: Sink> Out<'_, S> {
 
     /// A record, with its call if that is known.
     fn record(&mut self, mut operation: Operation) {
+        operation.call = match operation.call {
+            Some(call) if fits(&operation.what, &call) => Some(call),
+            _ => self.unidentified.take(&operation),
+        };
         if let Some(call) = &operation.call {
             operation.what = complete(operation.what, &call.detail, self.definitions);
         } else {
@@ -32,6 +38,15 @@ impl<S: Sink> Out<'_, S> {
         self.counts.executed += 1;
         self.counts.timed += u64::from(operation.timing.is_some());
         self.sink.operation(&operation, self.definitions);
+    }
+
+    /// The ordinal of the device that a call's stream, or else its context, is on.
+    fn device_of(&self, call: &HostCall) -> u32 {
+        let context = match self.definitions.stream(call.stream) {
+            Some(stream) if call.context == 0 => stream.context,
+            _ => call.context,
+        };
+        self.definitions.ordinal_of_context(context).unwrap_or(0)
     }
 
     /// A call that executed something of which no record is known.
@@ -61,7 +76,7 @@ impl<S: Sink> Out<'_, S> {
         let operation = Operation {
             process: call.process,
             what,
-            device: self.definitions.ordinal_of_context(call.context).unwrap_or(0),
+            device: self.device_of(&call),
             context: 0,
             stream: 0,
             graph: None,

@@ -16,6 +16,7 @@ mod sinks;
 #[cfg(test)]
 mod tests;
 pub mod totals;
+mod unidentified;
 
 pub use feed::Model;
 pub use totals::{Counts, Loss, Process, Session, Totals};

@@ -16,6 +16,7 @@ use crate::model::definitions::Definitions;
 use crate::model::executed::{Out, direction_of_record};
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::totals::{Counts, Loss, Process};
+use crate::model::unidentified::Unidentified;
 
 /// Rings whose state is kept; a process has at most a few thousand.
 const RINGS_MAX: usize = 1 << 16;
@@ -40,6 +41,7 @@ pub(super) struct ProcessState {
     clocks: Clocks,
     rings: FxHashMap<u32, RingState>,
     join: Join,
+    unidentified: Unidentified,
     /// Epochs of the device records and the ticks at which they began, by ticks.
     epochs: Vec<(u32, u64)>,
     saw_device_record: bool,
@@ -58,6 +60,7 @@ impl ProcessState {
             clocks: Clocks::new(&begin),
             rings: FxHashMap::default(),
             join: Join::default(),
+            unidentified: Unidentified::default(),
             epochs: Vec::new(),
             saw_device_record: false,
             losses: Vec::new(),
@@ -223,10 +226,21 @@ impl ProcessState {
             Detail::Copy(copy) => copy.count > 1,
             _ => false,
         };
-        let no_records = !self.saw_device_record && self.definitions.rung() == rung::HOOKS;
-        let mut out = Out { definitions: &self.definitions, counts: &mut self.counts, sink };
-        if key.correlation == 0 || no_records {
+        // On the hooks rung no record will come, but for calls that got an id before a step down.
+        let no_records =
+            self.definitions.rung() == rung::HOOKS && (!self.saw_device_record || key.correlation == 0);
+        let mut out = Out {
+            definitions: &self.definitions,
+            counts: &mut self.counts,
+            unidentified: &mut self.unidentified,
+            sink,
+        };
+        if no_records {
             out.call_alone(host);
+        } else if key.correlation == 0 {
+            if let Some(host) = out.unidentified.keep(host, out.definitions) {
+                out.call_alone(host);
+            }
         } else {
             self.join.call(key, host, many, &mut |outcome| out.outcome(outcome));
         }
@@ -258,7 +272,12 @@ impl ProcessState {
                 .then_some(GraphNode { graph: place.graph, node: place.graph_node }),
         };
         let key = Key { epoch, correlation: place.correlation };
-        let mut out = Out { definitions: &self.definitions, counts: &mut self.counts, sink };
+        let mut out = Out {
+            definitions: &self.definitions,
+            counts: &mut self.counts,
+            unidentified: &mut self.unidentified,
+            sink,
+        };
         self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
     }
 
@@ -275,8 +294,16 @@ impl ProcessState {
             self.last_seen_ns = self.last_seen_ns.max(at_ns);
         }
         self.end = self.end.or(end);
-        let mut out = Out { definitions: &self.definitions, counts: &mut self.counts, sink };
+        let mut out = Out {
+            definitions: &self.definitions,
+            counts: &mut self.counts,
+            unidentified: &mut self.unidentified,
+            sink,
+        };
         self.join.finish(&mut |outcome| out.outcome(outcome));
+        for call in out.unidentified.finish() {
+            out.call_alone(call);
+        }
     }
 
     /// The process for [`crate::model::Totals`], and what was lost of it.

@@ -454,3 +454,29 @@ proptest! {
         feed.finish();
     }
 }
+
+/// CUPTI 11.8 on driver 580: launches learn no id, and their records bear a later copy's.
+#[test]
+fn launches_without_an_id_are_joined_by_name_and_order() {
+    let mut feed = Feed::new();
+    feed.define(def::NAME, 9, &[], "k");
+    feed.define(def::FUNCTION, 5, &[0x1000, 9], "");
+    let copy = Detail::Copy(call::Copy { direction: direction::DEVICE_TO_HOST, bytes: 8, count: 1 });
+    feed.cells(HOST, &[launch(0, 10).to_cell(), launch(0, 20).to_cell(), launch(0, 30).to_cell()]);
+    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 0, 40, Detail::GraphLaunch { graph: 3 }).to_cell()]);
+    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 0, 45, Detail::GraphLaunch { graph: 3 }).to_cell()]);
+    feed.cells(HOST, &[call(kind::COPY, 7, 50, copy).to_cell()]);
+    let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..place(7, at) });
+    feed.cells(RECORDS, &[kernel(place(7, 100)), kernel(place(7, 300))].concat());
+    feed.cells(RECORDS, &[node(1, 400), node(2, 500), node(1, 600), node(2, 700)].concat());
+    feed.cells(
+        RECORDS,
+        &[DeviceCopy { place: place(7, 900), copy_kind: 2, bytes: 8, ..DeviceCopy::default() }.to_cell()],
+    );
+    let (totals, seen) = feed.finish();
+    let starts: Vec<_> = seen.operations.iter().map(|o| o.call.as_ref().map(|call| call.start_ns)).collect();
+    assert_eq!(starts, [Some(10), Some(20), Some(40), Some(40), Some(45), Some(45), Some(50), Some(30)]);
+    assert!(seen.operations[7].timing.is_none(), "the third launch has no record");
+    let counts = totals.counts;
+    assert_eq!((counts.launches, counts.executed, counts.timed, counts.device_only), (3, 8, 7, 0));
+}

@@ -98,7 +98,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     if registered != CUptiResult::CUPTI_SUCCESS {
         return undo("registering buffers", registered);
     }
-    enable_callbacks(&api, version, subscriber);
+    enable_callbacks(&api, subscriber);
     for kind in KINDS {
         // SAFETY: no precondition but a driver that is up, and cuInit has succeeded.
         let enabled = unsafe { (api.activity_enable)(kind) };
@@ -121,15 +121,10 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
 }
 
 /// Asks for the callbacks that carry correlation ids.
-fn enable_callbacks(api: &Cupti, version: ApiVersion, subscriber: CUpti_SubscriberHandle) {
+fn enable_callbacks(api: &Cupti, subscriber: CUpti_SubscriberHandle) {
     let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
-    // On a newer driver, CUPTI 11.8 calls back for copies by id but not for launches (measured on
-    // driver 580); for the whole domain it does.
-    if version < ApiVersion::CUDA_12_2 {
-        // SAFETY: our own subscription.
-        unsafe { (api.enable_domain)(1, subscriber, domain) };
-        return;
-    }
+    // On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether asked by id
+    // or for the whole domain (measured); the collector then joins launches by name and order.
     for id in launches::ids() {
         // An older library knows fewer functions: a refused id is one that cannot be called.
         // SAFETY: our own subscription.
