@@ -238,7 +238,9 @@ impl ProcessState {
         if no_records {
             out.call_alone(host);
         } else if key.correlation == 0 {
-            if let Some(host) = out.unidentified.keep(host, out.definitions) {
+            if !self.saw_device_record && !self.definitions.has_device_records() {
+                out.call_alone(host);
+            } else if let Some(host) = out.unidentified.keep(host, out.definitions) {
                 out.call_alone(host);
             }
         } else {

@@ -7,7 +7,7 @@ use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::counter::Counter;
-use gputrace_wire::definition::{kind as def, rung};
+use gputrace_wire::definition::{kind as def, library_role, rung};
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
 use proptest::prelude::*;
 
@@ -459,6 +459,7 @@ proptest! {
 #[test]
 fn launches_without_an_id_are_joined_by_name_and_order() {
     let mut feed = Feed::new();
+    feed.define(def::LIBRARY, 1, &[library_role::DEVICE_RECORDS, 18], "libcupti.so.11.8");
     feed.define(def::NAME, 9, &[], "k");
     feed.define(def::FUNCTION, 5, &[0x1000, 9], "");
     let copy = Detail::Copy(call::Copy { direction: direction::DEVICE_TO_HOST, bytes: 8, count: 1 });
