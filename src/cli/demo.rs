@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{exit_code, run, variables};
+use crate::cli::{exit_code, run, stdout, variables};
 use crate::workload::driver::Driver;
 use crate::workload::training;
 
@@ -74,6 +74,8 @@ pub fn workload_command() -> Command {
 }
 
 pub fn workload_main(_: &ArgMatches) -> Result<u8, Failure> {
-    training::run().map_err(|error| Failure::new(format!("the demo's workload failed: {error}")))?;
+    let line =
+        training::run().map_err(|error| Failure::new(format!("the demo's workload failed: {error}")))?;
+    stdout::print(line.as_bytes())?;
     Ok(exit_code::SUCCESS)
 }

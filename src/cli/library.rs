@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::{exit_code, options, stdout, variables};
-use crate::launch::extract::{self, Libraries, is_preloadable};
+use crate::launch::extract::{self, Libraries};
 use crate::launch::private_folder::SessionFolder;
 
 pub fn command() -> Command {
@@ -34,11 +34,19 @@ fn in_cache() -> Result<Libraries, Failure> {
         let message = format!("cannot put the preload library into {}: {}", base.display(), reason(&error));
         Failure::new(message).hint(hint)
     })?;
-    if is_preloadable(&libraries.preload) {
-        return Ok(libraries);
-    }
+    usable(libraries).map_err(|failure| failure.hint(hint))
+}
+
+/// A library that the loader could not take would be ignored, with a line on the program's stderr.
+fn usable(libraries: Libraries) -> Result<Libraries, Failure> {
     let path = libraries.preload.display();
-    Err(Failure::new(format!("LD_PRELOAD cannot name {path}: it has a space or a colon in it")).hint(hint))
+    if !extract::is_preloadable(&libraries.preload) {
+        return Err(Failure::new(format!("LD_PRELOAD cannot name {path}: it has a space or a colon in it")));
+    }
+    if extract::is_on_noexec(&libraries.preload) {
+        return Err(Failure::new(format!("{path} cannot be loaded: its file system is mounted noexec")));
+    }
+    Ok(libraries)
 }
 
 /// For `run`: the cache folder if it will do, else a folder that lives as long as the session.
@@ -47,8 +55,10 @@ pub fn for_session(session: &SessionFolder) -> Result<Libraries, Failure> {
 }
 
 fn in_session(folder: &Path) -> Result<Libraries, Failure> {
-    extract::extract(folder).map_err(|error| {
+    let hint = "set GPUTRACE_CACHE to a folder of your own";
+    let libraries = extract::extract(folder).map_err(|error| {
         let message = format!("cannot put the preload library into {}: {}", folder.display(), reason(&error));
-        Failure::new(message).hint("set GPUTRACE_CACHE to a folder of your own")
-    })
+        Failure::new(message).hint(hint)
+    })?;
+    usable(libraries).map_err(|failure| failure.hint(hint))
 }

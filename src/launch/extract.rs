@@ -4,6 +4,7 @@
 //! session still has its preload file, and one that is running keeps the one it started with.
 
 use std::env;
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
@@ -54,6 +55,16 @@ pub fn extract(base: &Path) -> io::Result<Libraries> {
 /// `ld.so` splits LD_PRELOAD at spaces and colons and has no way to quote them.
 pub fn is_preloadable(path: &Path) -> bool {
     !path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\t' | b'\n'))
+}
+
+/// Whether the file system forbids mapping the file for execution.
+pub fn is_on_noexec(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return false };
+    // SAFETY: statvfs fills the zeroed struct; the path is a C string.
+    unsafe {
+        let mut about: libc::statvfs = std::mem::zeroed();
+        libc::statvfs(path.as_ptr(), &raw mut about) == 0 && about.f_flag & libc::ST_NOEXEC != 0
+    }
 }
 
 fn ensure_file(folder: &Path, embedded: &Embedded) -> io::Result<PathBuf> {

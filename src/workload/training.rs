@@ -8,8 +8,8 @@ use crate::workload::driver::{DevicePointer, Driver, DriverError, Handle};
 /// NUL-terminated by the build of the text below, as the driver wants it.
 const KERNELS: &str = concat!(include_str!("kernels.ptx"), "\0");
 
-pub const EAGER_STEPS: u32 = 60;
-pub const GRAPH_REPLAYS: u32 = 40;
+const EAGER_STEPS: u32 = 60;
+const GRAPH_REPLAYS: u32 = 40;
 const ELEMENTS: u32 = 1 << 20;
 const BYTES: usize = ELEMENTS as usize * 4;
 const THREADS_PER_BLOCK: u32 = 256;
@@ -18,8 +18,8 @@ const THREADS_PER_BLOCK: u32 = 256;
 const STEP: [(&str, u32); 4] =
     [("gemm_forward", 600), ("softmax", 60), ("gemm_backward", 600), ("adam_step", 40)];
 
-/// Initialises the driver, trains, and cleans up. The line it prints names the device.
-pub fn run() -> Result<(), DriverError> {
+/// Initialises the driver, trains, and cleans up. Returns a line that names the device.
+pub fn run() -> Result<String, DriverError> {
     let driver = Driver::open()?;
     driver.initialise()?;
     let name = driver.name(0)?;
@@ -29,8 +29,7 @@ pub fn run() -> Result<(), DriverError> {
     }
     training.replay(GRAPH_REPLAYS)?;
     training.tear_down()?;
-    println!("trained {EAGER_STEPS} steps and {GRAPH_REPLAYS} graph replays on {name}");
-    Ok(())
+    Ok(format!("trained {EAGER_STEPS} steps and {GRAPH_REPLAYS} graph replays on {name}\n"))
 }
 
 struct Training<'d> {

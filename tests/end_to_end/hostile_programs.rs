@@ -24,7 +24,9 @@ fn a_collector_that_stands_still_costs_events_and_they_are_counted() {
     let report = traced.report();
     let lost = report["dropped"]["ring_full"].as_u64().unwrap_or(0);
     assert!(lost > 0, "the rings were never full: {report:#}");
-    assert_eq!(count(&report, "launches") + lost, launches);
+    // The wait at the end, and the service thread's entries, may be among the lost ones.
+    let accounted = count(&report, "launches") + lost;
+    assert!((launches..launches + 10).contains(&accounted), "{accounted} of {launches}");
     let last = traced.ended.stderr.lines().last().unwrap();
     assert!(last.contains("lost: ") && last.contains("ring_full"), "{last}");
 }
