@@ -118,7 +118,7 @@ fn an_empty_file() {
 
 #[test]
 fn a_truncated_trace_is_read_to_its_last_whole_block() {
-    let traced = run("many").arg("200000").succeed();
+    let traced = run("many").arg("200000").env("GPUTRACE_SIM_PACE", "off").succeed();
     let bytes = fs::read(traced.trace()).unwrap();
     let folder = Folder::new();
     let cut = folder.join("cut");
@@ -153,7 +153,7 @@ fn a_trace_cut_anywhere_is_read_or_refused_and_nothing_else() {
 
 #[test]
 fn a_damaged_block_is_noticed() {
-    let traced = run("many").arg("200000").succeed();
+    let traced = run("many").arg("200000").env("GPUTRACE_SIM_PACE", "off").succeed();
     let mut bytes = fs::read(traced.trace()).unwrap();
     let middle = bytes.len() / 2;
     for byte in &mut bytes[middle..middle + 16] {
