@@ -326,3 +326,20 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_somebody_went_on_from_is_not_taken_over() {
+        // What a forked child inherits: RUNNING, of its parent. Two of its threads look at it.
+        let inherited = u64::from(own_pid().cast_unsigned() + 1) << 32 | u64::from(state::RUNNING);
+        STATE.store(inherited, Ordering::Release);
+        assert!(take_over(inherited), "the first thread starts the session");
+        STATE.store(own(state::RUNNING), Ordering::Release);
+        assert!(!take_over(inherited), "the second comes when it runs");
+        assert_eq!(STATE.load(Ordering::Acquire), own(state::RUNNING));
+        STATE.store(u64::from(state::IDLE), Ordering::Release);
+    }
+}

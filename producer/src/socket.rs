@@ -196,13 +196,14 @@ fn parse(packet: &mut [u8], sent_bytes: usize) -> Option<(Head, &[u8])> {
     Head::parse(packet.get(..sent_bytes.min(packet.len()))?).ok()
 }
 
-/// What a descriptor is, told apart from whatever gets its number later.
+/// What a descriptor is: device and inode, by which it is told apart from whatever gets its number
+/// later. A socket's are of a file system that has nothing but sockets.
 pub(crate) fn identity(descriptor: i32) -> Option<(u64, u64)> {
     // SAFETY: zero is a valid stat; the pointer is to a live one.
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: as above.
     let known = unsafe { libc::fstat(descriptor, &mut stat) } == 0;
-    (known && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some((stat.st_dev, stat.st_ino))
+    known.then_some((stat.st_dev, stat.st_ino))
 }
 
 #[cfg(test)]

@@ -1,0 +1,94 @@
+//! How a session ends, and what it says last.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use gputrace_producer::session::{self, StartError};
+use gputrace_producer::{service, stderr};
+use gputrace_wire::atomic::Ordering;
+use gputrace_wire::handshake::{bye, kind};
+use gputrace_wire::segment::state;
+
+use crate::alone::{alone, holdings};
+use crate::peer::{begin, pair};
+
+#[test]
+fn a_hand_over_that_nobody_takes_leaves_nothing_behind() {
+    alone("ends::a_hand_over_that_nobody_takes_leaves_nothing_behind", || {
+        let before = holdings();
+        let (ours, theirs) = pair();
+        // SAFETY: the test's own descriptor.
+        unsafe { libc::close(theirs) };
+        let started = session::start(session::claim().unwrap(), ours, b"test");
+        assert_eq!(started.err(), Some(StartError::HandOver));
+        assert_eq!(holdings(), before);
+        assert!(session::claim().is_none());
+    });
+}
+
+#[test]
+fn a_session_given_up_says_so() {
+    alone("ends::a_session_given_up_says_so", || {
+        let (session, peer) = begin();
+        session.abandon();
+        assert!(session::current().is_none());
+        let (head, _) = peer.hear().unwrap();
+        assert_eq!((head.kind, head.value), (kind::BYE, bye::STOPPED));
+        assert!(peer.hear().is_none(), "and hangs up");
+    });
+}
+
+#[test]
+fn a_good_bye_is_whole_once_the_service_thread_stopped() {
+    alone("ends::a_good_bye_is_whole_once_the_service_thread_stopped", || {
+        let (session, peer) = begin();
+        service::start(session, |_| ());
+        std::thread::sleep(Duration::from_millis(20));
+        service::stop();
+        session.say_bye(bye::EXIT);
+        assert_eq!(peer.header().state.load(Ordering::Acquire), state::ENDED);
+    });
+}
+
+#[test]
+fn a_service_thread_that_does_not_stop_is_not_called_done() {
+    alone("ends::a_service_thread_that_does_not_stop_is_not_called_done", || {
+        let (session, peer) = begin();
+        service::start(session, |_| std::thread::sleep(Duration::from_secs(30)));
+        std::thread::sleep(Duration::from_millis(20));
+        service::stop();
+        session.say_bye(bye::EXIT);
+        assert_eq!(peer.hear().unwrap().0.kind, kind::BYE);
+        assert_eq!(peer.header().state.load(Ordering::Acquire), state::RUNNING);
+    });
+}
+
+#[test]
+fn a_line_goes_to_standard_error_and_to_nothing_that_took_its_number() {
+    alone("ends::a_line_goes_to_standard_error_and_to_nothing_that_took_its_number", || {
+        let file = |name: &str| {
+            let path = std::env::temp_dir().join(format!("gputrace-{name}-{}", std::process::id()));
+            let file = std::fs::File::create(&path).unwrap();
+            (path, file)
+        };
+        let ((log, error), (data, other)) = (file("error"), file("other"));
+        // SAFETY: the process is this test's alone.
+        assert_eq!(unsafe { libc::dup2(error.as_raw_fd(), 2) }, 2);
+        stderr::remember();
+        stderr::line(&[b"one"]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), 2) }, 2);
+        stderr::line(&[b"two"]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::dup2(error.as_raw_fd(), 2) }, 2);
+        stderr::line(&[b"three"]);
+        let read = |path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            text
+        };
+        let (log, data) = (read(&log), read(&data));
+        assert_eq!(log, "gputrace: one\ngputrace: three\n");
+        assert_eq!(data, "");
+    });
+}

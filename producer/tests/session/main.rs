@@ -1,0 +1,7 @@
+//! Sessions as a program has them: each test is a process of its own.
+
+mod alone;
+mod ends;
+mod forks;
+mod peer;
+mod rings;

@@ -1,0 +1,166 @@
+//! Who gets a ring, what stands in it first, and what is left where there is none.
+
+use std::sync::{Arc, Barrier};
+use std::thread::spawn;
+
+use gputrace_producer::session::Session;
+use gputrace_producer::thread::{self, Offer};
+use gputrace_wire::atomic::Ordering;
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::counter::Counter;
+use gputrace_wire::handshake;
+
+use crate::alone::{alone, holdings};
+use crate::peer::begin;
+
+const EVENT: u16 = kind::CALL;
+/// The first ring of the program's threads.
+const FIRST: usize = 2;
+
+fn emit(session: &'static Session) -> bool {
+    thread::with(|slot| slot.emit(session, &[Cell::new(EVENT, 1, 0)]))
+}
+
+/// Runs `threads` threads that emit `first` events each, and `then` more once all have begun; all
+/// keep their rings until the last has ended. Returns how many events were written.
+fn threads_that_emit(session: &'static Session, threads: usize, first: usize, then: usize) -> usize {
+    let barrier = Arc::new(Barrier::new(threads));
+    let running: Vec<_> = (0..threads)
+        .map(|_| {
+            let barrier = barrier.clone();
+            spawn(move || {
+                let begun = (0..first).filter(|_| emit(session)).count();
+                barrier.wait();
+                let more = (0..then).filter(|_| emit(session)).count();
+                barrier.wait();
+                begun + more
+            })
+        })
+        .collect();
+    running.into_iter().map(|thread| thread.join().unwrap()).sum()
+}
+
+#[test]
+fn more_threads_than_rings_get_more_rings() {
+    alone("rings::more_threads_than_rings_get_more_rings", || {
+        let (session, peer) = begin();
+        let threads = peer.rings() - FIRST + 10;
+        let before = holdings();
+        let written = threads_that_emit(session, threads, 0, 100);
+        // A thread that finds another one at it loses the events of that moment, counted.
+        let lost = peer.counter(Counter::NoRing) as usize;
+        assert_eq!(written + lost, threads * 100);
+        assert!(written > (peer.rings() - FIRST) * 100, "{written}");
+        let (head, beside) = peer.hear().unwrap();
+        assert_eq!((head.kind, beside), (handshake::kind::SEGMENT, true));
+        assert_eq!(holdings(), (before.0 + 1, before.1), "one segment, and its descriptor closed");
+    });
+}
+
+#[test]
+fn a_segment_that_nobody_takes_leaves_nothing_behind() {
+    alone("rings::a_segment_that_nobody_takes_leaves_nothing_behind", || {
+        let (session, peer) = begin();
+        let rings = peer.rings() - FIRST;
+        peer.hang_up();
+        let before = holdings();
+        let written = threads_that_emit(session, rings + 8, 1, 100);
+        assert_eq!(written, rings * 101);
+        assert_eq!(peer.counter(Counter::NoRing), 8 * 101);
+        assert_eq!(holdings(), before);
+    });
+}
+
+#[test]
+fn a_failed_segment_is_not_tried_at_every_event() {
+    alone("rings::a_failed_segment_is_not_tried_at_every_event", || {
+        let (session, peer) = begin();
+        peer.hang_up();
+        // Takes all rings, so that this thread gets none.
+        let rings = peer.rings() - FIRST;
+        let taken: Vec<_> = (0..rings).map(|_| session.take_ring().unwrap()).collect();
+        assert_eq!(taken.len(), rings);
+        assert!(!emit(session), "the first try, which fails");
+        // A memory file that is not made leaves the next inode's number as it is.
+        let before = next_inode();
+        for _ in 0..1_000 {
+            assert!(!emit(session));
+        }
+        let made = next_inode() - before - 1;
+        assert!(made < 100, "{made} memory files for 1000 events");
+    });
+}
+
+/// The number of a new memory file.
+fn next_inode() -> u64 {
+    // SAFETY: the descriptor is new; zero is a valid stat.
+    unsafe {
+        let descriptor = libc::memfd_create(c"number".as_ptr(), libc::MFD_CLOEXEC);
+        let mut stat: libc::stat = std::mem::zeroed();
+        assert_eq!(libc::fstat(descriptor, &mut stat), 0);
+        libc::close(descriptor);
+        stat.st_ino
+    }
+}
+
+#[test]
+fn a_ring_taken_over_full_names_its_new_owner_first() {
+    alone("rings::a_ring_taken_over_full_names_its_new_owner_first", || {
+        let (session, peer) = begin();
+        let ring = peer.ring(FIRST);
+        let capacity = ring.capacity_cells.load(Ordering::Relaxed);
+        spawn(move || while emit(session) {}).join().unwrap();
+        assert_eq!(ring.written.load(Ordering::Relaxed), capacity);
+        assert_eq!(ring.dropped.load(Ordering::Relaxed), 1);
+        let first = peer.empty(FIRST);
+        assert_eq!((first[0].kind(), first[1].kind()), (kind::THREAD_BEGIN, EVENT));
+        spawn(move || while emit(session) {}).join().unwrap();
+        assert_eq!(ring.dropped.load(Ordering::Relaxed), 2);
+        let second = std::thread::scope(|scope| {
+            let body = || {
+                assert!(!emit(session), "the ring is full");
+                assert!(!emit(session));
+                assert_eq!(ring.dropped.load(Ordering::Relaxed), 4, "two events, and no mark");
+                let cells = peer.empty(FIRST);
+                assert_eq!(cells[0].kind(), kind::THREAD_BEGIN);
+                assert_ne!(cells[0].u32_at(4), first[0].u32_at(4), "another thread's definition");
+                assert!(emit(session));
+                assert!(emit(session));
+                cells[0].u32_at(4)
+            };
+            scope.spawn(body).join().unwrap()
+        });
+        let cells = peer.empty(FIRST);
+        let kinds: Vec<u16> = cells.iter().map(Cell::kind).collect();
+        assert_eq!(kinds, [kind::THREAD_BEGIN, EVENT, EVENT]);
+        assert_ne!(cells[0].u32_at(4), second, "the third thread's own");
+        assert_eq!(ring.dropped.load(Ordering::Relaxed), 4);
+        assert_eq!(ring.written.load(Ordering::Relaxed), capacity * 2 + 3);
+        assert_eq!(peer.counter(Counter::NoRing), 0, "the losses are the ring's, not for want of one");
+    });
+}
+
+#[test]
+fn an_offer_that_is_repeated_counts_nothing() {
+    alone("rings::an_offer_that_is_repeated_counts_nothing", || {
+        let (session, peer) = begin();
+        let offer = || thread::with(|slot| slot.offer(session, &[Cell::new(EVENT, 1, 0)]));
+        let mut taken = Vec::new();
+        for _ in 0..peer.rings() - FIRST {
+            taken.push(session.take_ring().unwrap().0);
+        }
+        peer.hang_up();
+        for _ in 0..1_000 {
+            assert_eq!(offer(), Offer::NoRing);
+        }
+        assert_eq!(peer.counter(Counter::NoRing), 0);
+        taken[0].state.store(gputrace_wire::segment::ring_state::FREE, Ordering::Release);
+        while offer() == Offer::Written {}
+        assert_eq!(offer(), Offer::Full);
+        let ring = peer.ring(FIRST);
+        assert_eq!(ring.dropped.load(Ordering::Relaxed), 0);
+        assert_eq!(ring.written.load(Ordering::Relaxed), ring.capacity_cells.load(Ordering::Relaxed));
+        gputrace_producer::session::turn_off();
+        assert_eq!(offer(), Offer::Over);
+    });
+}
