@@ -1,6 +1,6 @@
 //! A test in a process of its own: a session is one for a process, and so are its statics.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const VARIABLE: &str = "PRODUCER_TEST_ALONE";
@@ -14,6 +14,7 @@ pub fn alone(name: &str, body: impl FnOnce()) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
         .env(VARIABLE, name)
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let begun = Instant::now();

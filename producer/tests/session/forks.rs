@@ -22,6 +22,7 @@ fn a_child_with_a_session_of_its_own_leaves_its_parents_ring_alone() {
         let (parents, _peer) = begin();
         thread::with(|slot| assert!(slot.emit(parents, &event())));
         let ended = in_child(|| {
+            fill_holes();
             let (own, peer) = begin();
             let (generation, theirs) = (own.generation, parents.generation);
             assert_ne!(generation, theirs);
@@ -42,6 +43,16 @@ fn a_child_with_a_session_of_its_own_leaves_its_parents_ring_alone() {
         assert_eq!(libc::WEXITSTATUS(ended), 3);
         thread::with(|slot| assert!(slot.emit(parents, &event()), "the parent goes on"));
     });
+}
+
+/// Fills the address space where the parent's segment was with memory that nobody may touch, so
+/// that the child's own does not happen to lie there.
+fn fill_holes() {
+    for _ in 0..64 {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping touches no existing memory.
+        unsafe { libc::mmap(std::ptr::null_mut(), 64 << 20, libc::PROT_NONE, flags, -1, 0) };
+    }
 }
 
 /// As after a signal handler that interrupted a hook and forked.
