@@ -16,6 +16,7 @@ mod nothing;
 mod outputs;
 mod processes;
 mod python;
+mod recorded_traces;
 mod resolution;
 mod signals;
 mod simulated_device;
