@@ -1,0 +1,30 @@
+//! The collector that nobody sees: not even a wait for any child, which is why its test needs a
+//! process without other children.
+
+use std::ptr;
+
+use gputrace_producer::collector_process::start;
+use gputrace_producer::socket::Received;
+
+use crate::alone::alone;
+
+#[test]
+fn the_child_gets_the_socket_and_nobody_sees_it() {
+    alone("collector::the_child_gets_the_socket_and_nobody_sees_it", || {
+        // A shell that sends one message head back over descriptor 3.
+        let script = c"printf 'GTS1\\1\\0\\1\\0\\20\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0' >&3";
+        let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), ptr::null()];
+        let environment = [ptr::null()];
+        // SAFETY: both arrays are null-terminated and outlive the call.
+        let socket = unsafe { start(c"/bin/sh", arguments.as_ptr(), environment.as_ptr()) }.unwrap();
+        let mut packet = [0; 128];
+        match socket.receive(5_000, &mut packet) {
+            Received::Message(head, _) => assert_eq!(head.kind, 16),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(socket.receive(5_000, &mut packet), Received::Gone));
+        // SAFETY: asks whether this process has any child; it has none that wait can see.
+        assert_eq!(unsafe { libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) }, -1);
+        socket.close();
+    });
+}
