@@ -19,6 +19,7 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Used where the kernel has no wipe-on-fork (before 4.14): zeroed by a fork handler.
 static FALLBACK: AtomicU32 = AtomicU32::new(0);
 
+#[inline(always)]
 fn cell() -> &'static AtomicU32 {
     let page = PAGE.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or to a page that `prepare` mapped and nobody unmaps.

@@ -163,44 +163,52 @@ impl Slot {
     #[inline(always)]
     pub fn emit(&self, session: &'static Session, cells: &[Cell]) -> bool {
         // The page and not the session is asked: a signal handler may have forked since the hook
-        // began, and then the ring is not there.
-        if self.generation.get() == fork::generation()
-            && let Some(header) = self.header.get()
-        {
-            // SAFETY: a header is only set with a ring; the ring belongs to this thread, and the
-            // guard keeps a signal handler's hook out while the reference lives.
-            let ring = unsafe { (*self.ring.get()).assume_init_mut() };
-            let fits = ring.push(cells);
-            add(if fits { &header.written } else { &header.dropped }, 1);
-            return fits;
+        // began, and then the ring is not there. The slow path does not see the cells, so that
+        // they can stay in registers.
+        if self.generation.get() != fork::generation() && !self.begin_or_count(session) {
+            return false;
         }
-        self.emit_first(session, cells)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn emit_first(&self, session: &'static Session, cells: &[Cell]) -> bool {
-        let offer = self.offer(session, cells);
-        match (offer, self.header.get()) {
-            (Offer::Full, Some(header)) => add(&header.dropped, 1),
-            (Offer::NoRing, _) => session.count(Counter::NoRing, 1),
-            _ => {}
-        }
-        offer == Offer::Written
+        let Some(header) = self.header.get() else { return false };
+        // SAFETY: a header is only set with a ring; the ring belongs to this thread, and the
+        // guard keeps a signal handler's hook out while the reference lives.
+        let ring = unsafe { (*self.ring.get()).assume_init_mut() };
+        let fits = ring.push(cells);
+        add(if fits { &header.written } else { &header.dropped }, 1);
+        fits
     }
 
     /// As [`emit`](Slot::emit), but counts no loss: for a writer that may offer the entry again.
     pub fn offer(&self, session: &'static Session, cells: &[Cell]) -> Offer {
+        match (self.ready(session), self.header.get()) {
+            (Offer::Written, Some(header)) if self.push(header, cells) => Offer::Written,
+            (Offer::Written, _) => Offer::Full,
+            (not_ready, _) => not_ready,
+        }
+    }
+
+    /// Whether the thread's next entry may be written; counts it as lost where not.
+    #[cold]
+    #[inline(never)]
+    fn begin_or_count(&self, session: &'static Session) -> bool {
+        let ready = self.ready(session);
+        match (ready, self.header.get()) {
+            (Offer::Full, Some(header)) => add(&header.dropped, 1),
+            (Offer::NoRing, _) => session.count(Counter::NoRing, 1),
+            _ => {}
+        }
+        ready == Offer::Written
+    }
+
+    /// Sees to it that the thread has a ring and is named in it: that is `Written` then.
+    fn ready(&self, session: &'static Session) -> Offer {
         if !session.is_current() {
-            return Offer::Over;
-        }
-        if !self.attach(session, role::PROGRAM) {
-            return Offer::NoRing;
-        }
-        match self.header.get() {
-            Some(header) if self.begin() && self.push(header, cells) => Offer::Written,
-            Some(_) => Offer::Full,
-            None => Offer::NoRing,
+            Offer::Over
+        } else if !self.attach(session, role::PROGRAM) {
+            Offer::NoRing
+        } else if !self.begin() {
+            Offer::Full
+        } else {
+            Offer::Written
         }
     }
 
