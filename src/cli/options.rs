@@ -45,7 +45,7 @@ pub const SETTINGS: &[Setting] = &[
         values: &[],
         default: "gputrace-out/<program>-<pid>",
         reader: Reader::Program,
-        help: "The folder to write to; made if it is missing. In bare use a folder inside it, where it holds a trace",
+        help: "The folder to write to; in bare use a folder inside it, if it holds a trace already",
     },
     Setting {
         variable: "GPUTRACE",
