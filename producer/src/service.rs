@@ -136,7 +136,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
     core::ptr::null_mut()
 }
 
-/// Hears the collector out; false when it is gone.
+/// Hears the collector out; false when there is nobody to hear any more.
 fn listen(session: &'static Session) -> bool {
     let mut packet = [0u8; 4096];
     loop {
@@ -153,6 +153,9 @@ fn listen(session: &'static Session) -> bool {
                 session::turn_off();
                 return false;
             }
+            // The program closed our descriptor. The collector has the memory and watches the
+            // process itself, so recording goes on.
+            Received::Lost => return false,
         }
     }
 }

@@ -318,7 +318,7 @@ impl Session {
             let (kind, length) = match self.socket.receive(left.min(1_000) as i32, packet) {
                 Received::Message(head, text) => (head.kind, text.len()),
                 Received::Nothing => continue,
-                Received::Gone => return None,
+                Received::Gone | Received::Lost => return None,
             };
             if kind == handshake::kind::DONE {
                 return packet.get(handshake::HEAD_BYTES..handshake::HEAD_BYTES + length);

@@ -96,7 +96,7 @@ impl Socket {
 
     /// Waits up to `timeout_ms` for a message and reads it into `packet`.
     pub fn receive<'p>(&self, timeout_ms: i32, packet: &'p mut [u8]) -> Received<'p> {
-        let Some(socket) = self.descriptor() else { return Received::Gone };
+        let Some(socket) = self.descriptor() else { return Received::Lost };
         let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         // SAFETY: one live pollfd.
         let ready = unsafe { libc::poll(&mut poll, 1, timeout_ms) };
@@ -105,7 +105,7 @@ impl Socket {
         }
         // The number may have changed hands while we waited.
         if self.descriptor().is_none() {
-            return Received::Gone;
+            return Received::Lost;
         }
         // With MSG_TRUNC the answer is the packet's length, even where the buffer is shorter.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
@@ -118,6 +118,7 @@ impl Socket {
                 None => Received::Gone,
             },
             Err(_) if matches!(stderr::errno(), libc::EAGAIN | libc::EINTR) => Received::Nothing,
+            Err(_) if matches!(stderr::errno(), libc::EBADF | libc::ENOTSOCK) => Received::Lost,
             Err(_) => Received::Gone,
         }
     }
@@ -135,8 +136,10 @@ impl Socket {
 pub enum Received<'p> {
     Message(Head, &'p [u8]),
     Nothing,
-    /// The other side hung up, spoke nonsense, or the descriptor is no longer ours.
+    /// The other side hung up or spoke nonsense.
     Gone,
+    /// The program took the descriptor from us; the other side may well be there.
+    Lost,
 }
 
 /// Room for one descriptor's control message, aligned as `cmsghdr` needs.
@@ -242,6 +245,7 @@ mod tests {
         // SAFETY: the test's own descriptors: the number is given to another socket.
         unsafe { libc::dup2(theirs, ours.descriptor) };
         assert!(ours.descriptor().is_none());
+        assert!(matches!(ours.receive(0, &mut [0; 64]), Received::Lost));
         assert!(!ours.send(Head::new(kind::BYE, 1, 1, 1), b"", None));
     }
 

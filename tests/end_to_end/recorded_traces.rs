@@ -40,3 +40,18 @@ fn the_demo_on_an_h200() {
     compare(&run(&["report", "--json"]), "demo-h200.json");
     compare(&run(&["flamegraph", "--folded"]), "demo-h200.folded");
 }
+
+/// Three steps of eager PyTorch training.
+#[test]
+fn pytorch_training_on_an_h200() {
+    let trace = fixture("pytorch-h200.gputrace");
+    let report = report(std::slice::from_ref(&trace));
+    assert_eq!(report["simulated"], false);
+    assert_eq!(count(&report, "launches"), 414);
+    assert_eq!(count(&report, "device_only"), 0);
+    assert_eq!(report["device_time_coverage"], 1.0);
+    assert_eq!(report["kernels"].as_array().unwrap().len(), 54);
+    let run = |arguments: &[&str]| finish(gputrace().args(arguments).arg(&trace)).expect_code(0).stdout;
+    compare(&run(&["report", "--json"]), "pytorch-h200.json");
+    compare(&run(&["flamegraph", "--folded"]), "pytorch-h200.folded");
+}

@@ -268,7 +268,7 @@ pub(crate) fn training(simulated: bool) -> (Totals, Aggregates) {
     let mut values = [0; Counter::COUNT];
     values[Counter::RecordsDelivered as usize] = 3_322;
     values[Counter::RecordTicks as usize] = 1_234_567;
-    tape.play(Counters { sampled_hooks: 100, sampled_ticks: 4_600, values, ..Counters::default() })
+    tape.play(Counters { sampled_hooks: 1_000, sampled_ticks: 46_000, values, ..Counters::default() })
 }
 
 #[test]

@@ -28,6 +28,8 @@ const NAME_MIN: usize = 28;
 const LABEL: usize = 11;
 const DEVICES_SHOWN: usize = 8;
 const NOTICES_SHOWN: usize = 4;
+/// Measured hooks below which their mean is not shown.
+const COST_SAMPLES_MIN: u64 = 200;
 
 impl Report {
     /// The summary, ending in a newline.
@@ -224,7 +226,10 @@ impl Report {
                 self.dropped.iter().map(|(reason, lost)| format!("{reason} {}", count(*lost))).collect();
             page.warning_fact("Lost", &lost.join(", "));
         }
-        if let (Some(each_ns), Some(all_ns)) = (self.cost.hook_ns, self.cost.hooks_total_ns) {
+        // First sights cost a hundred times an ordinary call: a few samples tell of them alone.
+        if self.cost.sampled_hooks > 0 && self.cost.sampled_hooks < COST_SAMPLES_MIN {
+            page.fact("Cost", "too few calls to tell what a hook costs");
+        } else if let (Some(each_ns), Some(all_ns)) = (self.cost.hook_ns, self.cost.hooks_total_ns) {
             let share = self.cost.hooks_share_of_wall.unwrap_or(0.0) * 100.0;
             page.fact(
                 "Cost",
