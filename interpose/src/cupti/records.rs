@@ -39,6 +39,22 @@ static BEGUN_FOR: AtomicU32 = AtomicU32::new(0);
 /// The generation in the upper half, in the lower one the definition of who writes to the ring.
 static WRITER: AtomicU64 = AtomicU64::new(0);
 
+/// Where and when, which all records of graph nodes say in fields of the same names.
+macro_rules! place_of {
+    ($record:ident) => {
+        Place {
+            correlation: $record.correlation_id(),
+            start_ns: $record.start_ns(),
+            end_ns: $record.end_ns(),
+            device: $record.device_id(),
+            context: $record.context_id(),
+            stream: $record.stream_id(),
+            graph_node: $record.graph_node_id(),
+            graph: $record.graph_id(),
+        }
+    };
+}
+
 /// Where a delivery writes to.
 enum Out<'a> {
     /// The ring for device records, held by `TAKEN_FOR`.
@@ -111,16 +127,7 @@ impl Delivery<'_> {
                 self.emit(&cells);
             }
             Record::Memcpy(copy) => {
-                let place = Place {
-                    correlation: copy.correlation_id(),
-                    start_ns: copy.start_ns(),
-                    end_ns: copy.end_ns(),
-                    device: copy.device_id(),
-                    context: copy.context_id(),
-                    stream: copy.stream_id(),
-                    graph_node: copy.graph_node_id(),
-                    graph: copy.graph_id(),
-                };
+                let place = place_of!(copy);
                 let copy = DeviceCopy {
                     place,
                     bytes: copy.bytes(),
@@ -134,16 +141,7 @@ impl Delivery<'_> {
                 self.emit(&[copy.to_cell()]);
             }
             Record::MemcpyPtoP(copy) => {
-                let place = Place {
-                    correlation: copy.correlation_id(),
-                    start_ns: copy.start_ns(),
-                    end_ns: copy.end_ns(),
-                    device: copy.device_id(),
-                    context: copy.context_id(),
-                    stream: copy.stream_id(),
-                    graph_node: copy.graph_node_id(),
-                    graph: copy.graph_id(),
-                };
+                let place = place_of!(copy);
                 let copy = DeviceCopy {
                     place,
                     bytes: copy.bytes(),
@@ -157,16 +155,7 @@ impl Delivery<'_> {
                 self.emit(&[copy.to_cell()]);
             }
             Record::Memset(fill) => {
-                let place = Place {
-                    correlation: fill.correlation_id(),
-                    start_ns: fill.start_ns(),
-                    end_ns: fill.end_ns(),
-                    device: fill.device_id(),
-                    context: fill.context_id(),
-                    stream: fill.stream_id(),
-                    graph_node: fill.graph_node_id(),
-                    graph: fill.graph_id(),
-                };
+                let place = place_of!(fill);
                 let memory = fill.memory_kind().min(255) as u8;
                 self.emit(
                     &[DeviceFill { place, bytes: fill.bytes(), value: fill.value(), memory }.to_cell()],
@@ -198,16 +187,7 @@ impl Delivery<'_> {
         let name = if text.is_empty() { 0 } else { self.tables.name(self.session, text) };
         let small = |sizes: [u32; 3]| sizes.map(|size| size.min(255) as u8);
         Kernel {
-            place: Place {
-                correlation: kernel.correlation_id(),
-                start_ns: kernel.start_ns(),
-                end_ns: kernel.end_ns(),
-                device: kernel.device_id(),
-                context: kernel.context_id(),
-                stream: kernel.stream_id(),
-                graph_node: kernel.graph_node_id(),
-                graph: kernel.graph_id(),
-            },
+            place: place_of!(kernel),
             name,
             grid: kernel.grid(),
             block: kernel.block().map(|size| size.min(0xffff) as u16),
