@@ -26,9 +26,8 @@ pub fn command() -> Command {
                 .num_args(1..)
                 .required(true)
                 .trailing_var_arg(true)
-                .allow_hyphen_values(true)
                 .value_parser(value_parser!(OsString))
-                .help("The command and its arguments, after --"),
+                .help("The command and its arguments, after --; without --, it begins with the first word that is no option"),
         )
 }
 

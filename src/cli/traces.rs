@@ -29,14 +29,15 @@ pub struct Read {
     pub exit_code: u8,
 }
 
+/// The trace files that were named.
+pub fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
+    let named = matches.get_many::<PathBuf>("traces").into_iter().flatten();
+    named.map(|path| if path.is_dir() { path.join(outputs::TRACE) } else { path.clone() }).collect()
+}
+
 /// Reads them all. Damage is said on stderr and stops nothing; a file that is no trace does.
 pub fn read(matches: &ArgMatches) -> Result<Read, Failure> {
-    let paths: Vec<PathBuf> = matches
-        .get_many::<PathBuf>("traces")
-        .into_iter()
-        .flatten()
-        .map(|path| if path.is_dir() { path.join(outputs::TRACE) } else { path.clone() })
-        .collect();
+    let paths = paths(matches);
     let mut progress = Progress::new("gputrace: reading".into());
     let replay = read_traces(&paths, Aggregates::default(), &mut |at| {
         progress.at((at.bytes_read, at.bytes_total));

@@ -63,6 +63,21 @@ fn no_command_at_all() {
 }
 
 #[test]
+fn a_mistyped_option_of_run_is_no_command() {
+    for (mistyped, meant) in [("--otuput=x", "--output"), ("--device-time", "--device-times")] {
+        let ended = finish(gputrace().args(["run", mistyped, "--", "true"])).expect_code(2);
+        assert!(ended.stderr.contains(&format!("'{meant}'")), "{mistyped}: {}", ended.stderr);
+    }
+    finish(gputrace().args(["run", "--bogus", "true"])).expect_code(2);
+    // What follows the command is the command's own, and -- allows any command.
+    let folder = Folder::new();
+    assert_eq!(run_in(&folder, &["--bogus"]).code(), Some(127));
+    let mut without_dashes = gputrace();
+    without_dashes.args(["run", "-o"]).arg(folder.join("out")).args(["sh", "-c", "exit 9", "--output"]);
+    finish(&mut without_dashes).expect_code(9);
+}
+
+#[test]
 fn an_output_folder_that_cannot_be_made() {
     let ended = finish(gputrace().args(["run", "-o", "/proc/nowhere", "--", "true"])).expect_code(125);
     assert!(
@@ -187,6 +202,23 @@ fn a_flamegraph_that_cannot_be_written() {
     let ended =
         finish(gputrace().arg("flamegraph").arg(traced.trace()).args(["-o", "/proc/x.svg"])).expect_code(73);
     assert!(ended.stderr.starts_with("gputrace: cannot write /proc/x.svg: "), "{}", ended.stderr);
+}
+
+/// The output is found to be an input by what it is, not by how it is spelt.
+#[test]
+fn a_flamegraph_never_overwrites_a_trace_that_it_is_made_of() {
+    let traced = run("basic").succeed();
+    let before = fs::read(traced.trace()).unwrap();
+    let folder = Folder::new();
+    let link = folder.join("link.svg");
+    std::os::unix::fs::symlink(traced.trace(), &link).unwrap();
+    for output in [traced.trace(), traced.output.join("../out/trace.gputrace"), link] {
+        let mut command = gputrace();
+        let ended = finish(command.arg("flamegraph").arg(&traced.output).arg("-o").arg(&output));
+        let ended = ended.expect_code(2);
+        assert!(ended.stderr.contains("it is one of the traces to read"), "{}", ended.stderr);
+        assert_eq!(fs::read(traced.trace()).unwrap(), before);
+    }
 }
 
 #[test]
