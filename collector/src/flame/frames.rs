@@ -1,6 +1,8 @@
 //! Frames: the readable names of processes, threads and calls.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
 use crate::model::{Process, Totals};
@@ -39,9 +41,19 @@ impl Frame {
 #[derive(Debug)]
 pub struct Labels<'a> {
     processes: FxHashMap<u32, Labelled<'a>>,
-    /// How many processes share a label, and which threads of a process do.
+    /// How many processes share a label.
     process_uses: FxHashMap<String, u32>,
+    /// By process and name, the threads that share it, in order of first appearance.
     thread_uses: FxHashMap<(u32, String), Vec<u32>>,
+    /// By process, the threads that nobody named, likewise.
+    unnamed: FxHashMap<u32, Vec<u32>>,
+}
+
+/// What a thread is called before it is told apart from others.
+enum ThreadName {
+    Main,
+    Own(String),
+    Unnamed,
 }
 
 #[derive(Debug)]
@@ -65,20 +77,23 @@ impl<'a> Labels<'a> {
             processes: totals.processes.iter().map(labelled).collect(),
             process_uses: FxHashMap::default(),
             thread_uses: FxHashMap::default(),
+            unnamed: FxHashMap::default(),
         };
-        let mut seen = FxHashSet::default();
+        // Threads are defined as they appear, so their ids are in that order.
+        let users: BTreeSet<(u32, u32)> = users.collect();
+        let mut last = None;
         for (process, thread) in users {
-            if !seen.insert((process, Some(thread))) {
-                continue;
-            }
-            if seen.insert((process, None)) {
+            if last.replace(process) != Some(process) {
                 *labels.process_uses.entry(labels.command(process).to_owned()).or_default() += 1;
             }
-            if let Some((tid, label)) = labels.plain_thread(process, thread) {
-                let tids = labels.thread_uses.entry((process, label)).or_default();
-                if !tids.contains(&tid) {
-                    tids.push(tid);
-                }
+            let Some((tid, name)) = labels.thread_name(process, thread) else { continue };
+            let tids = match name {
+                ThreadName::Main => continue,
+                ThreadName::Own(name) => labels.thread_uses.entry((process, name)).or_default(),
+                ThreadName::Unnamed => labels.unnamed.entry(process).or_default(),
+            };
+            if !tids.contains(&tid) {
+                tids.push(tid);
             }
         }
         labels
@@ -99,29 +114,37 @@ impl<'a> Labels<'a> {
         }
     }
 
+    /// Threads are numbered and not called by the system's ids, so that runs can be compared.
     pub fn thread(&self, process: u32, thread: u32) -> Frame {
-        let text = match self.plain_thread(process, thread) {
+        let place = |tids: Option<&Vec<u32>>, tid| {
+            tids.and_then(|tids| tids.iter().position(|known| *known == tid)).unwrap_or(0)
+        };
+        let text = match self.thread_name(process, thread) {
             None => "(no thread known)".to_owned(),
-            Some((tid, label)) => match self.thread_uses.get(&(process, label.clone())) {
-                Some(tids) if tids.len() > 1 => format!("{label} [{tid}]"),
-                _ => label,
+            Some((_, ThreadName::Main)) => "main".to_owned(),
+            // The main thread is the first, whether it has a part in this or not.
+            Some((tid, ThreadName::Unnamed)) => {
+                format!("thread {}", place(self.unnamed.get(&process), tid) + 2)
+            }
+            Some((tid, ThreadName::Own(name))) => match self.thread_uses.get(&(process, name.clone())) {
+                tids @ Some(many) if many.len() > 1 => format!("{name} [{}]", place(tids, tid) + 1),
+                _ => name,
             },
         };
         Frame::new(FrameKind::Thread, &text)
     }
 
-    /// The thread's id and name, `main` for the first. Threads that nobody named bear their
-    /// program's name; they are called by number.
-    fn plain_thread(&self, process: u32, thread: u32) -> Option<(u32, String)> {
+    /// The thread's id and name. Threads that nobody named bear their program's name.
+    fn thread_name(&self, process: u32, thread: u32) -> Option<(u32, ThreadName)> {
         let known = self.processes.get(&process)?;
         let thread = known.process.definitions.thread(thread)?;
         let inherited = thread.name.is_empty() || known.command.split(' ').next() == Some(thread.name);
-        let label = match thread.tid {
-            tid if tid == known.process.begin.pid => "main".to_owned(),
-            tid if inherited => format!("thread {tid}"),
-            _ => thread.name.to_owned(),
+        let name = match thread.tid {
+            tid if tid == known.process.begin.pid => ThreadName::Main,
+            _ if inherited => ThreadName::Unnamed,
+            _ => ThreadName::Own(thread.name.to_owned()),
         };
-        Some((thread.tid, label))
+        Some((thread.tid, name))
     }
 
     fn command(&self, process: u32) -> &str {

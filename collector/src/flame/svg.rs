@@ -69,8 +69,22 @@ impl Flame {
         options.palette_map = Some(&mut colours);
         let mut svg = Vec::new();
         from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).map_err(io::Error::other)?;
-        Ok(svg)
+        Ok(with_named_root(svg))
     }
+}
+
+/// inferno gives the bar of the whole a title and an empty label; it gets the title's name.
+fn with_named_root(svg: Vec<u8>) -> Vec<u8> {
+    const TITLE: &str = "<title>all (";
+    const EMPTY: &str = "></text>";
+    let text = String::from_utf8_lossy(&svg);
+    let named = text.find(TITLE).and_then(|title| {
+        let (before, after) = text.split_at_checked(title)?;
+        let (bar, rest) = after.split_once("</g>")?;
+        let (label, end) = bar.split_once(EMPTY)?;
+        Some(format!("{before}{label}>all</text>{end}</g>{rest}"))
+    });
+    named.map_or(svg, String::into_bytes)
 }
 
 /// Cool greys for where work came from, greens for kernels, warm tones for moved memory. All are

@@ -52,6 +52,7 @@ fn the_svg_is_one_document_with_its_title() {
         "python train.py: ",
         "simulated device",
         "triton_red_fused_native_layer_norm_3",
+        ">all</text>",
     ] {
         assert!(svg.contains(part), "{part}");
     }
@@ -78,7 +79,7 @@ fn threads_and_processes_of_one_name_are_told_apart() {
     let threads = |flame: &Flame| -> Vec<String> {
         flame.lines.iter().map(|line| format!("{};{}", line.frames[0].text, line.frames[1].text)).collect()
     };
-    let expected = ["python train.py;pool [50]", "python train.py;pool [51]", "python train.py;thread 52"];
+    let expected = ["python train.py;pool [1]", "python train.py;pool [2]", "python train.py;thread 2"];
     assert_eq!(threads(&Flame::new(&totals, &aggregates)), expected);
 
     // Another process of the same command, as under a launcher of ranks.
