@@ -53,11 +53,50 @@ impl OutputFolder {
         self.path.join(name)
     }
 
+    /// Moves an earlier run's files of these names out of the way, until it is known whether there
+    /// is anything to replace them with.
+    pub fn set_aside(&self, names: &[&str]) -> Result<SetAside, Failure> {
+        let mut aside = SetAside { moved: Vec::new() };
+        for name in names {
+            let (from, to) = (self.file(name), self.file(&format!(".{name}.{}.old", std::process::id())));
+            match fs::rename(&from, &to) {
+                Ok(()) => aside.moved.push((from, to)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(unwritable("replace the earlier run's", &from, &error)),
+            }
+        }
+        Ok(aside)
+    }
+
     /// Takes the folder away again if we made it and nothing is in it.
     pub fn discard_if_empty(self) {
         if self.is_new {
             // Refused while there is anything in it, which is the point.
             let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Files of an earlier run, out of the way; they come back when this value goes.
+#[derive(Debug)]
+pub struct SetAside {
+    /// Where each was and where it is.
+    moved: Vec<(PathBuf, PathBuf)>,
+}
+
+impl SetAside {
+    /// The new run has begun: the earlier one's files are removed.
+    pub fn remove(mut self) {
+        for (_, to) in self.moved.drain(..) {
+            let _ = fs::remove_file(to);
+        }
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        for (from, to) in &self.moved {
+            let _ = fs::rename(to, from);
         }
     }
 }

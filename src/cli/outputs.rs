@@ -15,6 +15,9 @@ const FOLDED: &str = "flame.folded";
 const DRAWING: &str = "flame.svg";
 const SUMMARY: &str = "summary.txt";
 
+/// Every file that a run leaves in its folder.
+pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
+
 /// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
 /// what was made and what was lost.
 pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Option<&Path>) -> String {

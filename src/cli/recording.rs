@@ -45,6 +45,9 @@ pub fn record(request: Request) -> Result<u8, Failure> {
             .hint("set TMPDIR to a writable folder with a short path")
     })?;
     let libraries = library::for_session(&session).map_err(not_started)?;
+    // Files of two runs must not lie beside each other; and where the command does not start, the
+    // earlier run's stay.
+    let earlier = folder.set_aside(&outputs::ALL).map_err(not_started)?;
     let trace = folder.file(outputs::TRACE);
     let config = RecorderConfig {
         source: Source::Listen { directory: session.path().to_path_buf() },
@@ -67,10 +70,12 @@ pub fn record(request: Request) -> Result<u8, Failure> {
             before.restore();
             drop(recorder);
             let _ = fs::remove_file(&trace);
+            drop(earlier);
             folder.discard_if_empty();
             return Err(refusal::explain(&request.command[0], &error));
         }
     };
+    earlier.remove();
     let status = program.wait().map_err(|error| {
         not_started(Failure::new(format!("cannot wait for the command: {}", reason(&error))))
     })?;

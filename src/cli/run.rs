@@ -15,7 +15,8 @@ pub fn command() -> Command {
         .about("Trace a command; its exit code is ours")
         .after_help(
             "Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
-             Each option has a variable for bare use: gputrace help variables.",
+             Files of these four names that an earlier run left in the folder are replaced.\n\
+             Each option but --simulate has a variable for bare use: gputrace help variables.",
         )
         .args(SETTINGS.iter().filter_map(argument))
         .arg(simulate())
@@ -42,7 +43,8 @@ fn argument(setting: &'static Setting) -> Option<Arg> {
         argument = argument.short('o');
     }
     Some(if setting.values.is_empty() {
-        argument.value_parser(value_parser!(OsString))
+        // Folders and files: an empty name is refused.
+        argument.value_parser(value_parser!(PathBuf))
     } else {
         argument.value_parser(PossibleValuesParser::new(setting.values)).hide_possible_values(true)
     })
@@ -63,11 +65,11 @@ pub fn json() -> Arg {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
-    let output = matches.get_one::<OsString>("output").cloned().or_else(|| variables::value(options::OUTPUT));
+    let output = matches.get_one::<PathBuf>("output").cloned();
     recording::record(Request {
         name: command.first().cloned().unwrap_or_default(),
         command,
-        output: output.map(PathBuf::from),
+        output: output.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from)),
         environment: environment(matches),
         simulate: matches.get_flag("simulate"),
         json: matches.get_one::<PathBuf>("json").cloned(),
@@ -80,7 +82,7 @@ fn environment(matches: &ArgMatches) -> Vec<(&'static str, OsString)> {
     for setting in SETTINGS.iter().filter(|setting| setting.reader == Reader::Library) {
         let Some(option) = setting.option else { continue };
         let value = if setting.values.is_empty() {
-            matches.get_one::<OsString>(option).cloned()
+            matches.get_one::<PathBuf>(option).cloned().map(OsString::from)
         } else {
             matches.get_one::<String>(option).map(OsString::from)
         };

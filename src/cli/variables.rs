@@ -53,8 +53,8 @@ fn warning(name: &str, value: &str) -> Option<String> {
 /// The page `gputrace help variables`.
 pub fn page() -> String {
     let mut page = String::from(
-        "Variables that the preload library and gputrace read. An option of `gputrace run` sets the\n\
-         variable beside it for the program, so that bare LD_PRELOAD can do the same.\n",
+        "Variables that the preload library and gputrace read. An option of `gputrace run` means the\n\
+         same as the variable beside it and goes before it; in bare use there are the variables only.\n",
     );
     for setting in SETTINGS.iter().filter(|setting| setting.reader != Reader::Internal) {
         let _ = write!(page, "\n{}={}", setting.variable, setting.value);

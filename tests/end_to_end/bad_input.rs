@@ -78,6 +78,15 @@ fn a_mistyped_option_of_run_is_no_command() {
 }
 
 #[test]
+fn an_empty_output_is_none() {
+    let folder = Folder::new();
+    let mut command = gputrace();
+    let ended = finish(command.current_dir(folder.path()).args(["run", "-o", "", "--", "true"]));
+    assert!(ended.expect_code(2).stderr.contains("--output"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn an_output_folder_that_cannot_be_made() {
     let ended = finish(gputrace().args(["run", "-o", "/proc/nowhere", "--", "true"])).expect_code(125);
     assert!(

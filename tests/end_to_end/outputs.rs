@@ -83,3 +83,42 @@ fn without_a_cache_folder_the_session_s_own_does() {
     let report = run("basic").env("GPUTRACE_CACHE", "/proc/nowhere").succeed().report();
     assert_eq!(report["launches"], 10);
 }
+
+/// The names in a folder, in order.
+fn names_in(folder: &std::path::Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_folder_used_again_holds_the_new_run_alone_and_other_files() {
+    let traced = run("basic").succeed();
+    fs::write(traced.output.join("notes.txt"), "mine").unwrap();
+    // While the second program runs, nothing of the first run lies beside its trace. It may begin
+    // before the first run's files are gone; if they never go, it hangs and the test fails.
+    let script = "while ls -A | grep -qv -e ^notes.txt$ -e ^trace.gputrace$; do sleep 0.01; done; ls -A";
+    let mut again = gputrace();
+    again.current_dir(&traced.output).args(["run", "-o", ".", "--", "sh", "-c", script]);
+    assert_eq!(finish(&mut again).expect_code(0).stdout, "notes.txt\ntrace.gputrace\n");
+    let expected = ["flame.folded", "flame.svg", "notes.txt", "summary.txt", "trace.gputrace"];
+    assert_eq!(names_in(&traced.output), expected);
+    assert_eq!(traced.report()["launches"], 0);
+    assert_eq!(traced.read("notes.txt"), "mine");
+}
+
+#[test]
+fn a_command_that_does_not_start_leaves_the_earlier_run_as_it_was() {
+    let traced = run("basic").succeed();
+    let contents =
+        || names_in(&traced.output).into_iter().map(|name| fs::read(traced.output.join(name)).unwrap());
+    let before: Vec<_> = contents().collect();
+    for (command, code) in [("no-such-command-anywhere", 127), ("/etc", 126)] {
+        let mut again = gputrace();
+        again.args(["run", "-o"]).arg(&traced.output).arg("--").arg(command);
+        finish(&mut again).expect_code(code);
+        assert_eq!(contents().collect::<Vec<_>>(), before);
+    }
+}
