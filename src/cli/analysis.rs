@@ -1,11 +1,13 @@
 //! What a session or some traces come to, in every form that is written or printed.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::{env, io};
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::Flame;
 use gputrace_collector::model::Totals;
-use gputrace_collector::report::{Report, TextOptions};
+use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
 use crate::cli::exit_code;
 use crate::cli::failure::{Failure, reason};
@@ -30,9 +32,17 @@ impl Analysis {
         text
     }
 
-    /// The report for people.
+    /// The report for people, to be said on stderr.
     pub fn summary(&self) -> String {
-        self.report.to_text(&TextOptions::default())
+        self.summary_on(&io::stderr())
+    }
+
+    /// The report for people, as wide as what it is written to.
+    pub fn summary_on(&self, output: &impl AsRawFd) -> String {
+        let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+        let plain = TextOptions::default();
+        let width = asked.filter(|width| *width > 0).or_else(|| terminal_width(output));
+        self.report.to_text(&TextOptions { width: width.unwrap_or(plain.width), ..plain })
     }
 
     /// The flamegraph as folded lines.
@@ -48,13 +58,26 @@ impl Analysis {
         })
     }
 
-    /// Losses by reason; only reasons that apply.
-    pub fn losses(&self) -> &BTreeMap<String, u64> {
-        &self.report.dropped
+    /// Losses by reason, their counts as they are read; only reasons that apply.
+    pub fn losses(&self) -> BTreeMap<&str, String> {
+        let dropped = self.report.dropped.iter().map(|(reason, count)| (reason.as_str(), *count));
+        let untimed = self.report.counts.untimed_operations;
+        let untimed = (untimed > 0).then_some(("device_times", untimed));
+        dropped.chain(untimed).map(|(reason, count)| (reason, grouped_count(count))).collect()
     }
 
-    /// Host calls and executed operations that were recorded.
-    pub fn events(&self) -> u64 {
-        self.report.counts.host_calls + self.report.counts.executed_operations
+    /// Host calls and executed operations that were recorded, as their number is read.
+    pub fn events(&self) -> String {
+        grouped_count(self.report.counts.host_calls + self.report.counts.executed_operations)
     }
+}
+
+/// The columns of a terminal; `None` of anything else, and of a terminal that does not say.
+fn terminal_width(output: &impl AsRawFd) -> Option<usize> {
+    // SAFETY: a winsize of zeroes is a valid one.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: TIOCGWINSZ writes one winsize, which outlives the call, and fails on what is no
+    // terminal.
+    let answered = unsafe { libc::ioctl(output.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) } == 0;
+    (answered && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }

@@ -1,5 +1,7 @@
 //! `gputrace report`: what is in traces, as text or JSON.
 
+use std::io;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
@@ -16,7 +18,11 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let read = traces::read(matches)?;
-    let text = if matches.get_flag("json") { read.analysis.json() } else { read.analysis.summary() };
+    let analysis = &read.analysis;
+    let text = match matches.get_flag("json") {
+        true => analysis.json(),
+        false => analysis.summary_on(&io::stdout()),
+    };
     stdout::print(text.as_bytes())?;
     Ok(read.exit_code)
 }

@@ -1,12 +1,14 @@
 //! What the model knows at the end: processes, counts, and what was lost by reason.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 
 use crate::batch::{Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::{Definitions, Notice};
+use crate::trace_file::Damage;
 
 /// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
 const KINDS: usize = 96;
@@ -196,6 +198,8 @@ pub struct Totals {
     pub processes: Vec<Process>,
     /// Over all processes.
     pub counts: Counts,
+    /// Files that were read to their first damage only; nothing of that is known live.
+    pub damages: Vec<(PathBuf, Damage)>,
     pub(super) losses: BTreeMap<&'static str, u64>,
 }
 

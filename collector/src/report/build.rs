@@ -1,6 +1,7 @@
 //! Makes the report of the model's totals and the aggregates.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use gputrace_wire::counter::Counter;
@@ -14,6 +15,7 @@ use crate::batch::ProcessEnd;
 use crate::model::definitions::Device;
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;
+use crate::trace_file::{Damage, DamageReason};
 
 /// Losses that take no device record away: names or calls are missing, not times.
 const KEEPS_RECORDS: [&str; 5] = [
@@ -29,7 +31,8 @@ impl Report {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Report {
         let counts = &totals.counts;
         let wall_ns = totals.wall_ns();
-        let records_lost = totals.losses().keys().any(|reason| !KEEPS_RECORDS.contains(reason));
+        let records_lost = totals.damages.iter().any(|(_, damage)| damage.reason != DamageReason::Trailing)
+            || totals.losses().keys().any(|reason| !KEEPS_RECORDS.contains(reason));
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
         Report {
@@ -50,6 +53,7 @@ impl Report {
                 device_only: counts.device_only,
                 executed_operations: counts.executed,
                 timed_operations: counts.timed,
+                untimed_operations: missing_times::untimed_operations(totals),
                 invalid_timing: counts.invalid_timing,
                 failed_calls: counts.failed,
                 host_calls: counts.host_calls(),
@@ -83,9 +87,19 @@ impl Report {
             calls: calls(totals, aggregates),
             call_classes: call_classes(aggregates),
             dropped,
+            damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
             notices: notices(totals),
         }
+    }
+}
+
+fn damage_report((path, damage): &(PathBuf, Damage)) -> DamageReport {
+    DamageReport {
+        trace: path.display().to_string(),
+        offset: damage.offset,
+        reason: damage.reason.to_string(),
+        read_whole: damage.reason == DamageReason::Trailing,
     }
 }
 
@@ -352,6 +366,11 @@ fn notices(totals: &Totals) -> Vec<NoticeReport> {
             }
         }
     }
+    notices.extend(missing_times::explanations(totals).into_iter().map(|text| NoticeReport {
+        severity: "warning",
+        text,
+        processes: 1,
+    }));
     notices.sort_by_key(|notice| notice.severity != "warning");
     notices
 }

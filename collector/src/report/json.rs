@@ -33,6 +33,8 @@ pub struct Report {
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
     pub dropped: BTreeMap<String, u64>,
+    /// Traces that hold more or less than they should.
+    pub damages: Vec<DamageReport>,
     pub cost: Cost,
     pub notices: Vec<NoticeReport>,
 }
@@ -60,6 +62,8 @@ pub struct ReportCounts {
     pub device_only: u64,
     pub executed_operations: u64,
     pub timed_operations: u64,
+    /// Operations whose device times were wanted and are missing.
+    pub untimed_operations: u64,
     pub invalid_timing: u64,
     pub failed_calls: u64,
     pub host_calls: u64,
@@ -207,6 +211,16 @@ pub struct NoticeReport {
     pub text: String,
     /// How many processes said it.
     pub processes: u64,
+}
+
+/// Where reading a trace ended before the file did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DamageReport {
+    pub trace: String,
+    pub offset: u64,
+    pub reason: String,
+    /// Whether all of the trace was read, and what follows is no part of it.
+    pub read_whole: bool,
 }
 
 impl Report {

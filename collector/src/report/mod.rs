@@ -6,6 +6,7 @@
 mod build;
 mod json;
 mod kernel_names;
+mod missing_times;
 mod table;
 mod text;
 pub(crate) mod units;
@@ -16,3 +17,4 @@ pub(crate) mod tests;
 pub use json::*;
 pub use kernel_names::{KernelName, KernelNames};
 pub use text::TextOptions;
+pub use units::count as grouped_count;

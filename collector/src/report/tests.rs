@@ -15,6 +15,7 @@ use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
 use crate::report::{DeviceTimes, Report, TextOptions};
+use crate::trace_file::{Damage, DamageReason};
 
 /// Rewrites golden files instead of comparing.
 const BLESS: &str = "GPUTRACE_BLESS";
@@ -282,6 +283,74 @@ fn the_summary_reads_as_agreed() {
 }
 
 #[test]
+fn the_summary_fits_an_ordinary_terminal() {
+    let (totals, aggregates) = training(true);
+    let text =
+        Report::new(&totals, &aggregates).to_text(&TextOptions { width: 80, ..TextOptions::default() });
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    golden("report/tests/training-80.txt", &text);
+}
+
+fn missing_times(end: ProcessEnd) -> Report {
+    let mut tape = Tape::new(false);
+    tape.launch(20, 256, Some(5_000));
+    tape.launch(20, 256, None);
+    tape.launch(20, 256, None);
+    let (mut totals, aggregates) = tape.play(Counters::default());
+    let process = &mut totals.processes[0];
+    process.end = process.end.map(|(_, at_ns)| (end, at_ns));
+    Report::new(&totals, &aggregates)
+}
+
+#[test]
+fn missing_device_times_are_a_loss_and_have_a_reason() {
+    for (end, why) in [
+        (ProcessEnd::Exit, "CUPTI delivered no record for them"),
+        (ProcessEnd::Vanished, "process 4242 ended without exit handlers, and CUPTI had not delivered them"),
+        (
+            ProcessEnd::Running,
+            "process 4242 still ran at the recording's end, and CUPTI had not delivered them",
+        ),
+    ] {
+        let report = missing_times(end);
+        assert_eq!(report.counts.untimed_operations, 2);
+        assert!(report.dropped.is_empty());
+        assert_eq!(report.notices.len(), 1);
+        assert_eq!(report.notices[0].severity, "warning");
+        let said = format!("device times are missing for 2 of 3 operations: {why}");
+        assert_eq!(report.notices[0].text, said);
+        let text = report.to_text(&TextOptions::default());
+        assert!(text.contains("Lost       device times of 2 operations\n"), "{text}");
+    }
+}
+
+#[test]
+fn a_damaged_trace_is_not_reported_as_whole() {
+    let damage = |reason| vec![("a.gputrace".into(), Damage { offset: 1_992, blocks_read: 5, reason })];
+    let (mut totals, aggregates) = Tape::new(false).play(Counters::default());
+    totals.damages = damage(DamageReason::Truncated);
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!((report.damages[0].offset, report.damages[0].read_whole), (1_992, false));
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("Trace      read in part: the file ends within a block (at byte 1,992)"), "{text}");
+    assert!(text.contains("Lost       all from byte 1,992 of the trace on"), "{text}");
+    assert!(!text.contains("was seen"), "{text}");
+
+    let (mut totals, aggregates) = training(false);
+    totals.damages = damage(DamageReason::Truncated);
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!(report.devices[0].idle_ns, None, "what is missing may have kept it busy");
+    assert!(!report.to_text(&TextOptions::default()).contains("nothing"));
+
+    totals.damages = damage(DamageReason::Trailing);
+    let report = Report::new(&totals, &aggregates);
+    assert!(report.damages[0].read_whole && report.devices[0].idle_ns.is_some());
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("end of the trace, all of which was read (at byte 1,992)"), "{text}");
+    assert!(text.contains("Lost       nothing") && !text.contains("in part"), "{text}");
+}
+
+#[test]
 fn every_page_keeps_to_its_width() {
     let (totals, aggregates) = training(true);
     let mut report = Report::new(&totals, &aggregates);
@@ -368,7 +437,9 @@ fn the_json_has_the_promised_fields() {
 
 #[test]
 fn every_field_is_documented() {
-    let (totals, aggregates) = training(false);
+    let (mut totals, aggregates) = training(false);
+    let damage = Damage { offset: 1, blocks_read: 0, reason: DamageReason::Missing };
+    totals.damages.push(("a.gputrace".into(), damage));
     let json: serde_json::Value = serde_json::from_str(&Report::new(&totals, &aggregates).to_json()).unwrap();
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report-json.md"));
     let page = std::fs::read_to_string(path).unwrap();
@@ -472,7 +543,9 @@ fn a_session_without_cuda_says_so() {
     let (totals, aggregates) = Tape::new(false).play(Counters::default());
     let report = Report::new(&totals, &aggregates);
     let text = report.to_text(&TextOptions::default());
-    assert!(text.contains("No CUDA call was seen."), "{text}");
+    assert!(text.contains("The CUDA driver was loaded, but no launch"), "{text}");
+    let nobody = Report::new(&Totals::default(), &Aggregates::default());
+    assert!(nobody.to_text(&TextOptions::default()).contains("No CUDA call was seen"));
     assert!(
         Report::new(&Totals::default(), &Aggregates::default())
             .to_text(&TextOptions::default())

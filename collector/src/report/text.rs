@@ -1,4 +1,4 @@
-//! The summary that people read: at most 100 columns and some 40 lines, nothing they must skip.
+//! The summary that people read: as wide as the terminal and some 40 lines, nothing they must skip.
 
 use crate::names::line_safe;
 use crate::report::table::{Table, fit};
@@ -22,6 +22,8 @@ impl Default for TextOptions {
 
 const WIDTH_MIN: usize = 80;
 const WIDTH_MAX: usize = 160;
+/// Below this, the table of kernels has no room for a long heading.
+const NARROW: usize = 95;
 /// The first column of the small tables.
 const NAME_MIN: usize = 28;
 /// What stands in front of a line of facts.
@@ -40,7 +42,11 @@ impl Report {
         self.overview(&mut page);
         if self.counts.host_calls == 0 && self.counts.executed_operations == 0 {
             page.blank();
-            page.line("No CUDA call was seen.");
+            page.line(self.why_empty());
+            if !self.lost().is_empty() {
+                page.blank();
+                self.lost_line(&mut page);
+            }
         } else {
             self.kernel_table(&mut page, options.kernels);
             self.transfer_table(&mut page);
@@ -49,6 +55,21 @@ impl Report {
         }
         self.notice_lines(&mut page);
         page.text
+    }
+
+    /// Whether the traces were read to their ends.
+    fn read_whole(&self) -> bool {
+        self.damages.iter().all(|damage| damage.read_whole)
+    }
+
+    fn why_empty(&self) -> &'static str {
+        if !self.read_whole() {
+            "The part of the trace that could be read holds no CUDA call."
+        } else if self.processes.is_empty() {
+            "No CUDA call was seen: no process came to be traced."
+        } else {
+            "The CUDA driver was loaded, but no launch, copy or other recorded call was seen."
+        }
     }
 
     fn title(&self, page: &mut Page) {
@@ -73,18 +94,27 @@ impl Report {
         let processes = plural(self.processes.len() as u64, "process", "processes");
         let sessions = match self.sessions {
             0 | 1 => String::new(),
-            sessions => format!(", {sessions} sessions"),
+            sessions => format!(", {} sessions", count(sessions as u64)),
         };
         let unfinished = if self.complete { "" } else { ", not closed in order" };
         let wall = duration(self.wall_ns);
         page.fact("Wall time", &format!("{wall}, {processes}{sessions}{unfinished}"));
+        for damage in &self.damages {
+            let of = match self.sessions.max(self.damages.len()) {
+                0 | 1 => String::new(),
+                _ => format!("{}: ", line_safe(&damage.trace)),
+            };
+            let how = if damage.read_whole { "" } else { "read in part: " };
+            let (reason, at) = (line_safe(&damage.reason), count(damage.offset));
+            page.warning_fact("Trace", &format!("{of}{how}{reason} (at byte {at})"));
+        }
         for device in self.devices.iter().take(DEVICES_SHOWN) {
             let name = if device.name.is_empty() { "unknown device" } else { &device.name };
             let label = format!("GPU {}", device.ordinal);
             page.fact(&label, &format!("{}, {}", line_safe(name), self.busy(device)));
         }
         if let more @ 1.. = self.devices.len().saturating_sub(DEVICES_SHOWN) {
-            page.fact("", &format!("and {more} more devices"));
+            page.fact("", &format!("and {} more devices", count(more as u64)));
         }
     }
 
@@ -113,7 +143,10 @@ impl Report {
         let timed = self.kernels.iter().any(|kernel| kernel.timed_calls > 0);
         let shown = self.kernels.get(..rows).unwrap_or(&self.kernels);
         let unit = Unit::fitting(shown);
-        let heading = format!("Kernels (min to max in {})", unit.name);
+        let heading = match page.width {
+            ..NARROW => format!("Kernels ({})", unit.name),
+            _ => format!("Kernels (min to max in {})", unit.name),
+        };
         let mut table = match timed {
             true => Table::new(&[
                 &heading, "calls", "total", "share", "min", "mean", "median", "p99", "max", "occ",
@@ -145,7 +178,8 @@ impl Report {
         let calls = sum(&|kernel| kernel.calls) + self.other_kernels.calls;
         let total_ns = sum(&|kernel| kernel.spread.total_ns.unwrap_or(0)) + self.other_kernels.total_ns;
         let more = if self.other_kernels.calls > 0 { "more than " } else { "" };
-        let name = format!("{more}{} in all", plural(self.kernels.len() as u64, "kernel", "kernels"));
+        let in_all = if page.width < NARROW { "" } else { " in all" };
+        let name = format!("{more}{}{in_all}", plural(self.kernels.len() as u64, "kernel", "kernels"));
         let mut rest = vec![String::new(); 7];
         if let Some(total) = rest.first_mut() {
             *total = duration(total_ns);
@@ -219,13 +253,7 @@ impl Report {
         };
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         page.fact("Timed", &(coverage + mode));
-        if self.dropped.is_empty() {
-            page.fact("Lost", "nothing");
-        } else {
-            let lost: Vec<String> =
-                self.dropped.iter().map(|(reason, lost)| format!("{reason} {}", count(*lost))).collect();
-            page.warning_fact("Lost", &lost.join(", "));
-        }
+        self.lost_line(page);
         // First sights cost a hundred times an ordinary call: a few samples tell of them alone.
         if self.cost.sampled_hooks > 0 && self.cost.sampled_hooks < COST_SAMPLES_MIN {
             page.fact("Cost", "too few calls to tell what a hook costs");
@@ -242,6 +270,25 @@ impl Report {
         }
     }
 
+    fn lost_line(&self, page: &mut Page) {
+        match self.lost() {
+            lost if lost.is_empty() => page.fact("Lost", "nothing"),
+            lost => page.warning_fact("Lost", &lost.join(", ")),
+        }
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let mut lost: Vec<String> =
+            self.dropped.iter().map(|(reason, lost)| format!("{reason} {}", count(*lost))).collect();
+        if self.counts.untimed_operations > 0 {
+            lost.push(format!("device times of {}", operations(self.counts.untimed_operations)));
+        }
+        for damage in self.damages.iter().filter(|damage| !damage.read_whole) {
+            lost.push(format!("all from byte {} of the trace on", count(damage.offset)));
+        }
+        lost
+    }
+
     fn notice_lines(&self, page: &mut Page) {
         if self.notices.is_empty() {
             return;
@@ -250,7 +297,7 @@ impl Report {
         for notice in self.notices.iter().take(NOTICES_SHOWN) {
             let many = match notice.processes {
                 0 | 1 => String::new(),
-                processes => format!(" ({processes} processes)"),
+                processes => format!(" ({} processes)", count(processes)),
             };
             let text = line_safe(&notice.text).into_owned() + &many;
             match notice.severity {

@@ -283,6 +283,7 @@ fn a_dropped_recorder_leaves_a_readable_file() {
     let path = folder.path().join("trace.gputrace");
     let replay = read_traces(&[&path], (), &mut |_| {}).unwrap();
     assert_eq!(replay.totals.counts.timed, 10);
+    assert_eq!(replay.totals.damages, replay.damages);
     assert_eq!(replay.damages.len(), 1, "the session's end is not in the file");
 }
 

@@ -54,6 +54,7 @@ pub fn read_traces<S: Sink>(
         }
         progress(Progress { bytes_read: before, bytes_total });
     }
-    let (totals, sink) = model.finish();
+    let (mut totals, sink) = model.finish();
+    totals.damages.clone_from(&damages);
     Ok(Replay { totals, sink, damages })
 }

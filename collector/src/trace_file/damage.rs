@@ -43,7 +43,7 @@ impl fmt::Display for DamageReason {
             DamageReason::Missing => "blocks are missing",
             DamageReason::TooLarge => "a block claims an impossible size",
             DamageReason::Contents => "a block's contents make no sense",
-            DamageReason::Trailing => "something follows the end of the trace",
+            DamageReason::Trailing => "something follows the end of the trace, all of which was read",
             DamageReason::Read(error) => return write!(f, "reading failed: {error}"),
         })
     }
