@@ -6,11 +6,11 @@
 //! signature (some are variadic) need be known. Whatever the end, the waiting is bounded.
 
 use core::arch::naked_asm;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{fork, service, stderr, thread};
+use gputrace_producer::{fork, memory, service, stderr, thread};
 use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
 use crate::cupti;
@@ -53,8 +53,13 @@ pub fn finish(reason: u64) {
     }
     let _errno = stderr::KeepErrno::new();
     thread::with(|slot| {
-        let _inside = slot.enter();
-        cupti::finish(session);
+        let inside = slot.enter();
+        // Inside already: a signal handler ends the program in the middle of a call. Whatever
+        // locks that call holds stay held, so CUPTI is not asked for anything; what it delivered
+        // is in the rings.
+        if inside.is_some() {
+            cupti::finish(session);
+        }
         if !session.end() {
             return;
         }
@@ -63,7 +68,7 @@ pub fn finish(reason: u64) {
         // From here on every hook passes through.
         fork::set_generation(0);
         session.say_bye(reason);
-        if BARE.load(Ordering::Relaxed) {
+        if BARE.load(Ordering::Relaxed) && inside.is_some() {
             print_summary(session);
         }
         session.socket().close();
@@ -71,9 +76,11 @@ pub fn finish(reason: u64) {
 }
 
 fn print_summary(session: &Session) {
-    // On the heap: exit may run on a small stack.
-    let mut packet = vec![0u8; HEAD_BYTES + TEXT_MAX];
-    match session.wait_for_done(OUTPUT_WAIT_MS, &mut packet) {
+    // Mapped: exit may run on a small stack, or in a signal handler that interrupted malloc.
+    let Some(room) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else { return };
+    // SAFETY: the mapping is that long, and ours alone.
+    let packet = unsafe { core::slice::from_raw_parts_mut(room, HEAD_BYTES + TEXT_MAX) };
+    match session.wait_for_done(OUTPUT_WAIT_MS, packet) {
         Some(summary) => stderr::raw(summary),
         None => stderr::line(&[
             b"the collector did not finish in time or is gone; `gputrace report` reads the trace file it left",
@@ -81,11 +88,28 @@ fn print_summary(session: &Session) {
     }
 }
 
-unsafe extern "C" fn before_exit() {
+/// `_exit` and its like. The argument is a status, and none of our business.
+fn before_exit(_: *const c_char) {
     finish(bye::EXIT);
 }
 
-unsafe extern "C" fn before_exec() {
+/// An exec by path. One that is bound to fail leaves the program running, and its session with it.
+fn before_exec(path: *const c_char) {
+    // SAFETY: the caller's C string, or null; access only looks at the file.
+    let can_succeed = path.is_null() || unsafe { libc::access(path, libc::X_OK) } == 0;
+    if can_succeed {
+        finish(bye::EXEC);
+    }
+}
+
+/// An exec by name, which is a path only where it has a slash, or by descriptor.
+fn before_exec_by_name(name: *const c_char) {
+    // SAFETY: the caller's C string, or null.
+    let is_path = !name.is_null() && !unsafe { libc::strchr(name, c_int::from(b'/')) }.is_null();
+    before_exec(if is_path { name } else { core::ptr::null() });
+}
+
+fn before_exec_by_descriptor(_: *const c_char) {
     finish(bye::EXEC);
 }
 
@@ -100,9 +124,10 @@ macro_rules! run_before {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            unsafe extern "C" fn prepare() -> *mut c_void {
-                // SAFETY: the functions named in the list below have no preconditions.
-                unsafe { $before() };
+            // The first argument is still in its register when this is called.
+            unsafe extern "C" fn prepare(first: *const c_char) -> *mut c_void {
+                let _errno = stderr::KeepErrno::new();
+                $before(first);
                 next(&$slot, const {
                     match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                         Ok(name) => name,
@@ -126,7 +151,19 @@ macro_rules! run_before {
                 prepare = sym prepare,
             )
         }
-    )* };
+    )*
+
+        /// Looks the originals up, at load: later the look-up's locks may be held by a thread
+        /// that a forked child does not have, or by the code that a signal handler interrupted.
+        pub fn prepare() {
+            $( next(&$slot, const {
+                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                }
+            }); )*
+        }
+    };
 }
 
 run_before! {
@@ -134,13 +171,13 @@ run_before! {
     _Exit => before_exit, EXIT_C99;
     execve => before_exec, EXECVE;
     execv => before_exec, EXECV;
-    execvp => before_exec, EXECVP;
-    execvpe => before_exec, EXECVPE;
+    execvp => before_exec_by_name, EXECVP;
+    execvpe => before_exec_by_name, EXECVPE;
     execl => before_exec, EXECL;
-    execlp => before_exec, EXECLP;
+    execlp => before_exec_by_name, EXECLP;
     execle => before_exec, EXECLE;
-    fexecve => before_exec, FEXECVE;
-    execveat => before_exec, EXECVEAT;
+    fexecve => before_exec_by_descriptor, FEXECVE;
+    execveat => before_exec_by_descriptor, EXECVEAT;
 }
 
 /// The next definition of a libc function after ours.

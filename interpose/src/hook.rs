@@ -80,7 +80,10 @@ pub fn around(
             let did = describe(&context);
             let mut flags = did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
             let mut stream = 0;
-            if let On::Stream(handle) = did.stream {
+            // A call that failed may have been given no stream at all.
+            if let On::Stream(handle) = did.stream
+                && status == SUCCESS
+            {
                 if CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(handle, entry.per_thread) {
                     flags |= flag::CAPTURED;
                 }

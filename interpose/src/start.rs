@@ -3,7 +3,7 @@
 //! Until then a process pays for a symbol look-up now and then and nothing else: no thread, no
 //! file, no process, no descriptor.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int};
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::Socket;
@@ -12,7 +12,7 @@ use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
-use crate::resolve::originals;
+use crate::resolve::{failed_look_up, originals};
 use crate::{cupti, device, finish, settings, tables};
 
 /// At load: what must be early and costs nothing.
@@ -20,6 +20,8 @@ use crate::{cupti, device, finish, settings, tables};
 fn loaded() {
     thread::prepare();
     stderr::remember();
+    failed_look_up::prepare();
+    finish::prepare();
 }
 
 /// A hooked call came by and there is no session. If it was `cuInit`, there is one from now on.
@@ -33,11 +35,37 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
             if let Some(_inside) = slot.enter()
                 && let Some(claim) = session::claim()
             {
+                let _cancel = KeepCancel::new();
                 begin(claim);
             }
         });
     }
     status
+}
+
+/// While it lives, the thread is not cancelled: `cuInit` is no cancellation point, and what runs
+/// here would be one.
+struct KeepCancel(c_int);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+impl KeepCancel {
+    fn new() -> KeepCancel {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut old = 0;
+        // SAFETY: the pointer is to a live int.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut old) };
+        KeepCancel(old)
+    }
+}
+
+impl Drop for KeepCancel {
+    fn drop(&mut self) {
+        // SAFETY: the state that the thread had; the old one is not asked for.
+        unsafe { pthread_setcancelstate(self.0, core::ptr::null_mut()) };
+    }
 }
 
 fn begin(claim: Claim) {

@@ -117,6 +117,10 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
                 // SAFETY: only `start` stores here, and it stores this type.
                 unsafe { core::mem::transmute::<*mut (), Turn>(turn)(session) };
             }
+            // The turn after the session ended was the last: what it left, it left in order.
+            if !session.is_current() {
+                break;
+            }
             if !collector_is_gone {
                 collector_is_gone = !listen(session);
             }
@@ -150,6 +154,7 @@ fn listen(session: &'static Session) -> bool {
             Received::Message(..) => {}
             Received::Gone => {
                 // Nobody empties the rings any more; recording into them would only drop.
+                stderr::line(&[b"the collector is gone: nothing is recorded from here on"]);
                 session::turn_off();
                 return false;
             }

@@ -1,7 +1,7 @@
 //! Our one subscription to CUPTI, from `cuInit` to the end, or until somebody else wants it.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
 use cupti_sys::cupti::{
@@ -35,6 +35,8 @@ mod state {
     pub const ON: u32 = 1;
     pub const GIVEN_UP: u32 = 2;
 }
+/// Another client of CUPTI was seen in this process.
+static SOMEBODY_CAME: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 
 /// The library in use and its version.
@@ -67,6 +69,9 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
 }
 
 fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Result<(), String> {
+    if SOMEBODY_CAME.load(Ordering::Acquire) {
+        return Err("another tool of this process uses CUPTI already".into());
+    }
     let library = library::load(driver_version, simulated)?;
     let api = library.api;
     let at = library.path.display();
@@ -133,13 +138,24 @@ fn enable_callbacks(api: &Cupti, subscriber: CUpti_SubscriberHandle) {
 }
 
 /// What the service thread does at each turn: old libraries have no flush period of their own.
-pub fn turn(_: &'static Session) {
+/// And where the session has ended under us, because its collector has gone, CUPTI is left.
+pub fn turn(session: &'static Session) {
+    if !session.is_current() {
+        return stop();
+    }
     if let Some((api, _)) = loaded()
         && is_on()
         && api.activity_flush_period.is_none()
     {
         // SAFETY: CUPTI is up; unforced, so that running kernels are left alone.
         unsafe { (api.activity_flush_all)(0) };
+    }
+}
+
+/// The session is over though the program is not: nobody reads records any more.
+fn stop() {
+    if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        take_leave();
     }
 }
 
@@ -157,9 +173,24 @@ pub fn finish(_: &'static Session) {
 /// Another client of this libcupti announces itself: it gets CUPTI as if we had never been
 /// there, and the hooks go on alone.
 pub fn give_way(to: &str) {
+    SOMEBODY_CAME.store(true, Ordering::Release);
+    // In a forked child, which has no session, CUPTI is its parent's and dead.
+    if session::current().is_none() {
+        return;
+    }
     if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
+    take_leave();
+    if let Some(session) = session::current() {
+        session.clear_device_clock();
+        let text = format!("no device times from here on: {to} took CUPTI over");
+        session.notice(1, rung::HOOKS, text.as_bytes());
+    }
+}
+
+/// Turns our kinds off and ends our subscription.
+fn take_leave() {
     let Some((api, _)) = loaded() else { return };
     let subscriber = SUBSCRIBER.swap(core::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: CUPTI is up and the subscription is ours; it is not used again. Kinds are off
@@ -175,11 +206,6 @@ pub fn give_way(to: &str) {
         if !subscriber.is_null() {
             (api.unsubscribe)(subscriber.cast());
         }
-    }
-    if let Some(session) = session::current() {
-        session.clear_device_clock();
-        let text = format!("no device times from here on: {to} took CUPTI over");
-        session.notice(1, rung::HOOKS, text.as_bytes());
     }
 }
 

@@ -15,7 +15,7 @@ mod buffers;
 mod client;
 mod launches;
 mod library;
-mod others;
+pub mod others;
 mod records;
 
 pub use client::{finish, start, turn};

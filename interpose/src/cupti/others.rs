@@ -3,7 +3,7 @@
 //! CUPTI has one subscriber and one pair of buffer callbacks. A later client (torch.profiler,
 //! Proton) must work as if we were not there, so its first call finds the place free.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use cupti_sys::cupti::CUptiResult;
@@ -40,7 +40,26 @@ fn real(slot: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
 }
 
 macro_rules! give_way_first {
-    ($($name:ident($($arg:ident: $type:ty),*), $slot:ident;)*) => { $(
+    ($($name:ident($($arg:ident: $type:ty),*), $slot:ident;)*) => {
+        /// What a look-up of a CUPTI function returns: ours for the ones by which a client
+        /// announces itself, so that clients that load CUPTI at run time are noticed too.
+        pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
+            // SAFETY: the caller's C string.
+            let name = unsafe { CStr::from_ptr(name) };
+            if !name.to_bytes().starts_with(b"cupti") {
+                return found;
+            }
+            $(
+                if name.to_bytes() == stringify!($name).as_bytes() && found != $name as *mut c_void {
+                    let known = $slot.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire);
+                    // Another libcupti's function is left to its own caller.
+                    return if known.is_ok() || known == Err(found) { $name as *mut c_void } else { found };
+                }
+            )*
+            found
+        }
+
+        $(
         static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
         /// # Safety
@@ -61,7 +80,8 @@ macro_rules! give_way_first {
                 core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CUptiResult>(real)($($arg),*)
             }
         }
-    )* };
+    )*
+    };
 }
 
 give_way_first! {

@@ -7,7 +7,7 @@ use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::{flag, kind};
 
 use super::written;
-use crate::driver::Handle;
+use crate::driver::{Handle, Status};
 use crate::hook::{CAPTURES, Context, Did, On};
 use crate::tables;
 
@@ -37,10 +37,12 @@ pub fn capture_begun(cx: &Context) -> Did {
     did(operation::CAPTURE_BEGIN, 0, 0)
 }
 
-/// Also a failed end ends the capture, unless there was none: then the count would be too high
-/// from a begin that was lost, and is lowered all the same.
+/// The end of an invalidated capture fails and ends it; any other failed end leaves it going on.
 pub fn capture_ended(cx: &Context, out: *const Handle) -> Did {
-    let _ = CAPTURES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+    const ERROR_STREAM_CAPTURE_INVALIDATED: Status = 901;
+    let has_ended = cx.succeeded() || cx.status == ERROR_STREAM_CAPTURE_INVALIDATED;
+    let _ = has_ended
+        && CAPTURES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok();
     // SAFETY: the call's own out pointer.
     let graph = unsafe { written(cx, out) }.filter(|graph| !graph.is_null());
     let graph = graph.map_or(0, |graph| cx.tables.graph_made(cx.session, graph, 0, 0));

@@ -42,6 +42,7 @@ pub fn note(map: *mut c_void, name: *const c_char, version: *const c_char) {
         false => Some(unsafe { CStr::from_ptr(version) }.to_bytes()),
     };
     let before = if version.is_some() { &b", version "[..] } else { b"" };
+    libc_dlerror();
     keep([object, b": undefined symbol: ", name, before, version.unwrap_or_default()]);
 }
 
@@ -112,5 +113,16 @@ pub fn libc_dlerror() -> *mut c_char {
 pub unsafe extern "C" fn dlerror() -> *mut c_char {
     // libc is asked also where its answer is not used, since asking forgets the error.
     let own = libc_dlerror();
-    MESSAGE.with(|message| if message.is_pending.replace(false) { message.text.get().cast() } else { own })
+    // libc's is newer: whenever ours is noted or kept, libc's is forgotten.
+    MESSAGE.with(|message| {
+        let is_ours = message.is_pending.replace(false) && own.is_null();
+        if is_ours { message.text.get().cast() } else { own }
+    })
+}
+
+/// At load: finding libc's function later could meet a lock.
+pub fn prepare() {
+    libc_dlerror();
+    libc_symbols::dlsym();
+    libc_symbols::dlvsym();
 }

@@ -16,6 +16,7 @@ use super::originals;
 use gputrace_producer::thread;
 
 use crate::api::{self, Entry};
+use crate::cupti::others;
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
 #[repr(C)]
@@ -128,14 +129,15 @@ fn hooked(
     version: *const c_char,
     found: *mut c_void,
 ) -> *mut c_void {
-    let Some(entry) = entry_of(name) else { return found };
     failed_look_up::forget();
+    let Some(entry) = entry_of(name) else { return others::replace(name, found) };
     // What is looked up on our own behalf (CUPTI does while it loads) is not the program's.
     if thread::with(|slot| slot.is_inside()) {
         return found;
     }
     if found != (entry.hook)() {
-        return originals::replace(entry, found);
+        // A library of another kind may use the same name for something of its own.
+        return if originals::is_in_driver(found) { originals::replace(entry, found) } else { found };
     }
     // The handle's scope begins before us (dlopen(NULL)) and the answer is our own export: there
     // only if somebody stands behind it.

@@ -82,6 +82,16 @@ fn library_of(address: *mut c_void) -> Option<*mut c_void> {
     (unsafe { libc::dladdr(address, &mut info) } != 0).then_some(info.dli_fbase)
 }
 
+/// Whether the address is in a driver, by its library's name: libcuda.so with any suffix.
+pub fn is_in_driver(address: *mut c_void) -> bool {
+    path_of(address).is_some_and(|path| {
+        path.to_bytes()
+            .rsplit(|byte| *byte == b'/')
+            .next()
+            .is_some_and(|file| file.starts_with(b"libcuda.so"))
+    })
+}
+
 /// The path of the mapped library that an address is in.
 pub fn path_of(address: *mut c_void) -> Option<&'static CStr> {
     // SAFETY: as above.
