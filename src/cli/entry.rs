@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Command};
 
 use crate::cli::failure::Failure;
-use crate::cli::talk::say;
-use crate::cli::{collect, demo, doctor, exit_code, flamegraph, library, report, run, stdout, variables};
+use crate::cli::talk::{say, say_text};
+use crate::cli::{
+    collect, demo, doctor, exit_code, flamegraph, library, printable, report, run, stdout, variables,
+};
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
@@ -34,8 +36,12 @@ pub fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version are data, asked for; everything else is talk.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit_code::USAGE } else { exit_code::SUCCESS });
+            let text = error.render().to_string();
+            if error.use_stderr() {
+                say_text(&printable::text(&text));
+                return ExitCode::from(exit_code::USAGE);
+            }
+            return finish(stdout::print(text.as_bytes()).map(|()| exit_code::SUCCESS));
         }
     };
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit_code::USAGE) };
@@ -71,7 +77,9 @@ fn page(topic: &str) -> Option<String> {
         "exit-codes" => {
             let rows = exit_code::TABLE.iter().map(|(code, meaning)| format!("{code:>5}  {meaning}\n"));
             let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
-                        makes gputrace die of the same. Apart from that:\n\n";
+                        makes gputrace die of the same. SIGTERM and SIGHUP are passed on to the command; SIGINT and\n\
+                        SIGQUIT are left to the terminal, which sends them to the command itself: sent to\n\
+                        gputrace alone, they end nothing. Apart from that:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
         _ => None,

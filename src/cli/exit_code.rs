@@ -14,7 +14,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;
-/// `run`: gputrace itself failed before the command was started.
+/// `run`, `demo`: gputrace itself failed before the command was started.
 pub const NOT_STARTED: u8 = 125;
 /// `run`: the command was found and could not be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
@@ -32,8 +32,11 @@ pub const TABLE: [(u8, &str); 13] = [
     (collector::DEFECT, "a defect of gputrace"),
     (collector::SYSTEM, "the system refused something that gputrace needs"),
     (collector::CANNOT_CREATE, "an output cannot be created"),
-    (collector::WRITE_FAILED, "an output cannot be written to its end"),
-    (NOT_STARTED, "run: gputrace itself failed before the command was started"),
+    (
+        collector::WRITE_FAILED,
+        "an output, stdout too, cannot be written to its end; a reader that went away is no error",
+    ),
+    (NOT_STARTED, "run, demo: gputrace itself failed before the command was started"),
     (NOT_EXECUTABLE, "run: the command was found and could not be executed"),
     (NOT_FOUND, "run: no such command"),
 ];

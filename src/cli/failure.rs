@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cli::exit_code;
+use crate::cli::{exit_code, printable};
 
 #[derive(Debug)]
 pub struct Failure {
@@ -43,9 +43,9 @@ impl From<gputrace_collector::Error> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "gputrace: {}", self.message)?;
+        write!(out, "gputrace: {}", printable::name(&self.message))?;
         match &self.hint {
-            Some(hint) => write!(out, "\n  hint: {hint}"),
+            Some(hint) => write!(out, "\n  hint: {}", printable::name(hint)),
             None => Ok(()),
         }
     }

@@ -12,6 +12,7 @@ pub mod library;
 pub mod options;
 pub mod output_folder;
 pub mod outputs;
+pub mod printable;
 pub mod progress;
 pub mod recording;
 pub mod report;

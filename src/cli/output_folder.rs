@@ -5,8 +5,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::cli::exit_code;
 use crate::cli::failure::{Failure, reason, remedy};
+use crate::cli::{exit_code, printable};
 
 /// Where outputs go if nobody says.
 const DEFAULT_BASE: &str = "gputrace-out";
@@ -26,9 +26,7 @@ pub fn default_path(program: &OsStr, pid: u32) -> PathBuf {
 /// `<program>-<pid>`.
 pub fn folder_name(program: &OsStr, pid: u32) -> OsString {
     let name = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
-    let mut folder = name.to_os_string();
-    folder.push(format!("-{pid}"));
-    folder
+    format!("{}-{pid}", printable::file_name(name)).into()
 }
 
 impl OutputFolder {

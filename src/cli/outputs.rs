@@ -9,6 +9,7 @@ use gputrace_collector::session::Recording;
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{OutputFolder, write_whole};
+use crate::cli::printable;
 
 pub const TRACE: &str = "trace.gputrace";
 const FOLDED: &str = "flame.folded";
@@ -59,5 +60,5 @@ fn last_line(analysis: &Analysis, folder: &Path, all_written: bool) -> String {
         format!("lost: {}", reasons.join(", "))
     };
     let written = if all_written { "wrote" } else { "wrote in part" };
-    format!("gputrace: {written} {} ({} events, {lost})", folder.display(), analysis.events())
+    format!("gputrace: {written} {} ({} events, {lost})", printable::name(folder), analysis.events())
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::cli::exit_code;
 use crate::cli::failure::{Failure, reason};
 
 /// Writes all of it to stdout and flushes.
@@ -9,7 +10,8 @@ pub fn print(data: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(data).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to stdout: {}", reason(&error))))
+            let failure = Failure::new(format!("cannot write to stdout: {}", reason(&error)));
+            Err(failure.code(exit_code::collector::WRITE_FAILED))
         }
         _ => Ok(()),
     }

@@ -3,9 +3,11 @@
 use std::fmt::Arguments;
 use std::io::{Write, stderr};
 
-/// One line, with its line end.
+use crate::cli::printable;
+
+/// One line, with its line end; names in it cannot command the terminal.
 pub fn say(line: Arguments<'_>) {
-    let _ = writeln!(stderr(), "{line}");
+    let _ = writeln!(stderr(), "{}", printable::text(&line.to_string()));
 }
 
 /// A text that has its line ends.

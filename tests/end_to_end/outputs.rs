@@ -122,3 +122,59 @@ fn a_command_that_does_not_start_leaves_the_earlier_run_as_it_was() {
         assert_eq!(contents().collect::<Vec<_>>(), before);
     }
 }
+
+/// Data that cannot be written has one code everywhere, and a reader that went away none.
+#[test]
+fn stdout_is_written_to_or_that_is_said() {
+    let traced = run("basic").succeed();
+    let trace = traced.trace().display().to_string();
+    let shell = |script: String| {
+        let mut command = std::process::Command::new("sh");
+        crate::harness::tool::clean(&mut command);
+        finish(command.args(["-c", &script]))
+    };
+    let program = env!("CARGO_BIN_EXE_gputrace");
+    let commands = [
+        format!("report {trace}"),
+        format!("report --json {trace}"),
+        format!("flamegraph {trace}"),
+        "lib".into(),
+        "doctor".into(),
+        "--help".into(),
+        "run --help".into(),
+        "--version".into(),
+        "help variables".into(),
+    ];
+    for arguments in commands {
+        let full = shell(format!("{program} {arguments} >/dev/full")).expect_code(74);
+        let expected = "gputrace: cannot write to stdout: no space left on device\n";
+        assert_eq!(full.stderr, expected, "{arguments}");
+        // The reader has gone for certain before anything is written.
+        let broken = "exec 3>&1; { sleep 0.1; PROGRAM; echo $? >&3; } | true";
+        let gone = shell(broken.replace("PROGRAM", &format!("{program} {arguments}"))).expect_code(0);
+        assert_eq!(gone.stderr, "", "{arguments}");
+        assert!(gone.stdout == "0\n" || arguments == "doctor", "{arguments}: {}", gone.stdout);
+    }
+}
+
+#[test]
+fn a_program_s_name_commands_no_terminal() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    let name = std::ffi::OsStr::from_bytes(b"n\nl\x1b[31m\xff");
+    let program = folder.path().join(name);
+    fs::copy(compiled("basic", Link::Driver), &program).unwrap();
+    let mut command = gputrace();
+    command.current_dir(folder.path()).args(["run", "--simulate", "--"]);
+    let ended = finish(command.arg(&program)).expect_code(0);
+    assert!(!ended.stderr.contains('\x1b'), "{:?}", ended.stderr);
+    let made = names_in(&folder.join("gputrace-out"));
+    assert!(made.len() == 1 && made[0].starts_with("n_l_[31m_-"), "{made:?}");
+    let mut command = gputrace();
+    let ended = finish(command.args(["run", "--", "no\x1b[31m\nsuch"])).expect_code(127);
+    assert!(
+        !ended.stderr.contains('\x1b') && ended.stderr.contains("no\\u{1b}[31m\\nsuch:"),
+        "{:?}",
+        ended.stderr
+    );
+}
