@@ -24,7 +24,7 @@ pub struct Setting {
     pub option: Option<&'static str>,
     /// What stands for the value in help texts.
     pub value: &'static str,
-    /// The values allowed; empty: anything.
+    /// The values allowed, those named in help first; empty: anything.
     pub values: &'static [&'static str],
     pub default: &'static str,
     pub reader: Reader,
@@ -140,7 +140,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: "GPUTRACE_SIM_FAIL",
         option: None,
-        value: "CALL:N=CODE,…",
+        value: "FUNCTION:NTH=CODE,…",
         values: &[],
         default: "",
         reader: Reader::Simulator,
@@ -157,14 +157,23 @@ pub fn by_variable(variable: &str) -> Option<&'static Setting> {
 /// alone, without the underscore, may be anybody's.
 pub const PREFIX: &str = "GPUTRACE_";
 
-/// The known variable nearest to a misspelt one, if one is near.
+/// The known variable nearest to a misspelt one, if one is near: at most a third of its letters
+/// differ.
 pub fn nearest(unknown: &str) -> Option<&'static str> {
+    let unknown = unknown.strip_prefix(PREFIX).unwrap_or(unknown);
     SETTINGS
         .iter()
         .filter(|setting| setting.reader != Reader::Internal)
-        .map(|setting| (distance(unknown, setting.variable), setting.variable))
+        .filter_map(|setting| {
+            let known = setting.variable.strip_prefix(PREFIX)?;
+            let distance = distance(unknown, known);
+            let is_near = distance * 3 <= known.len().max(unknown.len());
+            // OUTPUT and OUT: the one begins with the other.
+            let begins = unknown.len().min(known.len()) >= 3
+                && (unknown.starts_with(known) || known.starts_with(unknown));
+            (is_near || begins).then_some((distance, setting.variable))
+        })
         .min()
-        .filter(|(distance, _)| *distance <= 4)
         .map(|(_, variable)| variable)
 }
 
@@ -202,6 +211,8 @@ mod tests {
         assert_eq!(nearest("GPUTRACE_DEVICE_TIME"), Some(DEVICE_TIMES));
         assert_eq!(nearest("GPUTRACE_OUTPUT"), Some(OUTPUT));
         assert_eq!(nearest("GPUTRACE_SOMETHING_ELSE_ENTIRELY"), None);
+        // As long as the other, and not one letter in its place.
+        assert_eq!(nearest("GPUTRACE_FOO"), None);
     }
 
     #[test]
