@@ -1,4 +1,4 @@
-//! What a traced program sees changed around it: the variables that DESIGN.md names, no more.
+//! What a traced program sees changed around it: the variables named here, no more.
 
 use std::collections::BTreeMap;
 use std::process::Command;
