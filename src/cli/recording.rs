@@ -16,7 +16,7 @@ use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::{OutputFolder, default_path};
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, library, options, outputs};
-use crate::launch::private_folder::SessionFolder;
+use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::{child, ending, environment, refusal, signals};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
@@ -40,6 +40,7 @@ pub fn record(request: Request) -> Result<u8, Failure> {
     let not_started = |failure: Failure| failure.code(exit_code::NOT_STARTED);
     let path = request.output.clone().unwrap_or_else(|| default_path(&request.name, std::process::id()));
     let folder = OutputFolder::prepare(path).map_err(not_started)?;
+    private_folder::sweep();
     let session = SessionFolder::create().map_err(|error| {
         not_started(Failure::new(format!("cannot make a folder for the session: {}", reason(&error))))
             .hint("set TMPDIR to a writable folder with a short path")

@@ -1,6 +1,7 @@
 //! Folders that only we may write to, since a library out of them runs inside other programs.
 
-use std::fs::{self, DirBuilder};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,43 @@ fn check(folder: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub struct SessionFolder {
     path: PathBuf,
+    /// Open and locked while the session lasts: a process of another container may share the
+    /// folder's parent and not know our process id.
+    _lock: Option<File>,
+}
+
+const PREFIX: &str = "gputrace-";
+
+/// Where session folders are made, best first.
+fn bases() -> impl Iterator<Item = OsString> {
+    let bases = [std::env::var_os("XDG_RUNTIME_DIR"), std::env::var_os("TMPDIR"), Some("/tmp".into())];
+    bases.into_iter().flatten().filter(|base| Path::new(base).is_absolute())
+}
+
+/// Removes what sessions of this user left behind that were killed before they could.
+pub fn sweep() {
+    for base in bases() {
+        let left = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
+        for path in left.filter(|path| is_abandoned(path)) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// Whether it is a session folder of ours whose process has gone, and which nobody holds.
+fn is_abandoned(path: &Path) -> bool {
+    let Some(pid) = path.file_name().and_then(|name| owner(name.to_str()?)) else { return false };
+    // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
+    let answer = unsafe { libc::kill(pid, 0) };
+    let is_gone = answer != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    is_gone && check(path).is_ok() && File::open(path).is_ok_and(|folder| folder.try_lock().is_ok())
+}
+
+/// The process id in a session folder's name, if it is the name of one.
+fn owner(folder: &str) -> Option<i32> {
+    let (pid, suffix) = folder.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_ours = suffix.len() == 8 && suffix.bytes().all(|digit| digit.is_ascii_hexdigit());
+    pid.parse().ok().filter(|pid| is_ours && *pid > 0)
 }
 
 /// A unix socket's path has 108 bytes with its NUL; a name inside the folder must still fit.
@@ -40,9 +78,8 @@ const PATH_BYTES_MAX: usize = 108 - 1 - "/session.socket".len();
 
 impl SessionFolder {
     pub fn create() -> io::Result<SessionFolder> {
-        let bases = [std::env::var_os("XDG_RUNTIME_DIR"), std::env::var_os("TMPDIR"), Some("/tmp".into())];
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for base in bases.into_iter().flatten().filter(|base| Path::new(base).is_absolute()) {
+        for base in bases() {
             for attempt in 0..8 {
                 let path = Path::new(&base).join(name(attempt));
                 if path.as_os_str().len() > PATH_BYTES_MAX {
@@ -53,7 +90,10 @@ impl SessionFolder {
                     break;
                 }
                 match DirBuilder::new().mode(0o700).create(&path) {
-                    Ok(()) => return Ok(SessionFolder { path }),
+                    Ok(()) => {
+                        let lock = File::open(&path).ok().filter(|folder| folder.try_lock().is_ok());
+                        return Ok(SessionFolder { path, _lock: lock });
+                    }
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
                     Err(error) => {
                         last = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -80,7 +120,7 @@ impl Drop for SessionFolder {
 /// Distinct, not secret: the folder is created exclusively.
 fn name(attempt: u32) -> String {
     let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.subsec_nanos());
-    format!("gputrace-{}-{:08x}", std::process::id(), moment ^ attempt << 28)
+    format!("{PREFIX}{}-{:08x}", std::process::id(), moment ^ attempt << 28)
 }
 
 #[cfg(test)]
@@ -95,6 +135,27 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         drop(session);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_what_a_dead_session_left_is_abandoned() {
+        let session = SessionFolder::create().unwrap();
+        assert!(!is_abandoned(session.path()), "its process lives");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let left = session.path().join(format!("gputrace-{}-0123abcd", child.id()));
+        ensure(&left).unwrap();
+        assert!(is_abandoned(&left));
+        let lock = File::open(&left).unwrap();
+        lock.try_lock().unwrap();
+        assert!(!is_abandoned(&left), "somebody holds it");
+        drop(lock);
+        fs::set_permissions(&left, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(!is_abandoned(&left), "others may have written to it");
+        assert_eq!(owner("gputrace-1-0123abcd"), Some(1));
+        for other in ["gputrace-out", "gputrace-1-0123abc", "gputrace-x-0123abcd", "gputrace--1-0123abcd"] {
+            assert_eq!(owner(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -91,6 +91,7 @@ fn a_killed_collector_harms_nobody() {
     let folder = Folder::new();
     let child = waiting(&folder);
     let program = only_child_of(child.id());
+    let session = session_of(program);
     let trace = folder.join("out/trace.gputrace");
     let deadline = Instant::now() + Duration::from_secs(60);
     let read = loop {
@@ -113,6 +114,18 @@ fn a_killed_collector_harms_nobody() {
     let after = finish(gputrace().args(["report", "--json"]).arg(&trace)).expect_code(3);
     let report: serde_json::Value = serde_json::from_str(&after.stdout).unwrap();
     assert_eq!(count(&report, "launches"), 3);
+    // What it could not take away any more, the next run does.
+    finish(gputrace().args(["run", "-o"]).arg(folder.join("next")).args(["--", "true"])).expect_code(0);
+    assert!(!session.exists(), "{} was left behind", session.display());
+}
+
+/// The folder of the session that a program was started in.
+fn session_of(program: i32) -> std::path::PathBuf {
+    let environment = std::fs::read_to_string(format!("/proc/{program}/environ")).unwrap();
+    let socket = environment.split('\0').find_map(|line| line.strip_prefix("GPUTRACE_SESSION=")).unwrap();
+    let folder = std::path::Path::new(socket).parent().unwrap();
+    assert!(folder.is_dir(), "{socket}");
+    folder.to_path_buf()
 }
 
 fn only_child_of(pid: u32) -> i32 {
