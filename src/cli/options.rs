@@ -51,10 +51,10 @@ pub const SETTINGS: &[Setting] = &[
         variable: "GPUTRACE",
         option: None,
         value: "on|off",
-        values: &["on", "off"],
+        values: &["on", "off", "0", "no", "false"],
         default: "on",
         reader: Reader::Library,
-        help: "off makes the preload library do nothing at all",
+        help: "off (0, no and false mean the same) makes the preload library do nothing at all",
     },
     Setting {
         variable: DEVICE_TIMES,
@@ -154,7 +154,7 @@ pub fn by_variable(variable: &str) -> Option<&'static Setting> {
 }
 
 /// Variables with this prefix are ours; one that is not in the table is a mistake. `GPUTRACE`
-/// alone, without the underscore, may be anybody's.
+/// alone is in the table.
 pub const PREFIX: &str = "GPUTRACE_";
 
 /// The known variable nearest to a misspelt one, if one is near: at most a third of its letters

@@ -34,8 +34,7 @@ fn warning(name: &str, value: &str) -> Option<String> {
             Some(known) => format!("{begin} {name} is not a variable of gputrace; did you mean {known}?"),
             None => format!("{begin} {name} is not a variable of gputrace; see gputrace help variables"),
         }),
-        // Anybody may have a variable called GPUTRACE.
-        Some(setting) if setting.variable.starts_with(PREFIX) => {
+        Some(setting) => {
             let senseless =
                 !setting.values.is_empty() && !value.is_empty() && !setting.values.contains(&value);
             senseless.then(|| {
@@ -46,7 +45,6 @@ fn warning(name: &str, value: &str) -> Option<String> {
                 )
             })
         }
-        Some(_) => None,
     }
 }
 

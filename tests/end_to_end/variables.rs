@@ -26,6 +26,15 @@ fn a_value_that_means_nothing_is_warned_about() {
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
 }
 
+#[test]
+fn the_switch_is_checked_too() {
+    for (value, is_warned) in [("OFF", true), ("bogus", true), ("off", false), ("0", false), ("on", false)] {
+        let traced = run_command("true").env("GPUTRACE", value).succeed();
+        let expected = format!("gputrace: warning: GPUTRACE={value} is not one of on, off");
+        assert_eq!(traced.ended.stderr.contains(&expected), is_warned, "{}", traced.ended.stderr);
+    }
+}
+
 /// Every variable that any part reads or sets by name stands in the table, and so in the help.
 #[test]
 fn the_table_is_complete() {
