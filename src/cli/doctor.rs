@@ -23,6 +23,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let cache = extract::cache_folder(variables::value(options::CACHE).map(Into::into));
     let mut findings = system::findings();
     findings.extend(preload::findings(cache));
+    findings.extend(switched_off());
     findings.extend(gpu::findings());
     findings.extend(cupti::findings(variables::value(options::CUPTI).map(Into::into)));
 
@@ -31,6 +32,16 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         if matches.get_flag("json") { as_json(&findings, can_trace) } else { as_text(&findings, can_trace) };
     stdout::print(text.as_bytes())?;
     Ok(if can_trace { exit_code::SUCCESS } else { exit_code::FAILED })
+}
+
+/// Whoever switched the library off and forgot it would look for the fault everywhere else.
+fn switched_off() -> Option<Finding> {
+    let value = variables::value(options::SWITCH)?.into_string().ok()?;
+    options::OFF.contains(&value.as_str()).then(|| {
+        let text =
+            format!("{}={value}: the library does nothing in the programs started here", options::SWITCH);
+        Finding::broken("library", text).hint("unset GPUTRACE")
+    })
 }
 
 fn as_text(findings: &[Finding], can_trace: bool) -> String {

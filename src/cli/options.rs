@@ -37,6 +37,10 @@ pub const CACHE: &str = "GPUTRACE_CACHE";
 pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &str = "GPUTRACE_CUPTI";
 
+/// Whether the library does anything at all, and the values with which it does not.
+pub const SWITCH: &str = "GPUTRACE";
+pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
+
 pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: OUTPUT,
@@ -48,10 +52,10 @@ pub const SETTINGS: &[Setting] = &[
         help: "The folder to write to; in bare use a folder inside it, if it holds a trace already",
     },
     Setting {
-        variable: "GPUTRACE",
+        variable: SWITCH,
         option: None,
         value: "on|off",
-        values: &["on", "off", "0", "no", "false"],
+        values: &["on", OFF[0], OFF[1], OFF[2], OFF[3]],
         default: "on",
         reader: Reader::Library,
         help: "off (0, no and false mean the same) makes the preload library do nothing at all",

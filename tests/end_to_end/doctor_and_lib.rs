@@ -63,10 +63,20 @@ fn doctor_says_why_there_is_no_device() {
     assert!(ended.stdout.ends_with("what is broken is marked above.\n"), "{}", ended.stdout);
 }
 
+/// Programs are traced without device times then, which is no reason to say that they are not.
 #[test]
 fn doctor_names_a_libcupti_that_is_none() {
     let mut command = gputrace();
-    command.arg("doctor").env("GPUTRACE_CUPTI", "/etc/hostname");
+    command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder());
+    let ended = finish(command.env("GPUTRACE_CUPTI", "/etc/hostname")).expect_code(0);
+    let line = ended.stdout.lines().find(|line| line.contains("GPUTRACE_CUPTI: /etc/hostname: "));
+    assert!(line.is_some_and(|line| line.starts_with("cupti    limited ")), "{}", ended.stdout);
+}
+
+#[test]
+fn doctor_says_that_the_library_is_switched_off() {
+    let mut command = gputrace();
+    command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE", "off");
     let ended = finish(&mut command).expect_code(1);
-    assert!(ended.stdout.contains("GPUTRACE_CUPTI: /etc/hostname: "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("GPUTRACE=off: the library does nothing"), "{}", ended.stdout);
 }
