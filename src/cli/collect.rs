@@ -89,7 +89,16 @@ fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>,
         trace_path: folder.file(outputs::TRACE),
         begin: recording::begin(command_of(pid)),
     };
-    Ok((Recorder::start(config, Aggregates::default())?, folder))
+    let trace = config.trace_path.clone();
+    match Recorder::start(config, Aggregates::default()) {
+        Ok(recorder) => Ok((recorder, folder)),
+        Err(error) => {
+            // The place was taken for this process alone; nothing is in it.
+            let _ = fs::remove_file(trace);
+            folder.discard_if_empty();
+            Err(error.into())
+        }
+    }
 }
 
 /// Waits until the process says good-bye and says then why there is nothing: it prints that

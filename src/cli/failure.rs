@@ -31,7 +31,24 @@ impl Failure {
 
 impl From<&gputrace_collector::Error> for Failure {
     fn from(error: &gputrace_collector::Error) -> Failure {
-        Failure::new(error.to_string()).code(error.exit_code())
+        use gputrace_collector::Error::{TraceCreate, TraceWrite};
+        let failure = |message: String| Failure::new(message).code(error.exit_code());
+        match error {
+            TraceCreate { path, source } => {
+                let message = format!("cannot create the trace file {}: {}", path.display(), reason(source));
+                failure(message)
+                    .hint(remedy(source).unwrap_or("choose another folder with -o DIR or GPUTRACE_OUT"))
+            }
+            TraceWrite { path, whole_bytes, source } => failure(format!(
+                "cannot write the trace file {}: {}",
+                path.display(),
+                reason(source)
+            ))
+            .hint(format!(
+                "it holds the first {whole_bytes} bytes; what came after is in this run's summary only"
+            )),
+            _ => failure(error.to_string()),
+        }
     }
 }
 
@@ -63,11 +80,15 @@ pub fn reason(error: &std::io::Error) -> String {
 pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
     use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::PermissionDenied => Some("choose a folder that you may write to with -o DIR"),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            Some("free some space, or choose another file system with -o DIR")
+        ErrorKind::PermissionDenied => {
+            Some("choose a folder that you may write to with -o DIR or GPUTRACE_OUT")
         }
-        ErrorKind::ReadOnlyFilesystem => Some("choose a folder on a writable file system with -o DIR"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Some("free some space, or choose another file system with -o DIR or GPUTRACE_OUT")
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            Some("choose a folder on a writable file system with -o DIR or GPUTRACE_OUT")
+        }
         _ => None,
     }
 }

@@ -55,8 +55,15 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         trace_path: trace.clone(),
         begin: begin(request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect()),
     };
-    let recorder =
-        Recorder::start(config, Aggregates::default()).map_err(|error| not_started(error.into()))?;
+    let recorder = match Recorder::start(config, Aggregates::default()) {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            let _ = fs::remove_file(&trace);
+            drop(earlier);
+            folder.discard_if_empty();
+            return Err(not_started(error.into()));
+        }
+    };
 
     let mut variables = request.environment.clone();
     variables.extend(recorder.socket_path().map(|path| (options::SESSION, path.into())));

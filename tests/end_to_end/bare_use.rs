@@ -1,5 +1,7 @@
 //! `LD_PRELOAD=$(gputrace lib) program`, and nobody notices but by the outputs.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::harness::folder::Folder;
@@ -73,6 +75,24 @@ fn a_folder_that_cannot_be_made_is_said_and_harms_nobody() {
     let traced = bare("basic").env("GPUTRACE_OUT", "/proc/nowhere").go().expect_code(0);
     let expected = "gputrace: cannot write to the output folder /proc/nowhere: ";
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
+}
+
+/// A limit on the collector's file sizes stands in for a full disk.
+#[test]
+fn a_full_disk_is_said_in_the_style_of_everything_else_and_leaves_nothing() {
+    let folder = Folder::new();
+    let collector = folder.join("collector");
+    let script =
+        format!("#!/bin/sh\ntrap '' XFSZ\nulimit -f 0\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_gputrace"));
+    fs::write(&collector, script).unwrap();
+    fs::set_permissions(&collector, fs::Permissions::from_mode(0o755)).unwrap();
+    let traced = bare("basic").env("GPUTRACE_COLLECTOR", &collector).go().expect_code(0);
+    let trace = traced.trace();
+    let expected =
+        format!("gputrace: cannot create the trace file {}: file too large\n  hint: ", trace.display());
+    assert!(traced.ended.stderr.starts_with(&expected), "{}", traced.ended.stderr);
+    assert!(traced.ended.stderr.contains("GPUTRACE_OUT"), "{}", traced.ended.stderr);
+    assert!(!traced.output.exists());
 }
 
 #[test]
