@@ -16,7 +16,7 @@ pub fn command() -> Command {
 }
 
 pub fn main(_: &ArgMatches) -> Result<u8, Failure> {
-    variables::warn_about_unknown();
+    variables::warn_about_near(options::CACHE);
     let libraries = in_cache()?;
     let mut line = libraries.preload.into_os_string().into_encoded_bytes();
     line.push(b'\n');

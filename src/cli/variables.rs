@@ -21,6 +21,17 @@ pub fn warn_about_unknown() {
     }
 }
 
+/// Says only of misspellings of that variable so: for a command that reads no other, and whose
+/// caller hears of the rest from the next one.
+pub fn warn_about_near(variable: &str) {
+    let unknown = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in unknown.filter(|name| name.starts_with(PREFIX) && by_variable(name).is_none()) {
+        if nearest(&name) == Some(variable) {
+            warning(&name, "").into_iter().for_each(|line| say(format_args!("{line}")));
+        }
+    }
+}
+
 /// One line for each such variable.
 pub fn warnings() -> Vec<String> {
     env::vars_os().filter_map(|(name, value)| warning(name.to_str()?, &value.to_string_lossy())).collect()

@@ -26,6 +26,18 @@ fn a_value_that_means_nothing_is_warned_about() {
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
 }
 
+/// `lib` reads one variable; of the others the traced program's own run warns.
+#[test]
+fn lib_warns_about_its_own_variable_only() {
+    let mut command = gputrace();
+    command.arg("lib").env("GPUTRACE_OUTPUT", "x").env("GPUTRACE_CACHES", "y");
+    let ended = finish(&mut command).expect_code(0);
+    assert_eq!(
+        ended.stderr,
+        "gputrace: warning: GPUTRACE_CACHES is not a variable of gputrace; did you mean GPUTRACE_CACHE?\n"
+    );
+}
+
 #[test]
 fn the_switch_is_checked_too() {
     for (value, is_warned) in [("OFF", true), ("bogus", true), ("off", false), ("0", false), ("on", false)] {
