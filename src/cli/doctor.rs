@@ -36,10 +36,8 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 
 /// Whoever switched the library off and forgot it would look for the fault everywhere else.
 fn switched_off() -> Option<Finding> {
-    let value = variables::value(options::SWITCH)?.into_string().ok()?;
-    options::OFF.contains(&value.as_str()).then(|| {
-        let text =
-            format!("{}={value}: the library does nothing in the programs started here", options::SWITCH);
+    variables::switched_off().map(|value| {
+        let text = format!("GPUTRACE={value}: the library does nothing in the programs started here");
         Finding::broken("library", text).hint("unset GPUTRACE")
     })
 }

@@ -24,7 +24,7 @@ pub struct Setting {
     pub option: Option<&'static str>,
     /// What stands for the value in help texts.
     pub value: &'static str,
-    /// The values allowed, those named in help first; empty: anything.
+    /// The values allowed; empty: anything, or any number where the value is [`NUMBER`].
     pub values: &'static [&'static str],
     pub default: &'static str,
     pub reader: Reader,
@@ -40,6 +40,9 @@ pub const CUPTI: &str = "GPUTRACE_CUPTI";
 /// Whether the library does anything at all, and the values with which it does not.
 pub const SWITCH: &str = "GPUTRACE";
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
+
+/// Stands for a value that is a whole number.
+pub const NUMBER: &str = "N";
 
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -117,16 +120,16 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: "GPUTRACE_SIM_DEVICES",
         option: None,
-        value: "N",
+        value: NUMBER,
         values: &[],
         default: "1",
         reader: Reader::Simulator,
-        help: "How many devices the simulation has",
+        help: "How many devices the simulation has, 64 at most",
     },
     Setting {
         variable: "GPUTRACE_SIM_MEMORY_BYTES",
         option: None,
-        value: "N",
+        value: NUMBER,
         values: &[],
         default: "85899345920",
         reader: Reader::Simulator,

@@ -15,7 +15,7 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::{OutputFolder, default_path};
 use crate::cli::talk::{say, say_text};
-use crate::cli::{exit_code, library, options, outputs};
+use crate::cli::{exit_code, library, options, outputs, variables};
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::{child, ending, environment, refusal, signals};
 
@@ -38,6 +38,9 @@ pub struct Request {
 /// Runs the command and returns its exit code; dies of its signal if it died of one.
 pub fn record(request: Request) -> Result<u8, Failure> {
     let not_started = |failure: Failure| failure.code(exit_code::NOT_STARTED);
+    if let Some(value) = variables::switched_off() {
+        say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
+    }
     let path = request.output.clone().unwrap_or_else(|| default_path(&request.name, std::process::id()));
     let folder = OutputFolder::prepare(path).map_err(not_started)?;
     private_folder::sweep();

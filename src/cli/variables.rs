@@ -5,13 +5,18 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use crate::cli::options::{PREFIX, Reader, SETTINGS, by_variable, nearest};
+use crate::cli::options::{NUMBER, OFF, PREFIX, Reader, SETTINGS, SWITCH, by_variable, nearest};
 use crate::cli::talk::say;
 
 /// A variable's value; an empty one counts as unset.
 pub fn value(variable: &str) -> Option<OsString> {
     debug_assert!(by_variable(variable).is_some(), "{variable} is not in the table");
     env::var_os(variable).filter(|value| !value.is_empty())
+}
+
+/// What the library is switched off with, if it is.
+pub fn switched_off() -> Option<String> {
+    value(SWITCH)?.into_string().ok().filter(|value| OFF.contains(&value.as_str()))
 }
 
 /// Says on stderr which `GPUTRACE_` variables mean nothing, or have a value that means nothing.
@@ -45,6 +50,12 @@ fn warning(name: &str, value: &str) -> Option<String> {
             Some(known) => format!("{begin} {name} is not a variable of gputrace; did you mean {known}?"),
             None => format!("{begin} {name} is not a variable of gputrace; see gputrace help variables"),
         }),
+        Some(setting) if setting.value == NUMBER => {
+            let senseless = !value.is_empty() && value.trim().parse::<u64>().is_err();
+            senseless.then(|| {
+                format!("{begin} {name}={value} is no whole number; the default, {}, holds", setting.default)
+            })
+        }
         Some(setting) => {
             let senseless =
                 !setting.values.is_empty() && !value.is_empty() && !setting.values.contains(&value);

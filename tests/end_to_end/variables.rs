@@ -26,6 +26,15 @@ fn a_value_that_means_nothing_is_warned_about() {
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
 }
 
+#[test]
+fn a_number_that_is_none_is_warned_about() {
+    let traced = run_command("true").env("GPUTRACE_SIM_DEVICES", "-1").succeed();
+    let expected = "gputrace: warning: GPUTRACE_SIM_DEVICES=-1 is no whole number; the default, 1, holds\n";
+    assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
+    let traced = run_command("true").env("GPUTRACE_SIM_DEVICES", "2").succeed();
+    assert!(!traced.ended.stderr.contains("warning"), "{}", traced.ended.stderr);
+}
+
 /// `lib` reads one variable; of the others the traced program's own run warns.
 #[test]
 fn lib_warns_about_its_own_variable_only() {
@@ -44,6 +53,8 @@ fn the_switch_is_checked_too() {
         let traced = run_command("true").env("GPUTRACE", value).succeed();
         let expected = format!("gputrace: warning: GPUTRACE={value} is not one of on, off");
         assert_eq!(traced.ended.stderr.contains(&expected), is_warned, "{}", traced.ended.stderr);
+        let is_off = ["off", "0"].contains(&value);
+        assert_eq!(traced.ended.stderr.contains("nothing will be traced"), is_off, "{}", traced.ended.stderr);
     }
 }
 
