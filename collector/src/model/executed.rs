@@ -26,8 +26,8 @@ impl<S: Sink> Out<'_, S> {
 
     /// A record, with its call if that is known.
     fn record(&mut self, mut operation: Operation) {
-        operation.call = match operation.call {
-            Some(call) if fits(&operation.what, &call) => Some(call),
+        operation.call = match operation.call.take() {
+            Some(call) if fits(&operation, &call) => Some(call),
             _ => self.unidentified.take(&operation),
         };
         if let Some(call) = &operation.call {

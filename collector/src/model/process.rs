@@ -16,7 +16,7 @@ use crate::model::definitions::Definitions;
 use crate::model::executed::{Out, direction_of_record};
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::totals::{Counts, Loss, Process};
-use crate::model::unidentified::Unidentified;
+use crate::model::unidentified::{Unidentified, ids_are_unreliable};
 
 /// Rings whose state is kept; a process has at most a few thousand.
 const RINGS_MAX: usize = 1 << 16;
@@ -42,6 +42,8 @@ pub(super) struct ProcessState {
     rings: FxHashMap<u32, RingState>,
     join: Join,
     unidentified: Unidentified,
+    /// Decided at the first call that executes something: the libraries are known by then.
+    ids_are_unreliable: Option<bool>,
     /// Epochs of the device records and the ticks at which they began, by ticks.
     epochs: Vec<(u32, u64)>,
     saw_device_record: bool,
@@ -61,6 +63,7 @@ impl ProcessState {
             rings: FxHashMap::default(),
             join: Join::default(),
             unidentified: Unidentified::default(),
+            ids_are_unreliable: None,
             epochs: Vec::new(),
             saw_device_record: false,
             losses: Vec::new(),
@@ -227,6 +230,10 @@ impl ProcessState {
             _ => false,
         };
         // On the hooks rung no record will come, but for calls that got an id before a step down.
+        let is_launch = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH);
+        if self.ids_are_unreliable.is_none() {
+            self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
+        }
         let no_records =
             self.definitions.rung() == rung::HOOKS && (!self.saw_device_record || key.correlation == 0);
         let mut out = Out {
@@ -237,7 +244,7 @@ impl ProcessState {
         };
         if no_records {
             out.call_alone(host);
-        } else if key.correlation == 0 {
+        } else if key.correlation == 0 || is_launch && self.ids_are_unreliable == Some(true) {
             if !self.saw_device_record && !self.definitions.has_device_records() {
                 out.call_alone(host);
             } else if let Some(host) = out.unidentified.keep(host, out.definitions) {

@@ -459,13 +459,14 @@ proptest! {
 #[test]
 fn launches_without_an_id_are_joined_by_name_and_order() {
     let mut feed = Feed::new();
-    feed.define(def::LIBRARY, 1, &[library_role::DEVICE_RECORDS, 18], "libcupti.so.11.8");
+    feed.define(def::LIBRARY, 1, &[library_role::DEVICE_RECORDS, 18], "/lib/libcupti.so.11.8");
+    feed.define(def::LIBRARY, 2, &[library_role::DRIVER, 13000], "libcuda.so.1");
     feed.define(def::NAME, 9, &[], "k");
     feed.define(def::FUNCTION, 5, &[0x1000, 9], "");
     let copy = Detail::Copy(call::Copy { direction: direction::DEVICE_TO_HOST, bytes: 8, count: 1 });
     feed.cells(HOST, &[launch(0, 10).to_cell(), launch(0, 20).to_cell(), launch(0, 30).to_cell()]);
-    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 0, 40, Detail::GraphLaunch { graph: 3 }).to_cell()]);
-    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 0, 45, Detail::GraphLaunch { graph: 3 }).to_cell()]);
+    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 5, 40, Detail::GraphLaunch { graph: 3 }).to_cell()]);
+    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 6, 45, Detail::GraphLaunch { graph: 3 }).to_cell()]);
     feed.cells(HOST, &[call(kind::COPY, 7, 50, copy).to_cell()]);
     let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..place(7, at) });
     feed.cells(RECORDS, &[kernel(place(7, 100)), kernel(place(7, 300))].concat());

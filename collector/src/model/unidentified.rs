@@ -10,6 +10,7 @@ use std::collections::{HashSet, VecDeque};
 
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
+use gputrace_wire::definition::library_role;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
@@ -79,8 +80,26 @@ impl Unidentified {
     }
 }
 
-/// Whether a record can be of what the call asked for. Anything can come of a graph launch.
+/// Whether a record can be of what the call asked for. Anything can come of a graph launch, and a
+/// graph's node of nothing else.
 #[inline]
-pub(super) fn fits(what: &What, call: &HostCall) -> bool {
-    !matches!((what, call.kind), (What::Kernel(_), kind::COPY | kind::FILL))
+pub(super) fn fits(record: &Operation, call: &HostCall) -> bool {
+    match call.kind {
+        kind::GRAPH_LAUNCH => true,
+        kind::COPY | kind::FILL => record.graph.is_none() && !matches!(record.what, What::Kernel(_)),
+        _ => record.graph.is_none(),
+    }
+}
+
+/// Whether the ids that launches learn are worth nothing: CUPTI 11 on a driver of a later CUDA
+/// (measured with 11.8 on driver 580), by the library's name, since 12.0 and 12.1 report its version.
+pub(super) fn ids_are_unreliable(definitions: &Definitions) -> bool {
+    let is_later = definitions
+        .libraries()
+        .any(|library| library.role == library_role::DRIVER && library.version >= 12_000);
+    is_later
+        && definitions.libraries().any(|library| {
+            let file = library.path.rsplit('/').next().unwrap_or_default();
+            library.role == library_role::DEVICE_RECORDS && file.starts_with("libcupti.so.11")
+        })
 }
