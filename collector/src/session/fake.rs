@@ -113,6 +113,14 @@ impl FakeSegment {
         done
     }
 
+    /// Writes an entry, waiting for room: nothing is dropped, however late the reader is.
+    pub fn push_all(&self, ring: usize, cells: &[Cell]) {
+        while !self.producer(ring).has_room(cells.len() as u64) {
+            std::thread::yield_now();
+        }
+        assert!(self.push(ring, cells));
+    }
+
     pub fn counter(&self, index: usize) -> &AtomicU64 {
         &self.words[COUNTERS_OFFSET / 8 + index]
     }

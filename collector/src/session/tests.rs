@@ -105,14 +105,10 @@ fn run_program(segment: &FakeSegment, first: u32, count: u32) {
             detail: launch,
             ..Call::default()
         };
-        while !segment.push(2, &[call.to_cell()]) {
-            std::thread::yield_now();
-        }
+        segment.push_all(2, &[call.to_cell()]);
         let now = monotonic_ns();
         let place = Place { correlation, start_ns: now, end_ns: now + 500, ..Place::default() };
-        while !segment.push(0, &Kernel { place, name, ..Kernel::default() }.to_cells()) {
-            std::thread::yield_now();
-        }
+        segment.push_all(0, &Kernel { place, name, ..Kernel::default() }.to_cells());
     }
 }
 
