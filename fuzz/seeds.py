@@ -10,6 +10,8 @@ import struct
 from pathlib import Path
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
+FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
+FILE_HEADER_BYTES = 64
 MAX = 2**64 - 1
 
 
@@ -82,8 +84,53 @@ COUNTS = block(5, varints(0, 2, 0, 0, 12, *range(12)))
 LEAVE = block(6, varints(1, 99))
 END = block(7, varints(1_000_000))
 
+# A real trace as the targets want it: without its header, in a mode that leaves it as it is.
+DEMO = b"\0" + (FIXTURES / "demo-h200.gputrace").read_bytes()[FILE_HEADER_BYTES:]
+PYTORCH = b"\0" + (FIXTURES / "pytorch-h200.gputrace").read_bytes()[FILE_HEADER_BYTES:]
+
+
+def invented(*batches):
+    return b"\1" + b"".join(batches)
+
+
+def cells(*entries, ring=0):
+    return struct.pack("<BB", 8 | ring << 4, len(entries)) + b"".join(entries)
+
+
+def entry(kind, *values, flags=0):
+    """A cell of small values; kind by its place in the target's table."""
+    values = values + (1,) * (8 - len(values))
+    return struct.pack("<BB", kind, flags) + b"".join(struct.pack("<BB", value, 0) for value in values)
+
+
+def definition(kind, identity, *fields, text=b""):
+    return struct.pack("<BBB", kind, identity | 1, len(fields)) + bytes(fields) + struct.pack("<B", len(text)) + text
+
+
+def definitions(*records):
+    return struct.pack("<BB", 2, len(records)) + b"".join(records)
+
+
 SEEDS = {
+    "model": {
+        "demo": DEMO,
+        "pytorch": PYTORCH,
+        "a_launch_and_its_record": invented(
+            definitions(definition(5, 1, 7, 0, text=b"main"), definition(2, 3, text=b"kernel")),
+            cells(entry(0), entry(1), entry(4)),
+            cells(entry(14), entry(1), entry(17), ring=1),
+        ),
+        "records_only": invented(cells(entry(2), entry(14), entry(1), entry(15), entry(16), entry(17))),
+        "every_call": invented(cells(*(entry(kind) for kind in range(4, 14)))),
+        "copies_and_fills": invented(cells(entry(6), entry(7), entry(15), entry(16))),
+        "gaps": invented(cells(entry(3), entry(3, 2), entry(20))),
+        "two_sessions": invented(b"\0" + words(5, 6), b"\1\1" + words(1000, 1, 2, 3), cells(entry(4)), b"\6\2" + words(9), b"\7" + words(9)),
+        "counters": invented(b"\5" + bytes(range(12)) + words(1, MAX, 3, MAX)),
+        "no_session": invented(b"\xc6\0" + words(1), cells(entry(4))),
+    },
     "trace_file": {
+        "demo": DEMO,
+        "pytorch": PYTORCH,
         "empty": b"\0",
         "whole": blocks(BEGIN, JOIN, NAMES, block(4, LAUNCHES, ring=2), COUNTS, LEAVE, END),
         "not_closed": blocks(BEGIN, JOIN, NAMES),

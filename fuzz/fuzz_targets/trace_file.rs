@@ -5,8 +5,8 @@
 #![no_main]
 
 use gputrace_collector::batch::Batch;
-use gputrace_collector::trace_file::{self, TraceReader, TraceWriter};
-use gputrace_fuzz::Input;
+use gputrace_collector::trace_file::{TraceReader, TraceWriter};
+use gputrace_fuzz::{Input, trace_file_header};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -31,7 +31,7 @@ static SCRATCH: LazyLock<(File, PathBuf)> = LazyLock::new(|| {
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
-    let mut file = header();
+    let mut file = trace_file_header();
     if input.u8().is_multiple_of(2) {
         file.extend_from_slice(input.0);
     } else {
@@ -85,17 +85,6 @@ fn read(file: &[u8]) -> Option<Vec<Batch>> {
     assert!(closed || reader.damage().is_some(), "a trace that is not closed is damaged");
     assert!(reader.next().is_none());
     Some(batches)
-}
-
-fn header() -> Vec<u8> {
-    let version = u32::from(trace_file::VERSION_MAJOR) << 16 | u32::from(trace_file::VERSION_MINOR);
-    let mut header = b"gputrace".to_vec();
-    for word in [version, 64, gputrace_wire::VERSION] {
-        header.extend(word.to_le_bytes());
-    }
-    header.resize(60, 0);
-    header.extend(crc32fast::hash(&header).to_le_bytes());
-    header
 }
 
 /// Moves one block from the input to the file, with its number and checksum as they should be.

@@ -1,5 +1,6 @@
-//! What the fuzz targets share: taking values off the front of the input.
+//! What the fuzz targets share: taking values off the front of the input, and a file's header.
 
+use gputrace_collector::trace_file;
 use std::sync::atomic::AtomicU64;
 
 /// The input, read from its front. What is not there reads as 0, so that short inputs count too.
@@ -24,4 +25,16 @@ impl Input<'_> {
     pub fn words(&mut self, count: usize) -> Vec<AtomicU64> {
         (0..count).map(|_| AtomicU64::new(self.u64())).collect()
     }
+}
+
+/// A trace file's header, as this version writes it.
+pub fn trace_file_header() -> Vec<u8> {
+    let version = u32::from(trace_file::VERSION_MAJOR) << 16 | u32::from(trace_file::VERSION_MINOR);
+    let mut header = b"gputrace".to_vec();
+    for word in [version, 64, gputrace_wire::VERSION] {
+        header.extend(word.to_le_bytes());
+    }
+    header.resize(60, 0);
+    header.extend(crc32fast::hash(&header).to_le_bytes());
+    header
 }
