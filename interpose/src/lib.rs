@@ -16,6 +16,7 @@
 //! | `device` | what the driver says of its devices |
 //! | `cupti/` | device times: which libcupti, its client, its buffers and records |
 //! | `start`, `finish` | a session's first and last moment |
+//! | `detour` | the stack of our own on which both run |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics, never changes a result, and
@@ -43,6 +44,7 @@ compile_error!(
 mod api;
 mod cupti;
 mod describe;
+mod detour;
 mod device;
 mod driver;
 mod finish;

@@ -3,7 +3,7 @@
 //! Until then a process pays for a symbol look-up now and then and nothing else: no thread, no
 //! file, no process, no descriptor.
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char};
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::Socket;
@@ -13,7 +13,7 @@ use gputrace_wire::definition::{kind, library_role};
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, device, finish, settings, tables};
+use crate::{cupti, detour, device, finish, settings, tables};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -29,43 +29,16 @@ fn loaded() {
 pub fn without_session(entry: &'static Entry, status: Status) -> Status {
     const INIT: u32 = api::hash(b"cuInit");
     if entry.hash == INIT && status == SUCCESS {
-        let _errno = stderr::KeepErrno::new();
         thread::with(|slot| {
             // One thread claims the start, so that no two start a collector each.
             if let Some(_inside) = slot.enter()
                 && let Some(claim) = session::claim()
             {
-                let _cancel = KeepCancel::new();
-                begin(claim);
+                detour::run(|| begin(claim));
             }
         });
     }
     status
-}
-
-/// While it lives, the thread is not cancelled: `cuInit` is no cancellation point, and what runs
-/// here would be one.
-struct KeepCancel(c_int);
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
-impl KeepCancel {
-    fn new() -> KeepCancel {
-        const PTHREAD_CANCEL_DISABLE: c_int = 1;
-        let mut old = 0;
-        // SAFETY: the pointer is to a live int.
-        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut old) };
-        KeepCancel(old)
-    }
-}
-
-impl Drop for KeepCancel {
-    fn drop(&mut self) {
-        // SAFETY: the state that the thread had; the old one is not asked for.
-        unsafe { pthread_setcancelstate(self.0, core::ptr::null_mut()) };
-    }
 }
 
 fn begin(claim: Claim) {

@@ -1,0 +1,148 @@
+//! A detour from a thread of the program: on a stack of our own, not to be cancelled, errno kept.
+//!
+//! `cuInit` may be called on the smallest stack there is, and `_exit` on a signal handler's, which
+//! is smaller still. What a session's start and end do (reading files, loading libcupti, flushing
+//! it) needs far more than either, so it runs on a mapping that lasts as long as the detour.
+//! Signals stay as they are: a start can take seconds, and the user may want to interrupt it.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use gputrace_producer::memory;
+use gputrace_producer::stderr::KeepErrno;
+
+/// Address space; memory only where it is touched.
+const STACK_BYTES: usize = 1 << 20;
+/// Never accessible, so that an overflow faults instead of spilling into a neighbour.
+const GUARD_BYTES: usize = 4096;
+
+/// Runs `body` on a stack of its own, or where it is if there is no memory for one.
+pub fn run<B: FnOnce()>(body: B) {
+    let _errno = KeepErrno::new();
+    let _cancel = KeepCancel::new();
+    let Some(stack) = Stack::map() else { return body() };
+    let mut body = Some(body);
+    // SAFETY: the stack is mapped, aligned and nobody else's; `call` is given the body that it
+    // was made for, which outlives the call.
+    unsafe { on_stack((&raw mut body).cast(), stack.top(), call::<B>) };
+}
+
+/// # Safety
+/// `body` is a live `Option<B>`.
+unsafe extern "C" fn call<B: FnOnce()>(body: *mut c_void) {
+    // SAFETY: `run` passes a live option of this type and does not look at it meanwhile.
+    if let Some(body) = unsafe { &mut *body.cast::<Option<B>>() }.take() {
+        body();
+    }
+}
+
+/// Calls `function(argument)` with the stack pointer at `top`.
+///
+/// # Safety
+/// `top` is the 16-byte aligned end of enough memory that nobody else uses.
+#[unsafe(naked)]
+unsafe extern "C" fn on_stack(
+    argument: *mut c_void,
+    top: *mut c_void,
+    function: unsafe extern "C" fn(*mut c_void),
+) {
+    // The frame pointer leads back, for whoever unwinds, by frame pointers or by these notes.
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rsi",
+        "call rdx",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+struct Stack(*mut u8);
+
+impl Stack {
+    fn map() -> Option<Stack> {
+        let base = memory::map_bytes(STACK_BYTES)?;
+        // SAFETY: the lowest page of the mapping made above. Where it cannot be protected, the
+        // stack works all the same.
+        unsafe { libc::mprotect(base.cast(), GUARD_BYTES, libc::PROT_NONE) };
+        Some(Stack(base))
+    }
+
+    fn top(&self) -> *mut c_void {
+        self.0.wrapping_add(STACK_BYTES).cast()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; whoever ran on it has returned.
+        unsafe { libc::munmap(self.0.cast(), STACK_BYTES) };
+    }
+}
+
+/// While it lives, the thread is not cancelled: neither `cuInit` nor `_exit` is a cancellation
+/// point, and what runs here would be one.
+struct KeepCancel(c_int);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+impl KeepCancel {
+    fn new() -> KeepCancel {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut old = 0;
+        // SAFETY: the pointer is to a live int.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut old) };
+        KeepCancel(old)
+    }
+}
+
+impl Drop for KeepCancel {
+    fn drop(&mut self) {
+        // SAFETY: the state that the thread had; the old one is not asked for.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gputrace_producer::stderr::{errno, set_errno};
+
+    #[test]
+    fn the_body_runs_elsewhere_once_and_errno_stays() {
+        let (here, mut there, mut times) = (0u8, 0usize, 0);
+        set_errno(77);
+        run(|| {
+            let local = 0u8;
+            there = (&raw const local).addr();
+            times += 1;
+            set_errno(1);
+        });
+        assert_eq!((errno(), times), (77, 1));
+        assert!(there.abs_diff((&raw const here).addr()) > STACK_BYTES / 2, "the same stack");
+    }
+
+    #[test]
+    fn there_is_room_for_what_a_small_stack_lacks() {
+        let small = std::thread::Builder::new().stack_size(64 * 1024);
+        let body = || {
+            let mut sum = 0u64;
+            run(|| {
+                let room = core::hint::black_box([1u8; 128 * 1024]);
+                sum = room.iter().map(|byte| u64::from(*byte)).sum();
+            });
+            sum
+        };
+        assert_eq!(small.spawn(body).unwrap().join().unwrap(), 128 * 1024);
+    }
+}
