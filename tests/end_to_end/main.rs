@@ -11,6 +11,7 @@ mod doctor_and_lib;
 mod endings;
 mod graphs;
 mod hostile_programs;
+mod killed;
 mod live_and_file;
 mod nothing;
 mod outputs;

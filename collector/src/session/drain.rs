@@ -39,6 +39,9 @@ const PENDING_MAX: usize = 256;
 const TRACKED_MAX: usize = 4096;
 /// How long past the deadline the sockets are still listened to, if they have something to say.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Looks at the sockets at the very end, while there is something: the listener's queue empties in
+/// a few, and peers that never stop coming do not hold the end up.
+const LAST_TURNS: u32 = 64;
 /// How long no new peer is accepted after one could not be: there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a process that runs on at the session's end has to publish what it holds back.
@@ -195,7 +198,8 @@ impl Drain {
 
     fn accept(&mut self) -> bool {
         let mut any = false;
-        while let Some(listener) = &self.listener {
+        // Those for whom there is no room yet stay in the kernel's queue, hello and all.
+        while let Some(listener) = self.listener.as_ref().filter(|_| self.pending.len() < PENDING_MAX) {
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.take_peer(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -353,6 +357,16 @@ impl Drain {
     }
 
     fn finish(&mut self) {
+        // Who joined or died since the last look, while this thread was behind, is recorded as
+        // what it is: a hello that waits in a socket's queue is of a process that published.
+        // By turns and not by time: however long what they published takes to read, it is there.
+        for _ in 0..LAST_TURNS {
+            let ready = self.wait(Duration::ZERO);
+            if !self.hear(&ready) {
+                break;
+            }
+            self.end_those_that_are_over();
+        }
         for process in std::mem::take(&mut self.tracked) {
             self.finish_process(process);
         }
