@@ -21,7 +21,7 @@ class Builder:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.links = self.folder / "links"
         self.links.mkdir(exist_ok=True)
-        self.failures = {}
+        self.failures, self.optional_failures = {}, {}
         for name, target in (("libcuda.so", machine.driver_library()), ("libcudart.so", machine.runtime_library())):
             link = self.links / name
             if link.is_symlink() or link.exists():
@@ -73,6 +73,16 @@ class Builder:
     def shared_library(self, name, source):
         return self.c(name, GPU_TESTS / source, "-shared", "-fPIC", suffix=".so")
 
+    def cupti_program(self, name, archive):
+        """cupti_user.c bound to CUPTI by the linker: to the shared library, or to the archive that brings its own copy."""
+        library = machine.cupti_archive() if archive else machine.toolkit_cupti()
+        if not library:
+            return None
+        more = [f"-L{self.links}", "-lcuda", "-lstdc++", "-lrt", "-lm"] if archive else [f"-Wl,-rpath,{os.path.dirname(library)}"]
+        path = PROGRAMS / "cupti_user.c"
+        command = ["gcc", "-O2", "-DLINKED", path, library, *more, "-ldl", "-lpthread", "-Wl,--allow-shlib-undefined"]
+        return self.compile(name, command, [path])
+
     def shared_runtime_flags(self):
         """nvcc flags for a program that loads libcudart.so when it starts."""
         folder = os.path.dirname(os.path.realpath(machine.runtime_library() or "/"))
@@ -108,10 +118,20 @@ PARTS = {
     "driver_ptsz": lambda b: b.dynamic_program("driver_ptsz", "driver_api.c", "-DRESOLVE_DLSYM", "-DCUDA_API_PER_THREAD_DEFAULT_STREAM"),
     "occupancy_launch": lambda b: b.driver_program("occupancy_launch", "occupancy_launch.c"),
     "cupti_client": lambda b: b.shared_library("cupti_client", "cupti_client.c"),
+    "cupti_user": lambda b: b.c("cupti_user", PROGRAMS / "cupti_user.c"),
+    "cupti_user_linked": lambda b: b.cupti_program("cupti_user_linked", False),
+    "injection": lambda b: b.c("injection", PROGRAMS / "injection.c", "-shared", "-fPIC", suffix=".so"),
     "occupancy_shim": lambda b: b.shared_library("occupancy_shim", "occupancy_shim.c"),
     "crash_trace": lambda b: b.shared_library("crash_trace", "crash_trace.c"),
 }
 
 
+# Whether these can be built is the machine's affair: their absence is a SKIP where they are used, no failure.
+OPTIONAL = {"cupti_user_static": lambda b: b.cupti_program("cupti_user_static", True)}
+
+
 def standard(builder):
-    return make_all(builder, PARTS)
+    made = make_all(builder, {**PARTS, **OPTIONAL})
+    for name in OPTIONAL:
+        builder.optional_failures[name] = builder.failures.pop(name, None)
+    return made

@@ -96,6 +96,20 @@ def nsys():
 
 
 @lru_cache(None)
+def cupti_archive():
+    """The static libcupti of the toolkit, if it came with one."""
+    root = toolkit() or "/nonexistent"
+    return first_existing([f"{root}/extras/CUPTI/lib64/libcupti_static.a", f"{root}/lib64/libcupti_static.a", f"{root}/targets/*/lib/libcupti_static.a"])
+
+
+@lru_cache(None)
+def tool(name):
+    """A profiler or checker of the toolkit, on the PATH or where NVIDIA puts them."""
+    usual = [f"/usr/local/cuda*/bin/{name}", f"/opt/nvidia/*/{name}", f"/opt/nvidia/*/*/{name}", f"/opt/nvidia/*/*/bin/{name}", f"/usr/local/cuda*/{name}/{name}"]
+    return shutil.which(name) or first_existing(usual)
+
+
+@lru_cache(None)
 def architecture():
     """nvcc's name for the first GPU, such as sm_90."""
     found = re.search(r"(\d+)\.(\d+)", output_of(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]))

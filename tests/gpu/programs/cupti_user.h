@@ -27,17 +27,19 @@ typedef void (*callback_function)(void *, uint32_t, uint32_t, const callback_dat
 #ifdef LINKED
 #define DECLARE_CUPTI(name, arguments) extern int name arguments;
 EACH_CUPTI(DECLARE_CUPTI)
-static void bind_cupti(void) {}
+static void *cupti_library;
+static void bind_cupti(void) { snprintf(cupti_path, sizeof cupti_path, "linked"); }
 #else
 #define DECLARE_CUPTI(name, arguments) static int(*name) arguments;
 EACH_CUPTI(DECLARE_CUPTI)
+static void *cupti_library;
 static void bind_cupti(void) {
   // CUPTI_USER_COPY names a libcupti to use although another is mapped.
   const char *copy = getenv("CUPTI_USER_COPY");
-  void *library = copy ? dlopen(copy, RTLD_NOW | RTLD_LOCAL) : load_cupti();
-  if (!library) exit(3);
+  cupti_library = copy ? dlopen(copy, RTLD_NOW | RTLD_LOCAL) : load_cupti();
+  if (!cupti_library) exit(3);
 #define BIND_CUPTI(name, arguments) \
-  if (!(*(void **)&name = dlsym(library, #name))) fprintf(stderr, "no %s\n", #name), exit(3);
+  if (!(*(void **)&name = dlsym(cupti_library, #name))) fprintf(stderr, "no %s\n", #name), exit(3);
   EACH_CUPTI(BIND_CUPTI)
 }
 #endif
