@@ -6,26 +6,29 @@
 //! signature (some are variadic) need be known. Whatever the end, the waiting is bounded.
 
 use core::arch::naked_asm;
-use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{fork, memory, service, stderr, thread};
+use gputrace_producer::{collector_process, fork, memory, service, stderr, thread};
+use gputrace_wire::definition::role;
 use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
-use crate::cupti;
+use crate::patience::Patience;
 use crate::resolve::libc_symbols;
-
-/// How long a process that is ending waits for its outputs in bare use.
-const OUTPUT_WAIT_MS: i32 = 20_000;
+use crate::{cupti, detour, search_path};
 
 /// Whether the collector is our own child and its summary is ours to print.
 static BARE: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
+/// Who is ending the session: the process in the upper half, its thread in the lower.
+static ENDER: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Makes sure that the session is finished when the process ends.
 pub fn register(bare: bool) {
     BARE.store(bare, Ordering::Relaxed);
+    ENDED.store(false, Ordering::Relaxed);
     if REGISTERED.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -46,41 +49,77 @@ extern "C" fn at_exit() {
 
 /// Publishes everything, says good-bye, and in bare use waits for the outputs.
 pub fn finish(reason: u64) {
-    let Some(session) = session::current() else { return };
+    let Some(session) = session::current() else { return wait_for_the_ender() };
     // A vfork's child shares our memory and is about to exec or exit: not its session.
     if !session.is_ours() {
         return;
     }
-    let _errno = stderr::KeepErrno::new();
+    if !session.end() {
+        return wait_for_the_ender();
+    }
+    ENDER.store(us(), Ordering::Release);
+    // Whoever ends here may be on a signal handler's stack.
+    detour::run(|| end(session, reason));
+    ENDED.store(true, Ordering::Release);
+}
+
+fn end(session: &'static Session, reason: u64) {
     thread::with(|slot| {
         let inside = slot.enter();
-        // Inside already: a signal handler ends the program in the middle of a call. Whatever
-        // locks that call holds stay held, so CUPTI is not asked for anything; what it delivered
-        // is in the rings.
-        if inside.is_some() {
+        let mut patience = Patience::new();
+        // The service thread flushes and not this one: here a signal handler may have interrupted
+        // the driver, which then holds its locks for ever. The wait for it is bounded.
+        let asked = service::stop(cupti::finish, || patience.goes_on(taken_records(session)));
+        if !asked && inside.is_some() {
             cupti::finish(session);
         }
-        if !session.end() {
-            return;
-        }
-        service::stop();
         slot.emit(session, &[session.anchor().to_cell()]);
         // From here on every hook passes through.
         fork::set_generation(0);
         session.say_bye(reason);
-        if BARE.load(Ordering::Relaxed) && inside.is_some() {
+        if BARE.load(Ordering::Relaxed) {
             print_summary(session);
         }
         session.socket().close();
     });
 }
 
+/// A number that changes as long as device records come.
+fn taken_records(session: &Session) -> u64 {
+    let ring = session.reserved_ring(role::DEVICE_RECORDS);
+    ring.map_or(0, |(header, _)| header.head.load(Ordering::Relaxed))
+}
+
+/// The calling process and thread.
+fn us() -> u64 {
+    // SAFETY: neither call has preconditions.
+    let (pid, tid) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
+    u64::from(pid.cast_unsigned()) << 32 | tid as u64 & 0xffff_ffff
+}
+
+/// Another thread is ending the session, or has: what it still has to hand over would be lost if
+/// this one ended the process under it.
+fn wait_for_the_ender() {
+    let (ender, us) = (ENDER.load(Ordering::Acquire), us());
+    // A signal handler that interrupted the ender must not wait for it, nor a child for its parent.
+    if ender >> 32 != us >> 32 || ender == us {
+        return;
+    }
+    let _errno = stderr::KeepErrno::new();
+    let mut patience = Patience::new();
+    while !ENDED.load(Ordering::Acquire) && patience.goes_on(0) {
+        // SAFETY: no descriptors: it only waits.
+        unsafe { libc::poll(core::ptr::null_mut(), 0, 2) };
+    }
+}
+
 fn print_summary(session: &Session) {
-    // Mapped: exit may run on a small stack, or in a signal handler that interrupted malloc.
+    // Mapped: exit may run in a signal handler that interrupted malloc.
     let Some(room) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else { return };
     // SAFETY: the mapping is that long, and ours alone.
     let packet = unsafe { core::slice::from_raw_parts_mut(room, HEAD_BYTES + TEXT_MAX) };
-    match session.wait_for_done(OUTPUT_WAIT_MS, packet) {
+    let mut patience = Patience::new();
+    match session.wait_for_done(|| patience.goes_on(collector_process::signs_of_life()), packet) {
         Some(summary) => stderr::raw(summary),
         None => stderr::line(&[
             b"the collector did not finish in time or is gone; `gputrace report` reads the trace file it left",
@@ -95,18 +134,21 @@ fn before_exit(_: *const c_char) {
 
 /// An exec by path. One that is bound to fail leaves the program running, and its session with it.
 fn before_exec(path: *const c_char) {
-    // SAFETY: the caller's C string, or null; access only looks at the file.
-    let can_succeed = path.is_null() || unsafe { libc::access(path, libc::X_OK) } == 0;
-    if can_succeed {
-        finish(bye::EXEC);
-    }
+    // SAFETY: the caller's C string, or null, which nothing is found at.
+    before_exec_if(|| unsafe { search_path::is_executable(path) });
 }
 
-/// An exec by name, which is a path only where it has a slash, or by descriptor.
+/// An exec by name, which is looked for as the C library does.
 fn before_exec_by_name(name: *const c_char) {
-    // SAFETY: the caller's C string, or null.
-    let is_path = !name.is_null() && !unsafe { libc::strchr(name, c_int::from(b'/')) }.is_null();
-    before_exec(if is_path { name } else { core::ptr::null() });
+    // SAFETY: as above.
+    before_exec_if(|| unsafe { search_path::finds(name) });
+}
+
+fn before_exec_if(can_succeed: impl FnOnce() -> bool) {
+    // A forked child has no session: nothing is looked up for it.
+    if session::current().is_none_or(|session| session.is_ours() && can_succeed()) {
+        finish(bye::EXEC);
+    }
 }
 
 fn before_exec_by_descriptor(_: *const c_char) {

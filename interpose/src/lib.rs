@@ -16,7 +16,8 @@
 //! | `device` | what the driver says of its devices |
 //! | `cupti/` | device times: which libcupti, its client, its buffers and records |
 //! | `start`, `finish` | a session's first and last moment |
-//! | `detour` | the stack of our own on which both run |
+//! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
+//! | `search_path` | whether an exec can succeed |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics, never changes a result, and
@@ -49,7 +50,9 @@ mod device;
 mod driver;
 mod finish;
 mod hook;
+mod patience;
 mod resolve;
+mod search_path;
 mod settings;
 mod start;
 mod tables;

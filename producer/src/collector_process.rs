@@ -9,6 +9,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::memory;
 use crate::socket::Socket;
@@ -17,6 +18,9 @@ use crate::stderr::KeepErrno;
 const STACK_BYTES: usize = 64 * 1024;
 /// The descriptor on which the collector finds the socket.
 pub const DESCRIPTOR: i32 = 3;
+
+/// The collector's process, once one was started; 0 before that.
+static COLLECTOR: AtomicI32 = AtomicI32::new(0);
 
 struct Plan {
     executable: *const c_char,
@@ -110,6 +114,7 @@ extern "C" fn outer(plan: *mut c_void) -> c_int {
         libc::syscall(libc::SYS_setsid);
         let child =
             libc::clone(inner, shared.inner_stack, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, plan);
+        COLLECTOR.store(child, Ordering::Release);
         libc::syscall(libc::SYS_exit_group, if child > 0 { 0 } else { 1 });
     }
     1
@@ -145,10 +150,88 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
     127
 }
 
+/// A number that changes as long as the collector does something or would like to: its processor
+/// time, and this moment while it is about to run or waits for a disk. Where that cannot be read
+/// it is this moment too: nothing says that the collector stands still.
+pub fn signs_of_life() -> u64 {
+    let now_ns = crate::clock::monotonic_ns();
+    let mut room = [0u8; 512];
+    let Some(line) = read_status(&mut room) else { return now_ns };
+    // The name is in parentheses and may hold anything; nothing after it does.
+    let after_name = line.iter().rposition(|byte| *byte == b')').and_then(|at| line.get(at + 1..));
+    let mut fields = after_name.unwrap_or_default().split(|byte| *byte == b' ').filter(|f| !f.is_empty());
+    match fields.next() {
+        // R runs, D waits for a disk.
+        Some(b"R" | b"D") | None => now_ns,
+        // Eleven and twelve fields after the state: time in user mode and in the kernel's.
+        Some(_) => fields.skip(10).take(2).fold(1, |sum, field| sum + number(field)),
+    }
+}
+
+/// The collector's line in /proc.
+fn read_status(room: &mut [u8; 512]) -> Option<&[u8]> {
+    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0/stat\0";
+    let mut digits = [0u8; 10];
+    let (mut pid, mut count) = (COLLECTOR.load(Ordering::Acquire), 0);
+    while pid > 0 {
+        *digits.get_mut(count)? = b'0' + (pid % 10) as u8;
+        pid /= 10;
+        count += 1;
+    }
+    let from = digits.get(..count).filter(|digits| !digits.is_empty())?;
+    let tail = from.iter().rev().chain(b"/stat\0");
+    path.get_mut(6..)?.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
+    // SAFETY: a C string, a live buffer, and a descriptor of our own.
+    let count = unsafe {
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return None;
+        }
+        let count = libc::read(file, room.as_mut_ptr().cast(), room.len());
+        libc::close(file);
+        count
+    };
+    room.get(..usize::try_from(count).ok()?)
+}
+
+fn number(digits: &[u8]) -> u64 {
+    digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit.wrapping_sub(b'0') % 10))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::socket::Received;
+
+    #[test]
+    fn a_process_that_stands_still_shows_no_life_and_one_that_works_does() {
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        COLLECTOR.store(child.id().cast_signed(), Ordering::Release);
+        let first = signs_of_life();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while signs_of_life() == first {
+            assert!(std::time::Instant::now() < deadline, "it works and nothing changes");
+        }
+        let send = |signal| {
+            // SAFETY: plain numbers; the target is the child made above.
+            unsafe { libc::kill(child.id().cast_signed(), signal) }
+        };
+        send(libc::SIGSTOP);
+        let is_stopped = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.contains(") T ")
+        };
+        while !is_stopped() {
+            assert!(std::time::Instant::now() < deadline, "it was not stopped");
+        }
+        let stopped = signs_of_life();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(signs_of_life(), stopped);
+        assert!(stopped < 1_000_000, "processor time in hundredths, not a moment: {stopped}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        COLLECTOR.store(0, Ordering::Release);
+    }
 
     #[test]
     fn a_missing_program_is_noticed_by_the_hang_up() {

@@ -31,6 +31,8 @@ mod state {
 
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 static TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// What is done when it is asked to stop.
+static LAST_TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// The generation the thread was started for: a fork's child starts its own.
 static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
 
@@ -69,21 +71,21 @@ pub fn start(session: &'static Session, turn: Turn) {
     }
 }
 
-/// Asks the thread to stop and waits, bounded, until it has: after that its ring is quiet. It can
-/// take longer than we wait when the vendor's library holds it; `say_bye` then does not claim
-/// that everything is published.
-pub fn stop() {
+/// Has the thread do `last` and end, and waits for it while `goes_on` says so: after that its ring
+/// is quiet. It can take longer than that when the vendor's library holds it; `say_bye` then does
+/// not claim that everything is published. False if there is no thread to do it.
+pub fn stop(last: Turn, mut goes_on: impl FnMut() -> bool) -> bool {
+    // SYNC: the exchange below publishes it to the thread.
+    LAST_TURN.store(last as *mut (), Ordering::Release);
     if STATE.compare_exchange(state::RUNS, state::ASKED_TO_STOP, Ordering::AcqRel, Ordering::Acquire).is_err()
     {
-        return;
+        return false;
     }
     wake();
-    for _ in 0..100 {
-        if STATE.load(Ordering::Acquire) == state::STOPPED {
-            return;
-        }
+    while STATE.load(Ordering::Acquire) != state::STOPPED && goes_on() {
         wait(state::ASKED_TO_STOP, 2_000_000);
     }
+    true
 }
 
 /// Whether nothing comes of the thread any more: it ended, or there is none.
@@ -112,11 +114,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
             session.populate(&mut heads);
-            let turn = TURN.load(Ordering::Acquire);
-            if !turn.is_null() {
-                // SAFETY: only `start` stores here, and it stores this type.
-                unsafe { core::mem::transmute::<*mut (), Turn>(turn)(session) };
-            }
+            take(&TURN, session);
             // The turn after the session ended was the last: what it left, it left in order.
             if !session.is_current() {
                 break;
@@ -133,11 +131,22 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
                 break;
             }
         }
+        if STATE.load(Ordering::Acquire) == state::ASKED_TO_STOP {
+            take(&LAST_TURN, session);
+        }
         slot.emit(session, &[session.anchor().to_cell()]);
     });
     STATE.store(state::STOPPED, Ordering::Release);
     wake();
     core::ptr::null_mut()
+}
+
+fn take(turn: &AtomicPtr<()>, session: &'static Session) {
+    let turn = turn.load(Ordering::Acquire);
+    if !turn.is_null() {
+        // SAFETY: only `start` and `stop` store there, and they store this type.
+        unsafe { core::mem::transmute::<*mut (), Turn>(turn)(session) };
+    }
 }
 
 /// Hears the collector out; false when there is nobody to hear any more.

@@ -307,18 +307,18 @@ impl Session {
         self.socket.close();
     }
 
-    /// Waits for the collector to say that the outputs are there. Returns its summary's length.
-    pub fn wait_for_done<'p>(&self, limit_ms: i32, packet: &'p mut [u8]) -> Option<&'p [u8]> {
-        let deadline = clock::monotonic_ns() + limit_ms.max(0) as u64 * 1_000_000;
+    /// Waits for the collector to say that the outputs are there, while `goes_on` says so. Returns
+    /// its summary.
+    pub fn wait_for_done<'p>(
+        &self,
+        mut goes_on: impl FnMut() -> bool,
+        packet: &'p mut [u8],
+    ) -> Option<&'p [u8]> {
         loop {
-            let left = deadline.saturating_sub(clock::monotonic_ns()) / 1_000_000;
-            if left == 0 {
-                return None;
-            }
-            let (kind, length) = match self.socket.receive(left.min(1_000) as i32, packet) {
+            let (kind, length) = match self.socket.receive(100, packet) {
                 Received::Message(head, text) => (head.kind, text.len()),
-                Received::Nothing => continue,
-                Received::Gone | Received::Lost => return None,
+                Received::Nothing if goes_on() => continue,
+                Received::Nothing | Received::Gone | Received::Lost => return None,
             };
             if kind == handshake::kind::DONE {
                 return packet.get(handshake::HEAD_BYTES..handshake::HEAD_BYTES + length);

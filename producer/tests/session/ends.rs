@@ -1,6 +1,7 @@
 //! How a session ends, and what it says last.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gputrace_producer::session::{self, StartError};
@@ -44,9 +45,12 @@ fn a_good_bye_is_whole_once_the_service_thread_stopped() {
         let (session, peer) = begin();
         service::start(session, |_| ());
         std::thread::sleep(Duration::from_millis(20));
-        service::stop();
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        assert!(service::stop(|_| TAKEN.store(true, Ordering::Release), || true));
+        assert!(TAKEN.load(Ordering::Acquire), "its last turn was not taken");
         session.say_bye(bye::EXIT);
         assert_eq!(peer.header().state.load(Ordering::Acquire), state::ENDED);
+        assert!(!service::stop(|_| (), || true), "nobody is there any more");
     });
 }
 
@@ -56,7 +60,12 @@ fn a_service_thread_that_does_not_stop_is_not_called_done() {
         let (session, peer) = begin();
         service::start(session, |_| std::thread::sleep(Duration::from_secs(30)));
         std::thread::sleep(Duration::from_millis(20));
-        service::stop();
+        let mut looks = 0;
+        let patient = || {
+            looks += 1;
+            looks < 10
+        };
+        assert!(service::stop(|_| (), patient));
         session.say_bye(bye::EXIT);
         assert_eq!(peer.hear().unwrap().0.kind, kind::BYE);
         assert_eq!(peer.header().state.load(Ordering::Acquire), state::RUNNING);

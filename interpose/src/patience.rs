@@ -1,0 +1,53 @@
+//! How long a program that is ending waits for us: as long as something moves, within reason.
+
+use gputrace_producer::clock;
+
+/// How long nothing may move. A program that has ended should not hang for a collector that was
+/// stopped, or for a driver whose locks are held by the call that a signal handler interrupted.
+const STILL_NS: u64 = 2_000_000_000;
+/// How long it may take though something moves.
+const WHOLE_NS: u64 = 20_000_000_000;
+
+#[derive(Debug)]
+pub struct Patience {
+    began_ns: u64,
+    moved_ns: u64,
+    sign: u64,
+}
+
+impl Patience {
+    pub fn new() -> Patience {
+        let now_ns = clock::monotonic_ns();
+        Patience { began_ns: now_ns, moved_ns: now_ns, sign: 0 }
+    }
+
+    /// Whether to wait on, when `sign` is a number that changes as long as there is progress.
+    pub fn goes_on(&mut self, sign: u64) -> bool {
+        self.goes_on_at(clock::monotonic_ns(), sign)
+    }
+
+    fn goes_on_at(&mut self, now_ns: u64, sign: u64) -> bool {
+        if sign != self.sign {
+            self.sign = sign;
+            self.moved_ns = now_ns;
+        }
+        now_ns.saturating_sub(self.moved_ns) < STILL_NS && now_ns.saturating_sub(self.began_ns) < WHOLE_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_is_waited_for_and_what_stands_still_is_not() {
+        let start_ns = 1_000;
+        let mut patience = Patience { began_ns: start_ns, moved_ns: start_ns, sign: 0 };
+        assert!(patience.goes_on_at(start_ns + STILL_NS - 1, 0));
+        assert!(patience.goes_on_at(start_ns + STILL_NS - 1, 1), "it moved");
+        assert!(patience.goes_on_at(start_ns + 2 * STILL_NS - 2, 1));
+        assert!(!patience.goes_on_at(start_ns + 2 * STILL_NS, 1), "it stands still");
+        assert!(patience.goes_on_at(start_ns + 2 * STILL_NS, 2));
+        assert!(!patience.goes_on_at(start_ns + WHOLE_NS, 3), "that is too long");
+    }
+}
