@@ -13,7 +13,9 @@
 //! | `clock` | ticks, and readings of all clocks at one moment |
 //! | `memory` | anonymous mappings that only grow |
 //! | `segment` | the sealed memory file and its layout |
-//! | `socket` | the session socket: messages, descriptors, the check that it is still ours |
+//! | `descriptor` | a descriptor of ours, and the check that it still is |
+//! | `socket` | the session socket: messages with descriptors beside them |
+//! | `connection` | the session's socket now, and the next one if another collector takes over |
 //! | `rings` | a session's rings: taken, given back, more of them |
 //! | `session` | start and end of a session; its one current instance |
 //! | `fork` | how a forked child notices |
@@ -32,6 +34,8 @@
 
 pub mod clock;
 pub mod collector_process;
+pub mod connection;
+pub mod descriptor;
 pub mod fork;
 pub mod handles;
 pub mod memory;

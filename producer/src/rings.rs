@@ -3,15 +3,21 @@
 //! Ring 0 of the primary segment is for device records and ring 1 for the service thread; whoever
 //! writes there sees to it that they have one owner. The others are taken and given back by the
 //! program's threads.
+//!
+//! Where another collector may take over, the memory files stay open to be handed over again, in
+//! the same order: a ring is known by its number.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use gputrace_wire::definition::role;
+use gputrace_wire::handshake::Head;
 use gputrace_wire::ring::Ring;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::clock;
+use crate::connection::Connection;
+use crate::descriptor::{self, Descriptor};
 use crate::segment::{Plan, Segment};
 
 /// The most segments of further threads: 16 × 64 rings beside the first 62.
@@ -25,12 +31,24 @@ const TRIES_PER_SECOND: u64 = 20;
 /// A ring and its header.
 pub type Place = (&'static RingHeader, Ring<'static>);
 
+/// A further segment.
+#[derive(Debug)]
+struct Further {
+    segment: OnceLock<Segment>,
+    /// Its memory file, while it may have to be handed over again.
+    file: descriptor::Place,
+    /// The number of the connection that it was handed over by.
+    handed_by: AtomicU32,
+}
+
 #[derive(Debug)]
 pub struct Rings {
     primary: Segment,
     plan: Plan,
-    /// Filled from the front, by whoever holds `growing`.
-    more: [OnceLock<Segment>; MORE_SEGMENTS],
+    /// The primary segment's memory file, kept likewise.
+    file: descriptor::Place,
+    /// Filled from the front, and handed over, by whoever holds `growing`.
+    more: [Further; MORE_SEGMENTS],
     growing: AtomicBool,
     /// The tick before which no further segment is tried.
     grow_after_ticks: AtomicU64,
@@ -42,10 +60,34 @@ impl Rings {
         Rings {
             primary,
             plan,
-            more: [const { OnceLock::new() }; MORE_SEGMENTS],
+            file: descriptor::Place::empty(),
+            more: [const {
+                Further {
+                    segment: OnceLock::new(),
+                    file: descriptor::Place::empty(),
+                    handed_by: AtomicU32::new(0),
+                }
+            }; MORE_SEGMENTS],
             growing: AtomicBool::new(false),
             grow_after_ticks: AtomicU64::new(0),
             retry_ticks: ticks_per_second / TRIES_PER_SECOND,
+        }
+    }
+
+    /// Keeps the primary segment's file. It is the caller's no more.
+    pub fn keep(&self, file: Descriptor) {
+        self.file.set(Some(file.out_of_the_way()));
+    }
+
+    /// The primary segment's file; `None` where it was not kept, or the program closed it.
+    pub fn primary_file(&self) -> Option<i32> {
+        self.file.get().number()
+    }
+
+    /// Nothing will be handed over again.
+    pub fn close_files(&self) {
+        for file in core::iter::once(&self.file).chain(self.more.iter().map(|further| &further.file)) {
+            file.clear();
         }
     }
 
@@ -55,21 +97,20 @@ impl Rings {
         Some((self.primary.rings.get(index)?, self.primary.ring(self.plan, index)?))
     }
 
-    /// Takes a free ring. Where there is none another segment is made, and `hand_over` gets its
-    /// descriptor to send.
-    pub fn take(&self, hand_over: impl Fn(i32) -> bool) -> Option<Place> {
+    /// Takes a free ring. Where there is none another segment is made and handed over.
+    pub fn take(&self, connection: &Connection, head: Head) -> Option<Place> {
         if let Some(found) = take_from(&self.primary, self.plan, RESERVED) {
             return Some(found);
         }
         loop {
             let mut seen = 0;
-            for segment in self.more.iter().map_while(OnceLock::get) {
+            for segment in self.more.iter().map_while(|further| further.segment.get()) {
                 if let Some(found) = take_from(segment, Plan::MORE_THREADS, 0) {
                     return Some(found);
                 }
                 seen += 1;
             }
-            if !self.grow(seen, &hand_over) {
+            if !self.grow(seen, connection, head) {
                 return None;
             }
         }
@@ -77,24 +118,71 @@ impl Rings {
 
     /// Adds a segment to the `seen` ones. False if another thread is at it (its caller tries
     /// again at the next event), if it failed a moment ago, or if there can be no more.
-    fn grow(&self, seen: usize, hand_over: impl Fn(i32) -> bool) -> bool {
-        let Some(slot) = self.more.get(seen) else { return false };
+    fn grow(&self, seen: usize, connection: &Connection, head: Head) -> bool {
+        let Some(further) = self.more.get(seen) else { return false };
         if clock::now() < self.grow_after_ticks.load(Ordering::Relaxed)
             || self.growing.swap(true, Ordering::Acquire)
         {
             return false;
         }
-        let grown = slot.get().is_some()
-            || make(hand_over).is_some_and(|segment| {
-                // Nobody else fills it: we hold `growing`.
-                slot.set(segment).is_ok()
-            });
+        let grown = further.segment.get().is_some() || self.add(further, connection, head);
         if !grown {
             self.grow_after_ticks.store(clock::now().saturating_add(self.retry_ticks), Ordering::Relaxed);
         }
         // SYNC: pairs with the Acquire swap above: who grows next sees what was filled.
         self.growing.store(false, Ordering::Release);
         grown
+    }
+
+    /// Makes a segment and hands it over, or leaves nothing behind. Where another collector may
+    /// take over it stays in any case: there may be none just now.
+    fn add(&self, further: &Further, connection: &Connection, head: Head) -> bool {
+        let Some((segment, number)) = Segment::create(Plan::MORE_THREADS) else { return false };
+        segment.publish();
+        let file = if connection.may_be_taken_over() { Descriptor::adopt(number) } else { None };
+        if let Some(file) = file {
+            further.file.set(Some(file.out_of_the_way()));
+            // Nobody else fills it: we hold `growing`.
+            let added = further.segment.set(segment).is_ok();
+            self.hand_over_in_order(connection, head);
+            return added;
+        }
+        let taken = connection.socket().send(head, b"", Some(number));
+        // SAFETY: the descriptor was made above and is not used again.
+        unsafe { libc::close(number) };
+        if !taken {
+            // SAFETY: the segment was made above and no thread has seen it.
+            unsafe { segment.discard() };
+            return false;
+        }
+        further.segment.set(segment).is_ok()
+    }
+
+    /// Hands over what the connection as it is now has not seen. Done at every turn of the service
+    /// thread: a thread that is growing meanwhile does it itself, and what a full socket does not
+    /// take is tried again.
+    pub fn hand_over(&self, connection: &Connection, head: Head) {
+        if !self.growing.swap(true, Ordering::Acquire) {
+            self.hand_over_in_order(connection, head);
+            // SYNC: as in `grow`.
+            self.growing.store(false, Ordering::Release);
+        }
+    }
+
+    /// For whoever holds `growing`. Stops at the first that cannot be handed over: a later one
+    /// would be taken for it.
+    fn hand_over_in_order(&self, connection: &Connection, head: Head) {
+        let number = connection.number();
+        for further in self.more.iter().take_while(|further| further.segment.get().is_some()) {
+            if further.handed_by.load(Ordering::Relaxed) == number {
+                continue;
+            }
+            let Some(file) = further.file.get().number() else { return };
+            if !connection.socket().send(head, b"", Some(file)) {
+                return;
+            }
+            further.handed_by.store(number, Ordering::Relaxed);
+        }
     }
 
     /// Populates what the program's threads will write next, on their rings' first lap. `heads`
@@ -111,21 +199,6 @@ impl Rings {
             *last = head;
         }
     }
-}
-
-/// Makes a segment of rings and hands it over, or leaves nothing behind.
-fn make(hand_over: impl Fn(i32) -> bool) -> Option<Segment> {
-    let (segment, descriptor) = Segment::create(Plan::MORE_THREADS)?;
-    segment.publish();
-    let taken = hand_over(descriptor);
-    // SAFETY: the descriptor was made above and is not used again.
-    unsafe { libc::close(descriptor) };
-    if !taken {
-        // SAFETY: the segment was made above and no thread has seen it.
-        unsafe { segment.discard() };
-        return None;
-    }
-    Some(segment)
 }
 
 fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<Place> {

@@ -12,7 +12,7 @@ use gputrace_wire::handshake::kind;
 
 use crate::session::{self, Session};
 use crate::socket::Received;
-use crate::{stderr, thread};
+use crate::{clock, stderr, thread};
 
 /// What the vendor's side does at each turn, about every [`PERIOD_NS`].
 pub type Turn = fn(&'static Session);
@@ -21,6 +21,11 @@ const PERIOD_NS: u64 = 50_000_000;
 /// Two anchors close together at first give a good tick rate early; later ones are for drift.
 const FIRST_PERIOD_NS: u64 = 5_000_000;
 const STACK_BYTES: usize = 1 << 20;
+/// Between looks for another collector: at first, and at most.
+const REJOIN_FIRST_NS: u64 = 500_000_000;
+const REJOIN_MOST_NS: u64 = 10_000_000_000;
+/// How long one is looked for that nobody promised.
+const REJOIN_PATIENCE_NS: u64 = 30_000_000_000;
 
 mod state {
     pub const NONE: u32 = 0;
@@ -110,7 +115,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         }
         let mut turns = 0u32;
         let mut heads = [0u64; 64];
-        let mut collector_is_gone = false;
+        let mut collector = Collector::NEW;
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
             session.populate(&mut heads);
@@ -119,9 +124,8 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
             if !session.is_current() {
                 break;
             }
-            if !collector_is_gone {
-                collector_is_gone = !listen(session);
-            }
+            collector.attend(session);
+            session.hand_over();
             if STATE.load(Ordering::Acquire) != state::RUNS {
                 break;
             }
@@ -149,28 +153,102 @@ fn take(turn: &AtomicPtr<()>, session: &'static Session) {
     }
 }
 
-/// Hears the collector out; false when there is nobody to hear any more.
-fn listen(session: &'static Session) -> bool {
-    let mut packet = [0u8; 4096];
-    loop {
-        match session.socket().receive(0, &mut packet) {
-            Received::Nothing => return true,
-            Received::Message(head, text) if head.kind == kind::REFUSED => {
-                stderr::line(&[b"the collector refused this process: ", text]);
-                session::turn_off();
-                return false;
-            }
-            Received::Message(..) => {}
-            Received::Gone => {
-                // Nobody empties the rings any more; recording into them would only drop.
-                stderr::line(&[b"the collector is gone: nothing is recorded from here on"]);
-                session::turn_off();
-                return false;
-            }
-            // The program closed our descriptor. The collector has the memory and watches the
-            // process itself, so recording goes on.
-            Received::Lost => return false,
+/// The collector, as this side sees it.
+struct Collector {
+    place: At,
+    /// When it went first, since one last said welcome.
+    gone_since_ns: Option<u64>,
+    /// Between looks for another one.
+    pause_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// At the other end of the socket.
+    Socket,
+    /// Gone, or out of reach: another one is looked for then.
+    Nowhere { next_ns: u64 },
+    /// Nothing is heard of it any more, and no other is looked for.
+    Unheard,
+}
+
+impl Collector {
+    const NEW: Collector = Collector { place: At::Socket, gone_since_ns: None, pause_ns: REJOIN_FIRST_NS };
+
+    /// Hears it out, or looks for another.
+    fn attend(&mut self, session: &'static Session) {
+        match self.place {
+            At::Socket => self.listen(session),
+            At::Nowhere { next_ns } if clock::monotonic_ns() >= next_ns => self.look(session),
+            At::Nowhere { .. } | At::Unheard => {}
         }
+    }
+
+    fn listen(&mut self, session: &'static Session) {
+        let mut packet = [0u8; 4096];
+        // As many as anybody sends in good faith: whoever sends on and on is heard at the next turn.
+        for _ in 0..64 {
+            match session.socket().receive(0, &mut packet) {
+                Received::Nothing => return,
+                Received::Message(head, text) if head.kind == kind::REFUSED => {
+                    stderr::line(&[b"the collector refused this process: ", text]);
+                    session::turn_off();
+                    self.place = At::Unheard;
+                    return;
+                }
+                Received::Message(head, _) if head.kind == kind::WELCOME => {
+                    session.connection().told(head.value);
+                    if self.gone_since_ns.take().is_some() {
+                        session.notice(1, 0, b"joined a collector again; what did not fit the rings until then was dropped and counted");
+                    }
+                    self.pause_ns = REJOIN_FIRST_NS;
+                }
+                Received::Message(..) => {}
+                Received::Gone if session.can_rejoin() => {
+                    session.connection().close();
+                    if self.gone_since_ns.is_none() {
+                        stderr::line(&[b"the collector is gone: events are kept while there is room, \
+                              for another one to take over"]);
+                    }
+                    return self.wait_for_another(session);
+                }
+                Received::Gone => return self.give_up(),
+                // The program closed our descriptor. The collector has the memory and watches the
+                // process itself, so recording goes on; it is joined again where that can be done.
+                Received::Lost if session.can_rejoin() => return self.wait_for_another(session),
+                Received::Lost => {
+                    self.place = At::Unheard;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn wait_for_another(&mut self, session: &'static Session) {
+        let now_ns = clock::monotonic_ns();
+        let since_ns = *self.gone_since_ns.get_or_insert(now_ns);
+        let is_hopeless =
+            now_ns.saturating_sub(since_ns) > REJOIN_PATIENCE_NS && !session.connection().was_told_so();
+        if is_hopeless || !session.can_rejoin() {
+            return self.give_up();
+        }
+        self.place = At::Nowhere { next_ns: now_ns + self.pause_ns };
+        self.pause_ns = (self.pause_ns * 2).min(REJOIN_MOST_NS);
+    }
+
+    fn look(&mut self, session: &'static Session) {
+        if session.rejoin() {
+            self.place = At::Socket;
+        } else {
+            self.wait_for_another(session);
+        }
+    }
+
+    /// Nobody empties the rings any more; recording into them would only drop.
+    fn give_up(&mut self) {
+        stderr::line(&[b"the collector is gone: nothing is recorded from here on"]);
+        session::turn_off();
+        self.place = At::Unheard;
     }
 }
 

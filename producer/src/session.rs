@@ -4,7 +4,7 @@
 //!            claim            start failed
 //!   IDLE ───────────► STARTING ───────────► OFF     (for good; said once)
 //!                        ▲ │                 ▲
-//!      claim by a forked │ │ start           │ refused, collector gone
+//!      claim by a forked │ │ start           │ refused, collector gone for good
 //!      child             │ ▼                 │
 //!                     RUNNING ───────────────┴─► ENDED  (exit, exec)
 //! ```
@@ -24,6 +24,8 @@ use gputrace_wire::definition::kind;
 use gputrace_wire::handshake::{self, Head};
 use gputrace_wire::segment;
 
+use crate::connection::Connection;
+use crate::descriptor::Descriptor;
 use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
@@ -52,7 +54,7 @@ pub struct Session {
     pub generation: u32,
     primary: Segment,
     rings: Rings,
-    socket: Socket,
+    connection: Connection,
     /// The clock that device records are stamped in, once there is one.
     device_clock: AtomicPtr<()>,
     epoch: AtomicU32,
@@ -169,8 +171,15 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
     let head = Head::new(handshake::kind::HELLO, pid as u32, generation, 0);
     let text = command.get(..handshake::TEXT_MAX.min(4096)).unwrap_or(command);
     let sent = socket.send(head, text, Some(descriptor));
-    // SAFETY: the descriptor is ours; the mapping does not need it any more.
-    unsafe { libc::close(descriptor) };
+    let connection = Connection::new(socket);
+    let rings = Rings::new(primary, plan, ticks_per_second);
+    match Descriptor::adopt(descriptor) {
+        Some(file) if sent && connection.may_be_taken_over() => rings.keep(file),
+        // SAFETY: the descriptor is ours; the mapping does not need it any more.
+        _ => unsafe {
+            libc::close(descriptor);
+        },
+    }
     if !sent {
         // SAFETY: the segment was made above and nobody has seen it.
         unsafe { primary.discard() };
@@ -180,8 +189,8 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         pid,
         generation,
         primary,
-        rings: Rings::new(primary, plan, ticks_per_second),
-        socket,
+        rings,
+        connection,
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
     };
@@ -229,8 +238,45 @@ impl Session {
         self.primary.control()
     }
 
-    pub fn socket(&self) -> &Socket {
-        &self.socket
+    /// The connection's socket as of now; it may be none.
+    pub fn socket(&self) -> Socket {
+        self.connection.socket()
+    }
+
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn head(&self, kind: u32, value: u64) -> Head {
+        Head::new(kind, self.pid as u32, self.generation, value)
+    }
+
+    /// Whether another collector could be told of this session.
+    pub fn can_rejoin(&self) -> bool {
+        self.connection.may_be_taken_over() && self.rings.primary_file().is_some()
+    }
+
+    /// Joins whoever listens now, with the same memory. For the service thread, or after it ended.
+    pub fn rejoin(&self) -> bool {
+        let Some(file) = self.rings.primary_file() else { return false };
+        let Some(socket) = self.connection.another() else { return false };
+        if !socket.send(self.head(handshake::kind::HELLO, 0), b"", Some(file)) {
+            socket.close();
+            return false;
+        }
+        self.connection.replace(socket);
+        self.hand_over();
+        true
+    }
+
+    /// Hands over the segments that the collector has not seen; closes their files once it is
+    /// known that nobody else will want them.
+    pub fn hand_over(&self) {
+        if self.connection.may_be_taken_over() {
+            self.rings.hand_over(&self.connection, self.head(handshake::kind::SEGMENT, 0));
+        } else {
+            self.rings.close_files();
+        }
     }
 
     /// Says which clock device records are stamped in from now on.
@@ -260,10 +306,7 @@ impl Session {
 
     /// Takes a free ring for the calling thread, making another segment if there is none.
     pub fn take_ring(&self) -> Option<Place> {
-        self.rings.take(|descriptor| {
-            let head = Head::new(handshake::kind::SEGMENT, self.pid as u32, self.generation, 0);
-            self.socket.send(head, b"", Some(descriptor))
-        })
+        self.rings.take(&self.connection, self.head(handshake::kind::SEGMENT, 0))
     }
 
     /// Populates ring memory ahead of its writers; see [`Rings::populate`].
@@ -292,11 +335,12 @@ impl Session {
             // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
             self.primary.header.state.store(segment::state::ENDED, Ordering::Release);
         }
-        self.socket.send(
-            Head::new(handshake::kind::BYE, self.pid as u32, self.generation, reason),
-            b"",
-            None,
-        );
+        let bye = self.head(handshake::kind::BYE, reason);
+        let is_said = self.socket().send(bye, b"", None);
+        // What is in the rings goes to whoever has taken over by now.
+        if !is_said && self.can_rejoin() && self.rejoin() {
+            self.socket().send(bye, b"", None);
+        }
     }
 
     /// Gives the session up when the program goes on without it: the collector hears a good-bye and
@@ -304,7 +348,8 @@ impl Session {
     pub fn abandon(&self) {
         self.say_bye(handshake::bye::STOPPED);
         turn_off();
-        self.socket.close();
+        self.connection.close();
+        self.rings.close_files();
     }
 
     /// Waits for the collector to say that the outputs are there, while `goes_on` says so. Returns
@@ -315,7 +360,7 @@ impl Session {
         packet: &'p mut [u8],
     ) -> Option<&'p [u8]> {
         loop {
-            let (kind, length) = match self.socket.receive(100, packet) {
+            let (kind, length) = match self.socket().receive(100, packet) {
                 Received::Message(head, text) => (head.kind, text.len()),
                 Received::Nothing if goes_on() => continue,
                 Received::Nothing | Received::Gone | Received::Lost => return None,

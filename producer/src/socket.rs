@@ -1,65 +1,111 @@
 //! The session socket: messages with descriptors beside them, and the check that it is still ours.
 //!
-//! Programs close descriptors that they did not open and the number is then somebody else's, so
-//! before each use the socket's inode is compared with the one it had when we made it. All
-//! calls here are async-signal-safe.
+//! All calls here are async-signal-safe.
 
 use core::mem::{size_of, zeroed};
 use core::ptr;
 
 use gputrace_wire::handshake::{HEAD_BYTES, Head, TEXT_MAX};
 
-use crate::{clock, stderr};
+use crate::descriptor::Descriptor;
+pub(crate) use crate::descriptor::identity;
+use crate::{clock, memory, stderr};
 
 /// How long a connection is tried for when the collector's queue is full. The program waits in
 /// `cuInit` meanwhile, and a collector that was stopped never empties it.
 const CONNECT_MOST_NS: u64 = 2_000_000_000;
 const CONNECT_STEP_MS: i32 = 10;
 
-/// A connected socket, known by number and inode.
+/// A connected socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Socket {
-    descriptor: i32,
-    device: u64,
-    inode: u64,
+    descriptor: Descriptor,
+    address: Option<&'static Address>,
+}
+
+/// Where a listener was found. Mapped and never freed, so that it can be asked again: what the
+/// environment says may have changed by then.
+pub struct Address(libc::sockaddr_un);
+
+impl core::fmt::Debug for Address {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.write_str("Address")
+    }
+}
+
+impl Address {
+    /// `None` where the path is too long for a socket.
+    fn new(path: &[u8]) -> Option<&'static Address> {
+        // SAFETY: zero is a valid sockaddr_un.
+        let mut address: libc::sockaddr_un = unsafe { zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        if path.len() >= address.sun_path.len() {
+            return None;
+        }
+        for (to, from) in address.sun_path.iter_mut().zip(path) {
+            *to = *from as libc::c_char;
+        }
+        let room = memory::map_bytes(size_of::<Address>())?.cast::<Address>();
+        // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
+        Some(unsafe {
+            room.write(Address(address));
+            &*room
+        })
+    }
+
+    /// Connects, without waiting for room in the listener's queue.
+    pub fn try_connect(&'static self) -> Option<Socket> {
+        self.connect(0)
+    }
+
+    fn connect(&'static self, most_ns: u64) -> Option<Socket> {
+        // A connect that may wait would wait for ever when the listener's queue is full.
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: makes a new descriptor.
+        let number = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+        if number < 0 {
+            return None;
+        }
+        let connected = connect_in_time(number, &self.0, most_ns);
+        let descriptor = if connected { Descriptor::adopt(number) } else { None };
+        if descriptor.is_none() {
+            // SAFETY: the descriptor was made above and is not used again.
+            unsafe { libc::close(number) };
+        }
+        Some(Socket { descriptor: descriptor?, address: Some(self) })
+    }
 }
 
 impl Socket {
     /// Takes a descriptor and remembers what it is.
     pub fn adopt(descriptor: i32) -> Option<Socket> {
-        let (device, inode) = identity(descriptor)?;
-        Some(Socket { descriptor, device, inode })
+        Some(Socket { descriptor: Descriptor::adopt(descriptor)?, address: None })
+    }
+
+    /// The same connection, of which only the descriptor was kept.
+    pub fn of(descriptor: Descriptor) -> Socket {
+        Socket { descriptor, address: None }
     }
 
     /// Connects to the session socket at a path. Where nobody listens it fails at once, where
     /// nobody answers after [`CONNECT_MOST_NS`].
     pub fn connect(path: &[u8]) -> Option<Socket> {
-        // A connect that may wait would wait for ever when the listener's queue is full.
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: makes a new descriptor.
-        let descriptor = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
-        if descriptor < 0 {
-            return None;
-        }
-        // SAFETY: zero is a valid sockaddr_un.
-        let mut address: libc::sockaddr_un = unsafe { zeroed() };
-        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        let fits = path.len() < address.sun_path.len();
-        for (to, from) in address.sun_path.iter_mut().zip(path) {
-            *to = *from as libc::c_char;
-        }
-        let socket =
-            if fits && connect_in_time(descriptor, &address) { Socket::adopt(descriptor) } else { None };
-        if socket.is_none() {
-            // SAFETY: the descriptor was made above and is not used again.
-            unsafe { libc::close(descriptor) };
-        }
-        socket
+        Address::new(path)?.connect(CONNECT_MOST_NS)
+    }
+
+    /// Where it was connected to; `None` for one that was inherited.
+    pub fn address(&self) -> Option<&'static Address> {
+        self.address
+    }
+
+    /// What to keep of it.
+    pub fn kept(&self) -> Descriptor {
+        self.descriptor
     }
 
     /// The number, if it still is our socket.
     pub fn descriptor(&self) -> Option<i32> {
-        (identity(self.descriptor)? == (self.device, self.inode)).then_some(self.descriptor)
+        self.descriptor.number()
     }
 
     /// Sends one message, with a descriptor beside it if there is one. Never raises SIGPIPE and
@@ -124,10 +170,7 @@ impl Socket {
     }
 
     pub fn close(&self) {
-        if let Some(descriptor) = self.descriptor() {
-            // SAFETY: it still is the socket that we made.
-            unsafe { libc::close(descriptor) };
-        }
+        self.descriptor.close();
     }
 }
 
@@ -157,9 +200,9 @@ impl ControlRoom {
 
 const _: () = assert!(HEAD_BYTES == 32);
 
-/// Tries until the time is over; true once connected.
-fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un) -> bool {
-    let deadline = clock::monotonic_ns() + CONNECT_MOST_NS;
+/// Tries at least once, and until the time is over; true once connected.
+fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -> bool {
+    let deadline = clock::monotonic_ns() + most_ns;
     loop {
         // SAFETY: the address is a live sockaddr_un of that size; the descriptor is the caller's.
         let answer = unsafe {
@@ -199,16 +242,6 @@ fn parse(packet: &mut [u8], sent_bytes: usize) -> Option<(Head, &[u8])> {
     Head::parse(packet.get(..sent_bytes.min(packet.len()))?).ok()
 }
 
-/// What a descriptor is: device and inode, by which it is told apart from whatever gets its number
-/// later. A socket's are of a file system that has nothing but sockets.
-pub(crate) fn identity(descriptor: i32) -> Option<(u64, u64)> {
-    // SAFETY: zero is a valid stat; the pointer is to a live one.
-    let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: as above.
-    let known = unsafe { libc::fstat(descriptor, &mut stat) } == 0;
-    known.then_some((stat.st_dev, stat.st_ino))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +276,7 @@ mod tests {
     fn a_number_that_changed_hands_is_left_alone() {
         let (ours, theirs) = pair();
         // SAFETY: the test's own descriptors: the number is given to another socket.
-        unsafe { libc::dup2(theirs, ours.descriptor) };
+        unsafe { libc::dup2(theirs, ours.descriptor().unwrap()) };
         assert!(ours.descriptor().is_none());
         assert!(matches!(ours.receive(0, &mut [0; 64]), Received::Lost));
         assert!(!ours.send(Head::new(kind::BYE, 1, 1, 1), b"", None));

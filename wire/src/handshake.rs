@@ -37,6 +37,13 @@ pub mod kind {
     pub const DOORBELL: u32 = 19;
 }
 
+/// What a WELCOME says besides, as bits of [`Head::value`].
+pub mod welcome {
+    /// The session may outlive its collector: another one may listen at the same path later, and
+    /// wants the same segments handed over, in the same order.
+    pub const TAKEOVER: u64 = 1;
+}
+
 /// Why a producer says good-bye ([`Head::value`] of `BYE`).
 pub mod bye {
     pub const EXIT: u64 = 1;

@@ -1,0 +1,85 @@
+//! A session's connection to its collector, and to the one that takes over from it.
+//!
+//! A collector says in its WELCOME whether the session may outlive it. Until then a process that
+//! joined by a path takes it that way, and keeps what it would have to hand over again. The
+//! service thread alone makes and ends connections; every thread may send.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gputrace_wire::handshake::welcome;
+
+use crate::descriptor::Place;
+use crate::socket::{Address, Socket};
+
+/// Whether another collector may take over.
+mod takeover {
+    pub const NOT_TOLD: u32 = 0;
+    pub const YES: u32 = 1;
+    pub const NO: u32 = 2;
+}
+
+#[derive(Debug)]
+pub struct Connection {
+    socket: Place,
+    /// `None` for a collector of our own: nobody else can be found there.
+    address: Option<&'static Address>,
+    /// Counts the connections, from 1.
+    number: AtomicU32,
+    takeover: AtomicU32,
+}
+
+impl Connection {
+    pub fn new(socket: Socket) -> Connection {
+        let address = socket.address();
+        let takeover = if address.is_some() { takeover::NOT_TOLD } else { takeover::NO };
+        Connection {
+            socket: Place::new(socket.kept()),
+            address,
+            number: AtomicU32::new(1),
+            takeover: AtomicU32::new(takeover),
+        }
+    }
+
+    /// The socket as of now; it may be none.
+    pub fn socket(&self) -> Socket {
+        Socket::of(self.socket.get())
+    }
+
+    /// The number of the connection, by which it is seen that there was another since.
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Whether the session may outlive its collector, as far as is known.
+    pub fn may_be_taken_over(&self) -> bool {
+        self.takeover.load(Ordering::Relaxed) != takeover::NO
+    }
+
+    /// Whether a collector said so.
+    pub fn was_told_so(&self) -> bool {
+        self.takeover.load(Ordering::Relaxed) == takeover::YES
+    }
+
+    /// What a WELCOME said.
+    pub fn told(&self, value: u64) {
+        let lasting = value & welcome::TAKEOVER != 0 && self.address.is_some();
+        self.takeover.store(if lasting { takeover::YES } else { takeover::NO }, Ordering::Relaxed);
+    }
+
+    /// A connection to whoever listens now, not in use yet.
+    pub fn another(&self) -> Option<Socket> {
+        self.address?.try_connect()
+    }
+
+    /// Uses the other connection from here on.
+    pub fn replace(&self, socket: Socket) {
+        self.socket.clear();
+        self.socket.set(Some(socket.kept()));
+        self.number.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Nobody is at the other end any more.
+    pub fn close(&self) {
+        self.socket.clear();
+    }
+}
