@@ -91,14 +91,15 @@ class Bench:
     def bare(self, name, command, limit_s=90, env=None, cwd=None):
         return process.run(command, self.log(f"{name}-bare"), self.limit(limit_s), env, cwd)
 
-    def traced(self, name, command, *options, limit_s=120, env=None, cwd=None):
-        """Runs under `gputrace run`; the outcome, and the folder of its outputs."""
+    def traced(self, name, command, *options, limit_s=120, env=None, cwd=None, meant_to_die=False):
+        """Runs under `gputrace run`; the outcome, and the folder of its outputs. A crash that is not meant is looked at."""
         folder = self.scratch / "traces" / self.section / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         full = [self.gputrace, "run", "-o", folder, *options, "--", *command]
         outcome = process.run(full, self.log(name), self.limit(limit_s), env, cwd)
-        self.after_crash(name, command, outcome, env)
+        if not meant_to_die:
+            self.after_crash(name, command, outcome, env)
         return outcome, folder
 
     def preloaded(self, name, command, limit_s=120, env=None):
