@@ -32,6 +32,7 @@ class Bench:
         self.out.mkdir(parents=True, exist_ok=True)
         self.deadline = time.monotonic() + limit_s
         self.rows, self.section = [], "start"
+        self.overhead_seconds, self.soak_records, self.quick = 400, 25_000_000, False
         self.table = open(self.out / "table.txt", "a", encoding="utf-8")
         # A carried file may have lost its executable bit.
         self.gputrace = self.scratch / "gputrace"

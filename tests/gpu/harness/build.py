@@ -109,6 +109,7 @@ PARTS = {
     "streams": lambda b: b.cuda("streams", "streams.cu", *STATIC),
     "graph_capture": lambda b: b.cuda("graph_capture", "graph_capture.cu", *STATIC),
     "graph_nodes": lambda b: b.cuda("graph_nodes", "graph_nodes.cu", *b.shared_runtime_flags()),
+    "graph_soak": lambda b: b.cuda("graph_soak", "graph_soak.cu", *STATIC),
     "two_gpus": lambda b: b.cuda("two_gpus", "two_gpus.cu", *STATIC),
     "empty_kernels": lambda b: b.cuda("empty_kernels", "empty_kernels.cu", *STATIC),
     "driver_kernels": lambda b: b.cuda("driver_kernels", "driver_kernels.cu", "-fatbin", suffix=".fatbin"),

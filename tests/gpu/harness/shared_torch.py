@@ -131,12 +131,15 @@ def shared_copy_folder(bench):
 
 def run(bench):
     counted = {}
-    bench.parallel({f"{mode}-plain": (lambda mode=mode: count_plain(bench, mode, counted)) for mode in ("once", "loop", "schedule", "proton", "torch-proton")}, workers=5)
-    counted["stacks"], counted["proton-torch"] = counted.get("once"), counted.get("torch-proton")
+    modes = ("once",) if bench.quick else ("once", "loop", "schedule", "stacks", "proton", "torch-proton")
+    bench.parallel({f"{mode}-plain": (lambda mode=mode: count_plain(bench, mode, counted)) for mode in modes}, workers=6)
+    counted["proton-torch"] = counted.get("torch-proton")
     once = Pair(bench, "once")  # Alone, since its times are compared.
     if once.run():
         check_windows(once, timed=True)
     once.own_counts(counted.get("once"))
+    if bench.quick:
+        return
 
     def one(mode, env=None, label=None, promised=True):
         pair = Pair(bench, mode, env, label)

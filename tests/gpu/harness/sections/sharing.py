@@ -4,6 +4,10 @@ from .. import shared_cupti, shared_tools, shared_torch
 
 
 def run(bench):
-    bench.parallel(shared_cupti.jobs(bench), workers=6)
+    jobs = shared_cupti.jobs(bench)
+    if bench.quick:
+        jobs = {name: job for name, job in jobs.items() if name in ("cupti-callbacks-later", "cupti-activity-first", "cupti-activity-later")}
+    bench.parallel(jobs, workers=6)
     shared_torch.run(bench)
-    bench.parallel(shared_tools.jobs(bench), workers=3)
+    if not bench.quick:
+        bench.parallel(shared_tools.jobs(bench), workers=3)
