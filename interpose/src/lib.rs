@@ -18,6 +18,7 @@
 //! | `start`, `finish` | a session's first and last moment |
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
 //! | `search_path` | whether an exec can succeed |
+//! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics, never changes a result, and
@@ -56,3 +57,4 @@ mod search_path;
 mod settings;
 mod start;
 mod tables;
+mod unwind;

@@ -12,6 +12,7 @@ mod endings;
 mod graphs;
 mod hostile_programs;
 mod killed;
+mod linkage;
 mod live_and_file;
 mod nothing;
 mod outputs;

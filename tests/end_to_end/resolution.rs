@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{self, calls, count, run};
+use crate::harness::tool::{self, bare, calls, count, run};
 
 #[track_caller]
 fn launches_through(how: &str) {
@@ -74,4 +74,87 @@ fn a_local_plugin_finds_what_is_in_its_own_scope() {
     let seen = same_with_and_without(&host, &[plugin.as_os_str()], true);
     assert!(seen.contains("cuLaunchKernel: plugin default found"), "{seen}");
     assert!(seen.contains("no_such_symbol: plugin default nothing"), "{seen}");
+}
+
+/// Where another preloaded library stands.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    BeforeUs,
+    AfterUs,
+}
+
+/// A program with another interposer beside us says what it says with that one alone, and its
+/// launches are recorded.
+#[track_caller]
+fn beside(interposer: &str, how: &str, place: Other, program: &str, argument: &str, launches: u64) {
+    let other = compiled(interposer, Link::Shared);
+    let mut alone = Command::new(compiled(program, Link::Driver));
+    tool::clean(&mut alone);
+    alone.arg(argument).env("INTERPOSER", how).env("LD_PRELOAD", &other);
+    let expected = finish(alone.env("LD_LIBRARY_PATH", tool::simulated_folder())).expect_code(0).stdout;
+    assert!(expected.contains("saw"), "{expected}");
+    let (ours, other) = (tool::library().display(), other.display());
+    let order = match place {
+        Other::BeforeUs => format!("{other}:{ours}"),
+        Other::AfterUs => format!("{ours}:{other}"),
+    };
+    let traced = bare(program).arg(argument).env("INTERPOSER", how).env("LD_PRELOAD", order).succeed();
+    let case = format!("{interposer} {how} {place:?} {program} {argument}");
+    assert_eq!(traced.ended.stdout, expected, "{case}");
+    let report = traced.report();
+    assert_eq!(count(&report, "launches"), launches, "{case}: {report:#}");
+    assert_eq!(count(&report, "device_only"), 0, "{case}");
+}
+
+#[test]
+fn an_interposer_before_us_that_looks_up_by_handle() {
+    for how in ["handle", "early"] {
+        beside("interposer", how, Other::BeforeUs, "basic", "", 10);
+    }
+}
+
+#[test]
+fn an_interposer_before_us_that_looks_up_the_next() {
+    beside("interposer", "next", Other::BeforeUs, "basic", "", 10);
+}
+
+#[test]
+fn an_interposer_after_us_that_looks_up_by_handle() {
+    for how in ["handle", "early"] {
+        beside("interposer", how, Other::AfterUs, "basic", "", 10);
+    }
+}
+
+#[test]
+fn an_interposer_after_us_that_looks_up_the_next() {
+    beside("interposer", "next", Other::AfterUs, "basic", "", 10);
+}
+
+#[test]
+fn an_interposer_s_function_is_the_default_one() {
+    for place in [Other::BeforeUs, Other::AfterUs] {
+        beside("interposer", "handle", place, "resolve", "default", 3);
+    }
+}
+
+#[test]
+fn an_interposer_is_passed_by_a_look_up_that_passes_it_without_us() {
+    for place in [Other::BeforeUs, Other::AfterUs] {
+        beside("interposer", "handle", place, "resolve", "v2", 3);
+    }
+    beside("interposer", "handle", Other::BeforeUs, "resolve", "dlsym", 3);
+}
+
+#[test]
+fn another_hook_of_dlsym_before_us() {
+    for (how, launches) in [("dlsym", 3), ("default", 3), ("v2", 3)] {
+        beside("look_up_hook", "", Other::BeforeUs, "resolve", how, launches);
+    }
+}
+
+#[test]
+fn another_hook_of_dlsym_after_us() {
+    for (how, launches) in [("dlsym", 3), ("v2", 3)] {
+        beside("look_up_hook", "", Other::AfterUs, "resolve", how, launches);
+    }
 }

@@ -123,6 +123,6 @@ pub unsafe extern "C" fn dlerror() -> *mut c_char {
 /// At load: finding libc's function later could meet a lock.
 pub fn prepare() {
     libc_dlerror();
-    libc_symbols::dlsym();
-    libc_symbols::dlvsym();
+    libc_symbols::next_dlsym();
+    libc_symbols::next_dlvsym();
 }

@@ -12,18 +12,32 @@ pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void
 pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static NEXT_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static NEXT_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The next `dlsym` after ours: libc's, or that of another preloaded library.
+/// libc's own, for our own questions: another library's hook of it would answer with its own
+/// functions, and count the question.
 pub fn dlsym() -> Option<Dlsym> {
-    // SAFETY: `find` returns the address of a dlsym or null; null is `None` in this type.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(once(&DLSYM, c"dlsym")) }
+    let mut known = DLSYM.load(Ordering::Relaxed);
+    if known.is_null() {
+        known = in_libc(c"dlsym");
+        DLSYM.store(known, Ordering::Relaxed);
+    }
+    // SAFETY: the address of libc's dlsym or null; null is `None` in this type.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(known) }
+}
+
+/// The next `dlsym` after ours, for the program's questions: another preloaded library's, or
+/// libc's.
+pub fn next_dlsym() -> Option<Dlsym> {
+    // SAFETY: `once` returns the address of a dlsym or null; null is `None` in this type.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(once(&NEXT_DLSYM, c"dlsym")) }
 }
 
 /// The next `dlvsym` after ours.
-pub fn dlvsym() -> Option<Dlvsym> {
+pub fn next_dlvsym() -> Option<Dlvsym> {
     // SAFETY: as above.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Dlvsym>>(once(&DLVSYM, c"dlvsym")) }
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlvsym>>(once(&NEXT_DLVSYM, c"dlvsym")) }
 }
 
 fn once(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -32,11 +46,9 @@ fn once(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
         return known;
     }
     let mut found = in_libc(name);
-    if let Some(own) = (!found.is_null()).then(|| in_libc(c"dlsym")).filter(|own| !own.is_null()) {
-        // Another library may hook the name too and stand between libc and us: it is asked like
-        // everybody asks, and its answer counts, unless it is ourselves.
-        // SAFETY: libc's dlsym, called with a pseudo-handle and a C string from our own frame.
-        let next = unsafe { core::mem::transmute::<*mut c_void, Dlsym>(own)(libc::RTLD_NEXT, name.as_ptr()) };
+    if let Some(dlsym) = dlsym() {
+        // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
+        let next = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         if !next.is_null() && !is_ours(next) {
             found = next;
         }
@@ -58,18 +70,28 @@ pub fn next(name: &CStr) -> *mut c_void {
 struct Search {
     name: *const c_char,
     found: *mut c_void,
+    /// Whether the library of that file name may have it.
+    is_wanted: fn(&[u8]) -> bool,
 }
 
 /// The name's default definition in libc (or libdl, where it lived before glibc 2.34).
 pub fn in_libc(name: &CStr) -> *mut c_void {
-    let mut search = Search { name: name.as_ptr(), found: core::ptr::null_mut() };
+    in_mapped(name, |file| {
+        file.starts_with(b"libc.so.") || file.starts_with(b"libc-2.") || file.starts_with(b"libdl")
+    })
+}
+
+/// The name's default definition in a mapped library that is wanted by its file name. Only for
+/// libraries that are never unloaded.
+pub fn in_mapped(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> *mut c_void {
+    let mut search = Search { name: name.as_ptr(), found: core::ptr::null_mut(), is_wanted };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };
     search.found
 }
 
 unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description; `search` is `in_libc`'s.
+    // SAFETY: the loader passes a valid description; `search` is `in_mapped`'s.
     let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
     if object.dlpi_name.is_null() {
         return 0;
@@ -77,11 +99,11 @@ unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: 
     // SAFETY: the loader's C string.
     let path = unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes();
     let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    if !(file.starts_with(b"libc.so.") || file.starts_with(b"libc-2.") || file.starts_with(b"libdl")) {
+    if !(search.is_wanted)(file) {
         return 0;
     }
-    // SAFETY: the object is mapped, with the tables its dynamic section names, for as long as
-    // the process lives: libc is never unloaded.
+    // SAFETY: the object is mapped, with the tables its dynamic section names, while the loader
+    // shows it to us, and after that because those asked for are never unloaded.
     search.found = unsafe { symbol(object, search.name) };
     c_int::from(!search.found.is_null())
 }
@@ -183,7 +205,7 @@ mod tests {
         // SAFETY: a pseudo-handle and a C string.
         let found = unsafe { dlsym(libc::RTLD_DEFAULT, c"getpid".as_ptr()) };
         assert_eq!(found, libc::getpid as *mut c_void);
-        assert!(dlvsym().is_some());
+        assert!(next_dlsym().is_some() && next_dlvsym().is_some());
     }
 
     #[test]

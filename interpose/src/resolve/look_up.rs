@@ -33,13 +33,14 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     // rdi: handle, rsi: name. Pseudo-handles are 0 (RTLD_DEFAULT) and -1 (RTLD_NEXT).
     naked_asm!(
         "lea rax, [rdi + 1]",
+        // The caller's address goes along: a third argument, which a dlsym does not have.
+        "mov rdx, [rsp]",
         "cmp rax, 1",
         "ja {with_handle}",
         // Keep the arguments over the call; three pushes also align the stack.
         "push rdi",
         "push rsi",
         "push rdx",
-        "mov rdx, [rsp + 24]",
         "call {decide}",
         "mov rcx, rdx",
         "pop rdx",
@@ -67,12 +68,12 @@ pub unsafe extern "C" fn dlvsym(
 ) -> *mut c_void {
     naked_asm!(
         "lea rax, [rdi + 1]",
+        "mov rcx, [rsp]",
         "cmp rax, 1",
         "ja {with_handle}",
         "push rdi",
         "push rsi",
         "push rdx",
-        "mov rcx, [rsp + 24]",
         "call {decide}",
         "mov rcx, rdx",
         "pop rdx",
@@ -104,22 +105,27 @@ fn entry_of(name: *const c_char) -> Option<&'static Entry> {
     api::by_symbol(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
-unsafe extern "C" fn with_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+unsafe extern "C" fn with_handle(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: *const c_void,
+) -> *mut c_void {
+    let Some(dlsym) = libc_symbols::next_dlsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlsym(handle, name) };
-    if found.is_null() { found } else { hooked(handle, name, core::ptr::null(), found) }
+    if found.is_null() { found } else { hooked(handle, name, core::ptr::null(), found, caller) }
 }
 
 unsafe extern "C" fn with_handle_and_version(
     handle: *mut c_void,
     name: *const c_char,
     version: *const c_char,
+    caller: *const c_void,
 ) -> *mut c_void {
-    let Some(dlvsym) = libc_symbols::dlvsym() else { return core::ptr::null_mut() };
+    let Some(dlvsym) = libc_symbols::next_dlvsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlvsym(handle, name, version) };
-    if found.is_null() { found } else { hooked(handle, name, version, found) }
+    if found.is_null() { found } else { hooked(handle, name, version, found, caller) }
 }
 
 /// What the program gets in place of what was found.
@@ -128,6 +134,7 @@ fn hooked(
     name: *const c_char,
     version: *const c_char,
     found: *mut c_void,
+    caller: *const c_void,
 ) -> *mut c_void {
     failed_look_up::forget();
     let Some(entry) = entry_of(name) else { return others::replace(name, found) };
@@ -136,8 +143,14 @@ fn hooked(
         return found;
     }
     if found != (entry.hook)() {
-        // A library of another kind may use the same name for something of its own.
-        return if originals::is_in_driver(found) { originals::replace(entry, found) } else { found };
+        // A library of another kind may use the same name for something of its own. One that
+        // hooks look-ups as we do answers with a wrapper of the driver's function.
+        let is_drivers = originals::is_in_driver(found) || wraps_the_driver(handle, name);
+        return if is_drivers && !is_behind_us(caller, name) {
+            originals::replace(entry, found)
+        } else {
+            found
+        };
     }
     // The handle's scope begins before us (dlopen(NULL)) and the answer is our own export: there
     // only if somebody stands behind it.
@@ -151,8 +164,31 @@ fn hooked(
     core::ptr::null_mut()
 }
 
+/// Whether the answer came from another library's `dlsym`, and libc's own would be the driver's.
+#[cold]
+fn wraps_the_driver(handle: *mut c_void, name: *const c_char) -> bool {
+    let (Some(dlsym), Some(next)) = (libc_symbols::dlsym(), libc_symbols::next_dlsym()) else { return false };
+    if core::ptr::fn_addr_eq(dlsym, next) {
+        return false;
+    }
+    let _error = failed_look_up::KeepError::new();
+    // SAFETY: the caller's arguments, with which a dlsym has been called already.
+    let found = unsafe { dlsym(handle, name) };
+    !found.is_null() && originals::is_in_driver(found)
+}
+
+/// Whether the caller is an interposer that our hook calls: it defines the name itself and comes
+/// after us, so our hook in its hands would be a circle of the two of us.
+fn is_behind_us(caller: *const c_void, name: *const c_char) -> bool {
+    let Some(dlsym) = libc_symbols::dlsym() else { return false };
+    let _error = failed_look_up::KeepError::new();
+    // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
+    let next = unsafe { dlsym(libc::RTLD_NEXT, name) };
+    !next.is_null() && link_map_of(next).is_some_and(|map| link_map_of(caller) == Some(map))
+}
+
 unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
-    let jump = libc_symbols::dlsym().map_or(core::ptr::null(), |real| real as *const c_void);
+    let jump = libc_symbols::next_dlsym().map_or(core::ptr::null(), |real| real as *const c_void);
     decide_for(handle, name, core::ptr::null(), caller, jump)
 }
 
@@ -162,9 +198,31 @@ unsafe extern "C" fn decide_with_version(
     version: *const c_char,
     caller: *const c_void,
 ) -> Decision {
+    // Whoever hooks dlsym before us asks for the next one by its version, which ours has not, and
+    // would go past us to libc's.
+    if handle == libc::RTLD_NEXT
+        && let Some(ours) = own_look_up(name)
+        && is_before_us(caller)
+    {
+        failed_look_up::forget();
+        return Decision { jump: core::ptr::null(), answer: ours };
+    }
     // The driver's symbols have no versions: a versioned question about one finds none of ours.
-    let jump = libc_symbols::dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
+    let jump = libc_symbols::next_dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
     decide_for(handle, name, version, caller, jump)
+}
+
+/// Our own function of that name, if it is one of the two in this file.
+fn own_look_up(name: *const c_char) -> Option<*mut c_void> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the program's C string.
+    match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"dlsym" => Some(dlsym as *mut c_void),
+        b"dlvsym" => Some(dlvsym as *mut c_void),
+        _ => None,
+    }
 }
 
 fn decide_for(
@@ -189,6 +247,12 @@ fn decide_for(
         }
         return leave;
     }
+    // A library before us may define the name: then the program gets that, as it would without us.
+    // SAFETY: a pseudo-handle, asked from our own frame, whose scope is the global one.
+    let first = unsafe { dlsym(libc::RTLD_DEFAULT, name) };
+    if !first.is_null() && first != (entry.hook)() {
+        return leave;
+    }
     let found = if global.is_null() { in_scope_of(caller, name, entry) } else { global };
     let answer = if found.is_null() {
         failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name, version);
@@ -200,15 +264,32 @@ fn decide_for(
     Decision { jump: core::ptr::null(), answer }
 }
 
-/// The definition in the calling library's own dependencies: a plugin loaded RTLD_LOCAL has
-/// libcuda in its scope though the program has not.
-fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &Entry) -> *mut c_void {
+/// The definition that the calling library finds where there is none in the global scope: a
+/// plugin loaded RTLD_LOCAL has libcuda among its dependencies though the program has not.
+fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &'static Entry) -> *mut c_void {
+    let _error = failed_look_up::KeepError::new();
     let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
         return core::ptr::null_mut();
     };
-    // SAFETY: a library's link map is what dlopen returns for it.
-    let found = unsafe { dlsym(map, name) };
-    if found == (entry.hook)() { core::ptr::null_mut() } else { found }
+    // A library's link map is what dlopen returns for it. It is opened all the same: glibc makes
+    // the list of dependencies that dlsym walks only when a library is opened by itself.
+    // SAFETY: the second word of a link map is the library's path, empty for the program; the
+    // library is mapped already, and what is opened is closed again.
+    let found = unsafe {
+        let path = map.cast::<*const c_char>().add(1).read();
+        let handle = libc::dlopen(path, libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        if handle.is_null() {
+            return core::ptr::null_mut();
+        }
+        let found = dlsym(handle, name);
+        libc::dlclose(handle);
+        found
+    };
+    if !found.is_null() && found != (entry.hook)() {
+        return found;
+    }
+    // It may itself be a dependency of a plugin that has libcuda among its others.
+    if is_before_us(caller) { core::ptr::null_mut() } else { originals::find_in_driver(entry.symbol) }
 }
 
 /// Whether the caller's library comes before us in the global scope: the program itself does.

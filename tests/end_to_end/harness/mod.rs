@@ -4,4 +4,5 @@ pub mod folder;
 pub mod needs;
 pub mod process;
 pub mod program;
+pub mod root;
 pub mod tool;

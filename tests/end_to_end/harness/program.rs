@@ -19,6 +19,8 @@ pub enum Link {
     Nothing,
     /// Linked against it, and a shared object.
     DriverShared,
+    /// A shared object that is not.
+    Shared,
 }
 
 /// The path of a program, compiled if it is new or was changed.
@@ -30,7 +32,8 @@ pub fn compiled(name: &str, link: Link) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     let program = folder.join(format!("{name}{}", if is_shared(link) { ".so" } else { "" }));
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-    let newest = changed(&source).max(changed(&sources.join("driver.h")));
+    let newest =
+        changed(&source).max(changed(&sources.join("driver.h"))).max(changed(&sources.join("cupti.h")));
     assert!(changed(&source).is_some(), "{} is missing", source.display());
     if changed(&program) > newest {
         return program;
@@ -52,5 +55,5 @@ pub fn compiled(name: &str, link: Link) -> PathBuf {
 }
 
 fn is_shared(link: Link) -> bool {
-    link == Link::DriverShared
+    matches!(link, Link::DriverShared | Link::Shared)
 }
