@@ -20,6 +20,7 @@ mod processes;
 mod python;
 mod recorded_traces;
 mod resolution;
+mod sharing;
 mod signals;
 mod simulated_device;
 mod surroundings;

@@ -234,8 +234,7 @@ impl ProcessState {
         if self.ids_are_unreliable.is_none() {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
         }
-        let no_records =
-            self.definitions.rung() == rung::HOOKS && (!self.saw_device_record || key.correlation == 0);
+        let no_records = self.definitions.rung() == rung::HOOKS && key.correlation == 0;
         let mut out = Out {
             definitions: &self.definitions,
             counts: &mut self.counts,

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gputrace_producer::{memory, session};
 use gputrace_wire::counter::Counter;
 
-use super::records;
+use super::{guest, records};
 
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
 /// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference.
@@ -84,7 +84,10 @@ pub unsafe extern "C" fn completed(
         return;
     }
     // SAFETY: CUPTI says that so many bytes of the buffer are records.
-    unsafe { records::deliver(context.cast::<c_void>(), stream, buffer, valid_bytes) };
+    unsafe {
+        records::deliver(context.cast::<c_void>(), stream, buffer, valid_bytes);
+        guest::deliver(buffer, valid_bytes);
+    }
     give_back(buffer);
 }
 

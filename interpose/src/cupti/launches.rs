@@ -1,31 +1,22 @@
 //! The launch callback: hands CUPTI's correlation id to the hook that is under way on the thread.
 //!
-//! It is the one thing that is asked of CUPTI's callbacks, and only for the entries whose work
-//! makes records. Measured, it adds 100 to 150 ns to a launch; a record of every API call, the
-//! usual way to learn the id, adds 250 to 600.
+//! It is the one thing that the tracer asks of CUPTI's callbacks, and only for the entries whose
+//! work makes records. Measured, it adds 100 to 150 ns to a launch; a record of every API call,
+//! the usual way to learn the id, adds 250 to 600.
 
-use core::ffi::c_void;
-
-use cupti_sys::cupti::{CUpti_ApiCallbackSite, CUpti_CallbackData, CUpti_CallbackDomain, CUpti_CallbackId};
+use cupti_sys::cupti::{CUpti_ApiCallbackSite, CUpti_CallbackData};
 use gputrace_producer::thread;
 
+use super::guest::windows;
 use crate::api::ENTRIES;
 
-/// What CUPTI calls at the entry and exit of each enabled driver function.
-pub unsafe extern "C" fn callback(
-    _: *mut c_void,
-    domain: CUpti_CallbackDomain,
-    _: CUpti_CallbackId,
-    data: *const c_void,
-) {
-    if domain != CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API || data.is_null() {
-        return;
-    }
-    // SAFETY: for this domain CUPTI passes a CUpti_CallbackData that lives across the call.
-    let data = unsafe { &*data.cast::<CUpti_CallbackData>() };
+/// At the entry and exit of each driver function that [`ids`] names.
+#[inline]
+pub fn at_call(data: &CUpti_CallbackData) {
     if data.callbackSite != CUpti_ApiCallbackSite::CUPTI_API_ENTER {
         return;
     }
+    windows::launched(data.correlationId);
     thread::with(|slot| {
         // Outside a hook nobody would take the id, and the next hook would take a wrong one.
         if slot.is_inside() {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use cupti_sys::cupti::Cupti;
 use cupti_sys::locate;
 
+use super::guest::exports;
 use crate::resolve::failed_look_up::{self, KeepError};
 use crate::resolve::{libc_symbols, originals};
 use crate::settings;
@@ -28,7 +29,7 @@ pub struct Library {
 /// One line for the user: what was tried, and what to do.
 pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
     let _error = KeepError::new();
-    let mapped = mapped("libcupti.so");
+    let mapped = exports::known_library().or_else(|| mapped("libcupti.so"));
     if let Some(wanted) = settings::get(settings::CUPTI) {
         let wanted = path_of(wanted);
         return match mapped {
@@ -73,7 +74,11 @@ fn candidates(driver_version: c_int, simulated: bool) -> Vec<PathBuf> {
     all
 }
 
-fn open(path: &Path) -> Result<Library, String> {
+/// Loads the library at that path, or finds that it is there.
+///
+/// # Errors
+/// What the loader says, or what the library lacks.
+pub fn open(path: &Path) -> Result<Library, String> {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Err("not a path".into()) };
     // SAFETY: a C string. Loading runs the library's constructors, as it would in any CUPTI user.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -3,19 +3,24 @@
 //! | file | noun |
 //! |---|---|
 //! | `library` | which libcupti, and loading it |
-//! | `client` | our one subscription: kinds, callbacks, and giving way |
-//! | `launches` | the callback that hands correlation ids to the hooks |
+//! | `root` | the process's one real use of it, for whoever wants something |
+//! | `client` | the tracer's use: its kinds, its flushes, and leaving |
+//! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
+//! | `launches` | the tracer's: correlation ids for the hooks |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `records` | records become events |
+//! | `guest/` | another client, which finds a CUPTI of its own |
 //!
 //! Nothing here holds a lock of ours while it calls CUPTI, and no CUDA call is made in a
 //! callback. Without CUPTI the hooks go on alone, and one line says why.
 
 mod buffers;
+mod callbacks;
 mod client;
+pub mod guest;
 mod launches;
 mod library;
-pub mod others;
 mod records;
+mod root;
 
 pub use client::{finish, start, turn};

@@ -21,7 +21,7 @@ use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
-use super::client;
+use super::{guest, root};
 use crate::describe;
 use crate::tables::{self, Tables};
 
@@ -68,7 +68,8 @@ enum Out<'a> {
 /// # Safety
 /// CUPTI has just handed over the buffer with so many valid bytes.
 pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_bytes: usize) {
-    let (Some(session), Some((cupti, version))) = (session::current(), client::loaded()) else { return };
+    let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return };
+    let (cupti, version) = (&root.api, root.version());
     let Some(tables) = tables::of(session) else { return };
     let begun = clock::now();
     thread::with(|slot| {
@@ -174,6 +175,8 @@ impl Delivery<'_> {
                 };
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
+            // Kinds that only a guest asked for.
+            Record::Other(_) if guest::takes_records() => self.count -= 1,
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
         }
     }

@@ -16,7 +16,7 @@ use super::originals;
 use gputrace_producer::thread;
 
 use crate::api::{self, Entry};
-use crate::cupti::others;
+use crate::cupti::guest::exports;
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
 #[repr(C)]
@@ -137,7 +137,7 @@ fn hooked(
     caller: *const c_void,
 ) -> *mut c_void {
     failed_look_up::forget();
-    let Some(entry) = entry_of(name) else { return others::replace(name, found) };
+    let Some(entry) = entry_of(name) else { return exports::replace(name, found) };
     // What is looked up on our own behalf (CUPTI does while it loads) is not the program's.
     if thread::with(|slot| slot.is_inside()) {
         return found;

@@ -1,0 +1,143 @@
+//! What CUPTI calls at driver and runtime calls and at other happenings: the tracer's part, then
+//! the guest's.
+//!
+//! Owns which callbacks are on. A callback is on in CUPTI if the tracer or the guest wants it, and
+//! is handed to the guest only if the guest wants it.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use cupti_sys::cupti::{CUpti_CallbackData, CUpti_CallbackDomain, CUpti_CallbackId, CUptiResult};
+
+use super::guest::subscription;
+use super::launches;
+use super::root::Root;
+use crate::driver;
+
+/// Domains are 1 to 6 today.
+const DOMAINS: usize = 16;
+/// Driver functions are about 900 today, runtime functions 600.
+const IDS: usize = 4096;
+const WORDS: usize = IDS / 64;
+
+/// A bit for each callback of a domain.
+struct Bits([[AtomicU64; WORDS]; DOMAINS]);
+
+static OF_TRACER: Bits = Bits::new();
+static OF_GUEST: Bits = Bits::new();
+
+impl Bits {
+    const fn new() -> Bits {
+        Bits([const { [const { AtomicU64::new(0) }; WORDS] }; DOMAINS])
+    }
+
+    fn word(&self, domain: u32, id: u32) -> Option<(&AtomicU64, u64)> {
+        let word = self.0.get(domain as usize)?.get(id as usize / 64)?;
+        Some((word, 1 << (id % 64)))
+    }
+
+    #[inline]
+    fn has(&self, domain: u32, id: u32) -> bool {
+        self.word(domain, id).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    }
+
+    fn set(&self, domain: u32, id: u32, on: bool) {
+        match self.word(domain, id) {
+            Some((word, bit)) if on => word.fetch_or(bit, Ordering::AcqRel),
+            Some((word, bit)) => word.fetch_and(!bit, Ordering::AcqRel),
+            None => 0,
+        };
+    }
+
+    fn fill(&self, domain: u32, on: bool) {
+        let words = self.0.get(domain as usize).into_iter().flatten();
+        words.for_each(|word| word.store(if on { u64::MAX } else { 0 }, Ordering::Release));
+    }
+}
+
+/// CUPTI's one subscriber callback.
+pub unsafe extern "C" fn dispatch(
+    _: *mut c_void,
+    domain: CUpti_CallbackDomain,
+    id: CUpti_CallbackId,
+    data: *const c_void,
+) {
+    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API
+        && !data.is_null()
+        && OF_TRACER.has(domain.0, id)
+    {
+        // SAFETY: for this domain CUPTI passes a CUpti_CallbackData that lives across the call.
+        launches::at_call(unsafe { &*data.cast::<CUpti_CallbackData>() });
+    }
+    if OF_GUEST.has(domain.0, id) && !driver::is_ours() {
+        subscription::call(domain, id, data);
+    }
+}
+
+/// Asks for the tracer's callbacks. An older library knows fewer functions: a refused id is one
+/// that cannot be called.
+///
+/// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether asked by id or
+/// for the whole domain (measured); the collector then joins launches by name and order.
+pub fn enable_for_tracer(root: &Root) {
+    let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
+    for id in launches::ids() {
+        // SAFETY: the one real subscription.
+        let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
+        OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
+    }
+}
+
+/// The guest wants one callback, or no longer does.
+pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: bool) -> CUptiResult {
+    let result = if on || !OF_TRACER.has(domain.0, id) {
+        // SAFETY: the one real subscription; CUPTI refuses what is no callback.
+        unsafe { (root.api.enable_callback)(u32::from(on), root.subscriber(), domain, id) }
+    } else {
+        CUptiResult::CUPTI_SUCCESS
+    };
+    if result == CUptiResult::CUPTI_SUCCESS {
+        OF_GUEST.set(domain.0, id, on);
+    }
+    result
+}
+
+/// The guest wants all callbacks of a domain, or none.
+pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bool) -> CUptiResult {
+    let is_ours_too = domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
+    if on || !is_ours_too {
+        // SAFETY: the one real subscription.
+        let result = unsafe { (root.api.enable_domain)(u32::from(on), root.subscriber(), domain) };
+        if result == CUptiResult::CUPTI_SUCCESS {
+            OF_GUEST.fill(domain.0, on);
+        }
+        return result;
+    }
+    // One by one, so that the tracer's own are never off in between.
+    OF_GUEST.fill(domain.0, false);
+    for id in (1..IDS as u32).filter(|id| !OF_TRACER.has(domain.0, *id)) {
+        // SAFETY: as above; ids past the last one are refused.
+        let result = unsafe { (root.api.enable_callback)(0, root.subscriber(), domain, id) };
+        if result != CUptiResult::CUPTI_SUCCESS && id > LAST_KNOWN_ID {
+            break;
+        }
+    }
+    CUptiResult::CUPTI_SUCCESS
+}
+
+/// Beyond this many, a refused id means that the list is at its end.
+const LAST_KNOWN_ID: u32 = 1024;
+
+/// All domains, or none.
+pub fn enable_all_for_guest(root: &Root, on: bool) -> CUptiResult {
+    (1..DOMAINS as u32).for_each(|domain| {
+        // Domains that this library does not have are refused, which is no error of the guest's.
+        enable_domain_for_guest(root, CUpti_CallbackDomain(domain), on);
+    });
+    CUptiResult::CUPTI_SUCCESS
+}
+
+/// Whether the guest has the callback on.
+pub fn guest_has(domain: u32, id: u32) -> bool {
+    OF_GUEST.has(domain, id)
+}

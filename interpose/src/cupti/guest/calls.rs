@@ -1,0 +1,249 @@
+//! What each of CUPTI's functions does for a guest.
+//!
+//! Results are those that CUPTI alone would have given. Nothing here is on a launch's path.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use cupti_sys::cupti::*;
+use gputrace_producer::stderr::KeepErrno;
+
+use super::{clock, delivery, subscription, windows};
+use crate::cupti::callbacks;
+use crate::cupti::root::{self, Root, Who};
+
+const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
+const INVALID_PARAMETER: CUptiResult = CUptiResult::CUPTI_ERROR_INVALID_PARAMETER;
+const KERNEL: CUpti_ActivityKind = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_KERNEL;
+const CONCURRENT_KERNEL: CUpti_ActivityKind = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+
+/// Attributes of the buffers that CUPTI fills, which are ours: the guest's value is kept and told,
+/// a bit set for each that was given, and CUPTI never hears of it.
+static ZEROED: AtomicU64 = AtomicU64::new(0);
+static PER_THREAD: AtomicU64 = AtomicU64::new(UNSET);
+const UNSET: u64 = u64::MAX;
+
+pub fn subscribe(
+    root: &Root,
+    handle: *mut CUpti_SubscriberHandle,
+    callback: CUpti_CallbackFunc,
+    user_data: *mut c_void,
+) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    if handle.is_null() {
+        return INVALID_PARAMETER;
+    }
+    if subscription::is_there() {
+        return CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    }
+    let result = root.subscribe();
+    if result != OK {
+        return result;
+    }
+    match subscription::begin(callback, user_data) {
+        Some(new) => {
+            // SAFETY: the guest's own out parameter, and not null.
+            unsafe { handle.write(new) };
+            OK
+        }
+        None => CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
+    }
+}
+
+pub fn unsubscribe(root: &Root, handle: CUpti_SubscriberHandle) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    if !subscription::end(handle) {
+        return INVALID_PARAMETER;
+    }
+    callbacks::enable_all_for_guest(root, false);
+    OK
+}
+
+pub fn enable_callback(
+    root: &Root,
+    on: u32,
+    handle: CUpti_SubscriberHandle,
+    domain: CUpti_CallbackDomain,
+    id: CUpti_CallbackId,
+) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    if !subscription::is(handle) {
+        return INVALID_PARAMETER;
+    }
+    callbacks::enable_for_guest(root, domain, id, on != 0)
+}
+
+pub fn enable_domain(
+    root: &Root,
+    on: u32,
+    handle: CUpti_SubscriberHandle,
+    domain: CUpti_CallbackDomain,
+) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    if !subscription::is(handle) {
+        return INVALID_PARAMETER;
+    }
+    callbacks::enable_domain_for_guest(root, domain, on != 0)
+}
+
+pub fn enable_all_domains(root: &Root, on: u32, handle: CUpti_SubscriberHandle) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    if !subscription::is(handle) {
+        return INVALID_PARAMETER;
+    }
+    callbacks::enable_all_for_guest(root, on != 0)
+}
+
+pub fn callback_state(
+    enabled: *mut u32,
+    handle: CUpti_SubscriberHandle,
+    domain: CUpti_CallbackDomain,
+    id: CUpti_CallbackId,
+) -> CUptiResult {
+    if enabled.is_null() || !subscription::is(handle) {
+        return INVALID_PARAMETER;
+    }
+    // SAFETY: the guest's own out parameter, and not null.
+    unsafe { enabled.write(u32::from(callbacks::guest_has(domain.0, id))) };
+    OK
+}
+
+pub fn register_callbacks(
+    root: &Root,
+    request: CUpti_BuffersCallbackRequestFunc,
+    complete: CUpti_BuffersCallbackCompleteFunc,
+) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    if request.is_none() || complete.is_none() {
+        return INVALID_PARAMETER;
+    }
+    let result = root.register_buffers();
+    if result != OK {
+        return result;
+    }
+    delivery::register(request, complete);
+    OK
+}
+
+/// Switches a kind for the guest. Kernels come from the records of concurrent kernels, which the
+/// tracer has; the two kinds exclude each other in CUPTI.
+pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    let real = if kind == KERNEL { CONCURRENT_KERNEL } else { kind };
+    let bit = 1u64.checked_shl(kind.0).unwrap_or(0);
+    let before = windows::kinds();
+    let after = if on { before | bit } else { before & !bit };
+    // Both names of kernels stand for one real kind: it goes off with the last of them.
+    let both = 1 << KERNEL.0 | 1 << CONCURRENT_KERNEL.0;
+    let is_still_wanted = !on && real == CONCURRENT_KERNEL && after & both != 0;
+    let result = if is_still_wanted { OK } else { root.want(Who::Guest, real, on) };
+    if result == OK {
+        clock::read_both(root);
+        windows::change(after, clock::cupti_ns(root));
+    }
+    result
+}
+
+/// A kind that the tracer has too is on for all contexts; any other is CUPTI's own business.
+pub fn is_for_all_contexts(kind: CUpti_ActivityKind) -> bool {
+    kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Who::Tracer, kind.0)
+}
+
+/// After CUPTI delivered what it had: the guest gets its part.
+pub fn flushed(result: CUptiResult) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    delivery::hand_over();
+    result
+}
+
+pub fn flush_period(root: &Root, period_ms: u32) -> Option<CUptiResult> {
+    root.set_flush_period(Who::Guest, period_ms)
+}
+
+pub fn dropped_records(dropped: *mut usize) -> CUptiResult {
+    if dropped.is_null() {
+        return INVALID_PARAMETER;
+    }
+    // SAFETY: the guest's own out parameter, and not null.
+    unsafe { dropped.write(delivery::take_dropped() as usize) };
+    OK
+}
+
+pub fn register_timestamp_callback(root: &Root, callback: CUpti_TimestampCallbackFunc) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    clock::register(root, callback)
+}
+
+/// The time in the guest's clock, if it has one.
+pub fn timestamp(time: *mut u64) -> Option<CUptiResult> {
+    let now = clock::now()?;
+    if time.is_null() {
+        return Some(INVALID_PARAMETER);
+    }
+    // SAFETY: the guest's own out parameter, and not null.
+    unsafe { time.write(now) };
+    Some(OK)
+}
+
+fn kept(attribute: CUpti_ActivityAttribute) -> Option<&'static AtomicU64> {
+    match attribute {
+        CUpti_ActivityAttribute::CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER => Some(&ZEROED),
+        CUpti_ActivityAttribute::CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER => Some(&PER_THREAD),
+        _ => None,
+    }
+}
+
+/// Keeps an attribute of the guest's buffers; `None` for one that is CUPTI's. Their values are bytes.
+pub fn set_attribute(
+    attribute: CUpti_ActivityAttribute,
+    bytes: *mut usize,
+    value: *mut c_void,
+) -> Option<CUptiResult> {
+    let kept = kept(attribute)?;
+    // SAFETY: the guest's own parameters; a size of nothing is refused before the value is read.
+    let value = unsafe {
+        if bytes.is_null() || value.is_null() || *bytes == 0 {
+            return Some(INVALID_PARAMETER);
+        }
+        *value.cast::<u8>()
+    };
+    kept.store(u64::from(value), Ordering::Relaxed);
+    Some(OK)
+}
+
+/// Tells a kept attribute; `None` for one that is CUPTI's or was never set.
+pub fn attribute(
+    attribute: CUpti_ActivityAttribute,
+    bytes: *mut usize,
+    value: *mut c_void,
+) -> Option<CUptiResult> {
+    let known = kept(attribute)?.load(Ordering::Relaxed);
+    if known == UNSET {
+        return None;
+    }
+    // SAFETY: as above; one byte is written where there is room for one.
+    unsafe {
+        if bytes.is_null() || value.is_null() || *bytes == 0 {
+            return Some(INVALID_PARAMETER);
+        }
+        value.cast::<u8>().write(known as u8);
+        *bytes = 1;
+    }
+    Some(OK)
+}
+
+/// The guest ends its CUPTI; the real one goes on.
+pub fn finalize(root: &Root) -> CUptiResult {
+    let _errno = KeepErrno::new();
+    windows::change(0, clock::cupti_ns(root));
+    for kind in root::wanted(Who::Guest) {
+        root.want(Who::Guest, kind, false);
+    }
+    delivery::hand_over();
+    delivery::unregister();
+    subscription::clear();
+    callbacks::enable_all_for_guest(root, false);
+    clock::clear();
+    root.set_flush_period(Who::Guest, 0);
+    OK
+}

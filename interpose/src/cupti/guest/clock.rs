@@ -1,0 +1,193 @@
+//! CUPTI's times in the guest's clock.
+//!
+//! A guest may register a function that says what time it is; CUPTI then gives all times in that
+//! clock. The real CUPTI keeps its own clock, which the tracer's times are in, and the guest's
+//! times are computed: pairs of both clocks are read now and then (anchors), and a time is carried
+//! over along the line between the two anchors around it.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use cupti_sys::cupti::{CUpti_TimestampCallbackFunc, CUptiResult};
+
+use crate::cupti::root::Root;
+
+/// Closer together, the few tens of nanoseconds that reading takes would bend the line.
+const APART_NS: u64 = 5_000_000;
+/// Readings per anchor; the quickest counts.
+const TRIES: usize = 5;
+const ANCHORS: usize = 64;
+
+static CALLBACK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// Never held while CUPTI or the guest is called.
+static LINE: Mutex<Line> = Mutex::new(Line { anchors: Vec::new() });
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Anchor {
+    cupti_ns: u64,
+    guest: u64,
+}
+
+/// The anchors, in the order of time.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    anchors: Vec<Anchor>,
+}
+
+/// The guest's clock from now on.
+pub fn register(root: &Root, callback: CUpti_TimestampCallbackFunc) -> CUptiResult {
+    let Some(callback) = callback else { return CUptiResult::CUPTI_ERROR_INVALID_PARAMETER };
+    let new = callback as *mut ();
+    if CALLBACK.swap(new, Ordering::AcqRel) != new {
+        LINE.lock().unwrap_or_else(PoisonError::into_inner).anchors.clear();
+    }
+    read_both(root);
+    CUptiResult::CUPTI_SUCCESS
+}
+
+/// CUPTI's own clock again.
+pub fn clear() {
+    CALLBACK.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+/// The time now by the guest's clock; `None` where it has none of its own.
+pub fn now() -> Option<u64> {
+    let callback = CALLBACK.load(Ordering::Acquire);
+    if callback.is_null() {
+        return None;
+    }
+    // SAFETY: only `register` stores here, a function of this type, which the guest promised to keep.
+    Some(unsafe { core::mem::transmute::<*mut (), unsafe extern "C" fn() -> u64>(callback)() })
+}
+
+fn cupti_now_ns(root: &Root) -> Option<u64> {
+    let mut now_ns = 0;
+    // SAFETY: the out pointer outlives the call.
+    let result = unsafe { (root.api.get_timestamp)(&mut now_ns) };
+    (result == CUptiResult::CUPTI_SUCCESS).then_some(now_ns)
+}
+
+/// CUPTI's clock, in nanoseconds; 0 where it cannot be read.
+pub fn cupti_ns(root: &Root) -> u64 {
+    cupti_now_ns(root).unwrap_or(0)
+}
+
+/// Reads both clocks, if the guest has one, and remembers the pair.
+pub fn read_both(root: &Root) {
+    let mut best: Option<(u64, Anchor)> = None;
+    for _ in 0..TRIES {
+        let (Some(before_ns), Some(guest), Some(after_ns)) = (cupti_now_ns(root), now(), cupti_now_ns(root))
+        else {
+            return;
+        };
+        let took_ns = after_ns.saturating_sub(before_ns);
+        let anchor = Anchor { cupti_ns: before_ns + took_ns / 2, guest };
+        if best.is_none_or(|(least_ns, _)| took_ns < least_ns) {
+            best = Some((took_ns, anchor));
+        }
+    }
+    if let Some((_, anchor)) = best {
+        LINE.lock().unwrap_or_else(PoisonError::into_inner).add(anchor);
+    }
+}
+
+/// How to carry times over; `None` where the guest has CUPTI's clock.
+pub fn line(root: &Root) -> Option<Line> {
+    if CALLBACK.load(Ordering::Acquire).is_null() {
+        return None;
+    }
+    read_both(root);
+    let line = LINE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (!line.anchors.is_empty()).then_some(line)
+}
+
+impl Line {
+    fn add(&mut self, anchor: Anchor) {
+        if let [.., before, last] = self.anchors.as_slice()
+            && last.cupti_ns.saturating_sub(before.cupti_ns) < APART_NS
+        {
+            // The newest takes the place of one that is too near to the one before it.
+            self.anchors.pop();
+        }
+        if self.anchors.last().is_some_and(|last| last.cupti_ns >= anchor.cupti_ns) {
+            // The clock was set back: what came before is of no use.
+            self.anchors.clear();
+        }
+        self.anchors.push(anchor);
+        if self.anchors.len() > ANCHORS {
+            self.anchors.drain(..ANCHORS / 2);
+        }
+    }
+
+    /// A time of CUPTI's in the guest's clock; 0, which says that there is none, stays.
+    pub fn carry_over(&self, cupti_ns: u64) -> u64 {
+        if cupti_ns == 0 {
+            return 0;
+        }
+        let after = self.anchors.partition_point(|anchor| anchor.cupti_ns <= cupti_ns);
+        let last = self.anchors.len().saturating_sub(1);
+        let (from, to) = match (self.anchors.get(after.saturating_sub(1)), self.anchors.get(after)) {
+            (Some(from), Some(to)) if after > 0 => (*from, *to),
+            // Before the first or after the last: along the nearest stretch that is long enough.
+            _ => match (self.anchors.get(last.saturating_sub(2).min(after)), self.anchors.get(last)) {
+                (Some(from), Some(to)) => (*from, *to),
+                _ => return cupti_ns,
+            },
+        };
+        let span = i128::from(to.cupti_ns) - i128::from(from.cupti_ns);
+        let rise = i128::from(to.guest) - i128::from(from.guest);
+        // The anchor nearer to the time is the one to start from.
+        let near = if after > 0 && after > last { to } else { from };
+        let distance = i128::from(cupti_ns) - i128::from(near.cupti_ns);
+        let carried = if span > 0 { distance * rise / span } else { distance };
+        (i128::from(near.guest) + carried).clamp(1, i128::from(u64::MAX)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(pairs: &[(u64, u64)]) -> Line {
+        let mut line = Line::default();
+        pairs.iter().for_each(|(cupti_ns, guest)| line.add(Anchor { cupti_ns: *cupti_ns, guest: *guest }));
+        line
+    }
+
+    #[test]
+    fn times_go_along_the_line_between_two_anchors() {
+        // A clock of 2 ticks a nanosecond that later runs at 3.
+        let line = line(&[(1_000_000_000, 500), (1_010_000_000, 20_000_500), (1_020_000_000, 50_000_500)]);
+        assert_eq!(line.carry_over(0), 0);
+        assert_eq!(line.carry_over(1_005_000_000), 10_000_500);
+        assert_eq!(line.carry_over(1_010_000_000), 20_000_500);
+        assert_eq!(line.carry_over(1_015_000_000), 35_000_500);
+    }
+
+    #[test]
+    fn times_outside_follow_the_slope_there() {
+        let line = line(&[(10_000_000_000, 1_000_000), (10_010_000_000, 1_020_000)]);
+        assert_eq!(line.carry_over(10_020_000_000), 1_040_000);
+        assert_eq!(line.carry_over(9_990_000_000), 980_000);
+    }
+
+    #[test]
+    fn one_anchor_is_an_offset() {
+        assert_eq!(line(&[(100, 5_000)]).carry_over(150), 5_050);
+    }
+
+    #[test]
+    fn near_anchors_replace_each_other_and_old_ones_go() {
+        let mut line = Line::default();
+        (0..1000u64).for_each(|at| line.add(Anchor { cupti_ns: 1 + at * 1_000_000, guest: at }));
+        assert!(line.anchors.len() <= ANCHORS);
+        let stretches = line.anchors.windows(2).map(|pair| pair[1].cupti_ns - pair[0].cupti_ns);
+        assert!(stretches.clone().rev().skip(1).all(|stretch| stretch >= APART_NS), "{:?}", line.anchors);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_begins_anew() {
+        let line = line(&[(1_000_000_000, 1), (2_000_000_000, 2), (500, 3)]);
+        assert_eq!(line.anchors, [Anchor { cupti_ns: 500, guest: 3 }]);
+    }
+}

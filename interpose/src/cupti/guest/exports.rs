@@ -1,0 +1,286 @@
+//! The names of CUPTI's that clients link and look up, and where each call goes: to the guest's
+//! own CUPTI, or through to the real one.
+//!
+//! Our own calls go to the loaded library directly and never come by here; nor do CUPTI's, which
+//! is linked to itself.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use cupti_sys::cupti::*;
+use cupti_sys::driver::CUcontext;
+
+use super::calls;
+use crate::cupti::root::{self, Root};
+use crate::cupti::{client, library};
+use crate::resolve::failed_look_up::KeepError;
+use crate::resolve::libc_symbols;
+use crate::settings;
+
+macro_rules! exports {
+    ($($index:literal $name:ident($($arg:ident: $type:ty),*) |$root:ident, $real:ident| $body:expr;)*) => {
+        const NAMES: &[&CStr] = &[$(
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            }
+        ),*];
+
+        /// The real functions, as they become known.
+        static REAL: [AtomicPtr<c_void>; NAMES.len()] =
+            [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
+
+        /// Our function of the name at that place.
+        fn ours(index: usize) -> *mut c_void {
+            match index {
+                $($index => $name as *mut c_void,)*
+                _ => core::ptr::null_mut(),
+            }
+        }
+
+        $(
+        /// # Safety
+        /// As CUPTI's function of that name.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> CUptiResult {
+            type Real = unsafe extern "C" fn($($type),*) -> CUptiResult;
+            // SAFETY: CUPTI's function of that name has this signature; null is `None`.
+            let real = unsafe { core::mem::transmute::<*mut c_void, Option<Real>>(real($index)) };
+            let Some(real) = real else { return CUptiResult::CUPTI_ERROR_NOT_INITIALIZED };
+            // SAFETY: the arguments are the caller's.
+            let $real = || unsafe { real($($arg),*) };
+            match guest_of($index) {
+                Some($root) => {
+                    let _: &Root = $root;
+                    $body
+                }
+                None => $real(),
+            }
+        }
+        )*
+    };
+}
+
+exports! {
+    0 cuptiSubscribe(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void)
+        |root, real| calls::subscribe(root, handle, callback, user_data);
+    1 cuptiUnsubscribe(handle: CUpti_SubscriberHandle)
+        |root, real| calls::unsubscribe(root, handle);
+    2 cuptiEnableCallback(on: u32, handle: CUpti_SubscriberHandle, domain: CUpti_CallbackDomain, id: CUpti_CallbackId)
+        |root, real| calls::enable_callback(root, on, handle, domain, id);
+    3 cuptiEnableDomain(on: u32, handle: CUpti_SubscriberHandle, domain: CUpti_CallbackDomain)
+        |root, real| calls::enable_domain(root, on, handle, domain);
+    4 cuptiEnableAllDomains(on: u32, handle: CUpti_SubscriberHandle)
+        |root, real| calls::enable_all_domains(root, on, handle);
+    5 cuptiGetCallbackState(enabled: *mut u32, handle: CUpti_SubscriberHandle, domain: CUpti_CallbackDomain, id: CUpti_CallbackId)
+        |root, real| calls::callback_state(enabled, handle, domain, id);
+    6 cuptiActivityRegisterCallbacks(request: CUpti_BuffersCallbackRequestFunc, complete: CUpti_BuffersCallbackCompleteFunc)
+        |root, real| calls::register_callbacks(root, request, complete);
+    7 cuptiActivityEnable(kind: CUpti_ActivityKind)
+        |root, real| calls::switch(root, kind, true);
+    8 cuptiActivityDisable(kind: CUpti_ActivityKind)
+        |root, real| calls::switch(root, kind, false);
+    9 cuptiActivityEnableContext(context: CUcontext, kind: CUpti_ActivityKind)
+        |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, true) } else { real() };
+    10 cuptiActivityDisableContext(context: CUcontext, kind: CUpti_ActivityKind)
+        |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, false) } else { real() };
+    11 cuptiActivityEnableAndDump(kind: CUpti_ActivityKind)
+        |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, true) } else { real() };
+    12 cuptiActivityFlushAll(flag: u32)
+        |root, real| calls::flushed(real());
+    13 cuptiActivityFlush(context: CUcontext, stream: u32, flag: u32)
+        |root, real| calls::flushed(real());
+    14 cuptiActivityFlushPeriod(period_ms: u32)
+        |root, real| calls::flush_period(root, period_ms).unwrap_or_else(real);
+    15 cuptiActivityGetNumDroppedRecords(context: CUcontext, stream: u32, dropped: *mut usize)
+        |root, real| calls::dropped_records(dropped);
+    16 cuptiActivityRegisterTimestampCallback(callback: CUpti_TimestampCallbackFunc)
+        |root, real| calls::register_timestamp_callback(root, callback);
+    17 cuptiGetTimestamp(time: *mut u64)
+        |root, real| calls::timestamp(time).unwrap_or_else(real);
+    18 cuptiActivitySetAttribute(attribute: CUpti_ActivityAttribute, bytes: *mut usize, value: *mut c_void)
+        |root, real| calls::set_attribute(attribute, bytes, value).unwrap_or_else(real);
+    19 cuptiActivityGetAttribute(attribute: CUpti_ActivityAttribute, bytes: *mut usize, value: *mut c_void)
+        |root, real| calls::attribute(attribute, bytes, value).unwrap_or_else(real);
+    20 cuptiFinalize()
+        |root, real| calls::finalize(root);
+    // The V2 interface cannot be shared: it gets CUPTI whole, or is refused if a guest is there.
+    21 cuptiSubscribe_v2(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void, parameters: *mut c_void)
+        |root, real| { client::give_way("a client of CUPTI's V2 interface"); real() };
+}
+
+const SUBSCRIBE_V2: usize = 21;
+
+/// The names by which a client announces itself, for a second libcupti in the process.
+const SUBSCRIBE: usize = 0;
+const REGISTER_CALLBACKS: usize = 6;
+
+/// The library of the guest's call; `None` where the call goes through to the real CUPTI.
+fn guest_of(index: usize) -> Option<&'static Root> {
+    if root::is_left() {
+        return None;
+    }
+    if let Some(root) = root::current() {
+        return Some(root);
+    }
+    // The client came before the tracer, which joins it at cuInit.
+    if settings::is_off(settings::ENABLED) || settings::is_off(settings::DEVICE_TIMES) {
+        return None;
+    }
+    if index == SUBSCRIBE_V2 {
+        client::give_way("a client of CUPTI's V2 interface");
+        return None;
+    }
+    let _error = KeepError::new();
+    let path = library_of(real(index))?;
+    let opened = library::open(&path).ok()?;
+    root::attach(opened.api, &opened.path).ok()
+}
+
+/// The libcupti that clients of this process use, as far as they were seen.
+pub fn known_library() -> Option<PathBuf> {
+    REAL.iter().find_map(|slot| library_of(slot.load(Ordering::Relaxed)))
+}
+
+fn library_of(function: *mut c_void) -> Option<PathBuf> {
+    if function.is_null() {
+        return None;
+    }
+    let path = crate::resolve::originals::path_of(function)?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
+}
+
+/// The real function: in the library that is in use, or that the program linked, or that is mapped.
+/// libcupti is seldom in the global scope.
+fn real(index: usize) -> *mut c_void {
+    let (Some(slot), Some(name)) = (REAL.get(index), NAMES.get(index)) else {
+        return core::ptr::null_mut();
+    };
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let _error = KeepError::new();
+    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+    let from = |path: PathBuf| {
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        // SAFETY: RTLD_NOLOAD only looks at what is mapped; the handle and the name are good.
+        let found = unsafe {
+            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+            if handle.is_null() {
+                return None;
+            }
+            dlsym(handle, name.as_ptr())
+        };
+        (!found.is_null()).then_some(found)
+    };
+    let in_use = root::current().map(|root| root.path.clone());
+    let found = in_use.and_then(from).or_else(|| {
+        // SAFETY: a pseudo-handle, and a C string.
+        let next = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        if next.is_null() { library::mapped("libcupti.so").and_then(from) } else { Some(next) }
+    });
+    let found = found.unwrap_or(core::ptr::null_mut());
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+/// What a look-up of a CUPTI function returns, which found `found`: ours for the names above.
+pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    if !name.to_bytes().starts_with(b"cupti") {
+        return found;
+    }
+    let Some(index) = NAMES.iter().position(|known| *known == name) else { return found };
+    let own = ours(index);
+    if found == own {
+        return found;
+    }
+    let real = real(index);
+    if real == found || is_same_library(real, found) {
+        return own;
+    }
+    // A second libcupti: its client is left alone with it, but for its first words.
+    match index {
+        SUBSCRIBE => keep(&SECOND_SUBSCRIBE, found, second_subscribe as *mut c_void),
+        REGISTER_CALLBACKS => keep(&SECOND_REGISTER, found, second_register as *mut c_void),
+        _ => found,
+    }
+}
+
+/// Whether two addresses lie in one library: a function may have two names there.
+fn is_same_library(one: *mut c_void, other: *mut c_void) -> bool {
+    matches!((library_of(one), library_of(other)), (Some(one), Some(other)) if one == other)
+}
+
+static SECOND_SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static SECOND_REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Remembers a second library's function and returns ours for it; a third library's goes unseen.
+fn keep(slot: &AtomicPtr<c_void>, found: *mut c_void, own: *mut c_void) -> *mut c_void {
+    match slot.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => own,
+        Err(known) if known == found => own,
+        Err(_) => found,
+    }
+}
+
+unsafe extern "C" fn second_subscribe(
+    handle: *mut CUpti_SubscriberHandle,
+    callback: CUpti_CallbackFunc,
+    user_data: *mut c_void,
+) -> CUptiResult {
+    type Real =
+        unsafe extern "C" fn(*mut CUpti_SubscriberHandle, CUpti_CallbackFunc, *mut c_void) -> CUptiResult;
+    client::give_way("a client of another libcupti");
+    // SAFETY: `replace` stored that library's cuptiSubscribe before anybody could call this.
+    unsafe {
+        let real = core::mem::transmute::<*mut c_void, Real>(SECOND_SUBSCRIBE.load(Ordering::Acquire));
+        real(handle, callback, user_data)
+    }
+}
+
+unsafe extern "C" fn second_register(
+    request: CUpti_BuffersCallbackRequestFunc,
+    complete: CUpti_BuffersCallbackCompleteFunc,
+) -> CUptiResult {
+    type Real = unsafe extern "C" fn(
+        CUpti_BuffersCallbackRequestFunc,
+        CUpti_BuffersCallbackCompleteFunc,
+    ) -> CUptiResult;
+    client::give_way("a client of another libcupti");
+    // SAFETY: as above, that library's cuptiActivityRegisterCallbacks.
+    unsafe {
+        let real = core::mem::transmute::<*mut c_void, Real>(SECOND_REGISTER.load(Ordering::Acquire));
+        real(request, complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_function() {
+        for (index, name) in NAMES.iter().enumerate() {
+            assert!(name.to_bytes().starts_with(b"cupti"), "{index}");
+            assert!(!ours(index).is_null(), "{name:?}");
+            assert!((0..index).all(|before| ours(before) != ours(index)), "{name:?}");
+        }
+        assert!(ours(NAMES.len()).is_null());
+        assert_eq!(NAMES[SUBSCRIBE], c"cuptiSubscribe");
+        assert_eq!(NAMES[REGISTER_CALLBACKS], c"cuptiActivityRegisterCallbacks");
+        assert_eq!(NAMES[SUBSCRIBE_V2], c"cuptiSubscribe_v2");
+    }
+
+    #[test]
+    fn other_names_pass() {
+        let found = 0x1000 as *mut c_void;
+        assert_eq!(replace(c"cuptiGetVersion".as_ptr(), found), found);
+        assert_eq!(replace(c"cudaMalloc".as_ptr(), found), found);
+    }
+}

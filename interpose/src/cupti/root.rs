@@ -1,0 +1,229 @@
+//! The process's one real use of CUPTI: one library, one subscription, one pair of buffer callbacks.
+//!
+//! Whoever wants something of CUPTI, the tracer ([`super::client`]) or another client of the same
+//! library ([`super::guest`]), has it from here. What is on in CUPTI is what either of the two
+//! wants. Nothing is locked while CUPTI is called: a client may call it from inside a callback.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+
+use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUpti_SubscriberHandle, CUptiResult, Cupti};
+use once_cell::race::OnceBox;
+
+use super::{buffers, callbacks};
+
+/// The two who may want a kind of records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    Tracer,
+    Guest,
+}
+
+pub struct Root {
+    pub api: Cupti,
+    pub path: PathBuf,
+    /// Known once somebody may ask: without a driver the question crashes CUPTI 13.2.
+    version: AtomicU32,
+    /// The process that attached: CUPTI is dead in a forked child.
+    pid: i32,
+    buffers_are_ours: AtomicBool,
+}
+
+static ROOT: OnceBox<Root> = OnceBox::new();
+static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// Kinds wanted, a bit each, by the tracer and by the guest. Kinds run up to 59 today.
+static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Flush periods asked for in milliseconds, 0 for none.
+static PERIODS_MS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+/// CUPTI was left to a client that cannot be a guest.
+static LEFT: AtomicBool = AtomicBool::new(false);
+/// The process that left it; a forked child finds CUPTI as its parent had it, and dead.
+static LEFT_IN: AtomicI32 = AtomicI32::new(0);
+
+fn own_pid() -> i32 {
+    // SAFETY: getpid has no preconditions.
+    unsafe { libc::getpid() }
+}
+
+/// The library in use; `None` before anybody attached, in a forked child, and after leaving.
+pub fn current() -> Option<&'static Root> {
+    ROOT.get().filter(|root| !LEFT.load(Ordering::Acquire) && root.pid == own_pid())
+}
+
+/// The library in use, for callers on CUPTI's own paths, which exist in its process alone.
+pub fn in_callback() -> Option<&'static Root> {
+    ROOT.get()
+}
+
+/// Whether CUPTI was left to somebody else, in this process.
+pub fn is_left() -> bool {
+    LEFT.load(Ordering::Acquire) && LEFT_IN.load(Ordering::Relaxed) == own_pid()
+}
+
+/// Takes a loaded library into use. Nothing is asked of it yet.
+///
+/// # Errors
+/// Where another libcupti is in use already.
+pub fn attach(api: Cupti, path: &Path) -> Result<&'static Root, String> {
+    let new = || {
+        Box::new(Root {
+            api,
+            path: path.to_path_buf(),
+            version: AtomicU32::new(0),
+            pid: own_pid(),
+            buffers_are_ours: AtomicBool::new(false),
+        })
+    };
+    let root = ROOT.get_or_init(new);
+    if root.pid != own_pid() {
+        return Err("a forked child cannot use its parent's CUPTI".into());
+    }
+    if root.path != path {
+        return Err(format!("the process uses {} already", root.path.display()));
+    }
+    Ok(root)
+}
+
+impl Root {
+    /// The library's version; 0 before [`Root::learn_version`].
+    pub fn version(&self) -> ApiVersion {
+        ApiVersion(self.version.load(Ordering::Relaxed))
+    }
+
+    /// Asks for the version, where `cuInit` has succeeded.
+    pub fn learn_version(&self) -> Result<ApiVersion, CUptiResult> {
+        let version = self.api.version()?;
+        self.version.store(version.0, Ordering::Relaxed);
+        Ok(version)
+    }
+
+    /// The real subscription; null while there is none.
+    pub fn subscriber(&self) -> CUpti_SubscriberHandle {
+        SUBSCRIBER.load(Ordering::Acquire).cast()
+    }
+
+    /// Subscribes, if nobody did.
+    pub fn subscribe(&self) -> CUptiResult {
+        if !self.subscriber().is_null() {
+            return CUptiResult::CUPTI_SUCCESS;
+        }
+        let mut subscriber: CUpti_SubscriberHandle = core::ptr::null_mut();
+        // SAFETY: the out pointer outlives the call; the callback lives as long as the process.
+        let result = unsafe {
+            (self.api.subscribe)(&mut subscriber, Some(callbacks::dispatch), core::ptr::null_mut())
+        };
+        if result == CUptiResult::CUPTI_SUCCESS {
+            SUBSCRIBER.store(subscriber.cast(), Ordering::Release);
+        }
+        result
+    }
+
+    /// Ends the real subscription.
+    pub fn unsubscribe(&self) {
+        let subscriber = SUBSCRIBER.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        if !subscriber.is_null() {
+            // SAFETY: the subscription made above; it is not used again.
+            unsafe { (self.api.unsubscribe)(subscriber.cast()) };
+        }
+    }
+
+    /// Makes CUPTI fill our buffers, if it does not yet.
+    pub fn register_buffers(&self) -> CUptiResult {
+        if self.buffers_are_ours.load(Ordering::Acquire) {
+            return CUptiResult::CUPTI_SUCCESS;
+        }
+        if !buffers::prepare() {
+            return CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY;
+        }
+        // SAFETY: both callbacks live as long as the process.
+        let result = unsafe {
+            (self.api.activity_register_callbacks)(Some(buffers::requested), Some(buffers::completed))
+        };
+        self.buffers_are_ours.store(result == CUptiResult::CUPTI_SUCCESS, Ordering::Release);
+        result
+    }
+
+    /// Wants a kind, or no longer does. CUPTI is told where that makes a difference.
+    pub fn want(&self, who: Who, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
+        let Some(bit) = 1u64.checked_shl(kind.0) else {
+            return CUptiResult::CUPTI_ERROR_INVALID_KIND;
+        };
+        let (own, other) = sides(&WANTED, who);
+        let other_wants = other.load(Ordering::Acquire) & bit != 0;
+        let result = match (other_wants, is_wanted) {
+            (true, _) => CUptiResult::CUPTI_SUCCESS,
+            // SAFETY: no precondition: a kind that cannot be is refused.
+            (false, true) => unsafe { (self.api.activity_enable)(kind) },
+            // SAFETY: as above.
+            (false, false) => unsafe { (self.api.activity_disable)(kind) },
+        };
+        if !is_wanted {
+            own.fetch_and(!bit, Ordering::AcqRel);
+        } else if result == CUptiResult::CUPTI_SUCCESS {
+            own.fetch_or(bit, Ordering::AcqRel);
+        }
+        result
+    }
+
+    /// Asks CUPTI to deliver at least so often, 0 for its own discretion: the shorter period of
+    /// the two askers holds.
+    pub fn set_flush_period(&self, who: Who, period_ms: u32) -> Option<CUptiResult> {
+        let (own, other) = sides(&PERIODS_MS, who);
+        own.store(period_ms, Ordering::Relaxed);
+        let other_ms = other.load(Ordering::Relaxed);
+        let shorter_ms =
+            if period_ms == 0 || other_ms == 0 { period_ms | other_ms } else { period_ms.min(other_ms) };
+        // SAFETY: no precondition.
+        self.api.activity_flush_period.map(|set| unsafe { set(shorter_ms) })
+    }
+
+    /// Leaves CUPTI to another client for good: kinds off, what there is delivered, unsubscribed.
+    pub fn leave(&self) {
+        // Kinds are off before the flush, so that it delivers the last of our records.
+        for kind in kinds_in(sides(&WANTED, Who::Tracer).0.swap(0, Ordering::AcqRel)) {
+            // SAFETY: no precondition.
+            unsafe { (self.api.activity_disable)(kind) };
+        }
+        // SAFETY: unforced, so that running kernels are left alone.
+        unsafe { (self.api.activity_flush_all)(0) };
+        self.set_flush_period(Who::Tracer, 0);
+        self.unsubscribe();
+        LEFT_IN.store(self.pid, Ordering::Relaxed);
+        LEFT.store(true, Ordering::Release);
+    }
+}
+
+/// Somebody who cannot be a guest came before CUPTI was taken into use: it never will be.
+pub fn leave_unused() {
+    LEFT_IN.store(own_pid(), Ordering::Relaxed);
+    LEFT.store(true, Ordering::Release);
+}
+
+/// The flush period that the asker set, in milliseconds; 0 for none.
+pub fn flush_period_ms(who: Who) -> u32 {
+    sides(&PERIODS_MS, who).0.load(Ordering::Relaxed)
+}
+
+/// Whether one of the two wants the kind.
+pub fn wants(who: Who, kind: u32) -> bool {
+    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, who).0.load(Ordering::Acquire) & bit != 0)
+}
+
+/// The kinds that the asker wants.
+pub fn wanted(who: Who) -> impl Iterator<Item = CUpti_ActivityKind> {
+    kinds_in(sides(&WANTED, who).0.load(Ordering::Acquire))
+}
+
+fn kinds_in(mask: u64) -> impl Iterator<Item = CUpti_ActivityKind> {
+    (0..64).filter(move |kind| mask >> kind & 1 != 0).map(CUpti_ActivityKind)
+}
+
+/// The asker's place and the other's.
+fn sides<T>(pair: &[T; 2], who: Who) -> (&T, &T) {
+    let [tracer, guest] = pair;
+    match who {
+        Who::Tracer => (tracer, guest),
+        Who::Guest => (guest, tracer),
+    }
+}

@@ -1,0 +1,123 @@
+//! Another client of CUPTI in the traced program: it finds what it would find alone, and we lose nothing.
+//!
+//! The simulated libcupti has one subscriber and one pair of buffer callbacks, as the real one.
+
+use std::fs;
+use std::process::Command;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, Traced, calls, count, dropped, run};
+
+/// What the program prints without us.
+fn alone(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(compiled(program, Link::Driver));
+    tool::clean(&mut command);
+    finish(command.args(arguments).env("LD_LIBRARY_PATH", tool::simulated_folder())).expect_code(0).stdout
+}
+
+fn traced(program: &str, arguments: &[&str]) -> Traced {
+    arguments.iter().fold(run(program), |run, argument| run.arg(argument)).succeed()
+}
+
+fn notices(traced: &Traced) -> String {
+    traced.read("summary.txt")
+}
+
+/// Every launch has its device record, whatever the client did with CUPTI in between.
+#[track_caller]
+fn expect_all_times(traced: &Traced, launches: u64) {
+    let report = traced.report();
+    assert_eq!(count(&report, "launches"), launches);
+    assert_eq!(report["device_time_coverage"], 1.0, "{report:#}");
+    assert_eq!(dropped(&report), 0, "{report:#}");
+    assert!(!notices(traced).contains("no device times"), "{}", notices(traced));
+}
+
+/// Twenty windows of 10 to 29 launches and one of 30, one launch after each, five before all and
+/// one after.
+const IN_WINDOWS: u64 = (10 + 30) * 21 / 2;
+const OUTSIDE: u64 = 21 + 5 + 1;
+
+#[test]
+fn a_late_client_finds_a_cupti_of_its_own() {
+    let expected = alone("cupti_client", &["late"]);
+    assert!(expected.contains("window 19: 0 0 0 callback 0 is 1"), "{expected}");
+    let traced = traced("cupti_client", &["late"]);
+    assert_eq!(traced.ended.stdout, expected);
+    expect_all_times(&traced, IN_WINDOWS + OUTSIDE);
+    assert_eq!(calls(&traced.report(), "second_kernel"), OUTSIDE);
+}
+
+#[test]
+fn a_client_that_came_first_shares_too() {
+    let expected = alone("cupti_client", &["early"]);
+    let traced = traced("cupti_client", &["early"]);
+    assert_eq!(traced.ended.stdout, expected);
+    expect_all_times(&traced, IN_WINDOWS + OUTSIDE);
+}
+
+#[test]
+fn a_client_in_a_program_that_is_not_traced_has_cupti_itself() {
+    let expected = alone("cupti_client", &["late"]);
+    for (variable, value) in [("GPUTRACE", "off"), ("GPUTRACE_DEVICE_TIMES", "off")] {
+        let traced = run("cupti_client").arg("late").env(variable, value).go().expect_code(0);
+        assert_eq!(traced.ended.stdout, expected, "{variable}={value}");
+    }
+}
+
+#[test]
+fn a_client_that_sets_a_period_gets_its_records_and_hears_of_no_call_of_ours() {
+    let expected = alone("cupti_period", &[]);
+    assert!(expected.contains("60 of kind 10"), "{expected}");
+    let traced = traced("cupti_period", &[]);
+    assert_eq!(traced.ended.stdout, expected);
+    expect_all_times(&traced, 60);
+}
+
+/// The simulated libcupti knows a client's clock by its offset alone; we know its rate too.
+#[test]
+fn a_client_gets_times_in_its_own_clock() {
+    let expected = alone("cupti_clock", &["1"]);
+    assert_eq!(expected.matches("after until long").count(), 5, "{expected}");
+    assert!(expected.contains("timestamp follows"), "{expected}");
+    for rate in ["1", "3"] {
+        let traced = traced("cupti_clock", &[rate]);
+        assert_eq!(traced.ended.stdout, expected, "{rate} ticks a nanosecond");
+        expect_all_times(&traced, 51);
+    }
+}
+
+/// Hooks only from then on, and said; the client finds the place free.
+#[track_caller]
+fn expect_gave_way(traced: &Traced, to: &str) {
+    let report = traced.report();
+    assert_eq!(count(&report, "launches"), 12);
+    assert_eq!(calls(&report, "first_kernel"), 12);
+    assert_eq!(report["kernels"][0]["timed_calls"], 5, "device times up to there: {report:#}");
+    let notices = notices(traced);
+    assert!(notices.contains(&format!("no device times from here on: {to} took CUPTI over")), "{notices}");
+}
+
+#[test]
+fn a_client_of_the_second_interface_gets_cupti_whole() {
+    let expected = alone("cupti_other", &["v2"]);
+    assert!(expected.contains("7 of kind 10"), "{expected}");
+    let traced = traced("cupti_other", &["v2"]);
+    assert_eq!(traced.ended.stdout, expected);
+    expect_gave_way(&traced, "a client of CUPTI's V2 interface");
+}
+
+#[test]
+fn a_client_of_another_libcupti_gets_it_whole() {
+    let folder = Folder::new();
+    let copy = folder.join("libcupti.so");
+    fs::copy(tool::simulated_folder().join("libcupti.so"), &copy).unwrap();
+    let copy = copy.to_str().unwrap();
+    let expected = alone("cupti_other", &["copy", copy]);
+    assert!(expected.contains("7 of kind 10"), "{expected}");
+    let traced = traced("cupti_other", &["copy", copy]);
+    assert_eq!(traced.ended.stdout, expected);
+    expect_gave_way(&traced, "a client of another libcupti");
+}
