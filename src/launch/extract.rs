@@ -2,6 +2,8 @@
 //!
 //! They stay in a cache folder, named by version and content: a program that outlives its
 //! session still has its preload file, and one that is running keeps the one it started with.
+//! What is there is compared byte for byte before each use, in folders that nobody else can
+//! write to or exchange; copies of other builds that nobody has used for long are removed.
 
 use std::env;
 use std::ffi::CString;
@@ -9,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::embedded::{Embedded, LIBGPUTRACE, SIMULATED_CUPTI, SIMULATED_DRIVER};
 use crate::launch::private_folder;
@@ -38,18 +41,82 @@ pub fn version_folder() -> String {
     format!("{}-{hash:016x}", env!("CARGO_PKG_VERSION"))
 }
 
+/// How long a copy of another build stays unused before it is removed. A job script may name
+/// one by its path, and finds it for as long as it runs now and then.
+const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// Extracts into the folder what is not there yet, and checks what is.
 pub fn extract(base: &Path) -> io::Result<Libraries> {
     let base = std::path::absolute(base)?;
+    private_folder::ensure(&base)?;
+    let base = private_folder::trusted(&base)?;
+    let lock = private_folder::open(&base)?;
+    // Keeps others from removing stale copies meanwhile. Never waited for: a session's folder is
+    // locked by its owner, and a stopped process must not stop us; the age that a stale copy must
+    // have keeps the two apart besides.
+    let _ = lock.try_lock_shared();
     let folder = base.join(version_folder());
     let simulated = folder.join("simulated");
     private_folder::ensure(&folder)?;
     private_folder::ensure(&simulated)?;
+    let _ = private_folder::open(&folder)?.set_modified(SystemTime::now());
     let preload = ensure_file(&folder, &LIBGPUTRACE)?;
     ensure_file(&simulated, &SIMULATED_DRIVER)?;
     ensure_file(&simulated, &SIMULATED_CUPTI)?;
     link_program(&folder)?;
+    let _ = lock.unlock();
+    remove_stale(&base, &lock);
     Ok(Libraries { preload, simulated })
+}
+
+/// Removes the copies of other builds that were not used for long and that no process has mapped.
+/// What cannot be removed stays.
+fn remove_stale(base: &Path, lock: &File) {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
+    let stale: Vec<_> = entries.filter(|path| is_stale(path)).collect();
+    if stale.is_empty() || lock.try_lock().is_err() {
+        return;
+    }
+    // Asked again: whoever had the lock may have begun to use one.
+    for path in stale.iter().filter(|path| is_stale(path) && !is_mapped(path)) {
+        let _ = fs::remove_dir_all(path);
+    }
+    let _ = lock.unlock();
+}
+
+/// Whether it is a copy of another build, ours, and unused for long.
+fn is_stale(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if !is_version_folder(name) || name == version_folder() {
+        return false;
+    }
+    let Ok(found) = fs::symlink_metadata(path) else { return false };
+    if !found.is_dir() || found.uid() != private_folder::own_id() {
+        return false;
+    }
+    // Set at each use by this program; the library's own is the loader's, where it is kept.
+    let library = fs::symlink_metadata(path.join(LIBGPUTRACE.name));
+    let used = found.modified().into_iter().chain(library.and_then(|library| library.accessed())).max();
+    used.and_then(|used| used.elapsed().ok()).is_some_and(|unused| unused > STALE_AFTER)
+}
+
+/// `<version>-<16 hexadecimal digits>`.
+fn is_version_folder(name: &str) -> bool {
+    name.rsplit_once('-').is_some_and(|(version, hash)| {
+        version.starts_with(|first: char| first.is_ascii_digit())
+            && hash.len() == 16
+            && hash.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+/// Whether a process that we can see has a file out of the folder mapped.
+fn is_mapped(folder: &Path) -> bool {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+        .filter_map(|entry| fs::read(entry.path().join("maps")).ok())
+        .any(|maps| maps.windows(folder.len()).any(|part| part == folder))
 }
 
 /// `ld.so` splits LD_PRELOAD at spaces and colons and has no way to quote them.
@@ -86,8 +153,7 @@ fn is_intact(path: &Path, embedded: &Embedded) -> io::Result<bool> {
         Err(error) => return Err(error),
     };
     let found = file.metadata()?;
-    // SAFETY: geteuid has no precondition and cannot fail.
-    let ours = found.uid() == unsafe { libc::geteuid() } && found.mode() & 0o022 == 0;
+    let ours = found.uid() == private_folder::own_id() && found.mode() & 0o022 == 0;
     if !found.is_file() || !ours || found.len() != embedded.bytes.len() as u64 {
         return Ok(false);
     }
@@ -153,6 +219,78 @@ mod tests {
         let inode = fs::metadata(&first.preload).unwrap().ino();
         extract(base.path()).unwrap();
         assert_eq!(fs::metadata(&first.preload).unwrap().ino(), inode);
+    }
+
+    /// A copy of another build, last used so many days ago.
+    fn other_build(base: &Path, name: &str, days: u64) -> PathBuf {
+        let folder = base.join(name);
+        private_folder::ensure(&folder).unwrap();
+        let library = folder.join(LIBGPUTRACE.name);
+        fs::write(&library, b"of another build").unwrap();
+        let used = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        let times = fs::FileTimes::new().set_accessed(used).set_modified(used);
+        File::open(&library).unwrap().set_times(times).unwrap();
+        private_folder::open(&folder).unwrap().set_times(times).unwrap();
+        folder
+    }
+
+    #[test]
+    fn only_old_copies_of_other_builds_that_nobody_uses_are_removed() {
+        let session = SessionFolder::create().unwrap();
+        let base = session.path().join("cache");
+        extract(&base).unwrap();
+        let old = other_build(&base, "0.0.1-0123456789abcdef", 31);
+        let young = other_build(&base, "0.0.2-0123456789abcdef", 29);
+        let strange = other_build(&base, "somebody's folder", 31);
+        let mapped = other_build(&base, "0.0.3-0123456789abcdef", 31);
+        let current = base.join(version_folder());
+        let long_ago = SystemTime::now() - Duration::from_secs(365 * 24 * 3600);
+        private_folder::open(&current).unwrap().set_modified(long_ago).unwrap();
+        let linked = base.join("0.0.4-0123456789abcdef");
+        symlink(&strange, &linked).unwrap();
+        let library = File::open(mapped.join(LIBGPUTRACE.name)).unwrap();
+        // SAFETY: a new private mapping of the test's own file, which nobody reads.
+        let address = unsafe {
+            use std::os::fd::AsRawFd;
+            libc::mmap(std::ptr::null_mut(), 16, libc::PROT_READ, libc::MAP_PRIVATE, library.as_raw_fd(), 0)
+        };
+        assert_ne!(address, libc::MAP_FAILED);
+        // Mapping it was a use, by the file system's account; in this test it was long ago.
+        let times = fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
+        library.set_times(times).unwrap();
+        private_folder::open(&mapped).unwrap().set_times(times).unwrap();
+
+        // Held by somebody who extracts: nothing goes.
+        let busy = private_folder::open(&base).unwrap();
+        busy.lock_shared().unwrap();
+        extract(&base).unwrap();
+        assert!(old.exists());
+        drop(busy);
+
+        extract(&base).unwrap();
+        assert!(!old.exists());
+        for kept in [&young, &strange, &mapped, &current, &linked] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
+        // SAFETY: the mapping made above.
+        unsafe { libc::munmap(address, 16) };
+        extract(&base).unwrap();
+        assert!(!mapped.exists());
+    }
+
+    #[test]
+    fn a_cache_that_others_can_exchange_or_that_is_a_link_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = SessionFolder::create().unwrap();
+        let above = base.path().join("above");
+        let cache = above.join("cache");
+        extract(&cache).unwrap();
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(extract(&cache).unwrap_err().to_string().contains("is writable by other users"));
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = base.path().join("link");
+        symlink(&cache, &link).unwrap();
+        assert!(extract(&link).unwrap_err().to_string().contains("is a link"));
     }
 
     #[test]

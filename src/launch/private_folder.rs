@@ -1,9 +1,9 @@
 //! Folders that only we may write to, since a library out of them runs inside other programs.
 
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
+use std::ffi::{CString, OsString};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,18 +16,63 @@ pub fn ensure(folder: &Path) -> io::Result<()> {
 /// A folder that somebody else owns, may write to, or made a link of, is refused.
 fn check(folder: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
-    // SAFETY: geteuid has no precondition and cannot fail.
-    let us = unsafe { libc::geteuid() };
-    let fault = if !found.is_dir() {
+    let fault = if found.is_symlink() {
+        "is a link, and no folder"
+    } else if !found.is_dir() {
         "is not a folder"
-    } else if found.uid() != us {
+    } else if found.uid() != own_id() {
         "belongs to another user"
-    } else if found.mode() & 0o022 != 0 {
+    } else if is_writable_by_others(&found) {
         "is writable by other users"
     } else {
         return Ok(());
     };
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {fault}", folder.display())))
+    Err(refused(folder, fault))
+}
+
+/// The folder's path without links, if nobody but root and us can put another folder in its
+/// place or in the place of one above it: each belongs to one of the two, and where others may
+/// write, only the owner of an entry may take it away (the sticky bit, as in /tmp).
+pub fn trusted(folder: &Path) -> io::Result<PathBuf> {
+    let folder = fs::canonicalize(folder)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
+    for part in folder.ancestors() {
+        let found = fs::symlink_metadata(part)?;
+        let owner = found.uid();
+        if owner != own_id() && owner != 0 && !(owner == OVERFLOW_ID && is_in_user_namespace()) {
+            return Err(refused(part, "belongs to another user, who could exchange what is in it"));
+        }
+        if is_writable_by_others(&found) && found.mode() & libc::S_ISVTX == 0 {
+            return Err(refused(part, "is writable by other users, who could exchange what is in it"));
+        }
+    }
+    Ok(folder)
+}
+
+/// What the kernel says of an owner who has no number in our user namespace, such as the one of a
+/// container's root folder. Outside of such a namespace it is the number of a user like others.
+const OVERFLOW_ID: u32 = 65534;
+
+fn is_in_user_namespace() -> bool {
+    let all = |map: String| map.split_whitespace().eq(["0", "0", "4294967295"]);
+    !fs::read_to_string("/proc/self/uid_map").is_ok_and(all)
+}
+
+/// A group of the user's own, which has the user's number, has nobody else in it.
+fn is_writable_by_others(found: &fs::Metadata) -> bool {
+    let mode = found.mode();
+    let group_is_own = found.gid() == found.uid() && found.uid() == own_id();
+    mode & 0o002 != 0 || mode & 0o020 != 0 && !group_is_own
+}
+
+/// Who we are, as far as files are concerned.
+pub fn own_id() -> u32 {
+    // SAFETY: geteuid has no precondition and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+fn refused(folder: &Path, fault: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {fault}", folder.display()))
 }
 
 /// A fresh folder for one session, removed with all that is in it when this value goes.
@@ -49,7 +94,7 @@ fn bases() -> impl Iterator<Item = OsString> {
 
 /// Removes what sessions of this user left behind that were killed before they could.
 pub fn sweep() {
-    for base in bases() {
+    for base in bases().filter_map(|base| trusted(Path::new(&base)).ok()) {
         let left = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
         for path in left.filter(|path| is_abandoned(path)) {
             let _ = fs::remove_dir_all(path);
@@ -63,7 +108,12 @@ fn is_abandoned(path: &Path) -> bool {
     // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
     let answer = unsafe { libc::kill(pid, 0) };
     let is_gone = answer != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-    is_gone && check(path).is_ok() && File::open(path).is_ok_and(|folder| folder.try_lock().is_ok())
+    is_gone && check(path).is_ok() && open(path).is_ok_and(|folder| folder.try_lock().is_ok())
+}
+
+/// Opens a folder, never what a link leads to.
+pub fn open(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(folder)
 }
 
 /// The process id in a session folder's name, if it is the name of one.
@@ -80,8 +130,15 @@ impl SessionFolder {
     pub fn create() -> io::Result<SessionFolder> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for base in bases() {
+            let base = match trusted(Path::new(&base)) {
+                Ok(base) => base,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
             for attempt in 0..8 {
-                let path = Path::new(&base).join(name(attempt));
+                let path = base.join(name(attempt));
                 if path.as_os_str().len() > PATH_BYTES_MAX {
                     last = io::Error::new(
                         io::ErrorKind::InvalidFilename,
@@ -91,7 +148,7 @@ impl SessionFolder {
                 }
                 match DirBuilder::new().mode(0o700).create(&path) {
                     Ok(()) => {
-                        let lock = File::open(&path).ok().filter(|folder| folder.try_lock().is_ok());
+                        let lock = open(&path).ok().filter(|folder| folder.try_lock().is_ok());
                         return Ok(SessionFolder { path, _lock: lock });
                     }
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
@@ -173,6 +230,27 @@ mod tests {
         let (target, link) = (session.path().join("target"), session.path().join("link"));
         ensure(&target).unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert!(ensure(&link).unwrap_err().to_string().contains("is not a folder"));
+        assert!(ensure(&link).unwrap_err().to_string().contains("is a link"));
+    }
+
+    #[test]
+    fn a_folder_that_can_be_exchanged_is_not_trusted() {
+        let session = SessionFolder::create().unwrap();
+        let (above, below) = (session.path().join("above"), session.path().join("above/below"));
+        ensure(&below).unwrap();
+        assert_eq!(trusted(&below).unwrap(), below);
+        let with_mode = |mode| {
+            fs::set_permissions(&above, fs::Permissions::from_mode(mode)).unwrap();
+            trusted(&below)
+        };
+        assert!(with_mode(0o777).unwrap_err().to_string().contains("above is writable by other users"));
+        // As /tmp is: there only the owner of an entry can take it away.
+        assert!(with_mode(0o1777).is_ok());
+        // What a link leads to is what counts.
+        let link = session.path().join("link");
+        std::os::unix::fs::symlink(&below, &link).unwrap();
+        assert_eq!(trusted(&link).unwrap(), below);
+        with_mode(0o777).unwrap_err();
+        trusted(&link).unwrap_err();
     }
 }
