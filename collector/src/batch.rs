@@ -13,6 +13,8 @@ use crate::model::totals::Loss;
 pub enum Batch {
     /// First in every stream.
     SessionBegin(SessionBegin),
+    /// Second in a stream that a flight recorder kept the end of.
+    Excerpt(Excerpt),
     ProcessBegin(ProcessBegin),
     Definitions {
         process: u32,
@@ -44,6 +46,68 @@ pub struct SessionBegin {
     pub command: Vec<String>,
     pub realtime_ns: u64,
     pub monotonic_ns: u64,
+}
+
+/// Says that the stream is the last part of a session's, and what went before it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Excerpt {
+    /// The length asked for.
+    pub window_ns: u64,
+    /// On CLOCK_MONOTONIC, the ends of the first event and of the last one in the stream.
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// Why it was written: `exit`, `crash`, `signal` or `request`.
+    pub reason: String,
+    pub left_out: LeftOut,
+}
+
+/// What an excerpt leaves out, counted as it went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut {
+    /// Processes that ended before it; those of which it has anything are whole but for events.
+    pub processes: u64,
+    /// Entries of all kinds.
+    pub entries: u64,
+    /// Among the entries: hooked calls, and of these accepted launches of kernels and graphs.
+    pub host_calls: u64,
+    pub launches: u64,
+    pub graph_launches: u64,
+    pub device_records: u64,
+    /// Entries younger than the length asked for, that went because there was no room.
+    pub for_room: u64,
+    /// What those processes had lost, over all reasons.
+    pub lost: u64,
+}
+
+impl LeftOut {
+    /// In the order in which they are stored; new ones go at the end.
+    pub fn values(&self) -> [u64; 8] {
+        [
+            self.processes,
+            self.entries,
+            self.host_calls,
+            self.launches,
+            self.graph_launches,
+            self.device_records,
+            self.for_room,
+            self.lost,
+        ]
+    }
+
+    pub fn from_values(values: [u64; 8]) -> LeftOut {
+        let [processes, entries, host_calls, launches, graph_launches, device_records, for_room, lost] =
+            values;
+        LeftOut { processes, entries, host_calls, launches, graph_launches, device_records, for_room, lost }
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &LeftOut) {
+        let mut sum = self.values();
+        for (to, from) in sum.iter_mut().zip(other.values()) {
+            *to = to.saturating_add(from);
+        }
+        *self = LeftOut::from_values(sum);
+    }
 }
 
 /// A process joined the session. `process` numbers it within the session, from 0.

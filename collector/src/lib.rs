@@ -10,6 +10,7 @@ pub mod aggregate;
 pub mod batch;
 pub mod error;
 pub mod flame;
+pub mod flight_recorder;
 pub mod model;
 pub mod names;
 pub mod report;

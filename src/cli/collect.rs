@@ -88,6 +88,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>,
         source: Source::Connected(socket),
         trace_path: folder.file(outputs::TRACE),
         begin: recording::begin(command_of(pid)),
+        flight: None,
     };
     let trace = config.trace_path.clone();
     match Recorder::start(config, Aggregates::default()) {

@@ -57,6 +57,7 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         source: Source::Listen { directory: session.path().to_path_buf() },
         trace_path: trace.clone(),
         begin: begin(request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect()),
+        flight: None,
     };
     let recorder = match Recorder::start(config, Aggregates::default()) {
         Ok(recorder) => recorder,

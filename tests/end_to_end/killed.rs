@@ -67,7 +67,10 @@ fn read(traced: &Traced) -> HashMap<u32, Seen> {
                 processes.get_mut(&counters.process).unwrap().counters = counters.clone();
             }
             Batch::ProcessEnd { process, end, .. } => processes.get_mut(&process).unwrap().end = Some(end),
-            Batch::SessionBegin(_) | Batch::Definitions { .. } | Batch::SessionEnd { .. } => {}
+            Batch::SessionBegin(_)
+            | Batch::Excerpt(_)
+            | Batch::Definitions { .. }
+            | Batch::SessionEnd { .. } => {}
         }
     }
     assert_eq!(reader.damage(), None);

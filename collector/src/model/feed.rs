@@ -6,6 +6,7 @@ use crate::batch::{Batch, ProcessBegin};
 use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
 use crate::model::totals::{Loss, Session, Totals};
+use crate::session::Running;
 
 /// Processes of one session that are kept.
 const PROCESSES_MAX: usize = 1 << 16;
@@ -35,7 +36,17 @@ impl<S: Sink> Model<S> {
             Batch::SessionBegin(begin) => {
                 self.close_session();
                 let last_seen_ns = begin.monotonic_ns;
-                self.sessions.push(Session { begin: begin.clone(), wall_ns: None, last_seen_ns });
+                self.sessions.push(Session {
+                    begin: begin.clone(),
+                    excerpt: None,
+                    wall_ns: None,
+                    last_seen_ns,
+                });
+            }
+            Batch::Excerpt(excerpt) => {
+                if let Some(session) = self.sessions.last_mut() {
+                    session.excerpt = Some(excerpt.clone());
+                }
             }
             Batch::ProcessBegin(begin) => self.process_begin(begin),
             Batch::Definitions { process, records } => {
@@ -56,6 +67,11 @@ impl<S: Sink> Model<S> {
                 }
             }
         }
+    }
+
+    /// The processes of the session at hand, as they are now.
+    pub(crate) fn running(&self) -> impl Iterator<Item = Running<'_>> {
+        self.current.iter().flatten().map(ProcessState::running)
     }
 
     fn process_begin(&mut self, begin: &ProcessBegin) {

@@ -17,6 +17,7 @@ use crate::model::executed::{Out, direction_of_record};
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::totals::{Counts, Loss, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
+use crate::session::Running;
 
 /// Rings whose state is kept; a process has at most a few thousand.
 const RINGS_MAX: usize = 1 << 16;
@@ -74,6 +75,11 @@ impl ProcessState {
 
     pub(super) fn define(&mut self, records: &[Definition]) {
         records.iter().for_each(|record| self.definitions.add(record));
+    }
+
+    pub(super) fn running(&self) -> Running<'_> {
+        let has_ended = self.end.is_some();
+        Running { begin: &self.begin, counters: &self.counters, counts: &self.counts, has_ended }
     }
 
     pub(super) fn set_counters(&mut self, counters: &Counters) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 
-use crate::batch::{Counters, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::{Definitions, Notice};
 use crate::trace_file::Damage;
 
@@ -115,6 +115,8 @@ impl Counts {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Session {
     pub begin: SessionBegin,
+    /// Where the stream is the last part of the session's only.
+    pub excerpt: Option<Excerpt>,
     /// As the recorder measured it; `None` if the stream was not closed in order.
     pub wall_ns: Option<u64>,
     /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.
@@ -123,8 +125,22 @@ pub struct Session {
 
 impl Session {
     /// The length of the session: measured, or as far as the stream tells.
-    pub fn length_ns(&self) -> u64 {
+    pub fn whole_length_ns(&self) -> u64 {
         self.wall_ns.unwrap_or_else(|| self.last_seen_ns.saturating_sub(self.begin.monotonic_ns))
+    }
+
+    /// The length of what the stream tells of.
+    pub fn length_ns(&self) -> u64 {
+        match &self.excerpt {
+            Some(excerpt) => excerpt.to_ns.saturating_sub(excerpt.from_ns),
+            None => self.whole_length_ns(),
+        }
+    }
+
+    /// When that begins, on CLOCK_REALTIME.
+    fn start_realtime_ns(&self) -> u64 {
+        let before_ns = self.excerpt.as_ref().map(|e| e.from_ns.saturating_sub(self.begin.monotonic_ns));
+        self.begin.realtime_ns.saturating_add(before_ns.unwrap_or(0))
     }
 }
 
@@ -219,8 +235,8 @@ impl Totals {
 
     /// From the first session's begin to the last one's end, on the clock that they share.
     pub fn wall_ns(&self) -> u64 {
-        let begin = self.sessions.iter().map(|s| s.begin.realtime_ns).min().unwrap_or(0);
-        let end = self.sessions.iter().map(|s| s.begin.realtime_ns.saturating_add(s.length_ns())).max();
+        let begin = self.sessions.iter().map(Session::start_realtime_ns).min().unwrap_or(0);
+        let end = self.sessions.iter().map(|s| s.start_realtime_ns().saturating_add(s.length_ns())).max();
         end.unwrap_or(0).saturating_sub(begin)
     }
 

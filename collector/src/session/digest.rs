@@ -8,6 +8,8 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
+use crate::session::board::Board;
+use crate::session::recorder::Step;
 use crate::trace_file::TraceWriter;
 
 /// What is there when the stream has ended.
@@ -22,14 +24,19 @@ pub struct Digested<S> {
 
 /// Consumes the stream up to its end. A file that cannot be written any further does not stop
 /// the model.
-pub fn run<S: Sink>(batches: &Receiver<Batch>, mut writer: TraceWriter, sink: S) -> Digested<S> {
+pub fn run<S: Sink>(steps: &Receiver<Step>, mut writer: TraceWriter, board: &Board, sink: S) -> Digested<S> {
     let mut model = Model::new(sink);
     let mut trace_error = None;
-    for batch in batches {
+    for step in steps {
+        // Nothing is dumped where everything is kept.
+        let Step::Batch(batch) = step else { continue };
         if let Err(error) = writer.write(&batch) {
             trace_error.get_or_insert(error);
         }
         model.consume(&batch);
+        if !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. }) {
+            board.model(&model);
+        }
     }
     let (totals, sink) = model.finish();
     Digested {

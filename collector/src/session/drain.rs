@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::batch::Batch;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
-use crate::session::recorder::{Orders, Shared};
+use crate::session::recorder::{Orders, Shared, Step};
 use crate::session::segment::{Refusal, Segment};
 use crate::session::tracked::{Tracked, Turn};
 use crate::stream::coalesce::Coalescer;
@@ -73,7 +73,7 @@ pub struct Drain {
     /// Whether there is one process only, connected from the start, whose good-bye is the end.
     single: bool,
     shared: Arc<Shared>,
-    out: Sender<Batch>,
+    out: Sender<Step>,
     pending: Vec<Pending>,
     tracked: Vec<Tracked>,
     next_number: u32,
@@ -91,7 +91,7 @@ impl Drain {
         listener: Option<OwnedFd>,
         connected: Option<OwnedFd>,
         shared: Arc<Shared>,
-        out: Sender<Batch>,
+        out: Sender<Step>,
     ) -> Drain {
         let single = connected.is_some();
         let mut drain = Drain {
@@ -128,6 +128,11 @@ impl Drain {
             }
             if self.flushed_at.elapsed() >= GATHER {
                 self.flush();
+            }
+            for request in self.shared.take_dumps() {
+                // All that was read so far belongs to it.
+                self.flush();
+                let _ = self.out.send(Step::Dump(request));
             }
             pause = match turn {
                 Turn::More => Duration::ZERO,
@@ -411,6 +416,6 @@ fn hear_process(
 
 /// Hands a batch on, waiting while the digest thread is behind: the rings are the buffer then.
 /// If it is gone, the batch goes nowhere, and the recorder finds that thread dead at the end.
-fn send(out: &Sender<Batch>, batch: Batch) {
-    let _ = out.send(batch);
+fn send(out: &Sender<Step>, batch: Batch) {
+    let _ = out.send(Step::Batch(batch));
 }

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod area;
+mod board;
 mod digest;
 mod drain;
 mod peer;
@@ -19,4 +20,9 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{Recorder, RecorderConfig, Recording, Source};
+pub(crate) use board::{Board, Running};
+pub use board::{ProcessStatus, Status};
+pub(crate) use digest::Digested;
+pub(crate) use drain::monotonic_ns;
+pub(crate) use recorder::Step;
+pub use recorder::{FlightConfig, Handle, Recorder, RecorderConfig, Recording, Source};

@@ -14,8 +14,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 use crate::batch::{Batch, SessionBegin};
 use crate::error::Error;
+use crate::flight_recorder::{self, Dump, DumpReason, DumpRequest, Dumper, Window, WriteDump};
 use crate::model::Totals;
 use crate::model::operation::Sink;
+use crate::session::board::{Board, Status};
 use crate::session::digest::{self, Digested};
 use crate::session::drain::{self, Drain};
 use crate::session::peer;
@@ -26,6 +28,8 @@ use crate::trace_file::TraceWriter;
 const BATCHES_WAITING: usize = 64;
 /// The kernel's limit for a socket's path, with its final zero.
 const SOCKET_PATH_MAX: usize = 108;
+/// Dumps that are asked for and not yet begun.
+const DUMPS_WAITING: usize = 4;
 /// Refusals that are remembered.
 const REFUSED_MAX: usize = 100;
 
@@ -39,12 +43,34 @@ pub enum Source {
     Connected(OwnedFd),
 }
 
+/// Keeps the last part of the stream only; the trace file is written at the end.
+pub struct FlightConfig {
+    pub window: Duration,
+    pub bytes_max: usize,
+    /// Writes what is held when somebody asks, on a thread of its own.
+    pub write: WriteDump,
+}
+
+impl std::fmt::Debug for FlightConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlightConfig").field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+/// What crosses from the drain thread to the digest thread, in order.
+pub(crate) enum Step {
+    Batch(Batch),
+    /// Somebody wants what is held up to here.
+    Dump(DumpRequest),
+}
+
 #[derive(Debug)]
 pub struct RecorderConfig {
     pub source: Source,
     pub trace_path: PathBuf,
     /// Times left 0 are filled in.
     pub begin: SessionBegin,
+    pub flight: Option<FlightConfig>,
 }
 
 /// What the drain thread is to do, and what it tells meanwhile.
@@ -55,6 +81,7 @@ pub(super) struct Shared {
     ended: Mutex<bool>,
     ended_changed: Condvar,
     refused: Mutex<Vec<String>>,
+    dumps: Mutex<Vec<DumpRequest>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,12 +106,28 @@ impl Shared {
             ended: Mutex::new(false),
             ended_changed: Condvar::new(),
             refused: Mutex::new(Vec::new()),
+            dumps: Mutex::new(Vec::new()),
         })
     }
 
     fn order_finish(&self, grace: Duration) {
         *lock(&self.orders) = Orders { finish: true, deadline: Instant::now() + grace };
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// False where too many wait already.
+    fn order_dump(&self, request: DumpRequest) -> bool {
+        let mut dumps = lock(&self.dumps);
+        if dumps.len() >= DUMPS_WAITING {
+            return false;
+        }
+        dumps.push(request);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        true
+    }
+
+    pub fn take_dumps(&self) -> Vec<DumpRequest> {
+        std::mem::take(&mut *lock(&self.dumps))
     }
 
     pub fn orders(&self) -> Orders {
@@ -119,14 +162,18 @@ impl Drop for EndedGuard {
     }
 }
 
+/// What the digest thread leaves: nothing if it could not model what it held, and earlier dumps.
+type Outcome<S> = (Option<Digested<S>>, Vec<Dump>);
+
 /// A running session.
 pub struct Recorder<S> {
     shared: Arc<Shared>,
     socket_path: Option<PathBuf>,
     /// Dropped to end the stream.
-    stream: Option<Sender<Batch>>,
+    stream: Option<Sender<Step>>,
     drain: Option<JoinHandle<Option<OwnedFd>>>,
-    digest: Option<JoinHandle<Digested<S>>>,
+    digest: Option<JoinHandle<Outcome<S>>>,
+    handle: Handle,
     begin_ns: u64,
 }
 
@@ -139,6 +186,8 @@ pub struct Recording<S> {
     pub trace_bytes: u64,
     /// Why the trace file is not whole; the totals are, in any case.
     pub trace_error: Option<Error>,
+    /// What was dumped while the session went on, and what could not be.
+    pub dumps: Vec<Dump>,
     /// Processes that wanted to be recorded and were not, and why.
     pub refused: Vec<String>,
     connection: Option<OwnedFd>,
@@ -147,7 +196,7 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin } = config;
+        let RecorderConfig { source, trace_path, mut begin, flight } = config;
         let writer = TraceWriter::create(&trace_path)?;
         let (listener, connected, socket_path) = match source {
             Source::Listen { directory } => {
@@ -167,15 +216,27 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let shared = Arc::new(Shared::new()?);
         let (stream, batches) = crossbeam_channel::bounded(BATCHES_WAITING);
         // There is room for the first; nobody else sends yet.
-        let _ = stream.send(Batch::SessionBegin(begin));
+        let _ = stream.send(Step::Batch(Batch::SessionBegin(begin)));
+        let board = Arc::new(Board::new(flight.as_ref().map(|flight| flight.window)));
+        let handle = Handle { shared: Arc::clone(&shared), board: Arc::clone(&board) };
 
-        let digest = spawn("digest", move || digest::run(&batches, writer, sink))?;
+        let digest = match flight {
+            None => spawn("digest", move || (Some(digest::run(&batches, writer, &board, sink)), Vec::new()))?,
+            Some(FlightConfig { window, bytes_max, write }) => {
+                let length_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+                let window = Window::new(length_ns, bytes_max)
+                    .map_err(|source| Error::System { operation: "making a compressor", source })?;
+                let dumper = Dumper::start(write)?;
+                spawn("digest", move || flight_recorder::run(&batches, window, dumper, writer, &board, sink))?
+            }
+        };
         let mut recorder = Recorder {
             shared: Arc::clone(&shared),
             socket_path,
             stream: Some(stream.clone()),
             drain: None,
             digest: Some(digest),
+            handle,
             begin_ns,
         };
         recorder.drain = Some(spawn("drain", move || {
@@ -183,6 +244,11 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             Drain::new(listener, connected, shared, stream).run()
         })?);
         Ok(recorder)
+    }
+
+    /// By which other threads ask for dumps and the session's state.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
     /// Where processes connect; `None` for a single connected process.
@@ -207,14 +273,43 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let drained = drain.join();
         if let Some(stream) = self.stream.take() {
             let wall_ns = drain::monotonic_ns().saturating_sub(self.begin_ns);
-            let _ = stream.send(Batch::SessionEnd { wall_ns });
+            let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
         let digest = self.digest.take().ok_or(lost("digest"))?;
-        let digested = digest.join().map_err(|_| lost("digest"))?;
+        let (digested, dumps) = digest.join().map_err(|_| lost("digest"))?;
+        let digested = digested.ok_or(lost("digest"))?;
         let connection = drained.map_err(|_| lost("drain"))?;
         let Digested { totals, sink, trace_path, trace_bytes, trace_error } = digested;
         let refused = std::mem::take(&mut *lock(&self.shared.refused));
-        Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, refused, connection })
+        Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
+    }
+}
+
+/// A running session as its other threads see it.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    board: Arc<Board>,
+}
+
+impl Handle {
+    /// Has what is held written, and does not wait for it.
+    pub fn dump(&self, reason: DumpReason) {
+        self.shared.order_dump(DumpRequest { reason, reply: None });
+    }
+
+    /// The same, waiting at most so long. Says where it is, or why not.
+    pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        if !self.shared.order_dump(DumpRequest { reason, reply: Some(reply) }) {
+            return Err("too many dumps were asked for at once".into());
+        }
+        answer.recv_timeout(limit).unwrap_or_else(|_| Err("the dump took too long".into()))
+    }
+
+    /// As the stream told it last, a second ago at most while the collector keeps up.
+    pub fn status(&self) -> Status {
+        self.board.status()
     }
 }
 

@@ -72,7 +72,7 @@ impl Session {
 fn config(source: Source, folder: &Path) -> RecorderConfig {
     let begin =
         SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
-    RecorderConfig { source, trace_path: folder.join("trace.gputrace"), begin }
+    RecorderConfig { source, trace_path: folder.join("trace.gputrace"), begin, flight: None }
 }
 
 /// Live and from the file, everything is the same to the last bit.

@@ -26,6 +26,7 @@ pub mod kind {
     pub const COUNTERS: u16 = 5;
     pub const PROCESS_END: u16 = 6;
     pub const SESSION_END: u16 = 7;
+    pub const EXCERPT: u16 = 8;
 }
 
 /// How the payload is stored.

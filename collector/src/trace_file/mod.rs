@@ -10,6 +10,7 @@ mod block;
 mod bytes;
 mod columns;
 mod damage;
+pub(crate) mod encode;
 mod header;
 mod payload;
 mod reader;
@@ -22,5 +23,6 @@ mod tests;
 
 pub use damage::{Damage, DamageReason};
 pub use header::{VERSION_MAJOR, VERSION_MINOR};
+pub(crate) use reader::BlockDecoder;
 pub use reader::TraceReader;
 pub use writer::TraceWriter;

@@ -4,7 +4,7 @@
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX};
 
-use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{Counters, Definition, Excerpt, LeftOut, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::trace_file::bytes::{Bytes, put_text, put_varint};
 
 pub fn put_session_begin(out: &mut Vec<u8>, begin: &SessionBegin) {
@@ -22,6 +22,25 @@ pub fn session_begin(payload: &[u8]) -> Option<SessionBegin> {
     let count = bytes.count()?;
     let command = (0..count).map(|_| bytes.text().map(lossy)).collect::<Option<_>>()?;
     Some(SessionBegin { recorder, command, realtime_ns, monotonic_ns })
+}
+
+pub fn put_excerpt(out: &mut Vec<u8>, excerpt: &Excerpt) {
+    for value in [excerpt.window_ns, excerpt.from_ns, excerpt.to_ns] {
+        put_varint(out, value);
+    }
+    put_text(out, excerpt.reason.as_bytes());
+    excerpt.left_out.values().into_iter().for_each(|value| put_varint(out, value));
+}
+
+pub fn excerpt(payload: &[u8]) -> Option<Excerpt> {
+    let mut bytes = Bytes::new(payload);
+    let (window_ns, from_ns, to_ns) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
+    let reason = lossy(bytes.text()?);
+    let mut values = LeftOut::default().values();
+    for value in &mut values {
+        *value = bytes.varint()?;
+    }
+    Some(Excerpt { window_ns, from_ns, to_ns, reason, left_out: LeftOut::from_values(values) })
 }
 
 fn lossy(text: &[u8]) -> String {

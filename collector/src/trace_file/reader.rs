@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::trace_file::block::{self, BlockHeader, PAYLOAD_MAX, encoding, kind};
 use crate::trace_file::bytes::Bytes;
 use crate::trace_file::damage::{Damage, DamageReason};
+use crate::trace_file::encode::Encoded;
 use crate::trace_file::header::{self, Header};
 use crate::trace_file::{columns, payload};
 
@@ -16,7 +17,7 @@ use crate::trace_file::{columns, payload};
 /// that was the trace's end.
 pub struct TraceReader<R> {
     input: R,
-    decompressor: zstd::bulk::Decompressor<'static>,
+    decoder: BlockDecoder,
     total_bytes: u64,
     offset: u64,
     blocks_read: u64,
@@ -74,7 +75,7 @@ impl<R: Read> TraceReader<R> {
         };
         Ok(TraceReader {
             input,
-            decompressor: zstd::bulk::Decompressor::new().map_err(unreadable)?,
+            decoder: BlockDecoder::new().map_err(unreadable)?,
             total_bytes,
             offset: first.len() as u64,
             blocks_read: 0,
@@ -130,22 +131,15 @@ impl<R: Read> TraceReader<R> {
             if about.sequence != self.blocks_read {
                 return Err(DamageReason::Missing);
             }
-            let raw = match about.encoding {
-                encoding::RAW => stored,
-                encoding::ZSTD => {
-                    self.decompressor.decompress(&stored, raw_bytes).map_err(|_| DamageReason::Contents)?
-                }
-                _ => return Err(DamageReason::Contents),
+            let encoded = Encoded {
+                kind: about.kind,
+                encoding: about.encoding,
+                process: about.process,
+                ring: about.ring,
+                raw_bytes: about.raw_bytes,
+                stored: &stored,
             };
-            if raw.len() != raw_bytes {
-                return Err(DamageReason::Contents);
-            }
-            let batch = match about.kind {
-                kind::SESSION_BEGIN..=kind::SESSION_END => {
-                    Some(to_batch(&about, &raw).ok_or(DamageReason::Contents)?)
-                }
-                _ => None,
-            };
+            let batch = self.decoder.decode(&encoded)?;
             self.offset += (block::HEADER_BYTES + stored_bytes) as u64;
             self.blocks_read += 1;
             match batch {
@@ -183,7 +177,39 @@ fn read_error(error: io::Error) -> DamageReason {
     DamageReason::Read(error.to_string())
 }
 
-fn to_batch(about: &BlockHeader, raw: &[u8]) -> Option<Batch> {
+/// Makes batches of blocks.
+pub(crate) struct BlockDecoder(zstd::bulk::Decompressor<'static>);
+
+impl BlockDecoder {
+    pub fn new() -> io::Result<BlockDecoder> {
+        Ok(BlockDecoder(zstd::bulk::Decompressor::new()?))
+    }
+
+    /// The batch, or `None` of a block of a type that this version does not know.
+    pub fn decode(&mut self, block: &Encoded) -> Result<Option<Batch>, DamageReason> {
+        let raw_bytes = block.raw_bytes as usize;
+        let inflated;
+        let raw = match block.encoding {
+            encoding::RAW => block.stored,
+            encoding::ZSTD => {
+                inflated = self.0.decompress(block.stored, raw_bytes).map_err(|_| DamageReason::Contents)?;
+                inflated.as_slice()
+            }
+            _ => return Err(DamageReason::Contents),
+        };
+        if raw.len() != raw_bytes {
+            return Err(DamageReason::Contents);
+        }
+        match block.kind {
+            kind::SESSION_BEGIN..=kind::EXCERPT => {
+                to_batch(block, raw).map(Some).ok_or(DamageReason::Contents)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn to_batch(about: &Encoded, raw: &[u8]) -> Option<Batch> {
     let process = about.process;
     Some(match about.kind {
         kind::SESSION_BEGIN => Batch::SessionBegin(payload::session_begin(raw)?),
@@ -196,6 +222,7 @@ fn to_batch(about: &BlockHeader, raw: &[u8]) -> Option<Batch> {
             Batch::ProcessEnd { process, end, monotonic_ns }
         }
         kind::SESSION_END => Batch::SessionEnd { wall_ns: Bytes::new(raw).varint()? },
+        kind::EXCERPT => Batch::Excerpt(payload::excerpt(raw)?),
         _ => return None,
     })
 }

@@ -1,0 +1,62 @@
+//! The digest thread of a session that keeps its last seconds only.
+
+use crossbeam_channel::Receiver;
+
+use crate::batch::{Batch, ProcessEnd};
+use crate::error::Error;
+use crate::flight_recorder::dumps::{Dump, DumpReason, DumpRequest, Dumper};
+use crate::flight_recorder::window::Window;
+use crate::model::operation::Sink;
+use crate::session::{Board, Digested, Step, monotonic_ns};
+use crate::trace_file::TraceWriter;
+
+/// Consumes the stream up to its end, and writes what is held then. What was dumped before comes
+/// back beside it.
+pub(crate) fn run<S: Sink>(
+    steps: &Receiver<Step>,
+    mut window: Window,
+    mut dumper: Dumper,
+    mut writer: TraceWriter,
+    board: &Board,
+    sink: S,
+) -> (Option<Digested<S>>, Vec<Dump>) {
+    let mut trace_error = None;
+    for step in steps {
+        let now_ns = monotonic_ns();
+        match step {
+            Step::Batch(batch) => {
+                // Only memory is written to: what could fail is the compressor.
+                if let Err(source) = window.push(&batch, now_ns) {
+                    trace_error.get_or_insert(Error::System { operation: "compressing", source });
+                }
+                if let Batch::ProcessEnd { process, end: ProcessEnd::Vanished, .. } = batch
+                    && window.has_events_of(process)
+                {
+                    let request = DumpRequest { reason: DumpReason::Crash, reply: None };
+                    dumper.dump(request, || window.snapshot(DumpReason::Crash.name(), now_ns));
+                }
+                if !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. }) {
+                    board.flight(&window, now_ns);
+                }
+            }
+            Step::Dump(request) => {
+                let reason = request.reason.name();
+                dumper.dump(request, || window.snapshot(reason, now_ns));
+            }
+        }
+    }
+    let dumps = dumper.finish();
+    let snapshot = window.snapshot(DumpReason::Exit.name(), monotonic_ns());
+    drop(window);
+    if let Err(error) = snapshot.write_to(&mut writer) {
+        trace_error.get_or_insert(error);
+    }
+    let digested = snapshot.model(sink).ok().map(|(totals, sink)| Digested {
+        totals,
+        sink,
+        trace_path: writer.path().to_owned(),
+        trace_bytes: writer.whole_bytes(),
+        trace_error,
+    });
+    (digested, dumps)
+}

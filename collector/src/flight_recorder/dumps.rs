@@ -1,0 +1,133 @@
+//! Writing snapshots while the session goes on, off the threads that must keep up with it.
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::error::Error;
+use crate::flight_recorder::snapshot::Snapshot;
+
+/// Dumps that a session writes because a process crashed. A program whose workers die by the
+/// hundred would fill the disk; the last seconds are still written at the end.
+const CRASHES_MAX: u32 = 8;
+/// Snapshots that wait to be written. Each may hold a whole window.
+const WAITING_MAX: usize = 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DumpReason {
+    /// A process ended without a good-bye.
+    Crash,
+    /// The recorder got the signal for it.
+    Signal,
+    /// Somebody asked over the control socket.
+    Request,
+    /// The session's end.
+    Exit,
+}
+
+impl DumpReason {
+    pub const fn name(self) -> &'static str {
+        match self {
+            DumpReason::Crash => "crash",
+            DumpReason::Signal => "signal",
+            DumpReason::Request => "request",
+            DumpReason::Exit => "exit",
+        }
+    }
+}
+
+/// Writes a snapshot with all that goes beside it, and says where. The text is the dump's name.
+pub type WriteDump = Box<dyn FnMut(&Snapshot, &str) -> Result<PathBuf, String> + Send>;
+
+/// Somebody wants a dump, and may wait to hear of it.
+#[derive(Debug)]
+pub(crate) struct DumpRequest {
+    pub reason: DumpReason,
+    pub reply: Option<Sender<Result<PathBuf, String>>>,
+}
+
+/// A dump that was written or could not be.
+#[derive(Debug)]
+pub struct Dump {
+    pub reason: DumpReason,
+    pub result: Result<PathBuf, String>,
+}
+
+struct Job {
+    snapshot: Snapshot,
+    name: String,
+    request: DumpRequest,
+}
+
+/// The thread that writes.
+pub(crate) struct Dumper {
+    jobs: Sender<Job>,
+    thread: JoinHandle<Vec<Dump>>,
+    number: u32,
+    crashes: u32,
+    /// Dumps that were due and were not begun.
+    passed_over: Vec<Dump>,
+}
+
+impl Dumper {
+    pub fn start(write: WriteDump) -> Result<Dumper, Error> {
+        let (jobs, waiting) = crossbeam_channel::bounded(WAITING_MAX);
+        let name = "dump";
+        let builder = std::thread::Builder::new().name(format!("gputrace-{name}"));
+        let thread = builder.spawn(move || run(&waiting, write));
+        let thread = thread.map_err(|source| Error::Thread { name, source })?;
+        Ok(Dumper { jobs, thread, number: 0, crashes: 0, passed_over: Vec::new() })
+    }
+
+    /// Has a snapshot written, unless there are too many; then that is said.
+    pub fn dump(&mut self, request: DumpRequest, snapshot: impl FnOnce() -> Snapshot) {
+        if request.reason == DumpReason::Crash {
+            self.crashes += 1;
+            if self.crashes > CRASHES_MAX {
+                return self.pass_over(request, "there were enough crashes before it");
+            }
+        }
+        if self.jobs.is_full() {
+            return self.pass_over(request, "another dump is still being written");
+        }
+        self.number += 1;
+        let name = format!("dump-{}-{}", self.number, request.reason.name());
+        // There is room, and nobody else sends; if the thread is gone, the request hears nothing.
+        let _ = self.jobs.send(Job { snapshot: snapshot(), name, request });
+    }
+
+    fn pass_over(&mut self, request: DumpRequest, why: &str) {
+        let DumpRequest { reason, reply } = request;
+        if let Some(reply) = reply {
+            let _ = reply.try_send(Err(why.to_owned()));
+        }
+        if self.passed_over.iter().all(|known| known.reason != reason) {
+            self.passed_over.push(Dump { reason, result: Err(format!("not written: {why}")) });
+        }
+    }
+
+    /// Waits for what is being written.
+    pub fn finish(self) -> Vec<Dump> {
+        drop(self.jobs);
+        let mut dumps = self.thread.join().unwrap_or_default();
+        dumps.extend(self.passed_over);
+        dumps
+    }
+}
+
+fn run(jobs: &Receiver<Job>, mut write: WriteDump) -> Vec<Dump> {
+    let mut dumps = Vec::new();
+    for Job { snapshot, name, request: DumpRequest { reason, reply } } in jobs {
+        let result = write(&snapshot, &name);
+        if let Some(reply) = reply {
+            let _ = reply.try_send(result.clone());
+        }
+        // The first of each reason that failed is enough to know; those written are told all, up to
+        // a number that nobody asks for by hand.
+        if dumps.len() < 1000 {
+            dumps.push(Dump { reason, result });
+        }
+    }
+    dumps
+}

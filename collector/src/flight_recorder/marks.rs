@@ -1,0 +1,107 @@
+//! Entries that later ones need to be understood: whose a ring is, epochs, clocks, and gaps.
+
+use std::collections::BTreeMap;
+
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::clock::Anchor;
+use gputrace_wire::clock::mark::EpochBegin;
+
+use crate::batch::{Batch, Gap};
+
+/// Anchors kept of one epoch: two give a rate.
+const ANCHORS_OF_EPOCH: usize = 2;
+/// As many epochs as the model remembers.
+const EPOCHS_MAX: usize = 64;
+/// The ring of entries that are of no ring.
+const NO_RING: u32 = u32::MAX;
+
+/// The marks of one batch of a ring, or of all that a process had before the window.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// The last of each ring: `THREAD_BEGIN` and `EPOCH_BEGIN`.
+    rings: BTreeMap<u32, [Option<Cell>; 2]>,
+    /// The first of each epoch, in order of arrival.
+    epochs: Vec<Cell>,
+    /// The latest of each epoch, in order of arrival.
+    anchors: Vec<Cell>,
+    /// By reason.
+    gaps: Vec<Gap>,
+}
+
+impl Marks {
+    /// Notes an entry, if it is a mark.
+    pub fn take(&mut self, ring: u32, cell: &Cell) {
+        match cell.kind() {
+            kind::THREAD_BEGIN => self.rings.entry(ring).or_default()[0] = Some(*cell),
+            kind::EPOCH_BEGIN => {
+                self.rings.entry(ring).or_default()[1] = Some(*cell);
+                self.take_epoch(cell);
+            }
+            kind::ANCHOR => self.take_anchor(cell),
+            kind::GAP => Gap::from_cell(cell).into_iter().for_each(|gap| self.take_gap(gap)),
+            _ => {}
+        }
+    }
+
+    fn take_epoch(&mut self, cell: &Cell) {
+        let epoch = EpochBegin::from_cell(cell).epoch;
+        if self.epochs.iter().any(|known| EpochBegin::from_cell(known).epoch == epoch) {
+            return;
+        }
+        if self.epochs.len() >= EPOCHS_MAX {
+            self.epochs.remove(0);
+        }
+        self.epochs.push(*cell);
+    }
+
+    fn take_anchor(&mut self, cell: &Cell) {
+        let epoch = Anchor::from_cell(cell).epoch;
+        let same = |known: &Cell| Anchor::from_cell(known).epoch == epoch;
+        if self.anchors.iter().filter(|known| same(known)).count() >= ANCHORS_OF_EPOCH
+            && let Some(oldest) = self.anchors.iter().position(same)
+        {
+            self.anchors.remove(oldest);
+        } else if self.anchors.len() >= EPOCHS_MAX * ANCHORS_OF_EPOCH {
+            self.anchors.remove(0);
+        }
+        self.anchors.push(*cell);
+    }
+
+    fn take_gap(&mut self, gap: Gap) {
+        match self.gaps.iter_mut().find(|known| known.reason == gap.reason) {
+            Some(known) => known.count = known.count.saturating_add(gap.count),
+            None => self.gaps.push(gap),
+        }
+    }
+
+    /// Goes on with what came after.
+    pub fn absorb(&mut self, later: &Marks) {
+        for (ring, [thread, epoch]) in &later.rings {
+            let known = self.rings.entry(*ring).or_default();
+            *known = [thread.or(known[0]), epoch.or(known[1])];
+        }
+        later.epochs.iter().for_each(|cell| self.take_epoch(cell));
+        later.anchors.iter().for_each(|cell| self.take_anchor(cell));
+        later.gaps.iter().for_each(|gap| self.take_gap(*gap));
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        (self.epochs.len() + self.anchors.len() + 3 * self.rings.len() + self.gaps.len()) * size_of::<Cell>()
+    }
+
+    /// The marks as a stream, for whatever comes after them.
+    pub fn batches(&self, process: u32) -> Vec<Batch> {
+        let gaps = self.gaps.iter().map(Gap::to_cell);
+        let common: Vec<Cell> = self.epochs.iter().chain(&self.anchors).copied().chain(gaps).collect();
+        let mut batches = Vec::new();
+        if !common.is_empty() {
+            batches.push(Batch::Cells { process, ring: NO_RING, cells: common });
+        }
+        for (ring, marks) in &self.rings {
+            let cells = marks.iter().copied().flatten().collect();
+            batches.push(Batch::Cells { process, ring: *ring, cells });
+        }
+        batches
+    }
+}

@@ -1,0 +1,103 @@
+//! What a window held at one moment: a trace in memory, to be written or modelled.
+
+use std::io;
+use std::path::Path;
+
+use crate::batch::{Batch, Excerpt, SessionBegin};
+use crate::error::Error;
+use crate::flight_recorder::block::Block;
+use crate::flight_recorder::kept::Kept;
+use crate::model::operation::Sink;
+use crate::model::{Model, Totals};
+use crate::trace_file::{BlockDecoder, TraceWriter};
+
+/// A process's frame around its events.
+#[derive(Debug)]
+pub(super) struct Part {
+    begin: Batch,
+    definitions: Vec<Block>,
+    /// The marks of events that went.
+    before: Vec<Batch>,
+    ending: [Batch; 2],
+}
+
+impl Part {
+    pub fn new(kept: &Kept, now_ns: u64) -> Part {
+        Part {
+            begin: Batch::ProcessBegin(kept.begin.clone()),
+            definitions: kept.definitions.clone(),
+            before: kept.before.batches(kept.begin.process),
+            ending: kept.ending(now_ns),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(super) begin: SessionBegin,
+    pub(super) excerpt: Excerpt,
+    pub(super) parts: Vec<Part>,
+    pub(super) blocks: Vec<Block>,
+    pub(super) wall_ns: u64,
+}
+
+/// One step of a trace.
+enum Step<'a> {
+    Batch(&'a Batch),
+    Block(&'a Block),
+}
+
+impl Snapshot {
+    pub fn excerpt(&self) -> &Excerpt {
+        &self.excerpt
+    }
+
+    /// The trace from begin to end.
+    fn steps<E>(&self, take: &mut dyn FnMut(Step) -> Result<(), E>) -> Result<(), E> {
+        take(Step::Batch(&Batch::SessionBegin(self.begin.clone())))?;
+        take(Step::Batch(&Batch::Excerpt(self.excerpt.clone())))?;
+        for part in &self.parts {
+            take(Step::Batch(&part.begin))?;
+            part.definitions.iter().try_for_each(|block| take(Step::Block(block)))?;
+            part.before.iter().try_for_each(|batch| take(Step::Batch(batch)))?;
+        }
+        self.blocks.iter().try_for_each(|block| take(Step::Block(block)))?;
+        for part in &self.parts {
+            part.ending.iter().try_for_each(|batch| take(Step::Batch(batch)))?;
+        }
+        take(Step::Batch(&Batch::SessionEnd { wall_ns: self.wall_ns }))
+    }
+
+    /// Writes it as a trace file, replacing one of the same name. Returns its size.
+    pub fn write(&self, path: &Path) -> Result<u64, Error> {
+        let mut writer = TraceWriter::create(path)?;
+        self.write_to(&mut writer)?;
+        Ok(writer.whole_bytes())
+    }
+
+    pub(super) fn write_to(&self, writer: &mut TraceWriter) -> Result<(), Error> {
+        self.steps(&mut |step| match step {
+            Step::Batch(batch) => writer.write(batch),
+            Step::Block(block) => writer.write_encoded(&block.encoded()),
+        })
+    }
+
+    /// What it comes to: the same as its file would.
+    pub fn model<S: Sink>(&self, sink: S) -> io::Result<(Totals, S)> {
+        let mut decoder = BlockDecoder::new()?;
+        let mut model = Model::new(sink);
+        self.steps::<io::Error>(&mut |step| {
+            match step {
+                Step::Batch(batch) => model.consume(batch),
+                Step::Block(block) => {
+                    // Nobody but us has had these bytes.
+                    let decoded = decoder.decode(&block.encoded());
+                    let decoded = decoded.map_err(|reason| io::Error::other(reason.to_string()))?;
+                    decoded.iter().for_each(|batch| model.consume(batch));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(model.finish())
+    }
+}

@@ -1,0 +1,146 @@
+//! The window on made-up streams: what stays, what goes, and that what stays can be read.
+
+use gputrace_wire::call::{Call, Detail, Launch};
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::clock::mark::ThreadBegin;
+use gputrace_wire::clock::{Anchor, tick};
+
+use crate::batch::{Batch, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::flight_recorder::Window;
+use crate::model::Model;
+use crate::model::definitions::Definitions;
+use crate::model::operation::{HostCall, Operation, Sink};
+use crate::trace_file::TraceReader;
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1000 * SECOND;
+const LATE: u64 = u64::MAX;
+
+#[derive(Default)]
+struct Calls(Vec<HostCall>);
+
+impl Sink for Calls {
+    fn host_call(&mut self, call: &HostCall, _: &Definitions) {
+        self.0.push(call.clone());
+    }
+    fn operation(&mut self, _: &Operation, _: &Definitions) {}
+}
+
+fn launch(at_ns: u64) -> Cell {
+    let detail = Detail::Launch(Launch { grid: [7, 1, 1], ..Launch::default() });
+    Call { kind: kind::LAUNCH, start_ticks: at_ns, duration_ticks: 10, detail, ..Call::default() }.to_cell()
+}
+
+fn begin(process: u32) -> Batch {
+    Batch::ProcessBegin(ProcessBegin {
+        process,
+        pid: 100 + process,
+        tick_kind: tick::MONOTONIC_NS,
+        start_monotonic_ns: START,
+        ..ProcessBegin::default()
+    })
+}
+
+fn cells(process: u32, cells: Vec<Cell>) -> Batch {
+    Batch::Cells { process, ring: 3, cells }
+}
+
+fn window(seconds: u64, bytes_max: usize, batches: &[Batch]) -> Window {
+    let mut window = Window::new(seconds * SECOND, bytes_max).unwrap();
+    let session = Batch::SessionBegin(SessionBegin { monotonic_ns: START, ..SessionBegin::default() });
+    for batch in std::iter::once(&session).chain(batches) {
+        window.push(batch, LATE).unwrap();
+    }
+    window
+}
+
+/// A process that says whose its ring is, then launches once a second.
+fn launches(process: u32, count: u64) -> Vec<Batch> {
+    let mark = ThreadBegin { thread: 9, ticks: START }.to_cell();
+    let mut batches = vec![begin(process), cells(process, vec![mark])];
+    batches.extend((0..count).map(|second| cells(process, vec![launch(START + second * SECOND)])));
+    batches
+}
+
+#[test]
+fn events_go_by_their_own_times_and_are_counted() {
+    let window = window(5, usize::MAX, &launches(0, 60));
+    let snapshot = window.snapshot("exit", LATE);
+    let (totals, Calls(calls)) = snapshot.model(Calls::default()).unwrap();
+    let starts: Vec<_> = calls.iter().map(|call| (call.start_ns - START) / SECOND).collect();
+    assert_eq!(starts, [54, 55, 56, 57, 58, 59]);
+    assert!(calls.iter().all(|call| call.thread == 9), "whose the ring is went with the first batch");
+    let excerpt = totals.sessions[0].excerpt.clone().unwrap();
+    assert_eq!(excerpt.left_out.launches + totals.counts.launches, 60);
+    assert_eq!((excerpt.from_ns, excerpt.to_ns), (START + 54 * SECOND + 10, START + 59 * SECOND + 10));
+    assert_eq!(excerpt.left_out.for_room, 0);
+    assert_eq!(totals.wall_ns(), 5 * SECOND);
+}
+
+#[test]
+fn memory_is_bounded_and_what_had_no_room_is_said() {
+    let window = window(3600, 8 << 10, &launches(0, 2000));
+    assert!(window.bytes() <= 8 << 10, "{}", window.bytes());
+    let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
+    let excerpt = totals.sessions[0].excerpt.clone().unwrap();
+    assert!(excerpt.left_out.for_room > 1000);
+    assert_eq!(excerpt.left_out.launches + totals.counts.launches, 2000);
+}
+
+#[test]
+fn days_of_anchors_neither_grow_nor_push_events_out() {
+    let mut batches = launches(0, 3);
+    batches.extend((0..10_000u64).map(|second| {
+        let at = START + second * SECOND;
+        let anchor = Anchor { ticks: at, monotonic_ns: at, ..Anchor::default() };
+        Batch::Cells { process: 0, ring: 1, cells: vec![anchor.to_cell()] }
+    }));
+    let window = window(5, usize::MAX, &batches);
+    assert!(window.bytes() < 8 << 10, "{}", window.bytes());
+    let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
+    assert_eq!(totals.counts.launches, 3);
+}
+
+#[test]
+fn a_dead_process_goes_with_its_last_event_and_its_gaps_are_kept_while_it_lives() {
+    let mut batches = launches(0, 3);
+    let at = START + 3 * SECOND;
+    batches.push(Batch::ProcessEnd { process: 0, end: ProcessEnd::Exit, monotonic_ns: at });
+    batches.push(begin(1));
+    let gap = Gap { reason: GapReason::DamagedRing, count: 4 };
+    batches.push(cells(1, vec![gap.to_cell()]));
+    batches.extend((0..60).map(|second| cells(1, vec![launch(START + second * SECOND)])));
+    let (totals, _) = window(5, usize::MAX, &batches).snapshot("exit", LATE).model(()).unwrap();
+    assert_eq!(totals.processes.iter().map(|p| p.begin.pid).collect::<Vec<_>>(), [101]);
+    let excerpt = totals.sessions[0].excerpt.clone().unwrap();
+    assert_eq!((excerpt.left_out.processes, excerpt.left_out.launches), (1, 3 + 54));
+    assert_eq!(totals.losses().get("damaged_rings"), Some(&4));
+}
+
+#[test]
+fn a_process_that_lies_about_the_future_pushes_nobody_out() {
+    let mut window = window(5, usize::MAX, &launches(0, 3));
+    window.push(&begin(1), START + 3 * SECOND).unwrap();
+    window.push(&cells(1, vec![launch(START + 9999 * SECOND)]), START + 3 * SECOND).unwrap();
+    let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
+    assert_eq!(totals.counts.launches, 4);
+}
+
+#[test]
+fn the_file_says_the_same_as_the_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.gputrace");
+    let snapshot = window(5, usize::MAX, &launches(0, 60)).snapshot("signal", START + 60 * SECOND);
+    snapshot.write(&path).unwrap();
+    let mut reader = TraceReader::open(&path).unwrap();
+    let mut model = Model::new(Calls::default());
+    reader.by_ref().for_each(|batch| model.consume(&batch));
+    assert_eq!(reader.damage(), None);
+    let (totals, Calls(calls)) = model.finish();
+    let (expected, Calls(expected_calls)) = snapshot.model(Calls::default()).unwrap();
+    assert_eq!(calls, expected_calls);
+    assert_eq!(totals.counts, expected.counts);
+    assert_eq!(totals.sessions, expected.sessions);
+    assert_eq!(totals.sessions[0].excerpt.as_ref().unwrap().reason, "signal");
+    assert_eq!(totals.processes[0].end.map(|(end, _)| end), Some(ProcessEnd::Running));
+}

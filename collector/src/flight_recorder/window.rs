@@ -1,0 +1,248 @@
+//! The window over the stream: batches as encoded blocks, oldest first, bounded by time and bytes.
+//!
+//! A batch goes when all its events are older than the window's length, counted from the newest
+//! event of the session: from events, not from the clock on the wall, so that a program that hangs
+//! still shows what it did before. Anchors alone move nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use crate::batch::{Batch, Excerpt, LeftOut, ProcessEnd, SessionBegin};
+use crate::flight_recorder::block::Block;
+use crate::flight_recorder::kept::Kept;
+use crate::flight_recorder::marks::Marks;
+use crate::flight_recorder::scan::scan;
+use crate::flight_recorder::snapshot::{Part, Snapshot};
+use crate::trace_file::encode::BlockEncoder;
+
+/// The most that batches take, unless somebody says otherwise: some eight million launches with
+/// their records.
+pub const BYTES_MAX: usize = 64 << 20;
+
+/// A batch of cells, or a process's end, which takes no block.
+#[derive(Debug)]
+struct Entry {
+    process: u32,
+    ring: Option<u32>,
+    blocks: Vec<Block>,
+    /// When its last event ended; that of the newest event before it if it has none.
+    last_ns: u64,
+    /// When its first event ended, if it has any whose time is known.
+    first_ns: Option<u64>,
+    has_events: bool,
+    counts: LeftOut,
+    marks: Marks,
+    bytes: usize,
+}
+
+pub struct Window {
+    length_ns: u64,
+    bytes_max: usize,
+    encoder: BlockEncoder,
+    begin: SessionBegin,
+    processes: BTreeMap<u32, Kept>,
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    definition_bytes: usize,
+    newest_ns: u64,
+    left_out: LeftOut,
+    wall_ns: Option<u64>,
+}
+
+impl Window {
+    pub fn new(length_ns: u64, bytes_max: usize) -> io::Result<Window> {
+        Ok(Window {
+            length_ns,
+            bytes_max,
+            encoder: BlockEncoder::new()?,
+            begin: SessionBegin::default(),
+            processes: BTreeMap::new(),
+            entries: VecDeque::new(),
+            bytes: 0,
+            definition_bytes: 0,
+            newest_ns: 0,
+            left_out: LeftOut::default(),
+            wall_ns: None,
+        })
+    }
+
+    /// What is held takes so many bytes, definitions included.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.definition_bytes
+    }
+
+    pub fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+
+    pub fn processes(&self) -> impl Iterator<Item = &Kept> {
+        self.processes.values()
+    }
+
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// Whether the window has an event of that process.
+    pub fn has_events_of(&self, process: u32) -> bool {
+        self.processes.get(&process).is_some_and(|kept| kept.batches_with_events > 0)
+    }
+
+    /// Takes the next batch. `now_ns` is the time on CLOCK_MONOTONIC: no event is later than that,
+    /// whatever its process says; one that could be would push out everybody else's.
+    pub fn push(&mut self, batch: &Batch, now_ns: u64) -> io::Result<()> {
+        match batch {
+            Batch::SessionBegin(begin) => {
+                self.newest_ns = begin.monotonic_ns;
+                self.begin = begin.clone();
+            }
+            Batch::ProcessBegin(begin) => {
+                self.processes.entry(begin.process).or_insert_with(|| Kept::new(begin.clone()));
+            }
+            Batch::Definitions { process, .. } => {
+                let blocks = self.encode(batch)?;
+                if let Some(kept) = self.processes.get_mut(process) {
+                    self.definition_bytes += blocks.iter().map(Block::bytes).sum::<usize>();
+                    kept.definitions.extend(blocks);
+                }
+            }
+            Batch::Cells { process, ring, cells } => {
+                let blocks = self.encode(batch)?;
+                let Some(kept) = self.processes.get_mut(process) else { return Ok(()) };
+                let epoch = kept.epochs.entry(*ring).or_default();
+                let found = scan(*ring, cells, &mut kept.clocks, epoch);
+                kept.counts.add(&found.counts);
+                let ended_ns = found.ended_ns.map(|(first, last)| (first.min(now_ns), last.min(now_ns)));
+                let last_ns = ended_ns.map_or(self.newest_ns, |(_, last_ns)| last_ns);
+                self.add(Entry {
+                    process: *process,
+                    ring: Some(*ring),
+                    last_ns,
+                    first_ns: ended_ns.map(|(first_ns, _)| first_ns),
+                    has_events: found.has_events,
+                    counts: found.counts,
+                    bytes: bytes_of(&blocks, &found.marks),
+                    marks: found.marks,
+                    blocks,
+                });
+            }
+            Batch::Counters(counters) => {
+                if let Some(kept) = self.processes.get_mut(&counters.process) {
+                    kept.counters = counters.clone();
+                }
+            }
+            Batch::ProcessEnd { process, end, monotonic_ns } => {
+                self.end(*process, *end, (*monotonic_ns).min(now_ns));
+            }
+            Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
+            // Only a stream that was kept in part says so.
+            Batch::Excerpt(_) => {}
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, batch: &Batch) -> io::Result<Vec<Block>> {
+        let mut blocks = Vec::with_capacity(1);
+        self.encoder.encode(batch, &mut |encoded| {
+            blocks.push(Block::new(&encoded));
+            Ok(())
+        })?;
+        Ok(blocks)
+    }
+
+    /// A process's end is an entry too, so that a dead process goes as its last event does.
+    fn end(&mut self, process: u32, end: ProcessEnd, monotonic_ns: u64) {
+        let Some(kept) = self.processes.get_mut(&process) else { return };
+        kept.end = Some((end, monotonic_ns));
+        self.add(Entry {
+            process,
+            ring: None,
+            blocks: Vec::new(),
+            last_ns: monotonic_ns,
+            first_ns: None,
+            has_events: false,
+            counts: LeftOut::default(),
+            marks: Marks::default(),
+            bytes: bytes_of(&[], &Marks::default()),
+        });
+    }
+
+    fn add(&mut self, entry: Entry) {
+        if !entry.has_events && entry.ring.is_some() {
+            self.drop_quiet_before(&entry);
+        }
+        if let Some(kept) = self.processes.get_mut(&entry.process) {
+            kept.batches += 1;
+            kept.batches_with_events += usize::from(entry.has_events);
+        }
+        if entry.has_events {
+            self.newest_ns = self.newest_ns.max(entry.last_ns);
+        }
+        self.bytes += entry.bytes;
+        self.entries.push_back(entry);
+        self.evict();
+    }
+
+    /// While nothing happens, clocks are still anchored, for days. Of such batches of a ring, with
+    /// nothing but others of the kind behind them, the last is enough.
+    fn drop_quiet_before(&mut self, entry: &Entry) {
+        let quiet = self.entries.iter().rev().take_while(|known| !known.has_events && known.ring.is_some());
+        let same = |known: &Entry| known.process == entry.process && known.ring == entry.ring;
+        let Some(back) = quiet.enumerate().find(|(_, known)| same(known)).map(|(back, _)| back) else {
+            return;
+        };
+        if let Some(old) = self.entries.remove(self.entries.len() - 1 - back) {
+            self.let_go(&old);
+        }
+    }
+
+    fn evict(&mut self) {
+        let from_ns = self.newest_ns.saturating_sub(self.length_ns);
+        while let Some(front) = self.entries.front() {
+            let too_old = front.last_ns < from_ns;
+            if !too_old && self.bytes <= self.bytes_max {
+                break;
+            }
+            let Some(old) = self.entries.pop_front() else { break };
+            if !too_old {
+                self.left_out.for_room = self.left_out.for_room.saturating_add(old.counts.entries);
+            }
+            self.let_go(&old);
+        }
+    }
+
+    fn let_go(&mut self, old: &Entry) {
+        self.bytes -= old.bytes;
+        self.left_out.add(&old.counts);
+        let Some(kept) = self.processes.get_mut(&old.process) else { return };
+        kept.before.absorb(&old.marks);
+        kept.batches -= 1;
+        kept.batches_with_events -= usize::from(old.has_events);
+        if kept.end.is_some() && kept.batches == 0 {
+            self.left_out.processes += 1;
+            self.left_out.lost = self.left_out.lost.saturating_add(kept.lost());
+            self.definition_bytes -= kept.definitions.iter().map(Block::bytes).sum::<usize>();
+            self.processes.remove(&old.process);
+        }
+    }
+
+    /// What is held now, as a whole trace.
+    pub fn snapshot(&self, reason: &str, now_ns: u64) -> Snapshot {
+        let first_ns = self.entries.iter().filter_map(|entry| entry.first_ns).min();
+        let excerpt = Excerpt {
+            window_ns: self.length_ns,
+            from_ns: first_ns.unwrap_or(self.newest_ns),
+            to_ns: self.newest_ns,
+            reason: reason.to_owned(),
+            left_out: self.left_out,
+        };
+        let wall_ns = self.wall_ns.unwrap_or_else(|| now_ns.saturating_sub(self.begin.monotonic_ns));
+        let parts = self.processes.values().map(|kept| Part::new(kept, now_ns)).collect();
+        let blocks = self.entries.iter().flat_map(|entry| entry.blocks.iter().cloned()).collect();
+        Snapshot { begin: self.begin.clone(), excerpt, parts, blocks, wall_ns }
+    }
+}
+
+fn bytes_of(blocks: &[Block], marks: &Marks) -> usize {
+    blocks.iter().map(Block::bytes).sum::<usize>() + marks.bytes() + size_of::<Entry>()
+}

@@ -1,0 +1,146 @@
+//! A session's state for whoever asks while it goes on: written by the digest thread once a second,
+//! read by the control socket's.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use gputrace_wire::cell::kind;
+use gputrace_wire::counter::Counter;
+use serde::Serialize;
+
+use crate::batch::{Counters, LeftOut, ProcessBegin};
+use crate::flight_recorder::Window;
+use crate::model::Model;
+use crate::model::operation::Sink;
+use crate::session::drain::monotonic_ns;
+
+/// Processes that are listed; the others are in the sums.
+const PROCESSES_MAX: usize = 200;
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Status {
+    /// Seconds that a flight recorder keeps; `None` where everything is kept.
+    pub flight_recorder_seconds: Option<f64>,
+    /// Bytes that it holds now.
+    pub held_bytes: Option<u64>,
+    pub left_out_entries: Option<u64>,
+    /// How long ago all this was told.
+    pub age_ns: u64,
+    /// How long ago the newest event ended; of a flight recorder only.
+    pub newest_event_age_ns: Option<u64>,
+    pub running: usize,
+    pub ended: usize,
+    pub launches: u64,
+    pub host_calls: u64,
+    pub device_records: u64,
+    /// By reason, over the running processes.
+    pub dropped: BTreeMap<&'static str, u64>,
+    pub processes: Vec<ProcessStatus>,
+    #[serde(skip)]
+    told_at_ns: u64,
+}
+
+/// A process that runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ProcessStatus {
+    pub pid: u32,
+    pub parent_pid: u32,
+    pub launches: u64,
+    pub host_calls: u64,
+    pub device_records: u64,
+    pub ring_full: u64,
+    /// All counters that are not 0, those of cost too.
+    pub counters: BTreeMap<&'static str, u64>,
+}
+
+pub(crate) struct Board(Mutex<Status>);
+
+impl Board {
+    pub fn new(window: Option<Duration>) -> Board {
+        let flight_recorder_seconds = window.map(|window| window.as_secs_f64());
+        Board(Mutex::new(Status { flight_recorder_seconds, told_at_ns: monotonic_ns(), ..Status::default() }))
+    }
+
+    pub fn status(&self) -> Status {
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        status.age_ns = monotonic_ns().saturating_sub(status.told_at_ns);
+        status
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Status)) {
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told_at_ns = monotonic_ns();
+        let flight_recorder_seconds = status.flight_recorder_seconds;
+        *status = Status { flight_recorder_seconds, told_at_ns, ..Status::default() };
+        change(&mut status);
+    }
+
+    /// Of a session that keeps everything.
+    pub fn model<S: Sink>(&self, model: &Model<S>) {
+        self.tell(|status| {
+            for process in model.running() {
+                let counts = process.counts;
+                let records = (kind::DEVICE_KERNEL..=47).map(|kind| counts.entries(kind)).sum();
+                let now = [counts.launches, counts.host_calls(), records];
+                status.add(process.begin, process.counters, now, process.has_ended);
+            }
+        });
+    }
+
+    /// Of a flight recorder.
+    pub fn flight(&self, window: &Window, now_ns: u64) {
+        self.tell(|status| {
+            let LeftOut { entries, .. } = window.left_out();
+            status.left_out_entries = Some(*entries);
+            status.held_bytes = u64::try_from(window.bytes()).ok();
+            status.newest_event_age_ns = Some(now_ns.saturating_sub(window.newest_ns()));
+            status.ended = usize::try_from(window.left_out().processes).unwrap_or(usize::MAX);
+            for kept in window.processes() {
+                let counts = &kept.counts;
+                let now = [counts.launches, counts.host_calls, counts.device_records];
+                status.add(&kept.begin, &kept.counters, now, kept.end.is_some());
+            }
+        });
+    }
+}
+
+/// A process as the model knows it while the session goes on.
+pub(crate) struct Running<'a> {
+    pub begin: &'a ProcessBegin,
+    pub counters: &'a Counters,
+    pub counts: &'a crate::model::Counts,
+    pub has_ended: bool,
+}
+
+impl Status {
+    fn add(&mut self, begin: &ProcessBegin, counters: &Counters, now: [u64; 3], has_ended: bool) {
+        let [launches, host_calls, device_records] = now;
+        self.launches += launches;
+        self.host_calls += host_calls;
+        self.device_records += device_records;
+        if has_ended {
+            self.ended += 1;
+            return;
+        }
+        self.running += 1;
+        let counted = Counter::ALL.into_iter().zip(counters.values).filter(|(_, value)| *value > 0);
+        for (counter, value) in counted.clone().filter(|(counter, _)| counter.is_loss()) {
+            *self.dropped.entry(counter.name()).or_default() += value;
+        }
+        if counters.ring_full > 0 {
+            *self.dropped.entry("ring_full").or_default() += counters.ring_full;
+        }
+        if self.processes.len() < PROCESSES_MAX {
+            self.processes.push(ProcessStatus {
+                pid: begin.pid,
+                parent_pid: begin.parent_pid,
+                launches,
+                host_calls,
+                device_records,
+                ring_full: counters.ring_full,
+                counters: counted.map(|(counter, value)| (counter.name(), value)).collect(),
+            });
+        }
+    }
+}
