@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char};
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
-use gputrace_producer::socket::Socket;
+use gputrace_producer::socket::{NotConnected, Socket};
 use gputrace_producer::{collector_process, service, stderr, thread};
 use gputrace_wire::definition::{kind, library_role};
 
@@ -51,17 +51,26 @@ fn begin(claim: Claim) {
     let command = read_file(c"/proc/self/cmdline", &mut command);
     let (socket, bare) = match settings::get(settings::SESSION) {
         Some(path) => (Socket::connect(path.to_bytes()), false),
-        None => (start_collector(), true),
+        None => (start_collector().ok_or(NotConnected::Nobody), true),
     };
-    let Some(socket) = socket else {
-        session::turn_off();
-        let why: &[u8] = if bare {
-            b"not tracing: the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
-        } else {
-            b"not tracing: nobody answers at GPUTRACE_SESSION (has `gputrace run` ended?)"
-        };
-        stderr::line(&[why]);
-        return;
+    let socket = match socket {
+        Ok(socket) => socket,
+        Err(error) => {
+            session::turn_off();
+            let why: &[u8] = match (error, bare) {
+                (_, true) => {
+                    b"not tracing: the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
+                }
+                (NotConnected::Nobody, false) => {
+                    b"not tracing: nobody answers at GPUTRACE_SESSION (has `gputrace run` ended?)"
+                }
+                (NotConnected::NotOurs, false) => {
+                    b"not tracing: the session at GPUTRACE_SESSION is another user's, or others can enter its folder"
+                }
+            };
+            stderr::line(&[why]);
+            return;
+        }
     };
     match session::start(claim, socket, command) {
         Ok(session) => describe(session, command, bare),

@@ -15,6 +15,7 @@
 //! | `segment` | the sealed memory file and its layout |
 //! | `descriptor` | a descriptor of ours, and the check that it still is |
 //! | `socket` | the session socket: messages with descriptors beside them |
+//! | `ownership` | whether a session is this user's |
 //! | `connection` | the session's socket now, and the next one if another collector takes over |
 //! | `rings` | a session's rings: taken, given back, more of them |
 //! | `session` | start and end of a session; its one current instance |
@@ -39,6 +40,7 @@ pub mod descriptor;
 pub mod fork;
 pub mod handles;
 pub mod memory;
+pub mod ownership;
 pub mod rings;
 pub mod segment;
 pub mod service;

@@ -108,9 +108,7 @@ impl Segment {
         if !may_make_a_file_of(bytes) {
             return None;
         }
-        // SAFETY: the name is a C string; the call makes a new descriptor.
-        let descriptor =
-            unsafe { libc::memfd_create(c"gputrace".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        let descriptor = make_file();
         if descriptor < 0 {
             return None;
         }
@@ -250,6 +248,21 @@ impl Segment {
     }
 }
 
+/// A memory file that can be sealed and never executed: there are machines that allow no other.
+/// Kernels before 6.3 do not know the flag, and refuse it.
+fn make_file() -> i32 {
+    const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let make = |flags| {
+        // SAFETY: the name is a C string; the call makes a new descriptor.
+        unsafe { libc::memfd_create(c"gputrace".as_ptr(), flags) }
+    };
+    match make(flags | MFD_NOEXEC_SEAL) {
+        refused if refused < 0 => make(flags),
+        made => made,
+    }
+}
+
 /// Whether RLIMIT_FSIZE lets the process make a file so long. Where it does not, trying is not
 /// an error but SIGXFSZ, which kills.
 fn may_make_a_file_of(bytes: usize) -> bool {
@@ -334,8 +347,10 @@ mod tests {
     #[test]
     fn the_file_cannot_be_resized() {
         let (_, descriptor) = Segment::create(Plan::MORE_THREADS).unwrap();
+        let sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: the test's own descriptor.
         unsafe {
+            assert_eq!(libc::fcntl(descriptor, libc::F_GET_SEALS) & sealed, sealed);
             assert_ne!(libc::ftruncate(descriptor, 4096), 0);
             libc::close(descriptor);
         }

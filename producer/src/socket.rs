@@ -9,7 +9,7 @@ use gputrace_wire::handshake::{HEAD_BYTES, Head, TEXT_MAX};
 
 use crate::descriptor::Descriptor;
 pub(crate) use crate::descriptor::identity;
-use crate::{clock, memory, stderr};
+use crate::{clock, memory, ownership, stderr};
 
 /// How long a connection is tried for when the collector's queue is full. The program waits in
 /// `cuInit` meanwhile, and a collector that was stopped never empties it.
@@ -21,6 +21,15 @@ const CONNECT_STEP_MS: i32 = 10;
 pub struct Socket {
     descriptor: Descriptor,
     address: Option<&'static Address>,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotConnected {
+    /// Nobody listens there, or nobody answers.
+    Nobody,
+    /// What is there is another user's, or could be.
+    NotOurs,
 }
 
 /// Where a listener was found. Mapped and never freed, so that it can be asked again: what the
@@ -55,24 +64,37 @@ impl Address {
 
     /// Connects, without waiting for room in the listener's queue.
     pub fn try_connect(&'static self) -> Option<Socket> {
-        self.connect(0)
+        self.connect(0).ok()
     }
 
-    fn connect(&'static self, most_ns: u64) -> Option<Socket> {
+    /// The path, as it was given.
+    fn path(&self) -> &[u8] {
+        let path = &self.0.sun_path;
+        // SAFETY: bytes are bytes, signed or not.
+        let path = unsafe { core::slice::from_raw_parts(path.as_ptr().cast::<u8>(), path.len()) };
+        path.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    fn connect(&'static self, most_ns: u64) -> Result<Socket, NotConnected> {
         // A connect that may wait would wait for ever when the listener's queue is full.
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: makes a new descriptor.
         let number = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
         if number < 0 {
-            return None;
+            return Err(NotConnected::Nobody);
         }
-        let connected = connect_in_time(number, &self.0, most_ns);
-        let descriptor = if connected { Descriptor::adopt(number) } else { None };
-        if descriptor.is_none() {
+        let connected = if !connect_in_time(number, &self.0, most_ns) {
+            Err(NotConnected::Nobody)
+        } else if !ownership::peer_is_us(number) || !ownership::folder_is_ours(self.path()) {
+            Err(NotConnected::NotOurs)
+        } else {
+            Descriptor::adopt(number).ok_or(NotConnected::Nobody)
+        };
+        if connected.is_err() {
             // SAFETY: the descriptor was made above and is not used again.
             unsafe { libc::close(number) };
         }
-        Some(Socket { descriptor: descriptor?, address: Some(self) })
+        Ok(Socket { descriptor: connected?, address: Some(self) })
     }
 }
 
@@ -87,10 +109,10 @@ impl Socket {
         Socket { descriptor, address: None }
     }
 
-    /// Connects to the session socket at a path. Where nobody listens it fails at once, where
-    /// nobody answers after [`CONNECT_MOST_NS`].
-    pub fn connect(path: &[u8]) -> Option<Socket> {
-        Address::new(path)?.connect(CONNECT_MOST_NS)
+    /// Connects to the session socket at a path, if it is this user's. Where nobody listens it
+    /// fails at once, where nobody answers after [`CONNECT_MOST_NS`].
+    pub fn connect(path: &[u8]) -> Result<Socket, NotConnected> {
+        Address::new(path).ok_or(NotConnected::Nobody)?.connect(CONNECT_MOST_NS)
     }
 
     /// Where it was connected to; `None` for one that was inherited.
@@ -320,8 +342,11 @@ mod tests {
         fn new(name: &str) -> Listener {
             use std::os::fd::FromRawFd;
             use std::os::unix::ffi::OsStrExt;
-            let path = std::env::temp_dir().join(format!("gputrace-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_file(&path);
+            use std::os::unix::fs::DirBuilderExt;
+            let folder = std::env::temp_dir().join(format!("gputrace-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+            let path = folder.join("socket");
             // SAFETY: zero is a valid sockaddr_un, which outlives the calls; the descriptor is new.
             let descriptor = unsafe {
                 let mut address: libc::sockaddr_un = zeroed();
@@ -339,7 +364,7 @@ mod tests {
         }
 
         /// Connects on a thread of its own, so that a connect that never returns is a failure.
-        fn connect(&self) -> std::sync::mpsc::Receiver<Option<Socket>> {
+        fn connect(&self) -> std::sync::mpsc::Receiver<Result<Socket, NotConnected>> {
             use std::os::unix::ffi::OsStrExt;
             let (done, waits) = std::sync::mpsc::channel();
             let path = self.0.clone();
@@ -350,7 +375,7 @@ mod tests {
 
     impl Drop for Listener {
         fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
+            let _ = std::fs::remove_dir_all(self.0.parent().unwrap());
         }
     }
 
@@ -360,7 +385,8 @@ mod tests {
     fn a_listener_that_never_accepts_is_given_up() {
         let listener = Listener::new("never");
         let first = listener.connect().recv_timeout(ENOUGH).expect("it returns").expect("there is room");
-        assert!(listener.connect().recv_timeout(ENOUGH).expect("it returns").is_none());
+        let second = listener.connect().recv_timeout(ENOUGH).expect("it returns");
+        assert_eq!(second.unwrap_err(), NotConnected::Nobody);
         first.close();
     }
 
@@ -381,7 +407,17 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_no_socket() {
-        assert!(Socket::connect(b"/nonexistent/socket").is_none());
-        assert!(Socket::connect(&[b'x'; 300]).is_none());
+        assert_eq!(Socket::connect(b"/nonexistent/socket").unwrap_err(), NotConnected::Nobody);
+        assert_eq!(Socket::connect(&[b'x'; 300]).unwrap_err(), NotConnected::Nobody);
+    }
+
+    #[test]
+    fn a_socket_in_a_folder_that_others_enter_is_not_ours() {
+        use std::os::unix::fs::PermissionsExt;
+        let listener = Listener::new("open");
+        let folder = listener.0.parent().unwrap();
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let refused = listener.connect().recv_timeout(ENOUGH).expect("it returns");
+        assert_eq!(refused.unwrap_err(), NotConnected::NotOurs);
     }
 }

@@ -46,7 +46,8 @@ impl FakeSegment {
         let bytes = rings_offset() + RINGS * RING_CELLS * CELL_BYTES;
         let fd = rustix::fs::memfd_create("fake", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, bytes as u64).unwrap();
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
         // SAFETY: a new mapping of a file of that size, never unmapped; atomics only.
         let (words, header, rings) = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;

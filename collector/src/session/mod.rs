@@ -9,6 +9,7 @@ mod area;
 mod board;
 mod digest;
 mod drain;
+mod listener;
 mod peer;
 mod ready;
 mod recorder;

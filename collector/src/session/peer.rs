@@ -63,9 +63,10 @@ pub fn credentials(socket: &OwnedFd) -> rustix::io::Result<Credentials> {
     Ok(Credentials { pid: u32::try_from(credentials.pid).unwrap_or(0), uid: credentials.uid })
 }
 
-/// Whether we record for that user: ourselves, or root, who could read our memory anyway.
+/// Whether we record for that user: for ourselves only. Not for root either, whose programs do
+/// not join the session of somebody else.
 pub fn is_welcome(peer: Credentials) -> bool {
-    peer.uid == rustix::process::getuid().as_raw() || peer.uid == 0
+    peer.uid == rustix::process::geteuid().as_raw()
 }
 
 /// A descriptor that becomes readable when the process ends; `None` if that cannot be had.

@@ -1,16 +1,15 @@
 //! The recorder: a session from its socket to its totals.
 
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use crossbeam_channel::Sender;
 use gputrace_wire::handshake::{self, Head};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use crate::batch::{Batch, SessionBegin};
 use crate::error::Error;
@@ -20,14 +19,13 @@ use crate::model::operation::Sink;
 use crate::session::board::{Board, Status};
 use crate::session::digest::{self, Digested};
 use crate::session::drain::{self, Drain};
+use crate::session::listener;
 use crate::session::peer;
 use crate::trace_file::TraceWriter;
 
 /// Batches between the two threads: with half a megabyte each at most, what the digest thread
 /// may fall behind before the rings have to hold the rest.
 const BATCHES_WAITING: usize = 64;
-/// The kernel's limit for a socket's path, with its final zero.
-const SOCKET_PATH_MAX: usize = 108;
 /// Dumps that are asked for and not yet begun.
 const DUMPS_WAITING: usize = 4;
 /// Refusals that are remembered.
@@ -200,7 +198,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let writer = TraceWriter::create(&trace_path)?;
         let (listener, connected, socket_path) = match source {
             Source::Listen { directory } => {
-                let (listener, path) = listen_in(&directory)?;
+                let (listener, path) = listener::listen_in(&directory)?;
                 (Some(listener), None, Some(path))
             }
             Source::Connected(socket) => (None, Some(socket), None),
@@ -344,31 +342,4 @@ fn spawn<T: Send + 'static>(
 ) -> Result<JoinHandle<T>, Error> {
     let builder = std::thread::Builder::new().name(format!("gputrace-{name}"));
     builder.spawn(run).map_err(|source| Error::Thread { name, source })
-}
-
-fn listen_in(directory: &Path) -> Result<(OwnedFd, PathBuf), Error> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-    let folder_error = |source| Error::SessionFolder { path: directory.to_owned(), source };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(folder_error)?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(folder_error)?;
-
-    let path = directory.join("socket");
-    let bytes = path.as_os_str().len();
-    if bytes >= SOCKET_PATH_MAX {
-        return Err(Error::SocketPathTooLong { path, bytes, limit: SOCKET_PATH_MAX - 1 });
-    }
-    let listen_error = |source: io::Error| Error::Listen { path: path.clone(), source };
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen_error(error)),
-        _ => {}
-    }
-    let open = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        listen(&socket, 1024)?;
-        Ok(socket)
-    };
-    let socket = open().map_err(|errno: rustix::io::Errno| listen_error(errno.into()))?;
-    Ok((socket, path))
 }

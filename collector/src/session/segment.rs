@@ -15,10 +15,13 @@ use gputrace_wire::segment::{
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
+/// The file system that ordinary memory files are in, as `statfs` names it.
+const TMPFS: libc::__fsword_t = 0x0102_1994;
+
 /// Why a segment cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("the descriptor is not a memory file sealed against shrinking")]
+    #[error("the descriptor is not a memory file sealed for good against shrinking and growing")]
     NotSealed,
     #[error("the memory file has {0} bytes, which no segment has")]
     Size(u64),
@@ -94,7 +97,12 @@ impl Segment {
         // Only memory files have seals. Without this one the file could be cut short under us,
         // and the next look at it would be a SIGBUS.
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| Refusal::NotSealed)?;
-        if !seals.contains(SealFlags::SHRINK) {
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
+            return Err(Refusal::NotSealed);
+        }
+        // Huge pages are seals' only other home, and a hole in them is a SIGBUS where no huge page
+        // is free.
+        if rustix::fs::fstatfs(fd).map_err(Refusal::Map)?.f_type != TMPFS {
             return Err(Refusal::NotSealed);
         }
         let about = rustix::fs::fstat(fd).map_err(Refusal::Map)?;

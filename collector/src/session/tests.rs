@@ -446,9 +446,13 @@ fn whoever_does_not_speak_the_format_is_refused_and_told_why() {
     let pipe = rustix::pipe::pipe().unwrap().0;
     assert!(hello(&[&pipe]).contains("sealed"));
     assert!(hello(&[&memory_file(1 << 20, SealFlags::GROW)]).contains("sealed"));
-    assert!(hello(&[&memory_file(4096, SealFlags::SHRINK)]).contains("4096 bytes"));
-    assert!(hello(&[&memory_file(5 << 30, SealFlags::SHRINK)]).contains("bytes"));
-    assert!(hello(&[&memory_file(1 << 20, SealFlags::SHRINK)]).contains("not a segment"));
+    let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    for one in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+        assert!(hello(&[&memory_file(1 << 20, sealed - one)]).contains("sealed"), "without {one:?}");
+    }
+    assert!(hello(&[&memory_file(4096, sealed)]).contains("4096 bytes"));
+    assert!(hello(&[&memory_file(5 << 30, sealed)]).contains("bytes"));
+    assert!(hello(&[&memory_file(1 << 20, sealed)]).contains("not a segment"));
     assert!(hello(&[&FakeSegment::new(RINGS).fd]).contains("primary"));
 }
 
