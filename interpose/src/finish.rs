@@ -66,14 +66,16 @@ pub fn finish(reason: u64) {
 fn end(session: &'static Session, reason: u64) {
     thread::with(|slot| {
         let inside = slot.enter();
-        let mut patience = Patience::new();
-        // The service thread flushes and not this one: here a signal handler may have interrupted
-        // the driver, which then holds its locks for ever. The wait for it is bounded.
+        // Inside already: a signal handler ends the program in the middle of a call. The driver's
+        // locks that the call holds stay held, and whoever wants one of them waits in vain.
+        let mut patience = if inside.is_some() { Patience::new() } else { Patience::brief() };
+        // So the service thread flushes and reads the clocks, not this one, which may be in the
+        // middle of a call of the driver that is not hooked, too. The wait for it is bounded.
         let asked = service::stop(cupti::finish, || patience.goes_on(taken_records(session)));
         if !asked && inside.is_some() {
             cupti::finish(session);
+            slot.emit(session, &[session.anchor().to_cell()]);
         }
-        slot.emit(session, &[session.anchor().to_cell()]);
         // From here on every hook passes through.
         fork::set_generation(0);
         session.say_bye(reason);

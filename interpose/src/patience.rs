@@ -5,6 +5,8 @@ use gputrace_producer::clock;
 /// How long nothing may move. A program that has ended should not hang for a collector that was
 /// stopped, or for a driver whose locks are held by the call that a signal handler interrupted.
 const STILL_NS: u64 = 2_000_000_000;
+/// The same for what is likely to stand still for good.
+const BRIEFLY_STILL_NS: u64 = 200_000_000;
 /// How long it may take though something moves.
 const WHOLE_NS: u64 = 20_000_000_000;
 
@@ -13,12 +15,22 @@ pub struct Patience {
     began_ns: u64,
     moved_ns: u64,
     sign: u64,
+    still_ns: u64,
 }
 
 impl Patience {
     pub fn new() -> Patience {
+        Patience::of(STILL_NS)
+    }
+
+    /// For a wait that is probably in vain.
+    pub fn brief() -> Patience {
+        Patience::of(BRIEFLY_STILL_NS)
+    }
+
+    fn of(still_ns: u64) -> Patience {
         let now_ns = clock::monotonic_ns();
-        Patience { began_ns: now_ns, moved_ns: now_ns, sign: 0 }
+        Patience { began_ns: now_ns, moved_ns: now_ns, sign: 0, still_ns }
     }
 
     /// Whether to wait on, when `sign` is a number that changes as long as there is progress.
@@ -31,7 +43,8 @@ impl Patience {
             self.sign = sign;
             self.moved_ns = now_ns;
         }
-        now_ns.saturating_sub(self.moved_ns) < STILL_NS && now_ns.saturating_sub(self.began_ns) < WHOLE_NS
+        now_ns.saturating_sub(self.moved_ns) < self.still_ns
+            && now_ns.saturating_sub(self.began_ns) < WHOLE_NS
     }
 }
 
@@ -42,7 +55,7 @@ mod tests {
     #[test]
     fn what_moves_is_waited_for_and_what_stands_still_is_not() {
         let start_ns = 1_000;
-        let mut patience = Patience { began_ns: start_ns, moved_ns: start_ns, sign: 0 };
+        let mut patience = Patience { began_ns: start_ns, moved_ns: start_ns, sign: 0, still_ns: STILL_NS };
         assert!(patience.goes_on_at(start_ns + STILL_NS - 1, 0));
         assert!(patience.goes_on_at(start_ns + STILL_NS - 1, 1), "it moved");
         assert!(patience.goes_on_at(start_ns + 2 * STILL_NS - 2, 1));

@@ -6,6 +6,7 @@ use crate::stream::{Role, Stream};
 use crate::world::World;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One context. The three times say when work of a class of its streams ends.
@@ -42,7 +43,8 @@ const KNOWN_FLAGS: u32 = 0xff;
 const LEGACY_STREAM_ID: u32 = 7;
 
 thread_local! {
-    static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    // Never dropped: a thread's last destructors may call the driver, after this one's.
+    static STACK: RefCell<ManuallyDrop<Vec<Handle>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 

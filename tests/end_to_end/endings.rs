@@ -1,14 +1,20 @@
-//! However a program ends, its code is kept and what it published is read.
+//! However a program ends, its code or signal is kept and what it published is read.
 
-use crate::harness::tool::{Traced, calls, count, run};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-/// Runs the program to that end, and checks what was recorded.
+use serde_json::Value;
+
+use crate::harness::life::{report_of_all, same_as_untraced};
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{Traced, bare_command, calls, run_command};
+
+/// How a program ended, and how many of its launches have a device record.
 #[track_caller]
 fn ending(how: &str) -> Traced {
-    let traced = run("ending").arg(how).go();
-    let report = traced.report();
-    assert_eq!(count(&report, "launches"), 3, "{how}\n{}", traced.ended.stderr);
-    traced
+    let lives = same_as_untraced("ending", &[how]);
+    lives.launches(3);
+    lives.run
 }
 
 #[test]
@@ -21,7 +27,7 @@ fn ends_that_run_handlers() {
 
 #[test]
 fn ends_that_run_none() {
-    for how in ["_exit", "quick_exit"] {
+    for how in ["_exit", "_Exit", "quick_exit"] {
         let traced = ending(how).expect_code(5);
         assert_eq!(calls(&traced.report(), "first_kernel"), 3, "{how}");
     }
@@ -37,4 +43,97 @@ fn ends_that_nobody_can_catch() {
 fn a_signal_that_kills_the_program_kills_us_the_same_way() {
     assert_eq!(ending("abort").ended.signal(), Some(libc::SIGABRT));
     assert_eq!(ending("segv").ended.signal(), Some(libc::SIGSEGV));
+}
+
+#[test]
+fn the_main_thread_leaves_while_others_launch() {
+    same_as_untraced("main_leaves", &[]).launches(2000);
+}
+
+/// The one that loses the race must not end the process under the one that hands over.
+#[test]
+fn two_threads_end_the_program_at_once() {
+    for _ in 0..5 {
+        same_as_untraced("ends_twice", &[]).launches(2000).each(|report, how| {
+            assert_eq!(calls(report, "first_kernel"), 2000, "{how}");
+            assert_eq!(report["untimed_operations"], 0, "{how}");
+        });
+    }
+}
+
+/// Each child of `dies_at_random`: what its launches were before it died, and how it died.
+fn deaths(stdout: &str) -> HashMap<u64, (u64, u64, String)> {
+    let parse = |line: &str| {
+        let mut words = line.split(' ');
+        let mut number = || words.next().and_then(|word| word.parse().ok());
+        let (pid, begun, done) = (number()?, number()?, number()?);
+        Some((pid, (begun, done, words.collect::<Vec<_>>().join(" "))))
+    };
+    stdout.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{line:?} in {stdout}"))).collect()
+}
+
+/// The report and each process's launches. In bare use every process has a collector of its own,
+/// which may still be about to make its trace when the killed process is gone.
+#[track_caller]
+fn once_all_are_in(traced: &Traced, deaths: &HashMap<u64, (u64, u64, String)>) -> (Value, HashMap<u64, u64>) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let report = report_of_all(traced);
+        let number = |process: &Value, name: &str| process[name].as_u64().unwrap();
+        let processes = report["processes"].as_array().unwrap().iter();
+        let recorded: HashMap<_, _> =
+            processes.map(|process| (number(process, "pid"), number(process, "launches"))).collect();
+        let is_in =
+            |(pid, (_, done, _)): (&u64, &(u64, u64, String))| *done == 0 || recorded.contains_key(pid);
+        if deaths.iter().all(is_in) || Instant::now() > deadline {
+            return (report, recorded);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Runs so many children that die at random moments; all that they had launched must be recorded,
+/// and nothing that they had not begun.
+#[track_caller]
+fn dies_at_random(how: &str, end: &str, children: usize) {
+    let program = compiled("dies_at_random", Link::Driver);
+    let (number, seed) = (children.to_string(), 1 + how.len() * 7);
+    for (run, few) in [(run_command(&program), 1), (bare_command(&program), 3)] {
+        let number = if few == 1 { number.clone() } else { (children / few).to_string() };
+        let traced = run.arg(how).arg(number).arg(seed.to_string()).go().expect_code(0);
+        let deaths = deaths(&traced.ended.stdout);
+        assert_eq!(deaths.len(), children / few, "{}", traced.ended.stdout);
+        let (report, recorded) = once_all_are_in(&traced, &deaths);
+        let lost = report["dropped"]["ring_full"].as_u64().unwrap_or(0);
+        assert_eq!(lost, 0, "{how}: {report:#}");
+        for (pid, (begun, done, died)) in deaths {
+            assert_eq!(died, end, "{how}: process {pid}");
+            // One that died before its first launch may not have joined yet.
+            let launches = recorded.get(&pid).copied().unwrap_or(0);
+            assert!(
+                (done..=begun).contains(&launches),
+                "{how}: {pid} recorded {launches} of {done} to {begun}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_a_program_did_before_it_ended_itself_anywhere_is_recorded() {
+    for how in ["_exit", "_Exit", "exit_group", "quick_exit"] {
+        dies_at_random(how, "code 5", 15);
+    }
+}
+
+#[test]
+fn what_a_program_did_before_it_crashed_anywhere_is_recorded() {
+    dies_at_random("abort", &format!("signal {}", libc::SIGABRT), 30);
+    dies_at_random("segv", &format!("signal {}", libc::SIGSEGV), 30);
+}
+
+#[test]
+fn what_a_program_did_before_it_was_killed_anywhere_is_recorded() {
+    for (how, signal) in [("SIGKILL", libc::SIGKILL), ("SIGTERM", libc::SIGTERM), ("SIGINT", libc::SIGINT)] {
+        dies_at_random(how, &format!("signal {signal}"), 40);
+    }
 }

@@ -1,7 +1,8 @@
 //! Forked and exec'd children join the session as processes of their own.
 
+use crate::harness::life::same_as_untraced;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{bare, calls, count, run, run_command};
+use crate::harness::tool::{calls, count, run, run_command};
 
 #[test]
 fn parent_and_child_are_both_counted() {
@@ -12,8 +13,7 @@ fn parent_and_child_are_both_counted() {
 
 #[test]
 fn children_that_only_exit_change_nothing() {
-    let report = run("fork_after").succeed().report();
-    assert_eq!(count(&report, "launches"), 6);
+    same_as_untraced("fork_after", &[]).launches(6);
 }
 
 #[test]
@@ -39,7 +39,55 @@ fn children_of_a_shell_join() {
 
 #[test]
 fn programs_started_in_between_change_nothing() {
-    let report = run("spawns").succeed().report();
-    assert_eq!(count(&report, "launches"), 5);
-    bare("spawns").succeed();
+    same_as_untraced("spawns", &[]).launches(5);
+}
+
+#[test]
+fn a_forked_child_that_becomes_another_program_is_recorded_as_one() {
+    let basic = compiled("basic", Link::Driver);
+    same_as_untraced("fork_exec", &[basic.to_str().unwrap()]).launches(14);
+    same_as_untraced("fork_exec", &["/bin/true"]).launches(4);
+}
+
+#[test]
+fn spawned_and_vforked_programs_are_recorded_and_change_nothing() {
+    let basic = compiled("basic", Link::Driver);
+    same_as_untraced("spawn_cuda", &[basic.to_str().unwrap()]).launches(24);
+}
+
+#[test]
+fn an_exec_from_a_traced_program_to_another_keeps_both() {
+    let basic = compiled("basic", Link::Driver);
+    same_as_untraced("exec_after", &[basic.to_str().unwrap()]).launches(12);
+}
+
+/// An exec that fails is no end: the program goes on, and so does its session.
+#[test]
+fn an_exec_that_fails_ends_nothing() {
+    same_as_untraced("failed_exec", &[]).launches(7);
+}
+
+#[test]
+fn daemons_are_recorded() {
+    for how in ["daemon", "double_fork"] {
+        same_as_untraced("daemon", &[how]).launches(5);
+    }
+}
+
+/// Under `run` the session ends soon after the command: what its child does later is not
+/// recorded, the report says that it was still running, and the child goes on unharmed.
+#[test]
+fn a_child_that_outlives_its_parent_is_recorded_as_long_as_the_session_lasts() {
+    let lives = same_as_untraced("outlives", &[]);
+    lives.each(|report, how| {
+        let launches = count(report, "launches");
+        let children = report["processes"].as_array().unwrap();
+        assert_eq!(children.len(), 1, "{how}: {report:#}");
+        if how == "bare" {
+            assert_eq!((launches, &children[0]["end"]), (2003, &"exit".into()), "{how}");
+        } else {
+            assert!((3..2003).contains(&launches), "{how}: {launches}");
+            assert_eq!(children[0]["end"], "running", "{how}");
+        }
+    });
 }

@@ -67,7 +67,12 @@ pub fn run(entry: &'static Entry, parameters: *const c_void, body: impl FnOnce(&
         return number(body(&call));
     }
     let mut body = Some(body);
-    watched(entry, parameters, &mut || body.take().map_or(0, |body| number(body(&call))))
+    // A lock that is waited for sets errno, now and then; a program is to find what it had.
+    let kept = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let answer = watched(entry, parameters, &mut || body.take().map_or(0, |body| number(body(&call))));
+    // SAFETY: the C library's pointer to the calling thread's errno.
+    unsafe { *libc::__errno_location() = kept };
+    answer
 }
 
 #[inline(never)]

@@ -1,6 +1,7 @@
 //! What the subjects share: compiling programs, running them traced, reading reports.
 
 pub mod folder;
+pub mod life;
 pub mod needs;
 pub mod process;
 pub mod program;
