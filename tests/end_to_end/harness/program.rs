@@ -32,8 +32,10 @@ pub fn compiled(name: &str, link: Link) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     let program = folder.join(format!("{name}{}", if is_shared(link) { ".so" } else { "" }));
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-    let newest =
-        changed(&source).max(changed(&sources.join("driver.h"))).max(changed(&sources.join("cupti.h")));
+    let newest = changed(&source)
+        .max(changed(&sources.join("driver.h")))
+        .max(changed(&sources.join("life.h")))
+        .max(changed(&sources.join("cupti.h")));
     assert!(changed(&source).is_some(), "{} is missing", source.display());
     if changed(&program) > newest {
         return program;
