@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -149,7 +150,8 @@ fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
     let Some(asked) = asked else { return OutputFolder::prepare(default_path(name, pid)) };
     let folder = OutputFolder::prepare(asked.clone())?;
-    let claimed = OpenOptions::new().write(true).create_new(true).open(folder.file(outputs::TRACE));
+    let claimed =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.file(outputs::TRACE));
     if claimed.is_ok() {
         return Ok(folder);
     }

@@ -1,8 +1,12 @@
 //! The folder that `run`, `demo` and `collect` write to, and files that appear in it whole.
+//!
+//! What is recorded is its user's affair: folders are made for this user only, and files too.
+//! Nothing is written through a link that lies where a file belongs.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::failure::{Failure, reason, remedy};
@@ -34,7 +38,10 @@ impl OutputFolder {
     pub fn prepare(path: PathBuf) -> Result<OutputFolder, Failure> {
         let is_new = !path.exists();
         let probe = path.join(format!(".gputrace-{}", std::process::id()));
-        let tried = fs::create_dir_all(&path)
+        let tried = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
             .and_then(|()| OpenOptions::new().write(true).create_new(true).open(&probe))
             .and_then(|_| fs::remove_file(&probe));
         match tried {
@@ -49,6 +56,13 @@ impl OutputFolder {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// Writes a file of the folder, which appears whole or not at all, in the place of whatever
+    /// has its name.
+    pub fn write(&self, name: &str, contents: &[u8]) -> Result<(), Failure> {
+        let path = self.file(name);
+        replace(&path, contents).map_err(|error| unwritable("write", &path, &error))
     }
 
     /// Moves an earlier run's files of these names out of the way, until it is known whether there
@@ -99,7 +113,7 @@ impl Drop for SetAside {
     }
 }
 
-/// Writes a file that appears whole or not at all.
+/// Writes a file that the user named, which appears whole or not at all.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), Failure> {
     try_write_whole(path, contents).map_err(|error| unwritable("write", path, &error))
 }
@@ -109,10 +123,16 @@ fn try_write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return OpenOptions::new().write(true).open(path)?.write_all(contents);
     }
+    replace(path, contents)
+}
+
+/// By way of a file of our own beside it: one that is there already is nobody's we know.
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{}.part", std::process::id()));
     let temporary = PathBuf::from(temporary);
-    let written = fs::write(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let written = file.write_all(contents).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }
@@ -151,6 +171,30 @@ mod tests {
         write_whole(&folder.file("x"), b"two").unwrap();
         assert_eq!(fs::read(folder.file("x")).unwrap(), b"two");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_written_is_for_its_user_only_and_goes_through_no_link() {
+        use std::os::unix::fs::{MetadataExt, symlink};
+        let base = SessionFolder::create().unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o777;
+        let folder = OutputFolder::prepare(base.path().join("a/b")).unwrap();
+        assert_eq!((mode(&base.path().join("a")), mode(folder.path())), (0o700, 0o700));
+        let victim = base.path().join("victim");
+        fs::write(&victim, b"dear").unwrap();
+        symlink(&victim, folder.file("x")).unwrap();
+        folder.write("x", b"ours").unwrap();
+        assert_eq!(mode(&folder.file("x")), 0o600);
+        assert_eq!(fs::read(&victim).unwrap(), b"dear");
+        // A pipe of somebody who waits for what we write.
+        let pipe = folder.file("y");
+        symlink("/dev/null", &pipe).unwrap();
+        folder.write("y", b"ours").unwrap();
+        assert_eq!(fs::read(&pipe).unwrap(), b"ours");
+        // The name that the file has until it is whole may be guessed.
+        symlink(&victim, folder.file(&format!("z.{}.part", std::process::id()))).unwrap();
+        folder.write("z", b"ours").unwrap_err();
+        assert_eq!(fs::read(&victim).unwrap(), b"dear");
     }
 
     #[test]

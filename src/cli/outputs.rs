@@ -41,11 +41,11 @@ pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Op
 
 /// One's failure does not keep the others from being written.
 fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
-    let drawing = analysis.svg().and_then(|svg| write_whole(&folder.file(DRAWING), &svg));
+    let drawing = analysis.svg().and_then(|svg| folder.write(DRAWING, &svg));
     let results = [
-        write_whole(&folder.file(FOLDED), analysis.folded().as_bytes()),
+        folder.write(FOLDED, analysis.folded().as_bytes()),
         drawing,
-        write_whole(&folder.file(SUMMARY), analysis.summary().as_bytes()),
+        folder.write(SUMMARY, analysis.summary().as_bytes()),
     ];
     results.into_iter().filter_map(Result::err).collect()
 }

@@ -1,6 +1,6 @@
 //! Folders that only we may write to, since a library out of them runs inside other programs.
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};

@@ -351,3 +351,28 @@ proptest! {
         model.finish();
     }
 }
+
+#[test]
+fn a_trace_is_for_its_user_only_and_never_written_through_a_link() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.gputrace");
+    drop(TraceWriter::create(&path).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    // One that is there is emptied, and closed to others.
+    fs::write(&path, vec![b'x'; 4096]).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    drop(TraceWriter::create(&path).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert!(fs::metadata(&path).unwrap().len() < 4096);
+
+    let victim = folder.path().join("victim");
+    fs::write(&victim, b"dear").unwrap();
+    fs::remove_file(&path).unwrap();
+    symlink(&victim, &path).unwrap();
+    assert!(TraceWriter::create(&path).is_err());
+    fs::remove_file(&path).unwrap();
+    fs::hard_link(&victim, &path).unwrap();
+    assert!(TraceWriter::create(&path).is_err());
+    assert_eq!(fs::read(&victim).unwrap(), b"dear");
+}

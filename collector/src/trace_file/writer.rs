@@ -1,7 +1,8 @@
 //! Writing a trace: one block a batch, each written whole as it comes.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;
@@ -23,10 +24,10 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Creates the file, replacing one of the same name.
+    /// Creates the file, for this user only, or empties the one of that name if it is this user's.
     pub fn create(path: &Path) -> Result<TraceWriter, Error> {
         let create = || {
-            let mut file = File::create(path)?;
+            let mut file = create_private(path)?;
             file.write_all(&header::to_bytes())?;
             Ok((file, BlockEncoder::new()?))
         };
@@ -100,4 +101,32 @@ fn put(
     *sequence += 1;
     *whole_bytes += block.len() as u64;
     Ok(())
+}
+
+/// Never through a link, and never into a file of somebody else that lies in its place.
+fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let error = match options.clone().create_new(true).open(path) {
+        Ok(file) => return Ok(file),
+        Err(error) => error,
+    };
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        return Err(error);
+    }
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    if found.file_type().is_char_device() {
+        // /dev/null and its like, which nobody but root makes.
+        return Ok(file);
+    }
+    if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.nlink() > 1 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "what is there is no file of this user's",
+        ));
+    }
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_len(0)?;
+    Ok(file)
 }
