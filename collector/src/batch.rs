@@ -183,6 +183,9 @@ pub enum GapReason {
     UnfinishedDefinitions = 3,
     /// A segment was handed over that cannot be used.
     RefusedSegment = 4,
+    /// Nothing was lost: the ring is read from the position in `count` on, and what was published
+    /// before went to another collector, whose trace has it or has not.
+    TakenOver = 5,
 }
 
 impl Gap {
@@ -200,17 +203,20 @@ impl Gap {
             2 => GapReason::DamagedDefinitions,
             3 => GapReason::UnfinishedDefinitions,
             4 => GapReason::RefusedSegment,
+            5 => GapReason::TakenOver,
             _ => return None,
         };
         Some(Gap { reason, count: cell.u64_at(8) })
     }
 
-    pub fn loss(&self) -> Loss {
+    /// What is lost, if anything is.
+    pub fn loss(&self) -> Option<Loss> {
         match self.reason {
-            GapReason::DamagedRing => Loss::DamagedRing,
-            GapReason::DamagedDefinitions => Loss::DamagedDefinitions,
-            GapReason::UnfinishedDefinitions => Loss::UnfinishedDefinitions,
-            GapReason::RefusedSegment => Loss::RefusedSegment,
+            GapReason::DamagedRing => Some(Loss::DamagedRing),
+            GapReason::DamagedDefinitions => Some(Loss::DamagedDefinitions),
+            GapReason::UnfinishedDefinitions => Some(Loss::UnfinishedDefinitions),
+            GapReason::RefusedSegment => Some(Loss::RefusedSegment),
+            GapReason::TakenOver => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `gputrace collect`: the collector by itself, started by the preload library in bare use.
 //!
-//! Nobody reads its stdout or stderr: what there is to say goes back over the socket.
+//! Nobody reads its stdout or stderr: what there is to say goes back over the socket. With
+//! `--listen` a user starts it, and `standing` does the rest.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -10,25 +11,46 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
-use crate::cli::{exit_code, options, outputs, recording, variables};
+use crate::cli::{exit_code, options, outputs, recording, standing, variables};
 
 pub fn command() -> Command {
     Command::new("collect")
-        .about("Collect from one process; the preload library starts this in bare use")
+        .about("Collect from programs that join and leave; the preload library starts this in bare use")
+        .after_help(
+            "With --listen the first line on stdout is the variable that a program joins by, beside the preload\n\
+             library: LD_PRELOAD=$(gputrace lib) GPUTRACE_SESSION=DIR/socket program\n\
+             A collector that is started again after its end, however it ended, takes over the programs that run;\n\
+             gputrace report reads both traces as one.",
+        )
         .arg(
             Arg::new("fd")
                 .long("fd")
                 .value_name("N")
-                .required(true)
+                .required_unless_present("listen")
                 .value_parser(value_parser!(RawFd).range(0..))
-                .help("The descriptor of the socket to the process"),
+                .help("The descriptor of the socket to one process"),
+        )
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("DIR")
+                .conflicts_with_all(["fd", "program", "pid"])
+                .value_parser(value_parser!(PathBuf))
+                .help("Listen in this folder, which becomes private, for any number of programs until SIGTERM or SIGINT"),
+        )
+        .arg(
+            Arg::new("once")
+                .long("once")
+                .requires("listen")
+                .action(ArgAction::SetTrue)
+                .help("End when the last program has left"),
         )
         .arg(
             Arg::new("output")
@@ -55,6 +77,10 @@ pub fn command() -> Command {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    if let Some(directory) = matches.get_one::<PathBuf>("listen") {
+        let folder = choose_folder(asked_folder(matches), OsStr::new("collect"), std::process::id())?;
+        return standing::collect(directory, &folder, matches.get_flag("once"));
+    }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
@@ -82,9 +108,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>, OutputFolder), Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
-    let asked = matches.get_one::<PathBuf>("output").cloned();
-    let asked = asked.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from));
-    let folder = choose_folder(asked, &name, pid)?;
+    let folder = choose_folder(asked_folder(matches), &name, pid)?;
     let config = RecorderConfig {
         source: Source::Connected(socket),
         trace_path: folder.file(outputs::TRACE),
@@ -145,13 +169,17 @@ fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
     Ok(socket)
 }
 
+fn asked_folder(matches: &ArgMatches) -> Option<PathBuf> {
+    let asked = matches.get_one::<PathBuf>("output").cloned();
+    asked.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from))
+}
+
 /// The folder asked for or the default one. Several processes may be told the same folder: the
 /// first has it, and the others make one each inside it.
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
     let Some(asked) = asked else { return OutputFolder::prepare(default_path(name, pid)) };
     let folder = OutputFolder::prepare(asked.clone())?;
-    let claimed =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.file(outputs::TRACE));
+    let claimed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.file(outputs::TRACE));
     if claimed.is_ok() {
         return Ok(folder);
     }

@@ -17,6 +17,7 @@ pub mod progress;
 pub mod recording;
 pub mod report;
 pub mod run;
+pub mod standing;
 pub mod stdout;
 pub mod talk;
 pub mod traces;

@@ -119,9 +119,15 @@ impl<'a> Producer<'a> {
 }
 
 /// The consuming end. Whoever makes it guarantees that nobody else consumes from the ring.
+///
+/// It may read on before it gives slots back, so that what it has read and not yet stored is
+/// still there for a consumer after it.
 #[derive(Debug)]
 pub struct Consumer<'a> {
     ring: Ring<'a>,
+    /// Where the next read begins.
+    position: u64,
+    /// Up to where slots were given back; at most a capacity behind.
     tail: u64,
 }
 
@@ -138,7 +144,17 @@ impl<'a> Consumer<'a> {
         // SYNC: pairs with the Release store of `tail` by a consumer before this one, so that
         // its loads of the slots come before whatever this one does.
         let tail = ring.tail.load(Ordering::Acquire);
-        Consumer { ring, tail }
+        Consumer { ring, position: tail, tail }
+    }
+
+    /// Where the next read begins: cells since the ring was made.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// How many cells were read and not given back.
+    pub fn held(&self) -> u64 {
+        self.position.wrapping_sub(self.tail)
     }
 
     /// How many cells can be read now.
@@ -146,8 +162,11 @@ impl<'a> Consumer<'a> {
         // SYNC: pairs with the Release store of `head` in `Producer::push`. The value is copied
         // once and only the copy is checked and used: the producer may store a new one at any time.
         let head = self.ring.head.load(Ordering::Acquire);
-        let count = head.wrapping_sub(self.tail);
-        if count > self.ring.capacity { Err(Damaged { head, tail: self.tail }) } else { Ok(count) }
+        let count = head.wrapping_sub(self.position);
+        let all = head.wrapping_sub(self.tail);
+        // A head between the two would make the first huge.
+        let capacity = self.ring.capacity;
+        if count > capacity || all > capacity { Err(Damaged { head, tail: self.tail }) } else { Ok(count) }
     }
 
     /// Copies up to `limit` cells to the end of `take`, without giving their slots back.
@@ -155,7 +174,7 @@ impl<'a> Consumer<'a> {
     pub fn read(&self, limit: u64, mut take: impl FnMut(Cell)) -> Result<u64, Damaged> {
         let count = self.available()?.min(limit);
         for offset in 0..count {
-            let Some(slot) = self.ring.slot(self.tail.wrapping_add(offset)) else { break };
+            let Some(slot) = self.ring.slot(self.position.wrapping_add(offset)) else { break };
             let mut cell = Cell::ZERO;
             for (word, from) in cell.0.iter_mut().zip(slot) {
                 // Relaxed: ordered by the Acquire load of `head` in `available`.
@@ -166,12 +185,27 @@ impl<'a> Consumer<'a> {
         Ok(count)
     }
 
-    /// Gives `count` cells back to the producer: at most as many as `read` has returned since.
-    pub fn release(&mut self, count: u64) {
-        self.tail = self.tail.wrapping_add(count);
+    /// Goes on behind `count` cells, at most as many as `read` has returned since, and keeps their
+    /// slots.
+    pub fn take(&mut self, count: u64) {
+        self.position = self.position.wrapping_add(count);
+    }
+
+    /// Gives the slots before a position back to the producer. One that is not held means nothing.
+    pub fn give_back(&mut self, position: u64) {
+        if position.wrapping_sub(self.tail) > self.held() {
+            return;
+        }
+        self.tail = position;
         // SYNC: pairs with the Acquire load of `tail` in `Producer::push`. Without it the
         // producer's stores into these slots could be seen by the loads in `read`.
-        self.ring.tail.store(self.tail, Ordering::Release);
+        self.ring.tail.store(position, Ordering::Release);
+    }
+
+    /// Goes on behind `count` cells and gives back all that was read.
+    pub fn release(&mut self, count: u64) {
+        self.take(count);
+        self.give_back(self.position);
     }
 }
 
@@ -216,6 +250,31 @@ mod tests {
             consumer.release(3);
             assert_eq!(seen, [round * 3, round * 3 + 1, round * 3 + 2]);
         }
+    }
+
+    #[test]
+    fn what_is_held_is_there_for_the_next_consumer() {
+        let memory = Memory::cells(4);
+        let mut producer = Producer::new(memory.ring());
+        let mut consumer = Consumer::new(memory.ring());
+        assert!(producer.push(&[cell(1)]) && producer.push(&[cell(2)]) && producer.push(&[cell(3)]));
+        assert_eq!(consumer.read(2, |_| {}), Ok(2));
+        consumer.take(2);
+        assert_eq!((consumer.held(), consumer.available()), (2, Ok(1)));
+        consumer.give_back(1);
+        for senseless in [0, 3, u64::MAX] {
+            consumer.give_back(senseless);
+        }
+        assert_eq!((consumer.held(), consumer.position()), (1, 2));
+        assert!(producer.push(&[cell(4), cell(5)]), "what was given back is free");
+        assert!(!producer.push(&[cell(6)]), "what is held is not");
+        // A head behind what was read is no head.
+        memory.head.store(1, Ordering::Release);
+        assert!(consumer.available().is_err());
+        memory.head.store(5, Ordering::Release);
+        let mut seen = Vec::new();
+        Consumer::new(memory.ring()).read(u64::MAX, |c| seen.push(c.u64_at(8))).unwrap();
+        assert_eq!(seen, [2, 3, 4, 5]);
     }
 
     #[test]

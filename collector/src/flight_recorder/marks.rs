@@ -38,7 +38,11 @@ impl Marks {
                 self.take_epoch(cell);
             }
             kind::ANCHOR => self.take_anchor(cell),
-            kind::GAP => Gap::from_cell(cell).into_iter().for_each(|gap| self.take_gap(gap)),
+            // What is no loss says where a ring was taken over: of no use once entries before went.
+            kind::GAP => {
+                let gap = Gap::from_cell(cell).filter(|gap| gap.loss().is_some());
+                gap.into_iter().for_each(|gap| self.take_gap(gap));
+            }
             _ => {}
         }
     }

@@ -164,6 +164,19 @@ pub struct Notice {
 
 impl Definitions {
     /// Takes one definition in. An id that is known keeps its first meaning.
+    /// Whether the same was said before.
+    pub fn is_known(&self, record: &Definition) -> bool {
+        if record.kind != kind::NOTICE {
+            return matches!(self.entries.get(record.id as usize), Some(Some(_)));
+        }
+        let text = String::from_utf8_lossy(&record.text);
+        self.notices.iter().any(|notice| {
+            notice.severity == record.field(definition::notice::SEVERITY)
+                && notice.rung == record.field(definition::notice::RUNG)
+                && notice.text == text
+        })
+    }
+
     pub fn add(&mut self, record: &Definition) {
         let text = String::from_utf8_lossy(&record.text);
         if record.kind == kind::NOTICE {

@@ -2,7 +2,7 @@
 
 use gputrace_wire::counter::Counter;
 
-use crate::batch::{Batch, ProcessBegin};
+use crate::batch::{Batch, ProcessBegin, ProcessEnd};
 use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
 use crate::model::totals::{Loss, Session, Totals};
@@ -18,13 +18,22 @@ pub struct Model<S> {
     sessions: Vec<Session>,
     /// Processes of the session at hand by number; their numbers over all are offset.
     current: Vec<Option<ProcessState>>,
+    /// Processes that ran on when their session ended. Another collector may have taken over.
+    suspended: Vec<ProcessState>,
     offset: u32,
     done: Totals,
 }
 
 impl<S: Sink> Model<S> {
     pub fn new(sink: S) -> Model<S> {
-        Model { sink, sessions: Vec::new(), current: Vec::new(), offset: 0, done: Totals::default() }
+        Model {
+            sink,
+            sessions: Vec::new(),
+            current: Vec::new(),
+            suspended: Vec::new(),
+            offset: 0,
+            done: Totals::default(),
+        }
     }
 
     pub fn sink(&self) -> &S {
@@ -58,6 +67,9 @@ impl<S: Sink> Model<S> {
             Batch::Counters(counters) => {
                 self.with(counters.process, |state, _| state.set_counters(counters));
             }
+            Batch::ProcessEnd { process, end: end @ ProcessEnd::Running, monotonic_ns } => {
+                self.with(*process, |state, _| state.end_as(*end, *monotonic_ns));
+            }
             Batch::ProcessEnd { process, end, monotonic_ns } => {
                 self.with(*process, |state, sink| state.end(Some((*end, *monotonic_ns)), sink));
             }
@@ -83,8 +95,16 @@ impl<S: Sink> Model<S> {
         if self.current.len() <= index {
             self.current.resize_with(index + 1, || None);
         }
+        let suspended = self.suspended.iter().position(|state| state.is(begin));
+        let mut state = match suspended {
+            Some(at) => self.suspended.swap_remove(at),
+            None => ProcessState::new(self.offset.saturating_add(begin.process), begin.clone()),
+        };
+        if suspended.is_some() {
+            state.resume();
+        }
         if let Some(place) = self.current.get_mut(index) {
-            *place = Some(ProcessState::new(self.offset.saturating_add(begin.process), begin.clone()));
+            *place = Some(state);
         }
     }
 
@@ -103,30 +123,42 @@ impl<S: Sink> Model<S> {
     /// The session at hand has no more batches, whether it said so or was cut off.
     fn close_session(&mut self) {
         self.offset = self.offset.saturating_add(u32::try_from(self.current.len()).unwrap_or(u32::MAX));
-        for mut state in std::mem::take(&mut self.current).into_iter().flatten() {
-            state.end(None, &mut self.sink);
+        for state in std::mem::take(&mut self.current).into_iter().flatten() {
             if let Some(session) = self.sessions.last_mut() {
                 session.last_seen_ns = session.last_seen_ns.max(state.last_seen_ns);
             }
-            let (process, losses) = state.into_totals();
-            for (loss, count) in losses {
-                self.lose(loss, count);
+            if state.runs_on() {
+                self.suspended.push(state);
+            } else {
+                self.close_process(state);
             }
-            for counter in Counter::ALL.into_iter().filter(|counter| counter.is_loss()) {
-                let value = process.counters.values.get(counter as usize).copied().unwrap_or(0);
-                if value > 0 {
-                    let total = self.done.losses.entry(counter.name()).or_default();
-                    *total = total.saturating_add(value);
-                }
-            }
-            self.done.counts.add(&process.counts);
-            self.done.processes.push(process);
         }
+    }
+
+    fn close_process(&mut self, mut state: ProcessState) {
+        state.end(None, &mut self.sink);
+        let (process, losses) = state.into_totals();
+        for (loss, count) in losses {
+            self.lose(loss, count);
+        }
+        for counter in Counter::ALL.into_iter().filter(|counter| counter.is_loss()) {
+            let value = process.counters.values.get(counter as usize).copied().unwrap_or(0);
+            if value > 0 {
+                let total = self.done.losses.entry(counter.name()).or_default();
+                *total = total.saturating_add(value);
+            }
+        }
+        self.done.counts.add(&process.counts);
+        self.done.processes.push(process);
     }
 
     /// The end of everything: what was counted, and the sink back.
     pub fn finish(mut self) -> (Totals, S) {
         self.close_session();
+        for state in std::mem::take(&mut self.suspended) {
+            self.close_process(state);
+        }
+        self.done.processes.sort_by_key(|process| process.number);
         self.done.sessions = self.sessions;
         (self.done, self.sink)
     }

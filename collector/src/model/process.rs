@@ -29,6 +29,10 @@ const EPOCHS_MAX: usize = 64;
 struct RingState {
     thread: u32,
     epoch: Option<u32>,
+    /// Cells since the ring was made that were seen or are known to be missing.
+    position: u64,
+    /// Cells to come that another trace had already.
+    repeated: u64,
 }
 
 #[derive(Debug)]
@@ -49,6 +53,8 @@ pub(super) struct ProcessState {
     epochs: Vec<(u32, u64)>,
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
+    /// Whether more than one collector recorded it, one after the other.
+    resumed: bool,
     pub(super) last_seen_ns: u64,
 }
 
@@ -68,13 +74,35 @@ impl ProcessState {
             epochs: Vec::new(),
             saw_device_record: false,
             losses: Vec::new(),
+            resumed: false,
             last_seen_ns: begin.start_monotonic_ns,
             begin,
         }
     }
 
+    /// Whether the process ran on when its session ended, so that another may have gone on with it.
+    pub(super) fn runs_on(&self) -> bool {
+        matches!(self.end, None | Some((ProcessEnd::Running, _)))
+    }
+
+    /// Whether that is the same process as this one. Its clocks at the start tell, if they are said.
+    pub(super) fn is(&self, begin: &ProcessBegin) -> bool {
+        begin.start_monotonic_ns != 0
+            && *begin == ProcessBegin { process: begin.process, ..self.begin.clone() }
+    }
+
+    /// Another collector goes on with it. It reads the definitions from their beginning.
+    pub(super) fn resume(&mut self) {
+        self.resumed = true;
+        self.end = None;
+    }
+
     pub(super) fn define(&mut self, records: &[Definition]) {
-        records.iter().for_each(|record| self.definitions.add(record));
+        for record in records {
+            if !self.resumed || !self.definitions.is_known(record) {
+                self.definitions.add(record);
+            }
+        }
     }
 
     pub(super) fn running(&self) -> Running<'_> {
@@ -97,6 +125,13 @@ impl ProcessState {
                 break;
             };
             rest = after;
+            if first.kind() != kind::GAP {
+                state.position = state.position.saturating_add(length as u64);
+                if state.repeated > 0 {
+                    state.repeated = state.repeated.saturating_sub(length as u64);
+                    continue;
+                }
+            }
             self.entry(&mut state, entry, sink);
         }
         if known.is_some() || self.rings.len() < RINGS_MAX {
@@ -156,11 +191,25 @@ impl ProcessState {
             }
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {
-                Some(gap) => self.lose(gap.loss(), gap.count),
+                Some(gap) => match gap.loss() {
+                    Some(loss) => self.lose(loss, gap.count),
+                    None => self.taken_over(ring, gap.count),
+                },
                 None => self.counts.unknown_kinds += 1,
             },
             _ => self.counts.unknown_kinds += 1,
         }
+    }
+
+    /// The ring is read from that position on. The collector before this one gave slots back once
+    /// they were stored, mostly: what it had stored and not given back comes again, and what it had
+    /// given back and not stored is lost.
+    fn taken_over(&mut self, ring: &mut RingState, position: u64) {
+        if self.resumed {
+            ring.repeated = ring.position.saturating_sub(position);
+            self.lose(Loss::LostWithCollector, position.saturating_sub(ring.position));
+        }
+        ring.position = position;
     }
 
     fn epoch_begin(&mut self, ring: &mut RingState, begin: &EpochBegin) {
@@ -296,10 +345,19 @@ impl ProcessState {
     }
 
     fn lose(&mut self, loss: Loss, count: u64) {
+        if count == 0 {
+            return;
+        }
         match self.losses.iter_mut().find(|(known, _)| *known == loss) {
             Some((_, total)) => *total = total.saturating_add(count),
             None => self.losses.push((loss, count)),
         }
+    }
+
+    /// The session ended, and the process with it or not.
+    pub(super) fn end_as(&mut self, end: ProcessEnd, at_ns: u64) {
+        self.last_seen_ns = self.last_seen_ns.max(at_ns);
+        self.end = self.end.or(Some((end, at_ns)));
     }
 
     /// Nothing more comes of this process.

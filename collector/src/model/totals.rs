@@ -189,6 +189,8 @@ pub enum Loss {
     UnknownProcess,
     /// Device records that came after their call was given up on.
     LateRecords,
+    /// Cells that a collector had read and not yet stored when it was killed.
+    LostWithCollector,
 }
 
 impl Loss {
@@ -203,6 +205,7 @@ impl Loss {
             Loss::DamagedEntries => "damaged_entries",
             Loss::UnknownProcess => "unknown_process",
             Loss::LateRecords => "late_records",
+            Loss::LostWithCollector => "lost_with_collector",
         }
     }
 }

@@ -114,6 +114,12 @@ pub(crate) struct Running<'a> {
 }
 
 impl Status {
+    /// What processes say of themselves may come to more than a number holds.
+    fn drop(&mut self, reason: &'static str, count: u64) {
+        let total = self.dropped.entry(reason).or_default();
+        *total = total.saturating_add(count);
+    }
+
     fn add(&mut self, begin: &ProcessBegin, counters: &Counters, now: [u64; 3], has_ended: bool) {
         let [launches, host_calls, device_records] = now;
         self.launches += launches;
@@ -126,10 +132,10 @@ impl Status {
         self.running += 1;
         let counted = Counter::ALL.into_iter().zip(counters.values).filter(|(_, value)| *value > 0);
         for (counter, value) in counted.clone().filter(|(counter, _)| counter.is_loss()) {
-            *self.dropped.entry(counter.name()).or_default() += value;
+            self.drop(counter.name(), value);
         }
         if counters.ring_full > 0 {
-            *self.dropped.entry("ring_full").or_default() += counters.ring_full;
+            self.drop("ring_full", counters.ring_full);
         }
         if self.processes.len() < PROCESSES_MAX {
             self.processes.push(ProcessStatus {

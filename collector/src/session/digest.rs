@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crossbeam_channel::Receiver;
+use gputrace_wire::atomic::{AtomicU64, Ordering};
 
 use crate::batch::Batch;
 use crate::error::Error;
@@ -23,8 +24,14 @@ pub struct Digested<S> {
 }
 
 /// Consumes the stream up to its end. A file that cannot be written any further does not stop
-/// the model.
-pub fn run<S: Sink>(steps: &Receiver<Step>, mut writer: TraceWriter, board: &Board, sink: S) -> Digested<S> {
+/// the model. `stored` counts the batches that are in the file, or never will be.
+pub fn run<S: Sink>(
+    steps: &Receiver<Step>,
+    mut writer: TraceWriter,
+    stored: &AtomicU64,
+    board: &Board,
+    sink: S,
+) -> Digested<S> {
     let mut model = Model::new(sink);
     let mut trace_error = None;
     for step in steps {
@@ -33,6 +40,8 @@ pub fn run<S: Sink>(steps: &Receiver<Step>, mut writer: TraceWriter, board: &Boa
         if let Err(error) = writer.write(&batch) {
             trace_error.get_or_insert(error);
         }
+        // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file.
+        stored.fetch_add(1, Ordering::Release);
         model.consume(&batch);
         if !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. }) {
             board.model(&model);

@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use gputrace_wire::atomic::Ordering;
 use gputrace_wire::handshake::{self, Head};
 use gputrace_wire::segment::kind as segment_kind;
@@ -18,6 +17,7 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::batch::Batch;
+use crate::session::out::Out;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
 use crate::session::recorder::{Orders, Shared, Step};
@@ -34,7 +34,10 @@ const IDLE: Duration = Duration::from_millis(20);
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a peer may take to say hello.
 const HELLO: Duration = Duration::from_secs(5);
-/// Peers that have not said hello, and processes that are recorded at a time.
+/// The same while many peers are connected who have not: who means well says it at once.
+const HELLO_OF_MANY: Duration = Duration::from_millis(250);
+/// Peers that have not said hello, beyond whom the others wait in the socket's queue; and
+/// processes that are recorded at a time.
 const PENDING_MAX: usize = 256;
 const TRACKED_MAX: usize = 4096;
 /// How long past the deadline the sockets are still listened to, if they have something to say.
@@ -46,6 +49,8 @@ const LAST_TURNS: u32 = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a process that runs on at the session's end has to publish what it holds back.
 const FLUSH: Duration = Duration::from_millis(300);
+/// How long the end waits for what was read to be stored, where another collector may take over.
+const STORE: Duration = Duration::from_secs(5);
 
 /// Nanoseconds on CLOCK_MONOTONIC, the clock that all times are put on.
 pub fn monotonic_ns() -> u64 {
@@ -73,7 +78,9 @@ pub struct Drain {
     /// Whether there is one process only, connected from the start, whose good-bye is the end.
     single: bool,
     shared: Arc<Shared>,
-    out: Sender<Step>,
+    out: Out,
+    /// Whether another collector may take over from this one.
+    standing: bool,
     pending: Vec<Pending>,
     tracked: Vec<Tracked>,
     next_number: u32,
@@ -91,7 +98,8 @@ impl Drain {
         listener: Option<OwnedFd>,
         connected: Option<OwnedFd>,
         shared: Arc<Shared>,
-        out: Sender<Step>,
+        out: Out,
+        standing: bool,
     ) -> Drain {
         let single = connected.is_some();
         let mut drain = Drain {
@@ -99,6 +107,7 @@ impl Drain {
             single,
             shared,
             out,
+            standing,
             pending: Vec::new(),
             tracked: Vec::new(),
             next_number: 0,
@@ -123,7 +132,8 @@ impl Drain {
             let heard = self.hear(&ready);
             let turn = self.drain();
             self.end_those_that_are_over();
-            if self.single && self.pending.is_empty() && self.tracked.is_empty() {
+            let all_left = self.single || self.next_number > 0;
+            if all_left && self.pending.is_empty() && self.tracked.is_empty() {
                 self.shared.set_ended();
             }
             if self.flushed_at.elapsed() >= GATHER {
@@ -132,7 +142,7 @@ impl Drain {
             for request in self.shared.take_dumps() {
                 // All that was read so far belongs to it.
                 self.flush();
-                let _ = self.out.send(Step::Dump(request));
+                self.out.step(Step::Dump(request));
             }
             pause = match turn {
                 Turn::More => Duration::ZERO,
@@ -163,7 +173,7 @@ impl Drain {
     /// Sleeps until something happens on a socket or the time is up.
     fn wait(&self, pause: Duration) -> Ready {
         let paused = self.accept_again.is_some_and(|again| Instant::now() < again);
-        let listener = self.listener.as_ref().filter(|_| !paused);
+        let listener = self.listener.as_ref().filter(|_| !paused && self.pending.len() < PENDING_MAX);
         let pending: Vec<_> = self.pending.iter().map(|peer| &peer.socket).collect();
         let ready = Ready::wait(&self.shared.wake, listener, &pending, &self.tracked, pause);
         self.shared.clear_wake();
@@ -184,6 +194,7 @@ impl Drain {
             process.dead |= *dead;
             heard |= *dead;
         }
+        let patience = if self.pending.len() < PENDING_MAX / 2 { HELLO } else { HELLO_OF_MANY };
         let flags = ready.pending.iter().copied().chain(std::iter::repeat(false));
         for (peer, ready_now) in std::mem::take(&mut self.pending).into_iter().zip(flags) {
             match ready_now {
@@ -191,7 +202,7 @@ impl Drain {
                     heard = true;
                     self.hear_pending(peer);
                 }
-                false if peer.since.elapsed() < HELLO || self.single => self.pending.push(peer),
+                false if peer.since.elapsed() < patience || self.single => self.pending.push(peer),
                 false => self.shared.refuse(peer.who.pid, "it did not say hello in time"),
             }
         }
@@ -226,9 +237,6 @@ impl Drain {
         if !peer::is_welcome(who) {
             return self.refuse(&socket, who, "this session records another user's processes");
         }
-        if self.pending.len() >= PENDING_MAX {
-            return self.refuse(&socket, who, "too many processes are joining at once");
-        }
         self.pending.push(Pending { socket, who, since: Instant::now() });
     }
 
@@ -248,11 +256,9 @@ impl Drain {
                     return;
                 }
                 let Some(process) = self.tracked.last_mut() else { return };
-                peer::tell(
-                    &peer.socket,
-                    Head::new(handshake::kind::WELCOME, process.pid, process.generation, 0),
-                    "",
-                );
+                let value = if self.standing { handshake::welcome::TAKEOVER } else { 0 };
+                let welcome = Head::new(handshake::kind::WELCOME, process.pid, process.generation, value);
+                peer::tell(&peer.socket, welcome, "");
                 process.connection = Some(peer.socket);
             }
         }
@@ -289,14 +295,13 @@ impl Drain {
         if self.tracked.len() >= TRACKED_MAX {
             return Err("this session records as many processes as it can".into());
         }
-        let mut process = Tracked::new(self.next_number, who.pid, head.generation, segment);
+        let mut process = Tracked::new(self.next_number, who.pid, head.generation, segment, self.standing);
         self.next_number += 1;
         process.watch = peer::watch(who);
         if self.single {
             self.reply = socket.try_clone().ok();
         }
-        let out = &self.out;
-        process.introduce(&mut self.gather, &mut |batch| send(out, batch));
+        process.introduce(&mut self.gather, &self.out);
         self.tracked.push(process);
         Ok(())
     }
@@ -305,10 +310,12 @@ impl Drain {
     fn drain(&mut self) -> Turn {
         let now_ns = monotonic_ns();
         let mut turn = Turn::Nothing;
-        let out = &self.out;
+        // SYNC: pairs with the digest thread's Release: what it counts is in the file.
+        let stored = self.shared.stored.load(Ordering::Acquire);
         for process in &mut self.tracked {
             process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
-            turn = turn.max(process.drain(false, &mut self.gather, &mut |batch| send(out, batch)));
+            process.give_back(stored);
+            turn = turn.max(process.drain(false, &mut self.gather, &self.out));
         }
         turn
     }
@@ -325,17 +332,17 @@ impl Drain {
     }
 
     fn finish_process(&mut self, mut process: Tracked) {
-        let out = &self.out;
-        process.finish(monotonic_ns(), &mut self.gather, &mut |batch| send(out, batch));
+        process.finish(monotonic_ns(), &mut self.gather, &self.out);
     }
 
     /// Lets out what was gathered, and every process's counters.
     fn flush(&mut self) {
         self.flushed_at = Instant::now();
         let out = &self.out;
-        self.gather.flush_all(&mut |batch| send(out, batch));
-        for process in &self.tracked {
-            send(out, Batch::Counters(process.counters()));
+        self.gather.flush_all(&mut |batch| out.batch(batch));
+        for process in &mut self.tracked {
+            process.note_sent(out);
+            out.batch(Batch::Counters(process.counters()));
         }
     }
 
@@ -372,11 +379,22 @@ impl Drain {
             }
             self.end_those_that_are_over();
         }
-        for process in std::mem::take(&mut self.tracked) {
-            self.finish_process(process);
+        let mut left = std::mem::take(&mut self.tracked);
+        for process in &mut left {
+            process.finish(monotonic_ns(), &mut self.gather, &self.out);
         }
         let out = &self.out;
-        self.gather.flush_all(&mut |batch| send(out, batch));
+        self.gather.flush_all(&mut |batch| out.batch(batch));
+        if !self.standing {
+            return;
+        }
+        // Who takes over goes on where the file ends.
+        let deadline = Instant::now() + STORE;
+        while self.shared.stored.load(Ordering::Acquire) < out.sent() && Instant::now() < deadline {
+            std::thread::sleep(BUSY);
+        }
+        let stored = self.shared.stored.load(Ordering::Acquire);
+        left.iter_mut().for_each(|process| process.give_back(stored));
     }
 }
 
@@ -412,10 +430,4 @@ fn hear_process(
         }
     }
     heard
-}
-
-/// Hands a batch on, waiting while the digest thread is behind: the rings are the buffer then.
-/// If it is gone, the batch goes nowhere, and the recorder finds that thread dead at the end.
-fn send(out: &Sender<Step>, batch: Batch) {
-    let _ = out.send(Step::Batch(batch));
 }

@@ -145,7 +145,7 @@ impl FakePeer {
 
     pub fn send(&self, bytes: &[u8], fds: &[&OwnedFd]) {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));

@@ -10,6 +10,7 @@ mod board;
 mod digest;
 mod drain;
 mod listener;
+mod out;
 mod peer;
 mod ready;
 mod recorder;
@@ -18,6 +19,8 @@ mod tracked;
 
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;
 

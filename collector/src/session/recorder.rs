@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use gputrace_wire::atomic::{AtomicU64, Ordering};
 use gputrace_wire::handshake::{self, Head};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -20,6 +21,7 @@ use crate::session::board::{Board, Status};
 use crate::session::digest::{self, Digested};
 use crate::session::drain::{self, Drain};
 use crate::session::listener;
+use crate::session::out::Out;
 use crate::session::peer;
 use crate::trace_file::TraceWriter;
 
@@ -37,6 +39,9 @@ pub enum Source {
     /// Any process of this user that connects to `directory`/socket. The folder is made if it
     /// is not there, for this user only.
     Listen { directory: PathBuf },
+    /// The same, and processes that run on join whoever listens there next, with what was not
+    /// stored here.
+    Standing { directory: PathBuf },
     /// One process at the other end of a SOCK_SEQPACKET socket.
     Connected(OwnedFd),
 }
@@ -79,6 +84,10 @@ pub(super) struct Shared {
     ended: Mutex<bool>,
     ended_changed: Condvar,
     refused: Mutex<Vec<String>>,
+    /// Refusals beyond those that are remembered.
+    refused_more: AtomicU64,
+    /// Batches that the digest thread is done with.
+    pub stored: AtomicU64,
     dumps: Mutex<Vec<DumpRequest>>,
 }
 
@@ -104,6 +113,8 @@ impl Shared {
             ended: Mutex::new(false),
             ended_changed: Condvar::new(),
             refused: Mutex::new(Vec::new()),
+            refused_more: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
             dumps: Mutex::new(Vec::new()),
         })
     }
@@ -147,6 +158,8 @@ impl Shared {
         let mut refused = lock(&self.refused);
         if refused.len() < REFUSED_MAX {
             refused.push(format!("process {pid}: {why}"));
+        } else {
+            self.refused_more.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -196,8 +209,10 @@ impl<S: Sink + Send + 'static> Recorder<S> {
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
         let RecorderConfig { source, trace_path, mut begin, flight } = config;
         let writer = TraceWriter::create(&trace_path)?;
+        // A flight recorder stores at the end only: nothing can be held for it until then.
+        let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
         let (listener, connected, socket_path) = match source {
-            Source::Listen { directory } => {
+            Source::Listen { directory } | Source::Standing { directory } => {
                 let (listener, path) = listener::listen_in(&directory)?;
                 (Some(listener), None, Some(path))
             }
@@ -219,7 +234,11 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let handle = Handle { shared: Arc::clone(&shared), board: Arc::clone(&board) };
 
         let digest = match flight {
-            None => spawn("digest", move || (Some(digest::run(&batches, writer, &board, sink)), Vec::new()))?,
+            None => {
+                let shared = Arc::clone(&shared);
+                let run = move || digest::run(&batches, writer, &shared.stored, &board, sink);
+                spawn("digest", move || (Some(run()), Vec::new()))?
+            }
             Some(FlightConfig { window, bytes_max, write }) => {
                 let length_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
                 let window = Window::new(length_ns, bytes_max)
@@ -239,7 +258,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         };
         recorder.drain = Some(spawn("drain", move || {
             let _guard = EndedGuard(Arc::clone(&shared));
-            Drain::new(listener, connected, shared, stream).run()
+            // The session's begin is in the stream already.
+            Drain::new(listener, connected, shared, Out::new(stream, 1), standing).run()
         })?);
         Ok(recorder)
     }
@@ -262,6 +282,11 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         }
     }
 
+    /// Whether all processes that ever joined have left.
+    pub fn has_ended(&self) -> bool {
+        *lock(&self.shared.ended)
+    }
+
     /// Waits at most `grace` for processes that run on, reads what all have published, and
     /// closes the trace file.
     pub fn finish(mut self, grace: Duration) -> Result<Recording<S>, Error> {
@@ -278,7 +303,11 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let digested = digested.ok_or(lost("digest"))?;
         let connection = drained.map_err(|_| lost("drain"))?;
         let Digested { totals, sink, trace_path, trace_bytes, trace_error } = digested;
-        let refused = std::mem::take(&mut *lock(&self.shared.refused));
+        let mut refused = std::mem::take(&mut *lock(&self.shared.refused));
+        let more = self.shared.refused_more.load(Ordering::Relaxed);
+        if more > 0 {
+            refused.push(format!("{more} more"));
+        }
         Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
     }
 }

@@ -1,5 +1,6 @@
 //! A process's segment in our address space: mapped once, checked once, read through atomics.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -65,6 +66,24 @@ struct RingReader {
     cells: u64,
     /// `None` where the header's place for the ring makes no sense, and after damage.
     consumer: Option<Consumer<'static>>,
+    /// Where the ring was read up to when so many batches had been sent: what lies before is
+    /// stored when they are.
+    sent: VecDeque<(u64, u64)>,
+}
+
+/// Of a ring's capacity, the share that is held back at most until it is stored: beyond it room
+/// for the program goes before what a killed collector would lose.
+const HELD_SHARE: u64 = 4;
+/// The share at which what was gathered goes out.
+const GATHERED_SHARE: u64 = 8;
+
+impl RingReader {
+    /// Cells that were read and not sent.
+    fn gathered(&self) -> u64 {
+        let Some(consumer) = &self.consumer else { return 0 };
+        let sent = self.sent.back().map(|(_, position)| *position);
+        sent.map_or_else(|| consumer.held(), |sent| consumer.position().wrapping_sub(sent))
+    }
 }
 
 /// What one look at a ring gave.
@@ -155,7 +174,7 @@ impl Segment {
                     Ring::new(&header.head, &header.tail, words).ok()
                 });
                 let cells = ring.map_or(0, |ring| ring.capacity());
-                RingReader { header, cells, consumer: ring.map(Consumer::new) }
+                RingReader { header, cells, consumer: ring.map(Consumer::new), sent: VecDeque::new() }
             })
             .collect();
         let identity = (about.st_dev, about.st_ino);
@@ -211,6 +230,40 @@ impl Segment {
         self.rings.iter().enumerate().filter(|(_, ring)| ring.consumer.is_none()).map(|(index, _)| index)
     }
 
+    /// Rings that are not read from their beginning, and from where they are.
+    pub fn taken_over(&self) -> impl Iterator<Item = (usize, u64)> {
+        let positions = self.rings.iter().map(|ring| ring.consumer.as_ref().map_or(0, Consumer::position));
+        positions.enumerate().filter(|(_, position)| *position > 0)
+    }
+
+    /// Whether a ring has so much in what was gathered that it should go out.
+    pub fn presses(&self) -> bool {
+        self.rings.iter().any(|ring| ring.gathered() > ring.cells / GATHERED_SHARE)
+    }
+
+    /// All that was read is in the first `sent` batches.
+    pub fn note_sent(&mut self, sent: u64) {
+        for ring in self.rings.iter_mut().filter(|ring| ring.gathered() > 0) {
+            let position = ring.consumer.as_ref().map_or(0, Consumer::position);
+            ring.sent.push_back((sent, position));
+        }
+    }
+
+    /// The first `stored` batches are in the file: what they hold is given back, and what is held
+    /// beyond measure too.
+    pub fn give_back(&mut self, stored: u64) {
+        for ring in &mut self.rings {
+            let Some(consumer) = &mut ring.consumer else { continue };
+            while let Some((_, position)) = ring.sent.pop_front_if(|(sent, _)| *sent <= stored) {
+                consumer.give_back(position);
+            }
+            let most = ring.cells / HELD_SHARE;
+            if consumer.held() > most {
+                consumer.give_back(consumer.position().wrapping_sub(most));
+            }
+        }
+    }
+
     /// How many cells a ring holds now.
     pub fn available(&mut self, ring: usize) -> Drained {
         let Some(reader) = self.rings.get_mut(ring) else { return Drained::Cells(0) };
@@ -225,9 +278,16 @@ impl Segment {
     }
 
     /// Appends cells of a ring to `out`, as many as make whole entries, and gives their slots
-    /// back: of the `published` ones that [`Segment::available`] told, up to `limit`, which is at
-    /// least the length of the longest entry.
-    pub fn drain(&mut self, ring: usize, published: u64, limit: u64, out: &mut Vec<Cell>) -> Drained {
+    /// back unless they are to be held: of the `published` ones that [`Segment::available`] told, up
+    /// to `limit`, which is at least the length of the longest entry.
+    pub fn drain(
+        &mut self,
+        ring: usize,
+        published: u64,
+        limit: u64,
+        hold: bool,
+        out: &mut Vec<Cell>,
+    ) -> Drained {
         let Some(reader) = self.rings.get_mut(ring) else { return Drained::Cells(0) };
         let Some(consumer) = &mut reader.consumer else { return Drained::Cells(0) };
         let first = out.len();
@@ -241,7 +301,10 @@ impl Segment {
             _ => (0, false),
         };
         out.truncate(first + whole);
-        consumer.release(whole as u64);
+        consumer.take(whole as u64);
+        if !hold {
+            consumer.give_back(consumer.position());
+        }
         if sound {
             return Drained::Cells(whole as u64);
         }

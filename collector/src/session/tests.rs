@@ -29,7 +29,7 @@ use crate::trace_file::TraceReader;
 
 /// Everything that the model said, as text, so that two runs can be compared whole.
 #[derive(Default)]
-struct Log(Vec<String>);
+pub(super) struct Log(Vec<String>);
 
 impl Sink for Log {
     fn host_call(&mut self, call: &HostCall, _: &Definitions) {
@@ -44,24 +44,24 @@ impl Sink for Log {
     }
 }
 
-struct Session {
+pub(super) struct Session {
     folder: tempfile::TempDir,
     recorder: Recorder<Log>,
 }
 
 impl Session {
-    fn start() -> Session {
+    pub(super) fn start() -> Session {
         let folder = tempfile::tempdir().unwrap();
         let source = Source::Listen { directory: folder.path().join("session") };
         let recorder = Recorder::start(config(source, folder.path()), Log::default()).unwrap();
         Session { folder, recorder }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.recorder.socket_path().unwrap().to_owned()
     }
 
-    fn finish(self, grace: Duration) -> (Recording<Log>, tempfile::TempDir) {
+    pub(super) fn finish(self, grace: Duration) -> (Recording<Log>, tempfile::TempDir) {
         let recording = self.recorder.finish(grace).unwrap();
         assert!(recording.trace_error.is_none());
         assert_same_from_the_file(&recording);
@@ -69,7 +69,7 @@ impl Session {
     }
 }
 
-fn config(source: Source, folder: &Path) -> RecorderConfig {
+pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
     let begin =
         SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
     RecorderConfig { source, trace_path: folder.join("trace.gputrace"), begin, flight: None }
@@ -91,7 +91,7 @@ fn assert_same_from_the_file(live: &Recording<Log>) {
 }
 
 /// What a small program does: a thread, a kernel's name, `count` launches with their records.
-fn run_program(segment: &FakeSegment, first: u32, count: u32) {
+pub(super) fn run_program(segment: &FakeSegment, first: u32, count: u32) {
     let thread = segment.define(def::THREAD, &[7, definition::role::PROGRAM], b"main");
     let name = segment.define(def::NAME, &[], b"kernel");
     segment.push(1, &[segment.anchor()]);
@@ -398,7 +398,7 @@ fn many_processes_at_once_are_all_recorded() {
 // Liars.
 
 /// While a liar is at it, a process that behaves is recorded as ever.
-fn beside_an_honest_process(lie: impl FnOnce(&Path)) -> Recording<Log> {
+pub(super) fn beside_an_honest_process(lie: impl FnOnce(&Path)) -> Recording<Log> {
     let session = Session::start();
     let honest = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);

@@ -10,6 +10,7 @@ use gputrace_wire::segment::kind as segment_kind;
 
 use crate::batch::{Batch, Counters, Gap, GapReason, ProcessBegin, ProcessEnd};
 use crate::session::area::{AreaEnd, AreaReader};
+use crate::session::out::Out;
 use crate::session::segment::{Drained, Segment};
 use crate::stream::coalesce::Coalescer;
 
@@ -51,6 +52,8 @@ pub struct Tracked {
     pub bye: Option<u64>,
     /// Whether another image with the same process id took its place.
     pub replaced: bool,
+    /// Whether slots are given back only once what was in them is stored.
+    hold: bool,
     primary: Segment,
     more: Vec<Segment>,
     area: AreaReader,
@@ -59,7 +62,7 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    pub fn new(number: u32, pid: u32, generation: u32, primary: Segment) -> Tracked {
+    pub fn new(number: u32, pid: u32, generation: u32, primary: Segment, hold: bool) -> Tracked {
         Tracked {
             number,
             pid,
@@ -69,6 +72,7 @@ impl Tracked {
             dead: false,
             bye: None,
             replaced: false,
+            hold,
             primary,
             more: Vec::new(),
             area: AreaReader::default(),
@@ -103,27 +107,32 @@ impl Tracked {
     pub fn take_segment(&mut self, fd: &OwnedFd, gather: &mut Coalescer) {
         let segment = Segment::open(fd).ok().filter(|segment| segment.kind() == segment_kind::RINGS);
         match segment {
+            // Who joins again hands over everything again.
+            Some(segment) if self.more.iter().any(|known| known.identity() == segment.identity()) => {}
             Some(segment) if self.more.len() + 1 < SEGMENTS_MAX => {
                 let first_ring = self.segments().map(Segment::ring_count).sum();
-                self.tell_unusable_rings(&segment, first_ring, gather);
+                self.tell_of_rings(&segment, first_ring, gather);
                 self.more.push(segment);
             }
             _ => self.tell_gap(GapReason::RefusedSegment, 1, NO_RING, gather),
         }
     }
 
-    /// Says of which rings nothing will come.
-    fn tell_unusable_rings(&self, segment: &Segment, first_ring: usize, gather: &mut Coalescer) {
+    /// Says of which rings nothing will come, and which are not read from their beginning.
+    fn tell_of_rings(&self, segment: &Segment, first_ring: usize, gather: &mut Coalescer) {
+        let number = |ring: usize| u32::try_from(first_ring + ring).unwrap_or(NO_RING);
         for ring in segment.unusable_rings() {
-            let ring = u32::try_from(first_ring + ring).unwrap_or(NO_RING);
-            self.tell_gap(GapReason::DamagedRing, 1, ring, gather);
+            self.tell_gap(GapReason::DamagedRing, 1, number(ring), gather);
+        }
+        for (ring, position) in segment.taken_over() {
+            self.tell_gap(GapReason::TakenOver, position, number(ring), gather);
         }
     }
 
     /// The same of the first segment, once the process was introduced.
-    pub fn introduce(&self, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) {
-        emit(Batch::ProcessBegin(self.begin()));
-        self.tell_unusable_rings(&self.primary, 0, gather);
+    pub fn introduce(&self, gather: &mut Coalescer, out: &Out) {
+        out.batch(Batch::ProcessBegin(self.begin()));
+        self.tell_of_rings(&self.primary, 0, gather);
     }
 
     /// Whether nothing more can come of it.
@@ -137,9 +146,9 @@ impl Tracked {
         std::iter::once(&self.primary).chain(&self.more)
     }
 
-    /// Reads what is published: definitions to `emit`, cells to `gather`. `last`: nobody writes
+    /// Reads what is published: definitions to `out`, cells to `gather`. `last`: nobody writes
     /// any more.
-    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) -> Turn {
+    pub fn drain(&mut self, last: bool, gather: &mut Coalescer, out: &Out) -> Turn {
         // The rings' heads come before the definitions, so that whatever the cells up to these
         // heads refer to was reserved in the area before it is read.
         let mut damaged = Vec::new();
@@ -157,7 +166,7 @@ impl Tracked {
                 ring += 1;
             }
         }
-        let mut turn = match self.drain_definitions(last, gather, emit) {
+        let mut turn = match self.drain_definitions(last, gather, out) {
             true => Turn::Some,
             false => Turn::Nothing,
         };
@@ -170,7 +179,7 @@ impl Tracked {
                 let count = heads.get(ring as usize).copied().unwrap_or(0);
                 if count > 0 {
                     let cells = gather.cells(self.number, ring);
-                    match segment.drain(index, count, CELLS_A_TURN, cells) {
+                    match segment.drain(index, count, CELLS_A_TURN, self.hold, cells) {
                         Drained::Cells(taken) if taken < count => turn = Turn::More,
                         Drained::Cells(_) => turn = turn.max(Turn::Some),
                         Drained::Damaged => damaged.push(ring),
@@ -182,25 +191,39 @@ impl Tracked {
         for ring in damaged {
             self.tell_gap(GapReason::DamagedRing, 1, ring, gather);
         }
-        if gather.is_full(self.number) {
-            gather.flush(self.number, emit);
+        if gather.is_full(self.number) || self.hold && self.segments().any(Segment::presses) {
+            gather.flush(self.number, &mut |batch| out.batch(batch));
+            self.note_sent(out);
         }
         turn
     }
 
-    fn drain_definitions(
-        &mut self,
-        last: bool,
-        gather: &mut Coalescer,
-        emit: &mut impl FnMut(Batch),
-    ) -> bool {
+    /// All that was read of its rings was sent.
+    pub fn note_sent(&mut self, out: &Out) {
+        if self.hold {
+            self.segments_mut().for_each(|segment| segment.note_sent(out.sent()));
+        }
+    }
+
+    /// The first `stored` batches are in the file.
+    pub fn give_back(&mut self, stored: u64) {
+        if self.hold {
+            self.segments_mut().for_each(|segment| segment.give_back(stored));
+        }
+    }
+
+    fn segments_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
+        std::iter::once(&mut self.primary).chain(&mut self.more)
+    }
+
+    fn drain_definitions(&mut self, last: bool, gather: &mut Coalescer, out: &Out) -> bool {
         let mut any = false;
         loop {
             let mut records = Vec::new();
             let end = self.area.read(self.primary.definitions(), last, &mut records);
             if !records.is_empty() {
                 any = true;
-                emit(Batch::Definitions { process: self.number, records });
+                out.batch(Batch::Definitions { process: self.number, records });
             }
             match end {
                 AreaEnd::More => continue,
@@ -248,17 +271,18 @@ impl Tracked {
     }
 
     /// Reads all that is left and says how it ended.
-    pub fn finish(&mut self, monotonic_ns: u64, gather: &mut Coalescer, emit: &mut impl FnMut(Batch)) {
+    pub fn finish(&mut self, monotonic_ns: u64, gather: &mut Coalescer, out: &Out) {
         // What is published now is read in so many turns; a process that runs on publishes more.
         let cells = self.segments().map(Segment::ring_cells_max).max().unwrap_or(0);
         for _ in 0..cells / CELLS_A_TURN + 2 {
-            if self.drain(true, gather, emit) == Turn::Nothing {
+            if self.drain(true, gather, out) == Turn::Nothing {
                 break;
             }
         }
-        gather.flush(self.number, emit);
-        emit(Batch::Counters(self.counters()));
-        emit(Batch::ProcessEnd { process: self.number, end: self.end(), monotonic_ns });
+        gather.flush(self.number, &mut |batch| out.batch(batch));
+        self.note_sent(out);
+        out.batch(Batch::Counters(self.counters()));
+        out.batch(Batch::ProcessEnd { process: self.number, end: self.end(), monotonic_ns });
     }
 
     fn end(&self) -> ProcessEnd {

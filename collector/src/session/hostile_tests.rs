@@ -1,0 +1,242 @@
+//! Peers that mean harm: the collector neither falls, hangs, nor grows, and the others stay exact.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gputrace_wire::atomic::Ordering;
+use gputrace_wire::cell::{CELL_WORDS, Cell, kind};
+use gputrace_wire::definition::kind as def;
+use gputrace_wire::handshake::{Head, bye, kind as message};
+use gputrace_wire::segment::RING_TABLE_OFFSET;
+use gputrace_wire::segment::kind::PRIMARY;
+use rustix::fs::MemfdFlags;
+
+use super::fake::{FakePeer, FakeSegment, RINGS};
+use super::tests::{Session, beside_an_honest_process, config, run_program};
+use crate::aggregate::Aggregates;
+use crate::session::{Recorder, Source};
+
+/// Descriptors of this process that are of a memory file of that name.
+fn open_files(name: &str) -> usize {
+    let wanted = format!("/memfd:{name} (deleted)");
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.as_os_str() == wanted.as_str())
+        .count()
+}
+
+/// More descriptors than a message may have, and more than there is room to take them.
+#[test]
+fn too_many_descriptors_are_closed_and_the_peer_is_refused() {
+    let file = rustix::fs::memfd_create("too-many", MemfdFlags::CLOEXEC).unwrap();
+    for count in [2, 8, 9, 200] {
+        let recording = beside_an_honest_process(|socket| {
+            let peer = FakePeer::connect(socket);
+            peer.say(message::HELLO, 0, &vec![&file; count]);
+            let (head, why) = peer.hear().expect("an answer before the hang-up");
+            assert_eq!((head.kind, why.as_str()), (message::REFUSED, "it sent something that is no message"));
+            assert!(peer.hear().is_none());
+            assert_eq!(open_files("too-many"), 1, "of {count}");
+        });
+        assert_eq!(recording.refused.len(), 1);
+    }
+}
+
+#[test]
+fn half_a_message_is_no_message() {
+    let whole = Head::new(message::HELLO, 1, 1, 0).to_bytes();
+    let long_text = Head { text_bytes: 100, ..Head::new(message::HELLO, 1, 1, 0) }.to_bytes();
+    for half in [&whole[..1], &whole[..31], &long_text[..], &[0xff; 4096]] {
+        let recording = beside_an_honest_process(|socket| {
+            let peer = FakePeer::connect(socket);
+            peer.send(half, &[]);
+            assert_eq!(peer.hear().expect("an answer").0.kind, message::REFUSED);
+        });
+        assert_eq!(recording.refused.len(), 1, "{half:?}");
+    }
+}
+
+/// What it had published is read all the same; it is not listened to any longer.
+#[test]
+fn nonsense_after_the_hello_ends_the_talk_and_not_the_recording() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    run_program(&segment, 1, 50);
+    peer.send(b"nonsense", &[&segment.fd]);
+    assert!(peer.hear().is_none(), "it is hung up on");
+    run_program(&segment, 51, 50);
+    let (recording, _folder) = session.finish(Duration::ZERO);
+    assert_eq!(recording.totals.counts.timed, 100);
+    assert!(recording.refused[0].ends_with("it sent something that is no message"));
+}
+
+/// Many peers that connect and say nothing: who says hello after them is recorded, and soon.
+#[test]
+fn a_flood_of_connections_keeps_nobody_out() {
+    let recording = beside_an_honest_process(|socket| {
+        let flood: Vec<_> = (0..400).map(|_| FakePeer::connect(socket)).collect();
+        let begin = Instant::now();
+        let late = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "session::hostile_tests::role_main", "--nocapture"])
+            .env(ROLE, format!("honest:{}", socket.display()))
+            .stdout(Stdio::null())
+            .status();
+        assert!(late.unwrap().success() && begin.elapsed() < Duration::from_secs(60));
+        // Who said nothing is refused once the others need the room.
+        assert_eq!(flood[0].hear().map(|(head, _)| head.kind), None);
+    });
+    assert_eq!(recording.totals.processes.len(), 2);
+    assert_eq!(recording.totals.processes[1].counts.timed, HONEST_LAUNCHES);
+    assert!(recording.refused.iter().any(|line| line.ends_with("it did not say hello in time")));
+    assert!(recording.refused.len() <= 101, "they are counted, not all remembered");
+}
+
+// Processes of their own: this test binary again, told its role.
+
+const ROLE: &str = "GPUTRACE_TEST_ROLE";
+const HONEST_LAUNCHES: u64 = 20_000;
+/// A collector of an honest process has some 40 MiB.
+const RESIDENT_MAX_KIB: u64 = 768 << 10;
+
+fn role(what: &str, place: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "session::hostile_tests::role_main", "--nocapture"]);
+    command.env(ROLE, format!("{what}:{}", place.display()));
+    command.stdout(Stdio::null());
+    command
+}
+
+/// Does nothing unless this process was given a role.
+#[test]
+fn role_main() {
+    let Ok(order) = std::env::var(ROLE) else { return };
+    let (what, place) = order.split_once(':').unwrap();
+    let place = Path::new(place);
+    match what {
+        "collect" => collect(place),
+        "honest" => {
+            let peer = FakePeer::connect(place);
+            let segment = FakeSegment::new(PRIMARY);
+            assert_eq!(peer.join(&segment).0, message::WELCOME);
+            run_program(&segment, 1, HONEST_LAUNCHES as u32);
+            peer.say(message::BYE, bye::EXIT, &[]);
+        }
+        _ => flood(place, what.strip_prefix("flood-").unwrap().parse().unwrap()),
+    }
+}
+
+/// Collects until everybody has left, and says in files what came of it.
+fn collect(folder: &Path) {
+    let source = Source::Standing { directory: folder.join("session") };
+    let recorder = Recorder::start(config(source, folder), Aggregates::default()).unwrap();
+    while !folder.join("enough").exists() || !recorder.has_ended() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let recording = recorder.finish(Duration::ZERO).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let resident: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    let honest = recording.totals.processes.iter().filter(|p| p.counts.timed == HONEST_LAUNCHES).count();
+    let losses = format!("{:?}", recording.totals.losses());
+    // The report is made of whatever they said.
+    let report = crate::report::Report::new(&recording.totals, &recording.sink);
+    assert!(report.to_json().len() < 64 << 20);
+    std::fs::write(folder.join("result"), format!("{resident} {honest} {losses}")).unwrap();
+}
+
+/// Writes cells and definitions of every kind, with everything in them at random, as fast as they
+/// are taken: ids, lengths, names, times, positions.
+fn flood(socket: &Path, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let peer = FakePeer::connect(socket);
+    let segment = FakeSegment::new(PRIMARY);
+    assert_eq!(peer.join(&segment).0, message::WELCOME);
+    let kinds = [(1, 4), (kind::LAUNCH, kind::CALL), (kind::DEVICE_KERNEL, kind::DEVICE_GRAPH), (0, 0xffff)];
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(2) {
+        for ring in 0..RINGS {
+            for _ in 0..500 {
+                let (low, high) = kinds[(next() % 4) as usize];
+                let kind = low + (next() % (u64::from(high - low) + 1)) as u16;
+                let cells =
+                    if next() % 200 == 0 { next() as u8 } else { 1 + u8::from(kind == kind::DEVICE_KERNEL) };
+                let mut entry = vec![Cell::new(kind, cells, next() as u8)];
+                entry.resize(usize::from(cells).max(1), Cell::ZERO);
+                let small = next() % 2 == 0;
+                for cell in &mut entry {
+                    for word in 1..CELL_WORDS {
+                        cell.0[word] = if small { next() % 1_000 } else { next() };
+                    }
+                }
+                // What does not fit is not waited for.
+                segment.push(ring, &entry);
+            }
+        }
+        let text: Vec<u8> = (0..next() % 300).map(|_| next() as u8).collect();
+        let fields: Vec<u64> = (0..next() % 20).map(|_| next()).collect();
+        // Up to the area's end; then nothing.
+        if segment.header.definitions_reserved.load(Ordering::Relaxed) < 120_000 {
+            segment.define(def::NAME + (next() % 14) as u16, &fields, &text);
+        }
+    }
+    // At last the positions and the headers themselves.
+    for _ in 0..100 {
+        let from = RING_TABLE_OFFSET / 8;
+        segment.words[from + next() as usize % (RINGS * 24)].store(next(), Ordering::Relaxed);
+        segment.words[16 + next() as usize % 2].store(next(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn hostile_producers_make_the_collector_neither_fall_nor_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = role("collect", folder.path()).spawn().unwrap();
+    let socket: PathBuf = folder.path().join("session/socket");
+    let begin = Instant::now();
+    while !socket.exists() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the collector does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut others: Vec<_> =
+        (1..=3).map(|seed| role(&format!("flood-{seed}"), &socket).spawn().unwrap()).collect();
+    others.push(role("honest", &socket).spawn().unwrap());
+    for other in &mut others {
+        assert!(other.wait().unwrap().success());
+    }
+    std::fs::write(folder.path().join("enough"), "").unwrap();
+    assert!(collector.wait().unwrap().success(), "the collector fell");
+    let result = std::fs::read_to_string(folder.path().join("result")).unwrap();
+    let mut words = result.split(' ');
+    let resident_kib: u64 = words.next().unwrap().parse().unwrap();
+    eprintln!("{result}");
+    assert!(resident_kib < RESIDENT_MAX_KIB, "{result}");
+    assert_eq!(words.next(), Some("1"), "the honest one is exact: {result}");
+    assert!(result.contains("damaged_rings"), "{result}");
+}
+
+#[test]
+fn a_descriptor_that_is_no_memory_is_closed_after_the_hello_too() {
+    let session = Session::start();
+    let peer = FakePeer::connect(&session.socket());
+    let segment = FakeSegment::new(PRIMARY);
+    peer.join(&segment);
+    let file: OwnedFd = rustix::fs::memfd_create("no-segment", MemfdFlags::CLOEXEC).unwrap();
+    for _ in 0..100 {
+        peer.say(message::SEGMENT, 0, &[&file]);
+    }
+    peer.say(message::BYE, bye::EXIT, &[]);
+    let (recording, _folder) = session.finish(Duration::from_secs(10));
+    assert_eq!(open_files("no-segment"), 1);
+    assert_eq!(recording.totals.losses().get("refused_segments"), Some(&100));
+}

@@ -1,0 +1,93 @@
+//! `gputrace collect --listen`: a collector that stands by itself. Programs join it and leave it,
+//! and go on without it: another that listens at the same place takes them over.
+
+use std::fs::{self, DirBuilder, File};
+use std::mem::zeroed;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+
+use crate::cli::failure::{Failure, reason};
+use crate::cli::output_folder::OutputFolder;
+use crate::cli::talk::{say, say_text};
+use crate::cli::{exit_code, options, outputs, recording, stdout, variables};
+
+/// How long processes may take to leave, if they are about to, once the collector is to end.
+const GRACE: Duration = Duration::from_millis(500);
+/// Between looks whether the last process has left.
+const LOOK: Duration = Duration::from_millis(100);
+const ENDING: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// Listens in `directory` and records into `folder` until a signal or, if `once`, until the last
+/// process has left.
+pub fn collect(directory: &Path, folder: &OutputFolder, once: bool) -> Result<u8, Failure> {
+    variables::warn_about_unknown();
+    let (directory, _lock) = take(directory)?;
+    // Before any thread is made, so that none of them is interrupted.
+    let signals = hold_signals();
+    let trace = folder.file(outputs::TRACE);
+    let config = RecorderConfig {
+        source: Source::Standing { directory },
+        trace_path: trace.clone(),
+        begin: recording::begin(std::env::args().collect()),
+        flight: None,
+    };
+    let recorder = Recorder::start(config, Aggregates::default()).inspect_err(|_| {
+        // The place was taken for this collector alone; nothing is in it.
+        let _ = fs::remove_file(trace);
+    })?;
+    if let Some(socket) = recorder.socket_path() {
+        stdout::print(format!("{}={}\n", options::SESSION, socket.display()).as_bytes())?;
+    }
+    while !is_told_to_end(&signals) && !(once && recorder.has_ended()) {}
+    match recorder.finish(GRACE) {
+        Ok(recording) => {
+            say_text(&outputs::finish(&recording, folder, None));
+            Ok(exit_code::SUCCESS)
+        }
+        Err(error) => {
+            say(format_args!("{}", Failure::from(&error)));
+            Ok(error.exit_code())
+        }
+    }
+}
+
+/// Makes the folder if it is not there, and sees to it that no other collector listens in it. The
+/// path is absolute: programs change their working folder.
+fn take(directory: &Path) -> Result<(PathBuf, File), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot listen in {}: {}", directory.display(), reason(&error)))
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let path = directory.canonicalize().map_err(failed)?;
+    let lock = File::open(&path).map_err(failed)?;
+    if lock.try_lock().is_err() {
+        return Err(Failure::new(format!("another collector listens in {}", directory.display()))
+            .hint("programs join it with GPUTRACE_SESSION; a second one needs a folder of its own"));
+    }
+    Ok((path, lock))
+}
+
+/// Blocks the signals that end the collector, in this thread and all that it makes.
+fn hold_signals() -> libc::sigset_t {
+    // SAFETY: zero is a valid signal set, and the calls write to live ones only.
+    unsafe {
+        let mut signals: libc::sigset_t = zeroed();
+        libc::sigemptyset(&mut signals);
+        for signal in ENDING {
+            libc::sigaddset(&mut signals, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        signals
+    }
+}
+
+/// Whether one of them came, waiting a moment for it.
+fn is_told_to_end(signals: &libc::sigset_t) -> bool {
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    // SAFETY: a live set and a live timespec; what came is not asked for.
+    unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &limit) > 0 }
+}
