@@ -218,6 +218,15 @@ impl Session {
         }
     }
 
+    /// Raises a process-wide counter that keeps the largest value seen.
+    pub fn raise(&self, counter: Counter, value: u64) {
+        if self.is_current()
+            && let Some(word) = self.primary.counters().get(counter as usize)
+        {
+            word.fetch_max(value, Ordering::Relaxed);
+        }
+    }
+
     /// Says something once; 0 when the area is full, which is counted, and when the session is over.
     pub fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32 {
         if !self.is_current() {

@@ -32,10 +32,13 @@ pub enum Counter {
     RecordsDelivered = 10,
     /// Ticks spent converting device records, off the program's threads.
     RecordTicks = 11,
+    /// The longest that a finished operation's record took to be delivered, in nanoseconds: what
+    /// a killed process can take with it. The largest seen, not a sum.
+    RecordLagMaxNs = 12,
 }
 
 impl Counter {
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -50,6 +53,7 @@ impl Counter {
         Counter::Faults,
         Counter::RecordsDelivered,
         Counter::RecordTicks,
+        Counter::RecordLagMaxNs,
     ];
 
     /// The reason as reports print it.
@@ -67,6 +71,7 @@ impl Counter {
             Counter::Faults => "tracer_faults",
             Counter::RecordsDelivered => "records_delivered",
             Counter::RecordTicks => "record_ticks",
+            Counter::RecordLagMaxNs => "record_lag_max_ns",
         }
     }
 
@@ -74,7 +79,11 @@ impl Counter {
     pub const fn is_loss(self) -> bool {
         !matches!(
             self,
-            Counter::RecordsDelivered | Counter::RecordTicks | Counter::UnknownAbi | Counter::UnknownHandle
+            Counter::RecordsDelivered
+                | Counter::RecordTicks
+                | Counter::RecordLagMaxNs
+                | Counter::UnknownAbi
+                | Counter::UnknownHandle
         )
     }
 }

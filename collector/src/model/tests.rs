@@ -193,7 +193,7 @@ fn without_a_record_the_call_says_what_was_executed() {
 fn on_the_hooks_rung_launches_do_not_wait() {
     let mut feed = Feed::new();
     feed.define(def::NOTICE, 1, &[1, rung::HOOKS], "no CUPTI");
-    feed.cells(HOST, &[launch(1, 50).to_cell()]);
+    feed.cells(HOST, &[launch(0, 50).to_cell()]);
     assert_eq!(feed.seen().operations.len(), 1);
 }
 

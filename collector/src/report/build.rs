@@ -329,7 +329,9 @@ fn cost(totals: &Totals, wall_ns: u64) -> Cost {
         let counters = &process.counters;
         let record_ticks = counters.values.get(Counter::RecordTicks as usize).copied().unwrap_or(0);
         cost.records_total_ns += (record_ticks as f64 * process.ns_per_tick).round();
-        cost.sampled_hooks += counters.sampled_hooks;
+        cost.sampled_hooks = cost.sampled_hooks.saturating_add(counters.sampled_hooks);
+        let lag_ns = counters.values.get(Counter::RecordLagMaxNs as usize).copied().unwrap_or(0);
+        cost.record_lag_max_ns = cost.record_lag_max_ns.max((lag_ns > 0).then_some(lag_ns));
         if let Some(each_ns) = process.hook_cost_ns() {
             sampled_ns += each_ns * counters.sampled_hooks as f64;
             all_ns += each_ns * process.counts.host_calls() as f64;

@@ -202,6 +202,7 @@ pub struct Cost {
     pub records: u64,
     /// Handling of device records, off the program's threads.
     pub records_total_ns: f64,
+    pub record_lag_max_ns: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

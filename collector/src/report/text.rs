@@ -253,6 +253,9 @@ impl Report {
         };
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         page.fact("Timed", &(coverage + mode));
+        if let Some(lag_ns) = self.cost.record_lag_max_ns {
+            page.fact("Lag", &format!("device records came at most {} after their end", duration(lag_ns)));
+        }
         self.lost_line(page);
         // First sights cost a hundred times an ordinary call: a few samples tell of them alone.
         if self.cost.sampled_hooks > 0 && self.cost.sampled_hooks < COST_SAMPLES_MIN {

@@ -14,7 +14,9 @@ use super::launches;
 use super::root::Root;
 use crate::driver;
 
-/// Domains are 1 to 6 today.
+/// Driver, runtime, resource, synchronisation, NVTX, state.
+const LAST_DOMAIN: u32 = 6;
+/// Room for domains to come.
 const DOMAINS: usize = 16;
 /// Driver functions are about 900 today, runtime functions 600.
 const IDS: usize = 4096;
@@ -47,6 +49,10 @@ impl Bits {
             Some((word, bit)) => word.fetch_and(!bit, Ordering::AcqRel),
             None => 0,
         };
+    }
+
+    fn has_any(&self, domain: u32) -> bool {
+        self.0.get(domain as usize).into_iter().flatten().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     fn fill(&self, domain: u32, on: bool) {
@@ -90,6 +96,9 @@ pub fn enable_for_tracer(root: &Root) {
 
 /// The guest wants one callback, or no longer does.
 pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: bool) -> CUptiResult {
+    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API {
+        return enable_runtime_for_guest(root, id, on);
+    }
     let result = if on || !OF_TRACER.has(domain.0, id) {
         // SAFETY: the one real subscription; CUPTI refuses what is no callback.
         unsafe { (root.api.enable_callback)(u32::from(on), root.subscriber(), domain, id) }
@@ -98,6 +107,26 @@ pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: 
     };
     if result == CUptiResult::CUPTI_SUCCESS {
         OF_GUEST.set(domain.0, id, on);
+    }
+    result
+}
+
+/// Runtime functions are all on in CUPTI or all off. Where some are on, CUPTI gives a copy made by
+/// one that is off another correlation id in its record than in the callback of the driver
+/// function beneath it, which is the one that the tracer hears (measured, 13.0).
+fn enable_runtime_for_guest(root: &Root, id: u32, on: bool) -> CUptiResult {
+    let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API;
+    // SAFETY: the one real subscription; CUPTI refuses what is no callback.
+    let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
+    if result != CUptiResult::CUPTI_SUCCESS {
+        return result;
+    }
+    let had_any = OF_GUEST.has_any(domain.0);
+    OF_GUEST.set(domain.0, id, on);
+    let has_any = OF_GUEST.has_any(domain.0);
+    if has_any != had_any || !has_any {
+        // SAFETY: as above.
+        unsafe { (root.api.enable_domain)(u32::from(has_any), root.subscriber(), domain) };
     }
     result
 }
@@ -130,7 +159,7 @@ const LAST_KNOWN_ID: u32 = 1024;
 
 /// All domains, or none.
 pub fn enable_all_for_guest(root: &Root, on: bool) -> CUptiResult {
-    (1..DOMAINS as u32).for_each(|domain| {
+    (1..=LAST_DOMAIN).for_each(|domain| {
         // Domains that this library does not have are refused, which is no error of the guest's.
         enable_domain_for_guest(root, CUpti_CallbackDomain(domain), on);
     });

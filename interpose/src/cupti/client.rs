@@ -21,8 +21,6 @@ const KINDS: [CUpti_ActivityKind; 4] = [
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY2,
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
 ];
-/// CUPTI hands over what is finished this often: what a killed process loses.
-const FLUSH_PERIOD_MS: u32 = 100;
 const FLUSH_FORCED: u32 = 1;
 
 mod state {
@@ -107,7 +105,6 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
             return undo("enabling kernel, copy and fill records", enabled);
         }
     }
-    root.set_flush_period(Who::Tracer, FLUSH_PERIOD_MS);
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];
     session.define(kind::LIBRARY, &fields, root.path.as_os_str().as_bytes());
     Ok(())
@@ -126,8 +123,8 @@ pub fn turn(session: &'static Session) {
         return stop();
     }
     if let Some(root) = in_use() {
-        // SAFETY: CUPTI is up; unforced, so that running kernels are left alone.
-        unsafe { (root.api.activity_flush_all)(0) };
+        // Unforced, so that running kernels are left alone.
+        root.flush(0);
     }
 }
 
@@ -146,15 +143,24 @@ fn stop() {
 /// The last delivery: forced, as the process is ending.
 pub fn finish(_: &'static Session) {
     if let Some(root) = in_use() {
-        // SAFETY: CUPTI is up. A kernel that still runs comes back without an end, once and for
-        // all, which is right at the end and nowhere else.
-        unsafe { (root.api.activity_flush_all)(FLUSH_FORCED) };
+        // A kernel that still runs comes back without an end, once and for all, which is right at
+        // the end and nowhere else.
+        root.flush(FLUSH_FORCED);
     }
 }
 
 /// A client that cannot be a guest announces itself: it gets CUPTI as if we had never been there,
 /// and the hooks go on alone. Where a guest is there already, it is refused as it would be alone.
 pub fn give_way(to: &str) {
+    give_way_by(to, Root::leave);
+}
+
+/// The same for a client of another libcupti.
+pub fn give_way_to_another_library() {
+    give_way_by("a client of another libcupti", Root::leave_to_another_library);
+}
+
+fn give_way_by(to: &str, leave: fn(&Root)) {
     if guest::is_present() {
         return;
     }
@@ -166,20 +172,14 @@ pub fn give_way(to: &str) {
     if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
-    root.leave();
     session.clear_device_clock();
+    leave(root);
     let text = format!("no device times from here on: {to} took CUPTI over");
     session.notice(1, rung::HOOKS, text.as_bytes());
 }
 
 fn timestamp() -> u64 {
-    let Some(root) = root::current() else { return 0 };
-    let mut now = 0;
-    // SAFETY: the out pointer outlives the call.
-    match unsafe { (root.api.get_timestamp)(&mut now) } {
-        CUptiResult::CUPTI_SUCCESS => now,
-        _ => 0,
-    }
+    root::current().map_or(0, Root::now_ns)
 }
 
 fn name_of(error: CUptiResult) -> String {

@@ -74,12 +74,20 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
     let begun = clock::now();
     thread::with(|slot| {
         let _inside = slot.enter();
-        let mut delivery =
-            Delivery { session, tables, out: Out::Own(slot), waited: Duration::ZERO, count: 0 };
+        let mut delivery = Delivery {
+            session,
+            tables,
+            out: Out::Own(slot),
+            waited: Duration::ZERO,
+            count: 0,
+            first_end_ns: 0,
+        };
         let taken = take(session.generation);
         if taken && let Some((header, ring)) = session.reserved_ring(role::DEVICE_RECORDS) {
             delivery.out = Out::Records { ring: Producer::new(ring), header };
         }
+        // Before the ring may keep us waiting: the lag is CUPTI's.
+        let delivered_ns = root.now_ns();
         let mut record = core::ptr::null_mut();
         loop {
             // SAFETY: CUPTI's own buffer and its valid bytes; `record` is null or the last record.
@@ -95,6 +103,9 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         unsafe { (cupti.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
         session.count(Counter::RecordsDropped, dropped as u64);
         session.count(Counter::RecordsDelivered, delivery.count);
+        if delivery.first_end_ns > 0 {
+            session.raise(Counter::RecordLagMaxNs, delivered_ns.saturating_sub(delivery.first_end_ns));
+        }
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
             // SYNC: pairs with the Acquire exchange in `take`: the next delivery sees our positions.
@@ -117,18 +128,29 @@ struct Delivery<'a> {
     out: Out<'a>,
     waited: Duration,
     count: u64,
+    /// When the first of the delivered operations ended; 0 where none says.
+    first_end_ns: u64,
 }
 
 impl Delivery<'_> {
+    /// Notes when an operation ended.
+    fn ended(&mut self, place: &Place) {
+        if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
+            self.first_end_ns = place.end_ns;
+        }
+    }
+
     fn one(&mut self, record: Record<'_>) {
         self.count += 1;
         match record {
             Record::Kernel(kernel) => {
-                let cells = self.kernel(kernel).to_cells();
-                self.emit(&cells);
+                let kernel = self.kernel(kernel);
+                self.ended(&kernel.place);
+                self.emit(&kernel.to_cells());
             }
             Record::Memcpy(copy) => {
                 let place = place_of!(copy);
+                self.ended(&place);
                 let copy = DeviceCopy {
                     place,
                     bytes: copy.bytes(),
@@ -143,6 +165,7 @@ impl Delivery<'_> {
             }
             Record::MemcpyPtoP(copy) => {
                 let place = place_of!(copy);
+                self.ended(&place);
                 let copy = DeviceCopy {
                     place,
                     bytes: copy.bytes(),
@@ -157,6 +180,7 @@ impl Delivery<'_> {
             }
             Record::Memset(fill) => {
                 let place = place_of!(fill);
+                self.ended(&place);
                 let memory = fill.memory_kind().min(255) as u8;
                 self.emit(
                     &[DeviceFill { place, bytes: fill.bytes(), value: fill.value(), memory }.to_cell()],

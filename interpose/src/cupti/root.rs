@@ -34,8 +34,8 @@ static ROOT: OnceBox<Root> = OnceBox::new();
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Kinds wanted, a bit each, by the tracer and by the guest. Kinds run up to 59 today.
 static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// Flush periods asked for in milliseconds, 0 for none.
-static PERIODS_MS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+/// Flushes of the tracer's under way.
+static FLUSHES: AtomicU32 = AtomicU32::new(0);
 /// CUPTI was left to a client that cannot be a guest.
 static LEFT: AtomicBool = AtomicBool::new(false);
 /// The process that left it; a forked child finds CUPTI as its parent had it, and dead.
@@ -96,6 +96,16 @@ impl Root {
         let version = self.api.version()?;
         self.version.store(version.0, Ordering::Relaxed);
         Ok(version)
+    }
+
+    /// The time in CUPTI's own clock, in nanoseconds; 0 where it cannot be read.
+    pub fn now_ns(&self) -> u64 {
+        let mut now_ns = 0;
+        // SAFETY: the out pointer outlives the call.
+        match unsafe { (self.api.get_timestamp)(&mut now_ns) } {
+            CUptiResult::CUPTI_SUCCESS => now_ns,
+            _ => 0,
+        }
     }
 
     /// The real subscription; null while there is none.
@@ -166,16 +176,24 @@ impl Root {
         result
     }
 
-    /// Asks CUPTI to deliver at least so often, 0 for its own discretion: the shorter period of
-    /// the two askers holds.
-    pub fn set_flush_period(&self, who: Who, period_ms: u32) -> Option<CUptiResult> {
-        let (own, other) = sides(&PERIODS_MS, who);
-        own.store(period_ms, Ordering::Relaxed);
-        let other_ms = other.load(Ordering::Relaxed);
-        let shorter_ms =
-            if period_ms == 0 || other_ms == 0 { period_ms | other_ms } else { period_ms.min(other_ms) };
-        // SAFETY: no precondition.
-        self.api.activity_flush_period.map(|set| unsafe { set(shorter_ms) })
+    /// Makes CUPTI deliver what is finished; by force what is not, too.
+    pub fn flush(&self, flag: u32) -> CUptiResult {
+        FLUSHES.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: no precondition but a CUPTI that was asked for records.
+        let result = unsafe { (self.api.activity_flush_all)(flag) };
+        FLUSHES.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    /// Leaves this libcupti so that another one in the process finds the driver free: CUPTI takes
+    /// itself off the driver altogether, or the other would be refused (measured, 13.0 and 12.8).
+    pub fn leave_to_another_library(&self) {
+        self.leave();
+        if let Some(finalize) = self.api.finalize {
+            // SAFETY: no record is wanted and nobody is subscribed; nothing of this library is
+            // called from here on.
+            unsafe { finalize() };
+        }
     }
 
     /// Leaves CUPTI to another client for good: kinds off, what there is delivered, unsubscribed.
@@ -185,9 +203,8 @@ impl Root {
             // SAFETY: no precondition.
             unsafe { (self.api.activity_disable)(kind) };
         }
-        // SAFETY: unforced, so that running kernels are left alone.
-        unsafe { (self.api.activity_flush_all)(0) };
-        self.set_flush_period(Who::Tracer, 0);
+        // Unforced, so that running kernels are left alone.
+        self.flush(0);
         self.unsubscribe();
         LEFT_IN.store(self.pid, Ordering::Relaxed);
         LEFT.store(true, Ordering::Release);
@@ -200,9 +217,9 @@ pub fn leave_unused() {
     LEFT.store(true, Ordering::Release);
 }
 
-/// The flush period that the asker set, in milliseconds; 0 for none.
-pub fn flush_period_ms(who: Who) -> u32 {
-    sides(&PERIODS_MS, who).0.load(Ordering::Relaxed)
+/// Whether a flush of the tracer's is under way.
+pub fn is_flushing() -> bool {
+    FLUSHES.load(Ordering::Acquire) > 0
 }
 
 /// Whether one of the two wants the kind.

@@ -122,6 +122,7 @@ pub fn register_callbacks(
         return result;
     }
     delivery::register(request, complete);
+    delivery::prepare();
     OK
 }
 
@@ -139,7 +140,8 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     let result = if is_still_wanted { OK } else { root.want(Who::Guest, real, on) };
     if result == OK {
         clock::read_both(root);
-        windows::change(after, clock::cupti_ns(root));
+        windows::change(after, root.now_ns());
+        delivery::prepare();
     }
     result
 }
@@ -149,15 +151,16 @@ pub fn is_for_all_contexts(kind: CUpti_ActivityKind) -> bool {
     kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Who::Tracer, kind.0)
 }
 
-/// After CUPTI delivered what it had: the guest gets its part.
-pub fn flushed(result: CUptiResult) -> CUptiResult {
+/// Makes CUPTI deliver what it has: the guest gets its part before its call returns, also what a
+/// flush of ours was just delivering.
+pub fn flush(real: impl FnOnce() -> CUptiResult) -> CUptiResult {
     let _errno = KeepErrno::new();
+    delivery::wait_until(|| !root::is_flushing());
+    let result = real();
+    delivery::wait_until(|| !root::is_flushing() && !delivery::is_under_way());
     delivery::hand_over();
+    delivery::prepare();
     result
-}
-
-pub fn flush_period(root: &Root, period_ms: u32) -> Option<CUptiResult> {
-    root.set_flush_period(Who::Guest, period_ms)
 }
 
 pub fn dropped_records(dropped: *mut usize) -> CUptiResult {
@@ -235,15 +238,14 @@ pub fn attribute(
 /// The guest ends its CUPTI; the real one goes on.
 pub fn finalize(root: &Root) -> CUptiResult {
     let _errno = KeepErrno::new();
-    windows::change(0, clock::cupti_ns(root));
+    windows::change(0, root.now_ns());
     for kind in root::wanted(Who::Guest) {
         root.want(Who::Guest, kind, false);
     }
-    delivery::hand_over();
+    delivery::give_back();
     delivery::unregister();
     subscription::clear();
     callbacks::enable_all_for_guest(root, false);
     clock::clear();
-    root.set_flush_period(Who::Guest, 0);
     OK
 }

@@ -60,26 +60,16 @@ pub fn now() -> Option<u64> {
     Some(unsafe { core::mem::transmute::<*mut (), unsafe extern "C" fn() -> u64>(callback)() })
 }
 
-fn cupti_now_ns(root: &Root) -> Option<u64> {
-    let mut now_ns = 0;
-    // SAFETY: the out pointer outlives the call.
-    let result = unsafe { (root.api.get_timestamp)(&mut now_ns) };
-    (result == CUptiResult::CUPTI_SUCCESS).then_some(now_ns)
-}
-
-/// CUPTI's clock, in nanoseconds; 0 where it cannot be read.
-pub fn cupti_ns(root: &Root) -> u64 {
-    cupti_now_ns(root).unwrap_or(0)
-}
-
 /// Reads both clocks, if the guest has one, and remembers the pair.
 pub fn read_both(root: &Root) {
     let mut best: Option<(u64, Anchor)> = None;
     for _ in 0..TRIES {
-        let (Some(before_ns), Some(guest), Some(after_ns)) = (cupti_now_ns(root), now(), cupti_now_ns(root))
-        else {
+        let before_ns = root.now_ns();
+        let Some(guest) = now() else { return };
+        let after_ns = root.now_ns();
+        if before_ns == 0 {
             return;
-        };
+        }
         let took_ns = after_ns.saturating_sub(before_ns);
         let anchor = Anchor { cupti_ns: before_ns + took_ns / 2, guest };
         if best.is_none_or(|(least_ns, _)| took_ns < least_ns) {

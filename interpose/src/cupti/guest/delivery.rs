@@ -5,8 +5,10 @@
 //! flushes. Whoever delivers takes the buffer under way for itself, so that nothing is locked
 //! while the guest is called; a second delivering thread begins a buffer of its own.
 
+use core::cell::Cell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use cupti_sys::cupti::{
     CUpti_Activity, CUpti_ActivityKind, CUpti_BuffersCallbackCompleteFunc, CUpti_BuffersCallbackRequestFunc,
@@ -22,6 +24,9 @@ type Complete = unsafe extern "C" fn(cupti_sys::driver::CUcontext, u32, *mut u8,
 
 const KERNEL: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_KERNEL.0;
 const CONCURRENT_KERNEL: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0;
+/// How long a flush of the guest's waits for a delivery that another thread is in.
+const WAIT_MOST: Duration = Duration::from_secs(1);
+const WAIT_STEP: Duration = Duration::from_micros(50);
 /// Records are a multiple of this long.
 const ALIGNMENT: usize = 8;
 
@@ -76,6 +81,7 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
     if !is_registered() {
         return;
     }
+    let _under_way = UnderWay::begin();
     let line = clock::line(root);
     let mut filling = Guard::take();
     let mut next: *mut CUpti_Activity = core::ptr::null_mut();
@@ -98,10 +104,6 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
         if let Some(kind) = kind_for_guest(source) {
             filling.put(source, kind, line.as_ref());
         }
-    }
-    // Our buffers come several times within any period that a guest would set.
-    if root::flush_period_ms(Who::Guest) != 0 {
-        filling.hand_over();
     }
 }
 
@@ -131,10 +133,68 @@ fn as_asked(kind: u32) -> u32 {
     if windows::kinds() >> KERNEL & 1 != 0 { KERNEL } else { kind }
 }
 
-/// Hands over what is there: the guest flushes.
+/// Hands over what is there: the guest flushes, or ends.
 pub fn hand_over() {
     let mut filling = Guard::take();
-    filling.hand_over();
+    if filling.0.as_ref().is_some_and(|filling| filling.records > 0) {
+        filling.hand_over();
+    }
+}
+
+/// Gives even an empty buffer back: the guest takes no more.
+pub fn give_back() {
+    Guard::take().hand_over();
+}
+
+/// Asks the guest for a buffer if it has anything on and none is under way. CUPTI alone asks at the
+/// first launch; torch.profiler takes nothing for granted that was never asked for, and flushes
+/// only if some buffer was.
+pub fn prepare() {
+    if is_registered() && windows::kinds() != 0 {
+        let mut filling = Guard::take();
+        if filling.0.is_none() {
+            filling.0 = Filling::request();
+        }
+    }
+}
+
+/// Deliveries under way.
+static DELIVERIES: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// This thread is in a delivery: it must not wait for itself.
+    static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether another thread is in the middle of a delivery.
+pub fn is_under_way() -> bool {
+    DELIVERIES.load(Ordering::Acquire) > u32::from(IS_DELIVERING.get())
+}
+
+/// While it lives, a delivery is under way.
+struct UnderWay;
+
+impl UnderWay {
+    fn begin() -> UnderWay {
+        DELIVERIES.fetch_add(1, Ordering::AcqRel);
+        IS_DELIVERING.set(true);
+        UnderWay
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        IS_DELIVERING.set(false);
+        DELIVERIES.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Waits a bounded while.
+pub fn wait_until(condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() && begun.elapsed() < WAIT_MOST && !IS_DELIVERING.get() {
+        std::thread::sleep(WAIT_STEP);
+    }
 }
 
 /// Holds the buffer under way; puts it back when it goes.

@@ -90,29 +90,27 @@ exports! {
     11 cuptiActivityEnableAndDump(kind: CUpti_ActivityKind)
         |root, real| if calls::is_for_all_contexts(kind) { calls::switch(root, kind, true) } else { real() };
     12 cuptiActivityFlushAll(flag: u32)
-        |root, real| calls::flushed(real());
+        |root, real| calls::flush(real);
     13 cuptiActivityFlush(context: CUcontext, stream: u32, flag: u32)
-        |root, real| calls::flushed(real());
-    14 cuptiActivityFlushPeriod(period_ms: u32)
-        |root, real| calls::flush_period(root, period_ms).unwrap_or_else(real);
-    15 cuptiActivityGetNumDroppedRecords(context: CUcontext, stream: u32, dropped: *mut usize)
+        |root, real| calls::flush(real);
+    14 cuptiActivityGetNumDroppedRecords(context: CUcontext, stream: u32, dropped: *mut usize)
         |root, real| calls::dropped_records(dropped);
-    16 cuptiActivityRegisterTimestampCallback(callback: CUpti_TimestampCallbackFunc)
+    15 cuptiActivityRegisterTimestampCallback(callback: CUpti_TimestampCallbackFunc)
         |root, real| calls::register_timestamp_callback(root, callback);
-    17 cuptiGetTimestamp(time: *mut u64)
+    16 cuptiGetTimestamp(time: *mut u64)
         |root, real| calls::timestamp(time).unwrap_or_else(real);
-    18 cuptiActivitySetAttribute(attribute: CUpti_ActivityAttribute, bytes: *mut usize, value: *mut c_void)
+    17 cuptiActivitySetAttribute(attribute: CUpti_ActivityAttribute, bytes: *mut usize, value: *mut c_void)
         |root, real| calls::set_attribute(attribute, bytes, value).unwrap_or_else(real);
-    19 cuptiActivityGetAttribute(attribute: CUpti_ActivityAttribute, bytes: *mut usize, value: *mut c_void)
+    18 cuptiActivityGetAttribute(attribute: CUpti_ActivityAttribute, bytes: *mut usize, value: *mut c_void)
         |root, real| calls::attribute(attribute, bytes, value).unwrap_or_else(real);
-    20 cuptiFinalize()
+    19 cuptiFinalize()
         |root, real| calls::finalize(root);
     // The V2 interface cannot be shared: it gets CUPTI whole, or is refused if a guest is there.
-    21 cuptiSubscribe_v2(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void, parameters: *mut c_void)
+    20 cuptiSubscribe_v2(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void, parameters: *mut c_void)
         |root, real| { client::give_way("a client of CUPTI's V2 interface"); real() };
 }
 
-const SUBSCRIBE_V2: usize = 21;
+const SUBSCRIBE_V2: usize = 20;
 
 /// The names by which a client announces itself, for a second libcupti in the process.
 const SUBSCRIBE: usize = 0;
@@ -236,7 +234,7 @@ unsafe extern "C" fn second_subscribe(
 ) -> CUptiResult {
     type Real =
         unsafe extern "C" fn(*mut CUpti_SubscriberHandle, CUpti_CallbackFunc, *mut c_void) -> CUptiResult;
-    client::give_way("a client of another libcupti");
+    client::give_way_to_another_library();
     // SAFETY: `replace` stored that library's cuptiSubscribe before anybody could call this.
     unsafe {
         let real = core::mem::transmute::<*mut c_void, Real>(SECOND_SUBSCRIBE.load(Ordering::Acquire));
@@ -252,7 +250,7 @@ unsafe extern "C" fn second_register(
         CUpti_BuffersCallbackRequestFunc,
         CUpti_BuffersCallbackCompleteFunc,
     ) -> CUptiResult;
-    client::give_way("a client of another libcupti");
+    client::give_way_to_another_library();
     // SAFETY: as above, that library's cuptiActivityRegisterCallbacks.
     unsafe {
         let real = core::mem::transmute::<*mut c_void, Real>(SECOND_REGISTER.load(Ordering::Acquire));
