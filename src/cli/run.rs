@@ -8,7 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, v
 use crate::cli::failure::Failure;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
+use crate::cli::talk::say;
 use crate::cli::variables;
+use crate::launch::traceable;
 
 pub fn command() -> Command {
     Command::new("run")
@@ -65,6 +67,11 @@ pub fn json() -> Arg {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
+    if let Some(program) = command.first()
+        && let Some(why) = traceable::why_not(program)
+    {
+        say(format_args!("gputrace: warning: {} cannot be traced because {why}", program.display()));
+    }
     let output = matches.get_one::<PathBuf>("output").cloned();
     recording::record(Request {
         name: command.first().cloned().unwrap_or_default(),

@@ -8,3 +8,4 @@ pub mod inherited;
 pub mod private_folder;
 pub mod refusal;
 pub mod signals;
+pub mod traceable;

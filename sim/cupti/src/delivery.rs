@@ -27,9 +27,14 @@ pub fn start(buffers: &mut Buffers) {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
     }
-    buffers.delivers = std::thread::Builder::new().name("cupti-sim".into()).spawn(deliver).is_ok();
-    // SAFETY: `before` was initialised by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    // Where the process may start no thread, errno must not say so: the caller made a launch.
+    // SAFETY: the pointer is to this thread's errno; `before` was initialised by the call above.
+    unsafe {
+        let errno = *libc::__errno_location();
+        buffers.delivers = std::thread::Builder::new().name("cupti-sim".into()).spawn(deliver).is_ok();
+        *libc::__errno_location() = errno;
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
 }
 
 fn deliver() {

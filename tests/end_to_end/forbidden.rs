@@ -1,0 +1,176 @@
+//! Programs that the loader puts no library into, and places that take no files of ours.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::folder::Folder;
+use crate::harness::needs;
+use crate::harness::process::{Ended, finish};
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{count, gputrace, report, run, run_command};
+
+const NOBODY: u32 = 65534;
+
+/// The program runs and keeps its code; the warning is one line and comes before anything else.
+#[track_caller]
+fn runs_untraced(program: &Path, why: &str) {
+    let ended = run_command(program).go().expect_code(9).ended;
+    assert_eq!(ended.stdout, "ran\n");
+    warned(&ended, program, why);
+}
+
+#[track_caller]
+fn warned(ended: &Ended, program: &Path, why: &str) {
+    let lines: Vec<_> = ended.stderr.lines().filter(|line| line.contains("cannot be traced")).collect();
+    let begin = format!("gputrace: warning: {} cannot be traced because ", program.display());
+    assert!(lines.len() == 1 && lines[0].starts_with(&begin) && lines[0].contains(why), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().next(), lines.first().copied());
+}
+
+fn executable(path: PathBuf, bytes: &[u8]) -> PathBuf {
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// The program linked statically, in the one or the other way; `None`, and said, without a
+/// static C library.
+fn static_program(test: &str, folder: &Folder, option: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ends_with_nine.c");
+    let program = folder.join("static");
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    let made = finish(compiler.arg(option).arg("-o").arg(&program).arg(source));
+    if made.code() != Some(0) {
+        needs::skipped(test, &format!("cc {option} makes no program here: {}", made.stderr));
+        return None;
+    }
+    Some(program)
+}
+
+#[test]
+fn a_static_program_is_said_not_to_be_traced() {
+    for option in ["-static", "-static-pie"] {
+        let folder = Folder::new();
+        if let Some(program) = static_program("a_static_program_is_said_not_to_be_traced", &folder, option) {
+            runs_untraced(&program, "is linked statically");
+        }
+    }
+}
+
+#[test]
+fn a_script_is_judged_by_its_interpreter() {
+    let folder = Folder::new();
+    let test = "a_script_is_judged_by_its_interpreter";
+    if let Some(interpreter) = static_program(test, &folder, "-static") {
+        let script = format!("#! {} -x\n", interpreter.display());
+        runs_untraced(&executable(folder.join("script"), script.as_bytes()), "/static is linked statically");
+    }
+    let plain = executable(folder.join("plain"), b"#!/bin/sh\nexit 4\n");
+    let ended = run_command(&plain).go().expect_code(4).ended;
+    assert!(!ended.stderr.contains("cannot be traced"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_program_that_gains_rights_is_said_not_to_be_traced() {
+    let folder = Folder::new();
+    for (mode, why) in [(0o4755, "is setuid"), (0o2755, "is setgid")] {
+        let program =
+            executable(folder.join(&why[3..]), &fs::read(compiled("ends_with_nine", Link::Nothing)).unwrap());
+        if chown(&program, Some(NOBODY), Some(NOBODY)).is_err() {
+            let test = "a_program_that_gains_rights_is_said_not_to_be_traced";
+            return needs::skipped(test, "only root can give a program to another user");
+        }
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        runs_untraced(&program, why);
+        // Nobody gains anything by a program of one's own.
+        chown(&program, Some(0), Some(0)).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+        let ended = run_command(&program).go().expect_code(9).ended;
+        assert!(!ended.stderr.contains("cannot be traced"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_program_of_another_architecture_is_said_not_to_be_traced() {
+    let folder = Folder::new();
+    let mut bytes = fs::read(compiled("ends_with_nine", Link::Nothing)).unwrap();
+    // The machine in an ELF header; 22 is s390, which no emulator takes without its class.
+    bytes[18..20].copy_from_slice(&22u16.to_le_bytes());
+    let program = executable(folder.join("foreign"), &bytes);
+    // What the kernel refuses is a script to execvp, ours and that of everybody else.
+    let alone = finish(Command::new("env").arg(&program));
+    let ended = run_command(&program).go().ended;
+    assert_eq!((ended.code(), &ended.stdout), (alone.code(), &alone.stdout), "{}", ended.stderr);
+    warned(&ended, &program, "is of another architecture");
+}
+
+/// A file system of 64 KiB, in a mount namespace of the command's own.
+#[test]
+fn a_full_file_system_costs_the_end_of_the_trace_alone() {
+    let test = "a_full_file_system_costs_the_end_of_the_trace_alone";
+    let folder = Folder::new();
+    let small = folder.join("small");
+    fs::create_dir(&small).unwrap();
+    let mount = "mount -t tmpfs -o size=64k tmpfs \"$1\"";
+    let shell = |script: &str| {
+        let mut command = gputrace();
+        let tool = command.get_program().to_owned();
+        let environment: Vec<_> =
+            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        command = Command::new("unshare");
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(["-m", "sh", "-c", script, "sh"]).arg(&small).arg(tool);
+        command.arg(compiled("many", Link::Driver)).arg(folder.join("saved"));
+        finish(&mut command)
+    };
+    let mounted = shell(mount);
+    if mounted.code() != Some(0) {
+        return needs::skipped(test, &format!("no file system can be mounted: {}", mounted.stderr));
+    }
+    let ended = shell(&format!(
+        "{mount} || exit 99; \"$2\" run --simulate -o \"$1/out\" -- sh -c '\"$0\" 400000; echo ran; exit 9' \"$3\"; \
+         code=$?; cp \"$1/out/trace.gputrace\" \"$4\"; exit $code"
+    ))
+    .expect_code(9);
+    assert!(ended.stdout.ends_with("ran\n"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("cannot write the trace file"), "{}", ended.stderr);
+    let saved = folder.join("saved");
+    assert!(fs::metadata(&saved).unwrap().len() <= 64 << 10);
+    // Said to be cut off, and read up to there.
+    let read = finish(gputrace().args(["report", "--json"]).arg(&saved));
+    assert!(matches!(read.code(), Some(0 | 3)), "{:?}\n{}", read.status, read.stderr);
+    let seen: serde_json::Value = serde_json::from_str(&read.stdout).unwrap();
+    assert!((1..400_000).contains(&count(&seen, "launches")), "{}", read.stderr);
+}
+
+/// No folder of the system's or the user's can be written to; the current one can.
+#[test]
+fn home_and_temporary_folder_that_take_no_files() {
+    let ended = run("basic").env("TMPDIR", "/proc").env("HOME", "/proc").env("XDG_RUNTIME_DIR", "/proc").go();
+    let started = ended.ended.code() == Some(0) && count(&ended.report(), "launches") == 10;
+    let refused = ended.ended.code() == Some(125) && ended.ended.stderr.contains("\n  hint: ");
+    assert!(started || refused, "{:?}\n{}", ended.ended.status, ended.ended.stderr);
+}
+
+#[test]
+fn a_current_folder_that_was_deleted() {
+    let folder = Folder::new();
+    let gone = folder.join("gone");
+    fs::create_dir(&gone).unwrap();
+    let mut command = gputrace();
+    let tool = command.get_program().to_owned();
+    let cache = command.get_envs().find(|(name, _)| *name == "GPUTRACE_CACHE").and_then(|(_, value)| value);
+    let cache = cache.unwrap().to_owned();
+    command = Command::new("sh");
+    command.args(["-c", "rmdir \"$PWD\" && exec \"$0\" run --simulate -o \"$1\" -- \"$2\""]).arg(tool);
+    command.arg(folder.join("out")).arg(compiled("basic", Link::Driver));
+    finish(command.current_dir(&gone).env("GPUTRACE_CACHE", cache)).expect_code(0);
+    assert_eq!(count(&report(&[folder.join("out/trace.gputrace")]), "launches"), 10);
+}

@@ -1,0 +1,119 @@
+/* Takes something away from itself, as a sandbox does, and then uses CUDA: `forbid CALL ERROR`
+   by a seccomp filter, `limit NAME VALUE` by a resource limit. */
+#define _GNU_SOURCE
+#include "driver.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct sock_filter filter[64];
+static unsigned short length;
+
+static void add(unsigned short code, unsigned k, unsigned char if_true, unsigned char if_false)
+{
+    filter[length++] = (struct sock_filter){code, if_true, if_false, k};
+}
+
+static void answer(long call, int error)
+{
+    add(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 1);
+    add(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error, 0, 0);
+}
+
+/* A process is refused, a thread is not: clone says in its flags which it makes, clone3 cannot be asked. */
+static void answer_processes(int error)
+{
+    answer(SYS_fork, error);
+    answer(SYS_vfork, error);
+    answer(SYS_clone3, ENOSYS);
+    add(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4);
+    add(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]), 0, 0);
+    add(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0);
+    add(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error, 0, 0);
+    add(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+}
+
+static void forbid(const char *name, int error)
+{
+    add(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+    if (!strcmp(name, "memfd_create"))
+        answer(SYS_memfd_create, error);
+    else if (!strcmp(name, "socket"))
+        answer(SYS_socket, error), answer(SYS_socketpair, error);
+    else if (!strcmp(name, "connect"))
+        answer(SYS_connect, error);
+    else if (!strcmp(name, "sendmsg"))
+        answer(SYS_sendmsg, error);
+    else if (!strcmp(name, "clone"))
+        answer(SYS_clone, error), answer(SYS_clone3, error), answer(SYS_fork, error), answer(SYS_vfork, error);
+    else if (!strcmp(name, "fork"))
+        answer_processes(error);
+    else
+        exit(97);
+    add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+    struct sock_fprog program = {length, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        exit(96);
+}
+
+/* The bytes of address space in use now. */
+static unsigned long long address_space(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%llu", &pages) != 1)
+        exit(95);
+    fclose(file);
+    return pages * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+static void limit(const char *name, unsigned long long value)
+{
+    int resource = RLIMIT_MEMLOCK;
+    if (!strcmp(name, "nofile")) {
+        /* So many more than are open, with no hole below. */
+        int next = open("/dev/null", O_RDONLY);
+        close(next);
+        resource = RLIMIT_NOFILE;
+        value += (unsigned)next;
+    } else if (!strcmp(name, "as")) {
+        resource = RLIMIT_AS;
+        value = address_space() + (value << 20);
+    } else if (!strcmp(name, "nproc")) {
+        resource = RLIMIT_NPROC;
+    } else if (!strcmp(name, "fsize")) {
+        resource = RLIMIT_FSIZE;
+    }
+    struct rlimit both = {value, value};
+    if (setrlimit(resource, &both))
+        exit(94);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4)
+        return 93;
+    if (!strcmp(argv[1], "forbid")) {
+        const char *error = argv[3];
+        forbid(argv[2], !strcmp(error, "EPERM") ? EPERM : !strcmp(error, "EAGAIN") ? EAGAIN : ENOSYS);
+    } else {
+        limit(argv[2], strtoull(argv[3], NULL, 10));
+    }
+    Cuda cuda = cuda_start();
+    errno = 4711;
+    for (int i = 0; i < 10; i++)
+        launch(cuda.first, NULL);
+    printf("errno %d\n", errno);
+    OK(cuCtxSynchronize());
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    int next = open("/dev/null", O_RDONLY);
+    printf("launched, %s\n", next >= 0 ? "a file opens" : strerror(errno));
+    return 7;
+}
