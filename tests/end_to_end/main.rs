@@ -26,6 +26,7 @@ mod resolution;
 mod sharing;
 mod signals;
 mod simulated_device;
+mod standing;
 mod surroundings;
 mod threads;
 mod variables;

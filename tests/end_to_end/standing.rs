@@ -1,0 +1,309 @@
+//! A collector that stands by itself: programs outlive it, and the next one takes them over.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, count, gputrace};
+
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// A child that is killed if the test fails before its end.
+struct Running(Child);
+
+impl Running {
+    fn send(&self, signal: i32) {
+        // SAFETY: plain numbers; the child is this test's and not reaped yet.
+        assert_eq!(unsafe { libc::kill(self.0.id().cast_signed(), signal) }, 0);
+    }
+
+    #[track_caller]
+    fn end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it did not end");
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Collector {
+    process: Running,
+    trace: PathBuf,
+}
+
+impl Collector {
+    /// Starts one; it listens when this returns.
+    fn start(folder: &Folder, output: &str, once: bool) -> Collector {
+        let mut command = gputrace();
+        command.arg("collect").arg("--listen").arg(folder.join("session"));
+        command.arg("-o").arg(folder.join(output)).args(once.then_some("--once"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(fs::File::create(folder.join(&format!("{output}.stderr"))).unwrap());
+        let mut process = Running(command.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), format!("GPUTRACE_SESSION={}", socket(folder).display()));
+        Collector { process, trace: folder.join(output).join("trace.gputrace") }
+    }
+
+    fn kill(mut self) -> PathBuf {
+        self.process.send(libc::SIGKILL);
+        self.process.end();
+        self.trace
+    }
+
+    /// Ends it, by SIGTERM if it does not end by itself.
+    fn end(mut self, by_itself: bool) -> PathBuf {
+        if !by_itself {
+            self.process.send(libc::SIGTERM);
+        }
+        assert_eq!(self.process.end().code(), Some(0));
+        self.trace
+    }
+}
+
+fn socket(folder: &Folder) -> PathBuf {
+    folder.path().canonicalize().unwrap().join("session/socket")
+}
+
+struct Program {
+    process: Running,
+    orders: Option<ChildStdin>,
+    done: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(socket: &Path) -> Program {
+        let mut command = Command::new(compiled("on_demand", Link::Driver));
+        tool::clean(&mut command);
+        command
+            .env("LD_PRELOAD", tool::library())
+            .env("LD_LIBRARY_PATH", tool::simulated_folder())
+            .env("GPUTRACE_SIM_PACE", "off")
+            .env("GPUTRACE_SESSION", socket);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Running(command.spawn().unwrap());
+        let orders = process.0.stdin.take();
+        let done = BufReader::new(process.0.stdout.take().unwrap());
+        Program { process, orders, done }
+    }
+
+    fn order(&mut self, launches: u64) {
+        writeln!(self.orders.as_mut().unwrap(), "{launches}").unwrap();
+    }
+
+    fn wait(&mut self) {
+        let mut line = String::new();
+        self.done.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the program ended");
+    }
+
+    fn launch(&mut self, launches: u64) {
+        self.order(launches);
+        self.wait();
+    }
+
+    /// Lets it end, and says what it said on stderr.
+    fn end(mut self) -> String {
+        self.orders = None;
+        assert_eq!(self.process.end().code(), Some(0));
+        let mut said = String::new();
+        self.process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+
+    /// Its descriptors, as far as they can be told.
+    fn descriptors(&self) -> Vec<String> {
+        let folder = format!("/proc/{}/fd", self.process.0.id());
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+            .map(|target| target.to_string_lossy().split(':').next().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// `gputrace report` of traces of which some are cut off.
+fn report(traces: &[PathBuf]) -> Value {
+    let ended = finish(gputrace().args(["report", "--json"]).args(traces));
+    assert!(matches!(ended.code(), Some(0 | 3)), "{}", ended.stderr);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn lost(report: &Value, reason: &str) -> u64 {
+    report["dropped"][reason].as_u64().unwrap_or(0)
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_standing_collector_records_programs_that_come_and_go() {
+    let folder = Folder::new();
+    let collector = Collector::start(&folder, "out", true);
+    let mut programs: Vec<_> = (0..3).map(|_| Program::start(&socket(&folder))).collect();
+    for (program, launches) in programs.iter_mut().zip([100, 200, 300]) {
+        program.launch(launches);
+    }
+    for program in programs {
+        assert_eq!(program.end(), "");
+    }
+    let report = report(&[collector.end(true)]);
+    assert_eq!(count(&report, "launches"), 600);
+    assert_eq!(report["processes"].as_array().map(Vec::len), Some(3));
+    assert!(folder.join("out/summary.txt").is_file());
+}
+
+#[test]
+fn a_second_collector_in_the_same_folder_is_refused() {
+    let folder = Folder::new();
+    let collector = Collector::start(&folder, "a", false);
+    let second = finish(
+        gputrace().args(["collect", "--listen"]).arg(folder.join("session")).arg("-o").arg(folder.join("b")),
+    );
+    assert_eq!(second.code(), Some(1), "{}", second.stderr);
+    assert!(second.stderr.contains("another collector listens in"), "{}", second.stderr);
+    collector.end(false);
+}
+
+/// Killed at some moment while the program launches, with and without a while of nobody: what both
+/// traces have, each once, and what they say is lost, is what was launched.
+#[test]
+fn another_collector_takes_over_from_a_killed_one() {
+    for (round, delay_ms) in [0, 3, 11, 35, 90].into_iter().enumerate() {
+        let folder = Folder::new();
+        let first = Collector::start(&folder, "a", false);
+        let mut program = Program::start(&socket(&folder));
+        program.launch(500);
+        // Fewer than a collector holds back of a ring: none of them is lost with it.
+        program.order(8_000);
+        sleep(Duration::from_millis(delay_ms));
+        let first = first.kill();
+        program.wait();
+        if round % 2 == 0 {
+            program.launch(3_000);
+        }
+        let second = Collector::start(&folder, "b", true);
+        program.launch(2_000);
+        let said = program.end();
+        let second = second.end(true);
+        let launched = 10_500 + if round % 2 == 0 { 3_000 } else { 0 };
+        let both = report(&[first.clone(), second.clone()]);
+        assert_eq!(count(&both, "launches"), launched, "killed after {delay_ms} ms\n{said}\n{both:#}");
+        assert_eq!(lost(&both, "lost_with_collector") + lost(&both, "ring_full"), 0);
+        assert_eq!(both["processes"].as_array().map(Vec::len), Some(1), "one process in two traces");
+        let alone = count(&report(&[second]), "launches");
+        assert!((2_000..=launched).contains(&alone), "{alone}");
+    }
+}
+
+/// While nobody empties them the rings fill; what does not fit is counted and nothing waits.
+#[test]
+fn what_does_not_fit_while_nobody_collects_is_counted() {
+    let folder = Folder::new();
+    let first = Collector::start(&folder, "a", false);
+    let mut program = Program::start(&socket(&folder));
+    program.launch(1_000);
+    let before = Instant::now();
+    let first = first.kill();
+    program.launch(100_000);
+    // 100 000 launches take a tenth of a second where they do not wait.
+    assert!(before.elapsed() < Duration::from_secs(30), "{:?}", before.elapsed());
+    let second = Collector::start(&folder, "b", true);
+    program.launch(10);
+    let said = program.end();
+    let both = report(&[first, second.end(true)]);
+    let dropped = lost(&both, "ring_full");
+    assert!(dropped > 30_000, "{both:#}");
+    let all = count(&both, "launches") + dropped + lost(&both, "lost_with_collector");
+    // The wait at the program's end may be among the dropped.
+    assert!((101_010..=101_015).contains(&all), "{all}\n{said}\n{both:#}");
+}
+
+#[test]
+fn a_collector_that_is_ended_and_started_again_loses_nothing() {
+    let folder = Folder::new();
+    let mut program = None;
+    let mut traces = Vec::new();
+    for name in ["a", "b", "c"] {
+        let collector = Collector::start(&folder, name, name == "c");
+        program.get_or_insert_with(|| Program::start(&socket(&folder))).launch(1_000);
+        if name == "c" {
+            let said = program.take().unwrap().end();
+            assert_eq!(said.matches("the collector is gone").count(), said.lines().count(), "{said}");
+        }
+        traces.push(collector.end(name == "c"));
+    }
+    let all = report(&traces);
+    assert_eq!(count(&all, "launches"), 3_000);
+    assert_eq!(tool::dropped(&all), 0, "{all:#}");
+}
+
+/// Joined, left, joined again: the program has as many descriptors as before.
+#[test]
+fn no_descriptor_is_left_behind_by_a_change_of_collectors() {
+    let folder = Folder::new();
+    let first = Collector::start(&folder, "a", false);
+    let mut program = Program::start(&socket(&folder));
+    program.launch(10);
+    wait_until("the collector answered", || program.descriptors().contains(&"socket".to_owned()));
+    let before = program.descriptors();
+    first.kill();
+    wait_until("the socket is closed", || program.descriptors().len() < before.len());
+    for name in ["b", "c"] {
+        let collector = Collector::start(&folder, name, false);
+        wait_until("it joined again", || program.descriptors() == before);
+        collector.kill();
+        wait_until("the socket is closed", || program.descriptors().len() < before.len());
+    }
+    program.launch(10);
+    program.end();
+}
+
+/// Stopped for a while, as by a debugger: the program does not notice.
+#[test]
+fn a_stopped_collector_goes_on_where_it_was() {
+    let folder = Folder::new();
+    let collector = Collector::start(&folder, "a", true);
+    let mut program = Program::start(&socket(&folder));
+    program.launch(100);
+    collector.process.send(libc::SIGSTOP);
+    let before = Instant::now();
+    program.launch(20_000);
+    assert!(before.elapsed() < Duration::from_secs(30), "{:?}", before.elapsed());
+    sleep(Duration::from_secs(2));
+    program.launch(20_000);
+    collector.process.send(libc::SIGCONT);
+    program.launch(100);
+    assert_eq!(program.end(), "");
+    let report = report(&[collector.end(true)]);
+    assert_eq!(count(&report, "launches"), 40_200);
+    assert_eq!(lost(&report, "ring_full"), 0, "{report:#}");
+}
