@@ -8,6 +8,7 @@
 
 pub mod aggregate;
 pub mod batch;
+pub mod command_line;
 pub mod error;
 pub mod flame;
 pub mod flight_recorder;

@@ -11,6 +11,8 @@ pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &CStr = c"GPUTRACE_CUPTI";
 /// The program that collects in bare use; otherwise the `gputrace` beside this library.
 pub const COLLECTOR: &CStr = c"GPUTRACE_COLLECTOR";
+/// `on`: of a command line only the program is told.
+pub const REDACT: &CStr = c"GPUTRACE_REDACT";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 

@@ -48,7 +48,7 @@ fn begin(claim: Claim) {
     }
     service::forget();
     let mut command = [0u8; 4096];
-    let command = read_file(c"/proc/self/cmdline", &mut command);
+    let command = command_line(&mut command);
     let (socket, bare) = match settings::get(settings::SESSION) {
         Some(path) => (Socket::connect(path.to_bytes()), false),
         None => (start_collector().ok_or(NotConnected::Nobody), true),
@@ -176,6 +176,25 @@ fn decimal(mut value: u32, room: &mut [u8; 16]) -> Option<&CStr> {
         if value == 0 {
             return CStr::from_bytes_until_nul(room.get(at..)?).ok();
         }
+    }
+}
+
+/// The command line, or what may be told of it: what stays in this process is in no trace.
+fn command_line(room: &mut [u8; 4096]) -> &[u8] {
+    const TAKEN_OUT: &[u8] = b"[redacted]";
+    let length = read_file(c"/proc/self/cmdline", room.as_mut_slice()).len();
+    let asked = settings::get(settings::REDACT).is_some() && !settings::is_off(settings::REDACT);
+    let arguments_at =
+        room.get(..length).and_then(|line| line.iter().position(|byte| *byte == 0)).map(|end| end + 1);
+    match arguments_at {
+        Some(at) if asked && at < length => match room.get_mut(at..at + TAKEN_OUT.len()) {
+            Some(place) => {
+                place.copy_from_slice(TAKEN_OUT);
+                room.get(..at + TAKEN_OUT.len()).unwrap_or_default()
+            }
+            None => room.get(..at).unwrap_or_default(),
+        },
+        _ => room.get(..length).unwrap_or_default(),
     }
 }
 

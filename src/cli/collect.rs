@@ -112,7 +112,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>,
     let config = RecorderConfig {
         source: Source::Connected(socket),
         trace_path: folder.file(outputs::TRACE),
-        begin: recording::begin(command_of(pid)),
+        begin: recording::begin(command_of(pid), variables::redacts(&[])),
         flight: None,
     };
     let trace = config.trace_path.clone();
@@ -179,7 +179,8 @@ fn asked_folder(matches: &ArgMatches) -> Option<PathBuf> {
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
     let Some(asked) = asked else { return OutputFolder::prepare(default_path(name, pid)) };
     let folder = OutputFolder::prepare(asked.clone())?;
-    let claimed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.file(outputs::TRACE));
+    let claimed =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.file(outputs::TRACE));
     if claimed.is_ok() {
         return Ok(folder);
     }

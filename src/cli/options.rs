@@ -36,6 +36,7 @@ pub const OUTPUT: &str = "GPUTRACE_OUT";
 pub const CACHE: &str = "GPUTRACE_CACHE";
 pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &str = "GPUTRACE_CUPTI";
+pub const REDACT: &str = "GPUTRACE_REDACT";
 
 /// Whether the library does anything at all, and the values with which it does not.
 pub const SWITCH: &str = "GPUTRACE";
@@ -80,6 +81,15 @@ pub const SETTINGS: &[Setting] = &[
         default: "the libcupti that belongs to the program's CUDA",
         reader: Reader::Library,
         help: "The libcupti to take device times from",
+    },
+    Setting {
+        variable: REDACT,
+        option: Some("redact"),
+        value: "on|off",
+        values: &["on", "off"],
+        default: "off",
+        reader: Reader::Library,
+        help: "on: of command lines only the program is kept; arguments that look like secrets never are",
     },
     Setting {
         variable: CACHE,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::SessionBegin;
+use gputrace_collector::command_line;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 
 use crate::cli::failure::{Failure, reason};
@@ -56,7 +57,10 @@ pub fn record(request: Request) -> Result<u8, Failure> {
     let config = RecorderConfig {
         source: Source::Listen { directory: session.path().to_path_buf() },
         trace_path: trace.clone(),
-        begin: begin(request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect()),
+        begin: begin(
+            request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+            variables::redacts(&request.environment),
+        ),
         flight: None,
     };
     let recorder = match Recorder::start(config, Aggregates::default()) {
@@ -106,6 +110,7 @@ pub fn record(request: Request) -> Result<u8, Failure> {
 }
 
 /// The head of a stream; the recorder fills in the times.
-pub fn begin(command: Vec<String>) -> SessionBegin {
+pub fn begin(command: Vec<String>, redact: bool) -> SessionBegin {
+    let command = if redact { command_line::redacted(&command) } else { command };
     SessionBegin { recorder: env!("CARGO_PKG_VERSION").into(), command, ..SessionBegin::default() }
 }

@@ -48,7 +48,14 @@ fn argument(setting: &'static Setting) -> Option<Arg> {
         // Folders and files: an empty name is refused.
         argument.value_parser(value_parser!(PathBuf))
     } else {
-        argument.value_parser(PossibleValuesParser::new(setting.values)).hide_possible_values(true)
+        let argument =
+            argument.value_parser(PossibleValuesParser::new(setting.values)).hide_possible_values(true);
+        if setting.values == ["on", "off"] {
+            // A flag, which can be taken back where a variable sets it.
+            argument.num_args(0..=1).require_equals(true).default_missing_value("on")
+        } else {
+            argument
+        }
     })
 }
 

@@ -32,7 +32,7 @@ pub fn collect(directory: &Path, folder: &OutputFolder, once: bool) -> Result<u8
     let config = RecorderConfig {
         source: Source::Standing { directory },
         trace_path: trace.clone(),
-        begin: recording::begin(std::env::args().collect()),
+        begin: recording::begin(std::env::args().collect(), variables::redacts(&[])),
         flight: None,
     };
     let recorder = Recorder::start(config, Aggregates::default()).inspect_err(|_| {

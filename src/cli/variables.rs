@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use crate::cli::options::{NUMBER, OFF, PREFIX, Reader, SETTINGS, SWITCH, by_variable, nearest};
+use crate::cli::options::{NUMBER, OFF, PREFIX, REDACT, Reader, SETTINGS, SWITCH, by_variable, nearest};
 use crate::cli::talk::say;
 
 /// A variable's value; an empty one counts as unset.
@@ -17,6 +17,15 @@ pub fn value(variable: &str) -> Option<OsString> {
 /// What the library is switched off with, if it is.
 pub fn switched_off() -> Option<String> {
     value(SWITCH)?.into_string().ok().filter(|value| OFF.contains(&value.as_str()))
+}
+
+/// Whether command lines are kept without their arguments: as the options say, else as the
+/// environment does. Everything but a no is a yes, as in the library.
+pub fn redacts(options: &[(&str, OsString)]) -> bool {
+    let asked = options.iter().find(|(name, _)| *name == REDACT).map(|(_, value)| value.clone());
+    asked
+        .or_else(|| value(REDACT))
+        .is_some_and(|value| !value.is_empty() && !OFF.iter().any(|off| value == *off))
 }
 
 /// Says on stderr which `GPUTRACE_` variables mean nothing, or have a value that means nothing.

@@ -23,6 +23,7 @@ mod processes;
 mod python;
 mod recorded_traces;
 mod resolution;
+mod secrets;
 mod sharing;
 mod signals;
 mod simulated_device;

@@ -1,9 +1,10 @@
 //! Reading a process's definitions area from front to back, once.
 
 use gputrace_wire::atomic::AtomicU64;
-use gputrace_wire::definition::{Look, after_hole, look};
+use gputrace_wire::definition::{Look, after_hole, kind, look};
 
 use crate::batch::Definition;
+use crate::command_line;
 
 /// Definitions in one batch, so that a batch stays small whatever the area holds.
 const BATCH_BYTES: usize = 1 << 20;
@@ -40,11 +41,16 @@ impl AreaReader {
             }
             match look(words, self.at) {
                 Look::Record(record) => {
+                    let text: Vec<u8> = record.text(words).collect();
                     out.push(Definition {
                         kind: record.kind,
                         id: record.id,
                         fields: (0..record.field_count).map(|index| record.field(words, index)).collect(),
-                        text: record.text(words).collect(),
+                        text: if record.kind == kind::PROCESS {
+                            command_line::masked_bytes(&text)
+                        } else {
+                            text
+                        },
                     });
                     bytes += record.len_words() * 8;
                     self.at = record.end();

@@ -13,6 +13,7 @@ use gputrace_wire::handshake::{self, Head};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{Batch, SessionBegin};
+use crate::command_line;
 use crate::error::Error;
 use crate::flight_recorder::{self, Dump, DumpReason, DumpRequest, Dumper, Window, WriteDump};
 use crate::model::Totals;
@@ -225,6 +226,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         if begin.realtime_ns == 0 {
             begin.realtime_ns = drain::realtime_ns();
         }
+        begin.command = command_line::masked(&begin.command);
         let begin_ns = begin.monotonic_ns;
         let shared = Arc::new(Shared::new()?);
         let (stream, batches) = crossbeam_channel::bounded(BATCHES_WAITING);

@@ -65,9 +65,14 @@ pub fn run(program: &str) -> Run {
 
 /// The same for any command.
 pub fn run_command(program: impl AsRef<OsStr>) -> Run {
+    run_with(&[], program)
+}
+
+/// The same with options of `run`.
+pub fn run_with(options: &[&str], program: impl AsRef<OsStr>) -> Run {
     let folder = Folder::new();
     let mut command = gputrace();
-    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--").arg(program);
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(options).arg("--").arg(program);
     Run { command, folder, bare: false }
 }
 
