@@ -17,6 +17,7 @@ mod limits;
 mod linkage;
 mod live_and_file;
 mod nothing;
+mod other_users;
 mod outputs;
 mod plugins;
 mod processes;

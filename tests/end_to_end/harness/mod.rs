@@ -7,3 +7,4 @@ pub mod process;
 pub mod program;
 pub mod root;
 pub mod tool;
+pub mod users;
