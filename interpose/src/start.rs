@@ -62,7 +62,7 @@ fn begin(claim: Claim) {
                     b"not tracing: the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
                 }
                 (NotConnected::Nobody, false) => {
-                    b"not tracing: nobody answers at GPUTRACE_SESSION (has `gputrace run` ended?)"
+                    b"not tracing: nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"
                 }
                 (NotConnected::NotOurs, false) => {
                     b"not tracing: the session at GPUTRACE_SESSION is another user's, or others can enter its folder"

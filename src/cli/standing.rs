@@ -42,7 +42,7 @@ pub fn collect(directory: &Path, folder: &OutputFolder, once: bool) -> Result<u8
     if let Some(socket) = recorder.socket_path() {
         stdout::print(format!("{}={}\n", options::SESSION, socket.display()).as_bytes())?;
     }
-    while !is_told_to_end(&signals) && !(once && recorder.has_ended()) {}
+    while !(is_told_to_end(&signals) || once && recorder.has_ended()) {}
     match recorder.finish(GRACE) {
         Ok(recording) => {
             say_text(&outputs::finish(&recording, folder, None));
