@@ -13,6 +13,8 @@ pub const CUPTI: &CStr = c"GPUTRACE_CUPTI";
 pub const COLLECTOR: &CStr = c"GPUTRACE_COLLECTOR";
 /// `on`: of a command line only the program is told.
 pub const REDACT: &CStr = c"GPUTRACE_REDACT";
+/// `drop` or `wait`: what a thread does whose ring is full.
+pub const ON_FULL: &CStr = c"GPUTRACE_ON_FULL";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 

@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, service, stderr, thread};
+use gputrace_producer::{collector_process, on_full, service, stderr, thread};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
@@ -47,6 +47,7 @@ fn begin(claim: Claim) {
         return;
     }
     service::forget();
+    on_full::set_waits(settings::get(settings::ON_FULL).is_some_and(|value| value == c"wait"));
     let mut command = [0u8; 4096];
     let command = command_line(&mut command);
     let (socket, bare) = match settings::get(settings::SESSION) {

@@ -21,6 +21,7 @@
 //! | `session` | start and end of a session; its one current instance |
 //! | `fork` | how a forked child notices |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
+//! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
@@ -40,6 +41,7 @@ pub mod descriptor;
 pub mod fork;
 pub mod handles;
 pub mod memory;
+pub mod on_full;
 pub mod ownership;
 pub mod rings;
 pub mod segment;

@@ -21,6 +21,7 @@ use gputrace_wire::definition::{kind, role};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
+use crate::on_full::{self, Vain};
 use crate::session::{self, Session};
 use crate::stderr::KeepErrno;
 use crate::{clock, fork};
@@ -49,6 +50,9 @@ pub struct Slot {
     calls: Shared<u32>,
     /// A word for the vendor's side: what it knows of the thread and may forget at any time.
     note: Shared<u64>,
+    /// Whether the thread may be made to wait for room: the program's are, ours are not.
+    may_wait: Shared<bool>,
+    vain: Vain,
 }
 
 thread_local! {
@@ -63,6 +67,8 @@ thread_local! {
             correlation: Shared::new(0),
             calls: Shared::new(0),
             note: Shared::new(0),
+            may_wait: Shared::new(false),
+            vain: Vain::new(),
         }
     };
 }
@@ -172,9 +178,27 @@ impl Slot {
         // SAFETY: a header is only set with a ring; the ring belongs to this thread, and the
         // guard keeps a signal handler's hook out while the reference lives.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };
-        let fits = ring.push(cells);
+        let fits = ring.push(cells) || self.room_came(session, cells.len()) && ring.push(cells);
         add(if fits { &header.written } else { &header.dropped }, 1);
         fits
+    }
+
+    /// Waits for room, if that was asked for; true if there is some for that many cells now.
+    #[cold]
+    #[inline(never)]
+    fn room_came(&self, session: &'static Session, cells: usize) -> bool {
+        if !on_full::waits() || !self.may_wait.get() {
+            return false;
+        }
+        let Some(header) = self.header.get() else { return false };
+        let tail = || header.tail.load(Ordering::Relaxed);
+        let has_room = || {
+            // A head that this thread alone writes. What the consumer says is not believed: if it
+            // lies, the entry does not fit.
+            let used = header.head.load(Ordering::Relaxed).wrapping_sub(tail());
+            used.saturating_add(cells as u64) <= header.capacity_cells.load(Ordering::Relaxed)
+        };
+        self.vain.wait(session, tail, has_room)
     }
 
     /// As [`emit`](Slot::emit), but counts no loss: for a writer that may offer the entry again.
@@ -205,7 +229,7 @@ impl Slot {
             Offer::Over
         } else if !self.attach(session, role::PROGRAM) {
             Offer::NoRing
-        } else if !self.begin() {
+        } else if !(self.begin() || self.room_came(session, 1) && self.begin()) {
             Offer::Full
         } else {
             Offer::Written
@@ -254,6 +278,7 @@ impl Slot {
         unsafe { (*self.ring.get()).write(Producer::new(ring)) };
         self.header.set(Some(header));
         self.attached.set(session.generation);
+        self.may_wait.set(role == role::PROGRAM);
         if role == role::PROGRAM {
             watch_end(self);
         }

@@ -92,6 +92,16 @@ pub const SETTINGS: &[Setting] = &[
         help: "on: of command lines only the program is kept; arguments that look like secrets never are",
     },
     Setting {
+        variable: "GPUTRACE_ON_FULL",
+        option: Some("on-full"),
+        value: "drop|wait",
+        values: &["drop", "wait"],
+        default: "drop",
+        reader: Reader::Library,
+        help: "What a thread does whose events the collector is late to take: drop and count them, or wait, \
+               200 ms an event at most and not at all for a collector that has not moved for a second",
+    },
+    Setting {
         variable: CACHE,
         option: None,
         value: "DIR",

@@ -35,10 +35,14 @@ pub enum Counter {
     /// The longest that a finished operation's record took to be delivered, in nanoseconds: what
     /// a killed process can take with it. The largest seen, not a sum.
     RecordLagMaxNs = 12,
+    /// Events that waited for room in their ring, as `--on-full wait` asks, in vain or not.
+    Waits = 13,
+    /// What these waits took, in nanoseconds.
+    WaitedNs = 14,
 }
 
 impl Counter {
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 15;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -54,6 +58,8 @@ impl Counter {
         Counter::RecordsDelivered,
         Counter::RecordTicks,
         Counter::RecordLagMaxNs,
+        Counter::Waits,
+        Counter::WaitedNs,
     ];
 
     /// The reason as reports print it.
@@ -72,6 +78,8 @@ impl Counter {
             Counter::RecordsDelivered => "records_delivered",
             Counter::RecordTicks => "record_ticks",
             Counter::RecordLagMaxNs => "record_lag_max_ns",
+            Counter::Waits => "waits_for_room",
+            Counter::WaitedNs => "waited_ns",
         }
     }
 
@@ -82,6 +90,8 @@ impl Counter {
             Counter::RecordsDelivered
                 | Counter::RecordTicks
                 | Counter::RecordLagMaxNs
+                | Counter::Waits
+                | Counter::WaitedNs
                 | Counter::UnknownAbi
                 | Counter::UnknownHandle
         )

@@ -12,7 +12,7 @@
 //! masked by the capacity, a power of two. `head - tail` is at most the capacity; a reader that
 //! sees anything else holds a hostile or damaged ring and stops reading it.
 //!
-//! A full ring drops the new entry and counts it: the traced program never waits here.
+//! A full ring drops the new entry, and its writer counts it: nobody waits here.
 //!
 //! A ring outlives its thread. When a thread ends, the next new thread takes the ring over and
 //! goes on from its positions; a `THREAD_BEGIN` entry says whose entries follow.
