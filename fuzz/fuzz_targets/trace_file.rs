@@ -8,8 +8,6 @@ use gputrace_collector::batch::Batch;
 use gputrace_collector::trace_file::{TraceReader, TraceWriter};
 use gputrace_fuzz::{Input, trace_file_header};
 use libfuzzer_sys::fuzz_target;
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -17,17 +15,9 @@ const BLOCK_HEADER_BYTES: usize = 40;
 /// Cells kept of one input: a small block can hold 65 536 of them.
 const CELLS_MAX: usize = 1 << 17;
 
-/// A file without a name, for the writer.
-static SCRATCH: LazyLock<(File, PathBuf)> = LazyLock::new(|| {
-    // SAFETY: the name is a C string; the descriptor is checked and owned here alone.
-    let file = unsafe {
-        let fd = libc::memfd_create(c"fuzz".as_ptr(), libc::MFD_CLOEXEC);
-        assert!(fd >= 0);
-        File::from_raw_fd(fd)
-    };
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    (file, path)
-});
+/// A file in memory for the writer, there for as long as an input takes.
+static SCRATCH: LazyLock<PathBuf> =
+    LazyLock::new(|| Path::new("/dev/shm").join(format!("gputrace-fuzz-{}", std::process::id())));
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
@@ -44,13 +34,13 @@ fuzz_target!(|data: &[u8]| {
     let Some(batches) = read(&file) else { return };
 
     // What was read is written again and reads the same.
-    let (_, path) = &*SCRATCH;
-    let mut writer = TraceWriter::create(path).expect("a memory file");
+    let mut writer = TraceWriter::create(&SCRATCH).expect("a memory file");
     for batch in &batches {
         writer.write(batch).expect("a memory file");
     }
     drop(writer);
-    let reader = TraceReader::open(path).expect("what was just written");
+    let reader = TraceReader::open(&SCRATCH).expect("what was just written");
+    std::fs::remove_file(&*SCRATCH).expect("what was just written");
     let again: Vec<_> = reader.filter(|batch| !is_empty(batch)).collect();
     assert!(again.into_iter().eq(batches.into_iter().filter(|batch| !is_empty(batch))));
 });
