@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -94,6 +95,10 @@ struct Program {
 
 impl Program {
     fn start(socket: &Path) -> Program {
+        Program::start_with(socket, |_| {})
+    }
+
+    fn start_with(socket: &Path, change: impl FnOnce(&mut Command)) -> Program {
         let mut command = Command::new(compiled("on_demand", Link::Driver));
         tool::clean(&mut command);
         command
@@ -102,6 +107,7 @@ impl Program {
             .env("GPUTRACE_SIM_PACE", "off")
             .env("GPUTRACE_SESSION", socket);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        change(&mut command);
         let mut process = Running(command.spawn().unwrap());
         let orders = process.0.stdin.take();
         let done = BufReader::new(process.0.stdout.take().unwrap());
@@ -306,4 +312,83 @@ fn a_stopped_collector_goes_on_where_it_was() {
     let report = report(&[collector.end(true)]);
     assert_eq!(count(&report, "launches"), 40_200);
     assert_eq!(lost(&report, "ring_full"), 0, "{report:#}");
+}
+
+/// Gives the program small rings, by a limit on the files that it may make.
+fn with_small_rings(command: &mut Command) {
+    // SAFETY: setrlimit only reads its argument, and may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit { rlim_cur: 16 << 20, rlim_max: 16 << 20 };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_full_ring_drops_and_every_drop_is_counted() {
+    let folder = Folder::new();
+    let collector = Collector::start(&folder, "a", true);
+    let mut program = Program::start_with(&socket(&folder), with_small_rings);
+    program.launch(100);
+    collector.process.send(libc::SIGSTOP);
+    let before = Instant::now();
+    program.launch(200_000);
+    assert!(before.elapsed() < Duration::from_secs(30), "{:?}", before.elapsed());
+    collector.process.send(libc::SIGCONT);
+    wait_until("there is room again", || count(&report(&[collector.trace.clone()]), "launches") > 1_000);
+    program.launch(100);
+    program.end();
+    let report = report(&[collector.end(true)]);
+    assert!(lost(&report, "ring_full") > 100_000, "{report:#}");
+    assert_eq!(count(&report, "launches") + lost(&report, "ring_full"), 200_200, "{report:#}");
+}
+
+/// Stopped again and again for as long as fills the rings many times over.
+#[test]
+fn who_asked_to_wait_loses_nothing_to_a_slow_collector() {
+    let folder = Folder::new();
+    let collector = Collector::start(&folder, "a", true);
+    let mut program = Program::start_with(&socket(&folder), |command| {
+        with_small_rings(command);
+        command.env("GPUTRACE_ON_FULL", "wait");
+    });
+    program.launch(10);
+    for _ in 0..10 {
+        collector.process.send(libc::SIGSTOP);
+        program.order(20_000);
+        sleep(Duration::from_millis(20));
+        collector.process.send(libc::SIGCONT);
+        program.wait();
+    }
+    program.end();
+    let report = report(&[collector.end(true)]);
+    assert_eq!(count(&report, "launches"), 200_010);
+    assert_eq!(lost(&report, "ring_full"), 0, "{report:#}");
+    assert!(report.to_string().contains("threads waited for room"), "{report:#}");
+}
+
+#[test]
+fn who_asked_to_wait_waits_a_bounded_while_for_a_stopped_collector() {
+    let folder = Folder::new();
+    let collector = Collector::start(&folder, "a", true);
+    let mut program = Program::start_with(&socket(&folder), |command| {
+        with_small_rings(command);
+        command.env("GPUTRACE_ON_FULL", "wait");
+    });
+    program.launch(10);
+    collector.process.send(libc::SIGSTOP);
+    let before = Instant::now();
+    // Were each to wait for the bound of an event, this would take hours.
+    program.launch(100_000);
+    program.launch(100_000);
+    assert!(before.elapsed() < Duration::from_secs(40), "{:?}", before.elapsed());
+    collector.process.send(libc::SIGCONT);
+    program.end();
+    let report = report(&[collector.end(true)]);
+    assert!(lost(&report, "ring_full") > 100_000, "{report:#}");
+    let all = count(&report, "launches") + lost(&report, "ring_full");
+    // The wait at the program's end may be among the dropped.
+    assert!((200_010..=200_012).contains(&all), "{all}");
 }
