@@ -3,6 +3,7 @@
 
 mod harness;
 
+mod bad_collector;
 mod bad_input;
 mod bare_use;
 mod counting;
