@@ -337,7 +337,9 @@ fn a_full_ring_drops_and_every_drop_is_counted() {
     program.launch(200_000);
     assert!(before.elapsed() < Duration::from_secs(30), "{:?}", before.elapsed());
     collector.process.send(libc::SIGCONT);
-    wait_until("there is room again", || count(&report(&[collector.trace.clone()]), "launches") > 1_000);
+    wait_until("there is room again", || {
+        count(&report(std::slice::from_ref(&collector.trace)), "launches") > 1_000
+    });
     program.launch(100);
     program.end();
     let report = report(&[collector.end(true)]);

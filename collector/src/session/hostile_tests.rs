@@ -98,7 +98,7 @@ fn a_flood_of_connections_keeps_nobody_out() {
 
 // Processes of their own: this test binary again, told its role.
 
-const ROLE: &str = "GPUTRACE_TEST_ROLE";
+const ROLE: &str = "TEST_ROLE_OF_GPUTRACE";
 const HONEST_LAUNCHES: u64 = 20_000;
 /// A collector of an honest process has some 40 MiB.
 const RESIDENT_MAX_KIB: u64 = 768 << 10;
