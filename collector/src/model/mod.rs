@@ -14,6 +14,8 @@ pub mod operation;
 mod process;
 mod sinks;
 #[cfg(test)]
+mod takeover_tests;
+#[cfg(test)]
 mod tests;
 pub mod totals;
 mod unidentified;

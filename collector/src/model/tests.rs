@@ -20,8 +20,8 @@ const HOST: u32 = 2;
 const RECORDS: u32 = 0;
 
 #[derive(Default)]
-struct Seen {
-    calls: Vec<HostCall>,
+pub(super) struct Seen {
+    pub(super) calls: Vec<HostCall>,
     operations: Vec<Operation>,
 }
 
