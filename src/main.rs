@@ -2,10 +2,12 @@
 
 mod cli;
 mod embedded;
+mod heap;
 mod launch;
 mod machine;
 mod workload;
 
 fn main() -> std::process::ExitCode {
+    heap::prepare();
     cli::entry::main()
 }
