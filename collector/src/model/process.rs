@@ -29,10 +29,17 @@ const EPOCHS_MAX: usize = 64;
 struct RingState {
     thread: u32,
     epoch: Option<u32>,
-    /// Cells since the ring was made that were seen or are known to be missing.
+    /// Where the stream is in the ring: cells since it was made.
     position: u64,
     /// Cells to come that another trace had already.
     repeated: u64,
+}
+
+impl RingState {
+    /// How many of the ring's cells any trace had so far.
+    fn seen(&self) -> u64 {
+        self.position.saturating_add(self.repeated)
+    }
 }
 
 #[derive(Debug)]
@@ -91,10 +98,15 @@ impl ProcessState {
             && *begin == ProcessBegin { process: begin.process, ..self.begin.clone() }
     }
 
-    /// Another collector goes on with it. It reads the definitions from their beginning.
+    /// Another collector goes on with it. It reads the definitions from their beginning, and the
+    /// rings too where it does not say otherwise: the one before it had given nothing back.
     pub(super) fn resume(&mut self) {
         self.resumed = true;
         self.end = None;
+        for ring in self.rings.values_mut() {
+            ring.repeated = ring.seen();
+            ring.position = 0;
+        }
     }
 
     pub(super) fn define(&mut self, records: &[Definition]) {
@@ -206,8 +218,9 @@ impl ProcessState {
     /// given back and not stored is lost.
     fn taken_over(&mut self, ring: &mut RingState, position: u64) {
         if self.resumed {
-            ring.repeated = ring.position.saturating_sub(position);
-            self.lose(Loss::LostWithCollector, position.saturating_sub(ring.position));
+            let seen = ring.seen();
+            ring.repeated = seen.saturating_sub(position);
+            self.lose(Loss::LostWithCollector, position.saturating_sub(seen));
         }
         ring.position = position;
     }

@@ -56,6 +56,17 @@ fn what_both_have_counts_once() {
     assert_eq!(totals.processes[0].end.unwrap().0, ProcessEnd::Exit);
 }
 
+/// The first was killed before it gave anything back.
+#[test]
+fn what_the_second_reads_from_the_beginning_counts_once_too() {
+    let first = Part { from: None, launches: 1..101, dropped: 0, end: None };
+    let second = Part { from: None, launches: 1..151, dropped: 0, end: None };
+    let third = Part { from: Some(120), launches: 121..201, dropped: 0, end: None };
+    let (totals, order) = totals_of(&[first, second, third]);
+    assert_eq!(order, (1..201).collect::<Vec<_>>());
+    assert_eq!((totals.processes.len(), totals.losses().len()), (1, 0));
+}
+
 #[test]
 fn what_neither_has_is_lost_and_counted() {
     let first = Part { from: None, launches: 1..81, dropped: 0, end: None };
