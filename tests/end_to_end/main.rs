@@ -33,3 +33,4 @@ mod standing;
 mod surroundings;
 mod threads;
 mod variables;
+mod workers;

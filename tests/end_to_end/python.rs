@@ -8,7 +8,7 @@ use crate::harness::tool::{count, dropped, run_command};
 use crate::harness::{folder, needs};
 
 /// A virtual environment with cuda-bindings in it, made once; or why it cannot be had.
-fn client_python() -> Result<PathBuf, String> {
+pub fn client_python() -> Result<PathBuf, String> {
     let environment = folder::base().join("cuda-bindings");
     let python = environment.join("bin/python");
     let ready = environment.join("ready");
