@@ -6,6 +6,7 @@
 
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
+use serde::Serialize;
 
 use crate::model::totals::Loss;
 
@@ -56,13 +57,13 @@ pub struct Excerpt {
     /// On CLOCK_MONOTONIC, the ends of the first event and of the last one in the stream.
     pub from_ns: u64,
     pub to_ns: u64,
-    /// Why it was written: `exit`, `crash`, `signal` or `request`.
+    /// Why it was written: `exit`, `crash (SIGSEGV)`, `signal` or `asked`.
     pub reason: String,
     pub left_out: LeftOut,
 }
 
 /// What an excerpt leaves out, counted as it went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeftOut {
     /// Processes that ended before it; those of which it has anything are whole but for events.
     pub processes: u64,

@@ -43,6 +43,7 @@ impl Report {
             sessions: totals.sessions.len(),
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
             wall_ns,
+            excerpts: excerpt::excerpts(totals),
             device_times: device_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::report::ExcerptReport;
+
 pub const SCHEMA: &str = "gputrace-report";
 pub const VERSION: u32 = 1;
 
@@ -19,6 +21,8 @@ pub struct Report {
     /// Of the first session.
     pub command: Vec<String>,
     pub wall_ns: u64,
+    /// Sessions of which a flight recorder kept the end.
+    pub excerpts: Vec<ExcerptReport>,
     pub device_times: DeviceTimes,
     pub device_time_coverage: f64,
     #[serde(flatten)]

@@ -4,6 +4,7 @@
 //! describes the fields.
 
 mod build;
+mod excerpt;
 mod json;
 mod kernel_names;
 mod missing_times;
@@ -14,6 +15,7 @@ pub(crate) mod units;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use excerpt::ExcerptReport;
 pub use json::*;
 pub use kernel_names::{KernelName, KernelNames};
 pub use text::TextOptions;

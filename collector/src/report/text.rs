@@ -99,6 +99,9 @@ impl Report {
         let unfinished = if self.complete { "" } else { ", not closed in order" };
         let wall = duration(self.wall_ns);
         page.fact("Wall time", &format!("{wall}, {processes}{sessions}{unfinished}"));
+        for excerpt in &self.excerpts {
+            page.fact("Excerpt", &excerpt.line());
+        }
         for damage in &self.damages {
             let of = match self.sessions.max(self.damages.len()) {
                 0 | 1 => String::new(),
