@@ -1,5 +1,7 @@
 //! The digest thread of a session that keeps its last seconds only.
 
+use std::collections::BTreeMap;
+
 use crossbeam_channel::Receiver;
 
 use crate::batch::{Batch, ProcessEnd};
@@ -7,7 +9,7 @@ use crate::error::Error;
 use crate::flight_recorder::dumps::{Dump, DumpReason, DumpRequest, Dumper};
 use crate::flight_recorder::window::Window;
 use crate::model::operation::Sink;
-use crate::session::{Board, Digested, Step, monotonic_ns};
+use crate::session::{Board, Death, Digested, Step, monotonic_ns, signal_name};
 use crate::trace_file::TraceWriter;
 
 /// Consumes the stream up to its end, and writes what is held then. What was dumped before comes
@@ -21,6 +23,9 @@ pub(crate) fn run<S: Sink>(
     sink: S,
 ) -> (Option<Digested<S>>, Vec<Dump>) {
     let mut trace_error = None;
+    let mut deaths = BTreeMap::new();
+    // Why the session ends, as far as its processes show: the last of them crashed, or none did.
+    let mut ended_by = None;
     for step in steps {
         let now_ns = monotonic_ns();
         match step {
@@ -29,15 +34,24 @@ pub(crate) fn run<S: Sink>(
                 if let Err(source) = window.push(&batch, now_ns) {
                     trace_error.get_or_insert(Error::System { operation: "compressing", source });
                 }
-                if let Batch::ProcessEnd { process, end: ProcessEnd::Vanished, .. } = batch
-                    && window.has_events_of(process)
-                {
-                    let request = DumpRequest { reason: DumpReason::Crash, reply: None };
-                    dumper.dump(request, || window.snapshot(DumpReason::Crash.name(), now_ns));
+                if let Batch::ProcessEnd { process, end, .. } = batch {
+                    let crash = (end == ProcessEnd::Vanished && window.has_events_of(process))
+                        .then(|| crash(deaths.remove(&process)))
+                        .flatten();
+                    if let Some(reason) = &crash {
+                        let request = DumpRequest { reason: DumpReason::Crash, reply: None };
+                        dumper.dump(request, || window.snapshot(reason, now_ns));
+                    }
+                    if end != ProcessEnd::Running {
+                        ended_by = crash;
+                    }
                 }
                 if !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. }) {
                     board.flight(&window, now_ns);
                 }
+            }
+            Step::Death { process, death } => {
+                deaths.insert(process, death);
             }
             Step::Dump(request) => {
                 let reason = request.reason.name();
@@ -46,7 +60,8 @@ pub(crate) fn run<S: Sink>(
         }
     }
     let dumps = dumper.finish();
-    let snapshot = window.snapshot(DumpReason::Exit.name(), monotonic_ns());
+    let reason = ended_by.as_deref().unwrap_or(DumpReason::Exit.name());
+    let snapshot = window.snapshot(reason, monotonic_ns());
     drop(window);
     if let Err(error) = snapshot.write_to(&mut writer) {
         trace_error.get_or_insert(error);
@@ -59,4 +74,14 @@ pub(crate) fn run<S: Sink>(
         trace_error,
     });
     (digested, dumps)
+}
+
+/// Why a dump is written of a process that ended without a good-bye; `None` if it meant to.
+fn crash(death: Option<Death>) -> Option<String> {
+    let name = DumpReason::Crash.name();
+    match death {
+        Some(Death::Exit) => None,
+        Some(Death::Signal(signal)) => Some(format!("{name} ({})", signal_name(signal))),
+        None => Some(name.to_owned()),
+    }
 }

@@ -7,6 +7,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::error::Error;
 use crate::flight_recorder::snapshot::Snapshot;
+use crate::session::realtime_ns;
 
 /// Dumps that a session writes because a process crashed. A program whose workers die by the
 /// hundred would fill the disk; the last seconds are still written at the end.
@@ -31,7 +32,7 @@ impl DumpReason {
         match self {
             DumpReason::Crash => "crash",
             DumpReason::Signal => "signal",
-            DumpReason::Request => "request",
+            DumpReason::Request => "asked",
             DumpReason::Exit => "exit",
         }
     }
@@ -92,7 +93,7 @@ impl Dumper {
             return self.pass_over(request, "another dump is still being written");
         }
         self.number += 1;
-        let name = format!("dump-{}-{}", self.number, request.reason.name());
+        let name = format!("dump-{}-{:03}-{}", moment(realtime_ns()), self.number, request.reason.name());
         // There is room, and nobody else sends; if the thread is gone, the request hears nothing.
         let _ = self.jobs.send(Job { snapshot: snapshot(), name, request });
     }
@@ -130,4 +131,40 @@ fn run(jobs: &Receiver<Job>, mut write: WriteDump) -> Vec<Dump> {
         }
     }
     dumps
+}
+
+/// A moment on CLOCK_REALTIME as names have it, in UTC, so that they are in order: 20260131T235959Z.
+fn moment(realtime_ns: u64) -> String {
+    let seconds = realtime_ns / 1_000_000_000;
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    // Years begin in March here, so that a leap day is the last of its year: 400 of them have
+    // 146 097 days, and the first such day is 719 468 days before 1970.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        let cases = [
+            (0, "19700101T000000Z"),
+            (951_827_696, "20000229T123456Z"),
+            (1_709_251_199, "20240229T235959Z"),
+            (1_709_251_200, "20240301T000000Z"),
+            (4_107_542_400, "21000301T000000Z"),
+        ];
+        for (seconds, name) in cases {
+            assert_eq!(moment(seconds * 1_000_000_000), name);
+        }
+    }
 }

@@ -71,6 +71,11 @@ impl Window {
         self.bytes + self.definition_bytes
     }
 
+    /// The most that events may take of it.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     pub fn left_out(&self) -> &LeftOut {
         &self.left_out
     }

@@ -9,7 +9,7 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
 
-use crate::batch::{Counters, LeftOut, ProcessBegin};
+use crate::batch::{Counters, ProcessBegin};
 use crate::flight_recorder::Window;
 use crate::model::Model;
 use crate::model::operation::Sink;
@@ -22,8 +22,9 @@ const PROCESSES_MAX: usize = 200;
 pub struct Status {
     /// Seconds that a flight recorder keeps; `None` where everything is kept.
     pub flight_recorder_seconds: Option<f64>,
-    /// Bytes that it holds now.
+    /// Bytes that it holds now, and the most that events may take of them.
     pub held_bytes: Option<u64>,
+    pub held_bytes_max: Option<u64>,
     pub left_out_entries: Option<u64>,
     /// How long ago all this was told.
     pub age_ns: u64,
@@ -34,12 +35,20 @@ pub struct Status {
     pub launches: u64,
     pub host_calls: u64,
     pub device_records: u64,
-    /// By reason, over the running processes.
+    /// Host calls and device records a second, over the last second or more.
+    pub events_per_second: f64,
+    /// By reason, over all processes.
     pub dropped: BTreeMap<&'static str, u64>,
     pub processes: Vec<ProcessStatus>,
     #[serde(skip)]
     told_at_ns: u64,
+    /// When the rate was last reckoned, and how many events there were then.
+    #[serde(skip)]
+    rate_from: (u64, u64),
 }
+
+/// A rate over less than this says little.
+const RATE_OVER_NS: u64 = 1_000_000_000;
 
 /// A process that runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -70,10 +79,16 @@ impl Board {
 
     fn tell(&self, change: impl FnOnce(&mut Status)) {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let told_at_ns = monotonic_ns();
-        let flight_recorder_seconds = status.flight_recorder_seconds;
-        *status = Status { flight_recorder_seconds, told_at_ns, ..Status::default() };
-        change(&mut status);
+        let mut now = Status {
+            flight_recorder_seconds: status.flight_recorder_seconds,
+            told_at_ns: monotonic_ns(),
+            events_per_second: status.events_per_second,
+            rate_from: status.rate_from,
+            ..Status::default()
+        };
+        change(&mut now);
+        now.reckon_rate();
+        *status = now;
     }
 
     /// Of a session that keeps everything.
@@ -91,9 +106,15 @@ impl Board {
     /// Of a flight recorder.
     pub fn flight(&self, window: &Window, now_ns: u64) {
         self.tell(|status| {
-            let LeftOut { entries, .. } = window.left_out();
-            status.left_out_entries = Some(*entries);
+            let left_out = window.left_out();
+            status.left_out_entries = Some(left_out.entries);
+            // What went with processes that ended before the window: in the sums all the same. What
+            // went of the others is in their own.
+            if left_out.lost > 0 {
+                status.drop("of_processes_left_out", left_out.lost);
+            }
             status.held_bytes = u64::try_from(window.bytes()).ok();
+            status.held_bytes_max = u64::try_from(window.bytes_max()).ok();
             status.newest_event_age_ns = Some(now_ns.saturating_sub(window.newest_ns()));
             status.ended = usize::try_from(window.left_out().processes).unwrap_or(usize::MAX);
             for kept in window.processes() {
@@ -120,16 +141,24 @@ impl Status {
         *total = total.saturating_add(count);
     }
 
+    fn reckon_rate(&mut self) {
+        let events = self.host_calls.saturating_add(self.device_records);
+        let (from_ns, before) = self.rate_from;
+        let passed_ns = self.told_at_ns.saturating_sub(from_ns);
+        if from_ns == 0 {
+            self.rate_from = (self.told_at_ns, events);
+        } else if passed_ns >= RATE_OVER_NS {
+            let seconds = Duration::from_nanos(passed_ns).as_secs_f64();
+            self.events_per_second = events.saturating_sub(before) as f64 / seconds;
+            self.rate_from = (self.told_at_ns, events);
+        }
+    }
+
     fn add(&mut self, begin: &ProcessBegin, counters: &Counters, now: [u64; 3], has_ended: bool) {
         let [launches, host_calls, device_records] = now;
         self.launches += launches;
         self.host_calls += host_calls;
         self.device_records += device_records;
-        if has_ended {
-            self.ended += 1;
-            return;
-        }
-        self.running += 1;
         let counted = Counter::ALL.into_iter().zip(counters.values).filter(|(_, value)| *value > 0);
         for (counter, value) in counted.clone().filter(|(counter, _)| counter.is_loss()) {
             self.drop(counter.name(), value);
@@ -137,6 +166,11 @@ impl Status {
         if counters.ring_full > 0 {
             self.drop("ring_full", counters.ring_full);
         }
+        if has_ended {
+            self.ended += 1;
+            return;
+        }
+        self.running += 1;
         if self.processes.len() < PROCESSES_MAX {
             self.processes.push(ProcessStatus {
                 pid: begin.pid,

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, ProcessEnd};
+use crate::session::death::Death;
 use crate::session::out::Out;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
@@ -167,6 +168,7 @@ impl Drain {
             }
         }
         self.finish();
+        self.shared.close_dumps();
         self.reply
     }
 
@@ -332,7 +334,18 @@ impl Drain {
     }
 
     fn finish_process(&mut self, mut process: Tracked) {
+        self.tell_death(&process);
         process.finish(monotonic_ns(), &mut self.gather, &self.out);
+    }
+
+    /// Says what a process died of, before its end is told.
+    fn tell_death(&self, process: &Tracked) {
+        if process.pid != 0 && process.end() == ProcessEnd::Vanished {
+            let death = Death::of_zombie(process.pid).or_else(|| self.shared.death_of(process.pid));
+            if let Some(death) = death {
+                self.out.step(Step::Death { process: process.number, death });
+            }
+        }
     }
 
     /// Lets out what was gathered, and every process's counters.
@@ -381,6 +394,7 @@ impl Drain {
         }
         let mut left = std::mem::take(&mut self.tracked);
         for process in &mut left {
+            self.tell_death(process);
             process.finish(monotonic_ns(), &mut self.gather, &self.out);
         }
         let out = &self.out;

@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -22,11 +23,21 @@ const NAME: &str = "socket";
 /// Listens at `directory`/socket. The folder is made if it is not there; it must be this user's,
 /// and is closed to all others.
 pub fn listen_in(directory: &Path) -> Result<(OwnedFd, PathBuf), Error> {
+    listen_at(directory, NAME, SocketType::SEQPACKET)
+}
+
+/// Listens at `directory`/`name` for connections of bytes, in a folder of the same kind. Accepting
+/// does not wait.
+pub fn listen_for_talk(directory: &Path, name: &str) -> Result<UnixListener, Error> {
+    listen_at(directory, name, SocketType::STREAM).map(|(socket, _)| socket.into())
+}
+
+fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd, PathBuf), Error> {
     let folder_error = |source| Error::SessionFolder { path: directory.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(folder_error)?;
     let folder = private(directory).map_err(folder_error)?;
 
-    let path = directory.join(NAME);
+    let path = directory.join(name);
     let bytes = path.as_os_str().len();
     if bytes >= SOCKET_PATH_MAX {
         return Err(Error::SocketPathTooLong { path, bytes, limit: SOCKET_PATH_MAX - 1 });
@@ -38,10 +49,10 @@ pub fn listen_in(directory: &Path) -> Result<(OwnedFd, PathBuf), Error> {
     }
     let open = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
         bind(&socket, &SocketAddrUnix::new(&path)?)?;
         // The path leads into the folder that was looked at, or the socket is not in there.
-        let found = rustix::fs::statat(&folder, NAME, AtFlags::SYMLINK_NOFOLLOW)?;
+        let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_uid != own_id() {
             return Err(Errno::PERM);
         }

@@ -7,6 +7,7 @@
 
 mod area;
 mod board;
+mod death;
 mod digest;
 mod drain;
 mod listener;
@@ -26,7 +27,10 @@ mod tests;
 
 pub(crate) use board::{Board, Running};
 pub use board::{ProcessStatus, Status};
+pub(crate) use death::{Death, signal_name};
 pub(crate) use digest::Digested;
-pub(crate) use drain::monotonic_ns;
+pub(crate) use drain::{monotonic_ns, realtime_ns};
+pub use listener::listen_for_talk;
+pub use peer::is_own_peer;
 pub(crate) use recorder::Step;
 pub use recorder::{FlightConfig, Handle, Recorder, RecorderConfig, Recording, Source};

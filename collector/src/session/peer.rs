@@ -69,6 +69,11 @@ pub fn is_welcome(peer: Credentials) -> bool {
     peer.uid == rustix::process::geteuid().as_raw()
 }
 
+/// Whether the other end of a connected socket is this user's.
+pub fn is_own_peer(socket: &OwnedFd) -> bool {
+    credentials(socket).is_ok_and(is_welcome)
+}
+
 /// A descriptor that becomes readable when the process ends; `None` if that cannot be had.
 pub fn watch(peer: Credentials) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(peer.pid).ok()?)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{RecvTimeoutError, Sender};
 use gputrace_wire::atomic::{AtomicU64, Ordering};
 use gputrace_wire::handshake::{self, Head};
 use rustix::event::{EventfdFlags, eventfd};
@@ -19,6 +19,7 @@ use crate::flight_recorder::{self, Dump, DumpReason, DumpRequest, Dumper, Window
 use crate::model::Totals;
 use crate::model::operation::Sink;
 use crate::session::board::{Board, Status};
+use crate::session::death::Death;
 use crate::session::digest::{self, Digested};
 use crate::session::drain::{self, Drain};
 use crate::session::listener;
@@ -64,6 +65,11 @@ impl std::fmt::Debug for FlightConfig {
 /// What crosses from the drain thread to the digest thread, in order.
 pub(crate) enum Step {
     Batch(Batch),
+    /// What a process died of; its end comes next.
+    Death {
+        process: u32,
+        death: Death,
+    },
     /// Somebody wants what is held up to here.
     Dump(DumpRequest),
 }
@@ -89,7 +95,10 @@ pub(super) struct Shared {
     refused_more: AtomicU64,
     /// Batches that the digest thread is done with.
     pub stored: AtomicU64,
-    dumps: Mutex<Vec<DumpRequest>>,
+    /// `None` once nobody takes them any more.
+    dumps: Mutex<Option<Vec<DumpRequest>>>,
+    /// A process that somebody waited for, and what it died of.
+    death: Mutex<Option<(u32, Death)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +125,8 @@ impl Shared {
             refused: Mutex::new(Vec::new()),
             refused_more: AtomicU64::new(0),
             stored: AtomicU64::new(0),
-            dumps: Mutex::new(Vec::new()),
+            dumps: Mutex::new(Some(Vec::new())),
+            death: Mutex::new(None),
         })
     }
 
@@ -125,19 +135,31 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// False where too many wait already.
-    fn order_dump(&self, request: DumpRequest) -> bool {
+    fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {
         let mut dumps = lock(&self.dumps);
-        if dumps.len() >= DUMPS_WAITING {
-            return false;
+        match &mut *dumps {
+            None => return Err("the session is at its end, and writes what it holds"),
+            Some(waiting) if waiting.len() >= DUMPS_WAITING => {
+                return Err("too many dumps were asked for at once");
+            }
+            Some(waiting) => waiting.push(request),
         }
-        dumps.push(request);
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        true
+        Ok(())
     }
 
     pub fn take_dumps(&self) -> Vec<DumpRequest> {
-        std::mem::take(&mut *lock(&self.dumps))
+        lock(&self.dumps).as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nobody takes them any more; those who wait hear so.
+    pub fn close_dumps(&self) {
+        *lock(&self.dumps) = None;
+    }
+
+    /// What a process died of that the recorder's own thread waited for.
+    pub fn death_of(&self, pid: u32) -> Option<Death> {
+        lock(&self.death).filter(|(dead, _)| *dead == pid).map(|(_, death)| death)
     }
 
     pub fn orders(&self) -> Orders {
@@ -324,16 +346,31 @@ pub struct Handle {
 impl Handle {
     /// Has what is held written, and does not wait for it.
     pub fn dump(&self, reason: DumpReason) {
-        self.shared.order_dump(DumpRequest { reason, reply: None });
+        // Who cannot be answered is not told why there is none; the next signal asks again.
+        let _ = self.shared.order_dump(DumpRequest { reason, reply: None });
     }
 
     /// The same, waiting at most so long. Says where it is, or why not.
     pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
-        let (reply, answer) = crossbeam_channel::bounded(1);
-        if !self.shared.order_dump(DumpRequest { reason, reply: Some(reply) }) {
-            return Err("too many dumps were asked for at once".into());
+        if self.status().flight_recorder_seconds.is_none() {
+            return Err(
+                "it keeps everything in its trace; there is something to dump with --flight-recorder".into(),
+            );
         }
-        answer.recv_timeout(limit).unwrap_or_else(|_| Err("the dump took too long".into()))
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.shared.order_dump(DumpRequest { reason, reply: Some(reply) })?;
+        answer.recv_timeout(limit).unwrap_or_else(|error| {
+            Err(match error {
+                RecvTimeoutError::Timeout => format!("the dump takes longer than {} s", limit.as_secs()),
+                RecvTimeoutError::Disconnected => "the session has ended, and wrote what it held".into(),
+            })
+        })
+    }
+
+    /// Says that a process was killed by a signal, or by none, before anybody reaps it: afterwards
+    /// the kernel tells it to nobody.
+    pub fn note_death(&self, pid: u32, signal: Option<i32>) {
+        *lock(&self.shared.death) = Some((pid, signal.map_or(Death::Exit, Death::Signal)));
     }
 
     /// As the stream told it last, a second ago at most while the collector keeps up.

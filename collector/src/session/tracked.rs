@@ -285,7 +285,7 @@ impl Tracked {
         out.batch(Batch::ProcessEnd { process: self.number, end: self.end(), monotonic_ns });
     }
 
-    fn end(&self) -> ProcessEnd {
+    pub fn end(&self) -> ProcessEnd {
         match self.bye {
             Some(bye::EXEC) => ProcessEnd::Exec,
             Some(_) => ProcessEnd::Exit,

@@ -1,0 +1,94 @@
+//! What a process died of, where that can still be known.
+//!
+//! The kernel tells it to the parent alone, and to others only as long as the parent has not asked.
+//! A parent that is the recorder's own says it before it asks, so that one of the two always holds.
+
+use std::fs;
+
+/// How a process ended that said no good-bye.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Death {
+    /// Killed by that signal.
+    Signal(i32),
+    /// By itself, past whoever could have said good-bye.
+    Exit,
+}
+
+impl Death {
+    /// From a status as `wait` gives it.
+    fn of_status(status: i32) -> Death {
+        match status & 0x7f {
+            0 => Death::Exit,
+            signal => Death::Signal(signal),
+        }
+    }
+
+    /// Of a process that is dead and not yet waited for; `None` of any other.
+    pub fn of_zombie(pid: u32) -> Option<Death> {
+        parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+}
+
+/// The name is in parentheses and may hold any others; the state is the field after it, and the
+/// status the last.
+fn parse(stat: &str) -> Option<Death> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    let is_dead = matches!(fields.next()?, "Z" | "X");
+    let status = fields.last()?.parse().ok()?;
+    is_dead.then(|| Death::of_status(status))
+}
+
+/// The name of a signal that ends programs.
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [(i32, &str); 15] = [
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGSYS, "SIGSYS"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGUSR1, "SIGUSR1"),
+    ];
+    let known = NAMES.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zombie_says_what_it_died_of_and_the_living_say_nothing() {
+        let died = |command: &str| {
+            let mut child = std::process::Command::new("sh").args(["-c", command]).spawn().unwrap();
+            let found = loop {
+                if let Some(found) = Death::of_zombie(child.id()) {
+                    break found;
+                }
+                std::thread::yield_now();
+            };
+            child.wait().unwrap();
+            assert_eq!(Death::of_zombie(child.id()), None, "it was waited for");
+            found
+        };
+        assert_eq!(died("kill -SEGV $$"), Death::Signal(libc::SIGSEGV));
+        assert_eq!(died("exit 3"), Death::Exit);
+        assert_eq!(Death::of_zombie(std::process::id()), None);
+    }
+
+    #[test]
+    fn names_with_parentheses_confuse_nobody() {
+        assert_eq!(parse("7 (a) Z (b) Z 1 2 139"), Some(Death::Signal(11)));
+        assert_eq!(parse("7 (a) Z (b) R 1 2 139"), None);
+        assert_eq!(parse("nonsense"), None);
+    }
+}
