@@ -80,6 +80,14 @@ def client_counts(totals):
     }
 
 
+def times(totals, number):
+    """What `number` processes' clients would count if each did what these totals are of."""
+    scaled = {key: value * number for key, value in totals.items() if not isinstance(value, dict)}
+    for key in ("copies", "names"):
+        scaled[key] = {name: [value * number for value in values] for name, values in totals[key].items()}
+    return scaled
+
+
 def differences(want, got, keys=None):
     """`key got!=want` for every key of `want` that differs."""
     return [f"{key} {got.get(key)}!={want[key]}" for key in (keys or want) if key in want and got.get(key) != want[key]]

@@ -1,8 +1,9 @@
 """A fixed amount of GPU work with torch.profiler (and Proton) around parts of it, and none around the rest.
 
-torch_windows.py MODE DIR [plain]: MODE is once, loop, schedule, stacks, proton, torch-proton or proton-torch; each window's
-Chrome trace goes to DIR/window-N.json, Proton's to DIR/proton-N.hatchet. With `plain` the same work runs without any
-profiler, to be counted by somebody else. Prints a checksum of the results, and which profiler refused.
+torch_windows.py MODE DIR [plain [only=PROFILER,…]]: MODE is once, loop, schedule, stacks, proton, torch-proton or
+proton-torch; each window's Chrome trace goes to DIR/window-N.json, Proton's to DIR/proton-N.hatchet. With `plain` the same
+work runs without any profiler, to be counted by somebody else. Prints a checksum of the results, which profiler refused,
+and which profilers' windows did their work: one that refuses does none, and `only` leaves the others' out.
 """
 import contextlib
 import os
@@ -12,6 +13,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 
 MODE, FOLDER, PLAIN = sys.argv[1], sys.argv[2], "plain" in sys.argv[3:]
+ONLY = next((option[5:].split(",") for option in sys.argv[3:] if option.startswith("only=")), None)
+worked = []
 WINDOWS, STEPS = 50, 4 if MODE == "loop" else 20
 ACTIVITIES = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
 
@@ -47,6 +50,7 @@ def torch_window(number, **options):
         with torch.profiler.record_function("window"):
             steps(STEPS)
             torch.cuda.synchronize()
+    worked.append("torch")
     if profiler:
         export(profiler, number)
 
@@ -67,6 +71,7 @@ def proton_window(number):
         steps(STEPS)
         print("triton", triton_work(2 * STEPS))
         torch.cuda.synchronize()
+        worked.append("proton")
     finally:
         if not PLAIN:
             proton.finalize(session)
@@ -74,6 +79,8 @@ def proton_window(number):
 
 def attempt(what, function, number):
     """A profiler that refuses is part of the outcome, not the end of it."""
+    if ONLY is not None and what not in ONLY:
+        return
     try:
         function(number)
         print(f"{what}: done")
@@ -112,6 +119,7 @@ elif MODE in ("proton", "torch-proton", "proton-torch"):
     for number, which in enumerate(MODE.split("-")):
         attempt(which, torch_window if which == "torch" else proton_window, number)
         total += steps(1)
+    print("worked", ",".join(worked))
 else:
     sys.exit(3)
 total += steps(2)

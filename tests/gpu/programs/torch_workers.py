@@ -1,7 +1,8 @@
-"""PyTorch with other processes: torch_workers.py loader-fork|loader-spawn|loader-forkserver|processes-spawn|processes-forkserver
+"""PyTorch with other processes: torch_workers.py loader-fork|loader-spawn|loader-forkserver|processes-spawn|processes-forkserver|one-process
 
-A DataLoader whose workers prepare batches for a device that the parent already uses, or processes that each use the
-device themselves. Prints sums, so that wrong or missing batches show.
+A DataLoader whose workers prepare batches for a device that the parent already uses, or PROCESSES processes, the parent
+among them, that each do the same work on the device themselves; one-process does it once. Prints sums, so that wrong or
+missing batches show.
 """
 import sys
 
@@ -10,6 +11,7 @@ import torch.multiprocessing as multiprocessing
 from torch.utils.data import DataLoader, Dataset
 
 KIND, METHOD = sys.argv[1].split("-")
+PROCESSES = 4  # harness/sections/reliability.py multiplies by it.
 
 
 class Numbers(Dataset):
@@ -42,7 +44,7 @@ def loader():
 def processes():
     context = multiprocessing.get_context(METHOD)
     results = context.Queue()
-    children = [context.Process(target=work, args=(0, rank, results)) for rank in range(3)]
+    children = [context.Process(target=work, args=(0, rank, results)) for rank in range(PROCESSES - 1)]
     for child in children:
         child.start()
     print("results", sorted(results.get(timeout=100) for _ in children))
@@ -53,5 +55,11 @@ def processes():
     print("parent", results.get(timeout=100))
 
 
+def one():
+    results = multiprocessing.get_context("spawn").Queue()
+    work(0, 9, results)
+    print("parent", results.get(timeout=100))
+
+
 if __name__ == "__main__":
-    loader() if KIND == "loader" else processes()
+    {"loader": loader, "processes": processes, "one": one}[KIND]()

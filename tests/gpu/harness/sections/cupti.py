@@ -1,4 +1,4 @@
-"""Issue section 8.4: every libcupti on the machine under an nvcc program, then none at all.
+"""Every libcupti on the machine under an nvcc program, then none at all.
 
 A libcupti that a bare client cannot use with this driver either is the library's limit: there, the program must still
 run and its launches must still be counted."""

@@ -1,4 +1,4 @@
-"""Issue section 8.7: a real trace of a short PyTorch run, small enough to commit, with its report beside it."""
+"""A real trace of a short PyTorch run, small enough to commit, with its report beside it."""
 
 import json
 import shutil

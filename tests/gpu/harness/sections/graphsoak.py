@@ -1,4 +1,4 @@
-"""Issue 3, section 6: 25 million kernel records through graph replay; memory of device, program and collector stays bounded
+"""25 million kernel records through graph replay; memory of device, program and collector stays bounded
 and every time is valid to the end."""
 
 import re

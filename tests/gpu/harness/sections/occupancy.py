@@ -1,4 +1,4 @@
-"""Issue section 8.5: our occupancy against cuOccupancyMaxActiveBlocksPerMultiprocessor.
+"""Our occupancy against cuOccupancyMaxActiveBlocksPerMultiprocessor.
 
 First for kernels of many register counts, block and shared-memory sizes, whose program asks the driver itself; then for
 every configuration of the PyTorch run, where a CUPTI callback client (occupancy_shim.c) asks, in a separate run."""

@@ -1,4 +1,4 @@
-"""Issue section 8.8: scripts/bench-overhead, its table copied to the output folder."""
+"""scripts/bench-overhead, its table copied to the output folder."""
 
 from ..build import GPU_TESTS
 from .. import process

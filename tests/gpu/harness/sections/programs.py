@@ -1,4 +1,4 @@
-"""Issue section 8.3: programs of every kind, their counts compared with what they did.
+"""Programs of every kind, their counts compared with what they did.
 
 nvcc programs say what they did (EXPECT). Frameworks launch kernels of their own, so the count of a bare CUPTI client
 in a separate run stands in. Timings do not matter here, so programs run side by side."""
@@ -27,8 +27,10 @@ def verdict(bench, name, report, want, client, note=""):
     bench.check(name, not wrong, ("; ".join(wrong) + " | " if wrong else "") + shown + note)
 
 
-def check_program(bench, name, command, env=None, limit_s=120):
-    """Runs one program untraced, under the client and under gputrace; compares output, exit code and counts."""
+def check_program(bench, name, command, env=None, limit_s=120, client_command=None, client_times=1):
+    """Runs one program untraced, under the client and under gputrace; compares output, exit code and counts.
+
+    Where the client cannot count all of a program, `client_command` is a part of it that is done `client_times` in all."""
     if None in command:
         bench.row(name, "FAIL", "was not built")
         return
@@ -37,10 +39,12 @@ def check_program(bench, name, command, env=None, limit_s=120):
         bench.row(name, "SKIP", f"does not run here untraced: {bare.ending()}: {bare.stderr.strip()[-250:]!r}")
         return
     hand = reports.expected(bare.stdout)
-    client_run, client = bench.counted(name, command, names=hand is None, limit_s=limit_s, env=env)
+    client_run, client = bench.counted(name, client_command or command, names=hand is None, limit_s=limit_s, env=env)
     if client_run and (client_run.code != 0 or client is None):
         bench.row(f"{name}-client", "INFO", f"no independent count: {client_run.ending()} {client_run.stderr.strip()[-200:]!r}")
         client = None
+    if client:
+        client = reports.times(client, client_times)
     outcome, folder = bench.traced(name, command, env=env, limit_s=40 + 8 * bare.seconds)
     if outcome.code != 0:
         bench.row(name, "FAIL", f"traced: {outcome.ending()}: {outcome.stderr.strip()[-300:]!r}")

@@ -1,4 +1,4 @@
-"""Beside other CUPTI users (issue 3, section 4): profilers inside a traced process, and tools around one."""
+"""Beside other CUPTI users: profilers inside a traced process, and tools around one."""
 
 from .. import shared_cupti, shared_tools, shared_torch
 

@@ -1,4 +1,4 @@
-"""Issue section 8.1: a PyTorch training run behaves as without us, and its outputs are there when it ends."""
+"""A PyTorch training run behaves as without us, and its outputs are there when it ends."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Issue section 8.2: a deterministic program under torch.profiler and under gputrace, in separate runs.
+"""A deterministic program under torch.profiler and under gputrace, in separate runs.
 
 Kernel calls by name and copies by direction must be equal, the total kernel time within 3 %. Runs alternate and nothing
 else runs meanwhile; each side's time is the median of its runs."""

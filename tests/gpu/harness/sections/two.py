@@ -1,4 +1,4 @@
-"""Issue section 8.6: kernels on two devices, copies between them."""
+"""Kernels on two devices, copies between them."""
 
 from .. import machine
 from .programs import check_program

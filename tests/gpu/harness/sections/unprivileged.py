@@ -1,4 +1,4 @@
-"""The GPU tests again as a user without any privilege (issue 3, section 6), in a copy of the tests that this user owns."""
+"""The GPU tests again as a user without any privilege, in a copy of the tests that this user owns."""
 
 import json
 import os
