@@ -13,12 +13,15 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::command_line;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
-use crate::cli::{exit_code, options, outputs, recording, standing, variables};
+use crate::cli::{exit_code, flight_recorder, options, outputs, recording, run, standing, variables};
+use crate::launch::control::{About, Control};
+use crate::launch::private_folder::SessionFolder;
 
 pub fn command() -> Command {
     Command::new("collect")
@@ -60,6 +63,7 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("The folder to write to; a folder inside it, where it holds a trace"),
         )
+        .args(options::by_variable(options::FLIGHT_RECORDER).and_then(run::argument))
         .arg(
             Arg::new("program")
                 .long("program")
@@ -77,20 +81,23 @@ pub fn command() -> Command {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let flight = flight_recorder::asked(matches);
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let folder = choose_folder(asked_folder(matches), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"));
+        return standing::collect(directory, &folder, matches.get_flag("once"), flight?);
     }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
     // the recording works; kept longer it would hide the socket's end from the process.
     let second = socket.try_clone().ok();
-    match start(matches, socket) {
-        Ok((recorder, folder)) => {
+    match flight.and_then(|flight| start(matches, socket, flight)) {
+        Ok((recorder, folder, control)) => {
             drop(second);
             recorder.wait_for_end();
-            let recording = recorder.finish(Duration::ZERO)?;
+            let recording = recorder.finish(Duration::ZERO);
+            drop(control);
+            let recording = recording?;
             let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
             told += &outputs::finish(&recording, &folder, None);
             recording.reply(&told);
@@ -105,7 +112,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     }
 }
 
-fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>, OutputFolder), Failure> {
+/// What lasts as long as the session: the recorder, where it writes, and who answers for it.
+type Started = (Recorder<Aggregates>, OutputFolder, (Option<Control>, Option<SessionFolder>));
+
+fn start(matches: &ArgMatches, socket: OwnedFd, flight: Option<Duration>) -> Result<Started, Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
     let folder = choose_folder(asked_folder(matches), &name, pid)?;
@@ -113,11 +123,16 @@ fn start(matches: &ArgMatches, socket: OwnedFd) -> Result<(Recorder<Aggregates>,
         source: Source::Connected(socket),
         trace_path: folder.file(outputs::TRACE),
         begin: recording::begin(command_of(pid), variables::redacts(&[])),
-        flight: None,
+        flight: flight_recorder::config(flight, &folder),
     };
+    let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();
     match Recorder::start(config, Aggregates::default()) {
-        Ok(recorder) => Ok((recorder, folder)),
+        Ok(recorder) => {
+            let about = About { kind: "collect", command, output: folder.path().to_owned() };
+            let control = flight_recorder::listen_alone(about, recorder.handle(), flight.is_some());
+            Ok((recorder, folder, control))
+        }
         Err(error) => {
             // The place was taken for this process alone; nothing is in it.
             let _ = fs::remove_file(trace);
@@ -175,16 +190,25 @@ fn asked_folder(matches: &ArgMatches) -> Option<PathBuf> {
 }
 
 /// The folder asked for or the default one. Several processes may be told the same folder: the
-/// first has it, and the others make one each inside it.
+/// first has it, and the others make one each inside it. One process has several sessions where it
+/// becomes another program, or fails to: each has a folder.
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
-    let Some(asked) = asked else { return OutputFolder::prepare(default_path(name, pid)) };
-    let folder = OutputFolder::prepare(asked.clone())?;
-    let claimed =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.file(outputs::TRACE));
-    if claimed.is_ok() {
-        return Ok(folder);
+    let own =
+        asked.as_ref().map_or_else(|| default_path(name, pid), |path| path.join(folder_name(name, pid)));
+    let further = (2..1000).map(|number| {
+        let mut path = own.clone().into_os_string();
+        path.push(format!("-{number}"));
+        path.into()
+    });
+    for path in asked.into_iter().chain([own.clone()]).chain(further) {
+        let folder = OutputFolder::prepare(path)?;
+        let trace = folder.file(outputs::TRACE);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(trace) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            _ => return Ok(folder),
+        }
     }
-    OutputFolder::prepare(asked.join(folder_name(name, pid)))
+    OutputFolder::prepare(own)
 }
 
 fn command_of(pid: u32) -> Vec<String> {

@@ -7,13 +7,13 @@ use clap::{ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, demo, doctor, exit_code, flamegraph, library, printable, report, run, stdout, variables,
+    collect, ctl, demo, doctor, exit_code, flamegraph, library, printable, report, run, stdout, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: what clap is told of each, and what it does.
-const SUBCOMMANDS: [(fn() -> Command, Run); 8] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 9] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
@@ -21,6 +21,7 @@ const SUBCOMMANDS: [(fn() -> Command, Run); 8] = [
     (doctor::command, doctor::main),
     (report::command, report::main),
     (flamegraph::command, flamegraph::main),
+    (ctl::command, ctl::main),
     (demo::workload_command, demo::workload_main),
 ];
 

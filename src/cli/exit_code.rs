@@ -10,7 +10,7 @@ pub use gputrace_collector::error::exit_code as collector;
 pub const SUCCESS: u8 = 0;
 /// `doctor`: tracing cannot work here. Otherwise: a failure with no code of its own.
 pub const FAILED: u8 = 1;
-/// The command line is wrong.
+/// The command line, or the length of a flight recorder, is wrong.
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;
@@ -24,11 +24,14 @@ pub const NOT_FOUND: u8 = 127;
 /// The table for people, in the order of the codes.
 pub const TABLE: [(u8, &str); 13] = [
     (SUCCESS, "all went well"),
-    (FAILED, "doctor: tracing cannot work here; demo: the workload failed; otherwise: failed"),
-    (USAGE, "the command line is wrong"),
+    (
+        FAILED,
+        "doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped; otherwise: failed",
+    ),
+    (USAGE, "the command line is wrong, or GPUTRACE_FLIGHT_RECORDER is"),
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
     (collector::BAD_INPUT, "an input is no trace, or of a version that cannot be read"),
-    (collector::NO_INPUT, "an input is not there or cannot be read"),
+    (collector::NO_INPUT, "an input, or the session that ctl looks for, is not there or cannot be read"),
     (collector::DEFECT, "a defect of gputrace"),
     (collector::SYSTEM, "the system refused something that gputrace needs"),
     (collector::CANNOT_CREATE, "an output cannot be created"),

@@ -2,12 +2,14 @@
 
 pub mod analysis;
 pub mod collect;
+pub mod ctl;
 pub mod demo;
 pub mod doctor;
 pub mod entry;
 pub mod exit_code;
 pub mod failure;
 pub mod flamegraph;
+pub mod flight_recorder;
 pub mod library;
 pub mod options;
 pub mod output_folder;

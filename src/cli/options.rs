@@ -38,9 +38,14 @@ pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &str = "GPUTRACE_CUPTI";
 pub const REDACT: &str = "GPUTRACE_REDACT";
 
+pub const FLIGHT_RECORDER: &str = "GPUTRACE_FLIGHT_RECORDER";
+
 /// Whether the library does anything at all, and the values with which it does not.
 pub const SWITCH: &str = "GPUTRACE";
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
+
+/// Stands for a length of time, or for none.
+pub const SECONDS: &str = "SECONDS";
 
 /// Stands for a value that is a whole number.
 pub const NUMBER: &str = "N";
@@ -100,6 +105,16 @@ pub const SETTINGS: &[Setting] = &[
         reader: Reader::Library,
         help: "What a thread does whose events the collector is late to take: drop and count them, or wait, \
                200 ms an event at most and not at all for a collector that has not moved for a second",
+    },
+    Setting {
+        variable: FLIGHT_RECORDER,
+        option: Some("flight-recorder"),
+        value: SECONDS,
+        values: &[],
+        default: "off",
+        reader: Reader::Program,
+        help: "Keep the last SECONDS (0.1 to 86400) only, in 64 MiB at most, and write them at the end and, into a \
+               folder of their own, when a process crashes, on SIGUSR2 to gputrace, and on gputrace ctl PID dump",
     },
     Setting {
         variable: CACHE,

@@ -32,6 +32,20 @@ pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Op
     for refusal in &recording.refused {
         let _ = writeln!(told, "gputrace: warning: not recorded: {refusal}");
     }
+    for dump in &recording.dumps {
+        if let Err(why) = &dump.result {
+            let _ = writeln!(told, "gputrace: warning: no dump on {}: {why}", dump.reason.name());
+        }
+    }
+    let dumps: Vec<_> = recording.dumps.iter().filter_map(|dump| dump.result.as_ref().ok()).collect();
+    if let Some(newest) = dumps.last() {
+        let number = dumps.len();
+        let _ = writeln!(
+            told,
+            "gputrace: dumped {number} before the end, the newest to {}",
+            printable::name(newest)
+        );
+    }
     for failure in &failures {
         let _ = writeln!(told, "{failure}");
     }
@@ -40,7 +54,7 @@ pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Op
 }
 
 /// One's failure does not keep the others from being written.
-fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
+pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     let drawing = analysis.svg().and_then(|svg| folder.write(DRAWING, &svg));
     let results = [
         folder.write(FOLDED, analysis.folded().as_bytes()),

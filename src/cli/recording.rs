@@ -16,7 +16,8 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::{OutputFolder, default_path};
 use crate::cli::talk::{say, say_text};
-use crate::cli::{exit_code, library, options, outputs, variables};
+use crate::cli::{exit_code, flight_recorder, library, options, outputs, variables};
+use crate::launch::control::About;
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::{child, ending, environment, refusal, signals};
 
@@ -31,6 +32,8 @@ pub struct Request {
     pub output: Option<PathBuf>,
     /// Variables that the options stand for.
     pub environment: Vec<(&'static str, OsString)>,
+    /// How much a flight recorder keeps; `None`: everything.
+    pub flight: Option<Duration>,
     pub simulate: bool,
     /// Where to put the live session's report as JSON.
     pub json: Option<PathBuf>,
@@ -54,14 +57,14 @@ pub fn record(request: Request) -> Result<u8, Failure> {
     // earlier run's stay.
     let earlier = folder.set_aside(&outputs::ALL).map_err(not_started)?;
     let trace = folder.file(outputs::TRACE);
+    let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let begin = begin(command, variables::redacts(&request.environment));
+    let command_line = command_line::masked(&begin.command);
     let config = RecorderConfig {
         source: Source::Listen { directory: session.path().to_path_buf() },
         trace_path: trace.clone(),
-        begin: begin(
-            request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
-            variables::redacts(&request.environment),
-        ),
-        flight: None,
+        begin,
+        flight: flight_recorder::config(request.flight, &folder),
     };
     let recorder = match Recorder::start(config, Aggregates::default()) {
         Ok(recorder) => recorder,
@@ -80,10 +83,15 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         variables.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));
     }
     let before = signals::take_over();
+    let handle = recorder.handle();
+    let about = About { kind: "run", command: command_line, output: folder.path().to_owned() };
+    let control =
+        flight_recorder::listen(Ok(session.path()), about, handle.clone(), request.flight.is_some());
     let program = match child::start(&request.command, &variables, before) {
         Ok(program) => program,
         Err(error) => {
             before.restore();
+            drop(control);
             drop(recorder);
             let _ = fs::remove_file(&trace);
             drop(earlier);
@@ -92,7 +100,7 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         }
     };
     earlier.remove();
-    let status = program.wait().map_err(|error| {
+    let status = program.wait(|pid, signal| handle.note_death(pid, signal)).map_err(|error| {
         not_started(Failure::new(format!("cannot wait for the command: {}", reason(&error))))
     })?;
 
@@ -105,6 +113,7 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
     }
+    drop(control);
     drop(session);
     Ok(ending::end_as(status))
 }

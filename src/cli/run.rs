@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 
 use crate::cli::failure::Failure;
+use crate::cli::flight_recorder;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
@@ -35,7 +36,7 @@ pub fn command() -> Command {
 }
 
 /// The option of a setting, if it has one.
-fn argument(setting: &'static Setting) -> Option<Arg> {
+pub fn argument(setting: &'static Setting) -> Option<Arg> {
     let option = setting.option?;
     let mut argument = Arg::new(option)
         .long(option)
@@ -44,7 +45,9 @@ fn argument(setting: &'static Setting) -> Option<Arg> {
     if setting.variable == options::OUTPUT {
         argument = argument.short('o');
     }
-    Some(if setting.values.is_empty() {
+    Some(if setting.value == options::SECONDS {
+        argument.value_parser(flight_recorder::parse)
+    } else if setting.values.is_empty() {
         // Folders and files: an empty name is refused.
         argument.value_parser(value_parser!(PathBuf))
     } else {
@@ -85,6 +88,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         command,
         output: output.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from)),
         environment: environment(matches),
+        flight: flight_recorder::asked(matches)?,
         simulate: matches.get_flag("simulate"),
         json: matches.get_one::<PathBuf>("json").cloned(),
     })

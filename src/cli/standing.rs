@@ -13,7 +13,9 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
-use crate::cli::{exit_code, options, outputs, recording, stdout, variables};
+use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
+use crate::launch::control::About;
+use crate::launch::private_folder;
 
 /// How long processes may take to leave, if they are about to, once the collector is to end.
 const GRACE: Duration = Duration::from_millis(500);
@@ -23,9 +25,15 @@ const ENDING: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 /// Listens in `directory` and records into `folder` until a signal or, if `once`, until the last
 /// process has left.
-pub fn collect(directory: &Path, folder: &OutputFolder, once: bool) -> Result<u8, Failure> {
+pub fn collect(
+    directory: &Path,
+    folder: &OutputFolder,
+    once: bool,
+    flight: Option<Duration>,
+) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let (directory, _lock) = take(directory)?;
+    private_folder::sweep();
     // Before any thread is made, so that none of them is interrupted.
     let signals = hold_signals();
     let trace = folder.file(outputs::TRACE);
@@ -33,17 +41,21 @@ pub fn collect(directory: &Path, folder: &OutputFolder, once: bool) -> Result<u8
         source: Source::Standing { directory },
         trace_path: trace.clone(),
         begin: recording::begin(std::env::args().collect(), variables::redacts(&[])),
-        flight: None,
+        flight: flight_recorder::config(flight, folder),
     };
     let recorder = Recorder::start(config, Aggregates::default()).inspect_err(|_| {
         // The place was taken for this collector alone; nothing is in it.
         let _ = fs::remove_file(trace);
     })?;
+    let about = About { kind: "collect", command: Vec::new(), output: folder.path().to_owned() };
+    let control = flight_recorder::listen_alone(about, recorder.handle(), flight.is_some());
     if let Some(socket) = recorder.socket_path() {
         stdout::print(format!("{}={}\n", options::SESSION, socket.display()).as_bytes())?;
     }
     while !(is_told_to_end(&signals) || once && recorder.has_ended()) {}
-    match recorder.finish(GRACE) {
+    let finished = recorder.finish(GRACE);
+    drop(control);
+    match finished {
         Ok(recording) => {
             say_text(&outputs::finish(&recording, folder, None));
             Ok(exit_code::SUCCESS)

@@ -33,16 +33,24 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
 }
 
 impl Program {
-    /// Waits until the program has ended.
-    pub fn wait(mut self) -> io::Result<ExitStatus> {
+    /// Waits until the program has ended. `ended` hears its number, and the signal that killed it,
+    /// before it is reaped.
+    pub fn wait(mut self, ended: impl FnOnce(u32, Option<i32>)) -> io::Result<ExitStatus> {
         loop {
             // SAFETY: `info` is zeroed plain data that waitid fills. WNOWAIT leaves the process
             // to be reaped below, after its number has been forgotten.
-            let rc = unsafe {
+            let (rc, signal) = unsafe {
                 let mut info: libc::siginfo_t = zeroed();
-                libc::waitid(libc::P_PID, self.child.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT)
+                let rc =
+                    libc::waitid(libc::P_PID, self.child.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT);
+                let killed = matches!(info.si_code, libc::CLD_KILLED | libc::CLD_DUMPED);
+                (rc, killed.then(|| info.si_status()))
             };
-            if rc == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            if rc == 0 {
+                ended(self.child.id(), signal);
+                break;
+            }
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 break;
             }
         }

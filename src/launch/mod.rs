@@ -1,6 +1,7 @@
 //! Starting a program under the tracer: the files it needs, its environment, its signals, its end.
 
 pub mod child;
+pub mod control;
 pub mod ending;
 pub mod environment;
 pub mod extract;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -86,10 +87,13 @@ pub struct SessionFolder {
 
 const PREFIX: &str = "gputrace-";
 
+/// Variables that name folders for what is temporary, best first.
+const BASES: [&str; 2] = ["XDG_RUNTIME_DIR", "TMPDIR"];
+
 /// Where session folders are made, best first.
 fn bases() -> impl Iterator<Item = OsString> {
-    let bases = [std::env::var_os("XDG_RUNTIME_DIR"), std::env::var_os("TMPDIR"), Some("/tmp".into())];
-    bases.into_iter().flatten().filter(|base| Path::new(base).is_absolute())
+    let bases = BASES.iter().filter_map(std::env::var_os).chain([OsString::from("/tmp")]);
+    bases.filter(|base| Path::new(base).is_absolute())
 }
 
 /// Removes what sessions of this user left behind that were killed before they could.
@@ -100,6 +104,39 @@ pub fn sweep() {
             let _ = fs::remove_dir_all(path);
         }
     }
+}
+
+/// A session folder, of whoever's.
+#[derive(Debug)]
+pub struct Found {
+    /// The process in its name.
+    pub pid: i32,
+    pub path: PathBuf,
+    /// Whether it is ours alone, or why it is not.
+    pub usable: io::Result<()>,
+}
+
+/// The session folders where we would make them, and where that process would; and where that is.
+pub fn sessions(pid: i32) -> (Vec<PathBuf>, Vec<Found>) {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let theirs = environment.split(|byte| *byte == 0).filter_map(|variable| {
+        let value = BASES.iter().find_map(|name| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        Some(OsString::from_vec(value?.to_vec()))
+    });
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for base in bases().chain(theirs).filter_map(|base| trusted(Path::new(&base)).ok()) {
+        if !folders.contains(&base) {
+            folders.push(base);
+        }
+    }
+    let entries = folders.iter().filter_map(|base| fs::read_dir(base).ok()).flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let (pid, path) = (owner(entry.file_name().to_str()?)?, entry.path());
+        let usable = check(&path);
+        Some(Found { pid, path, usable })
+    });
+    let found = found.collect();
+    (folders, found)
 }
 
 /// Whether it is a session folder of ours whose process has gone, and which nobody holds.

@@ -1,0 +1,173 @@
+//! `gputrace ctl`: asks a running session how it goes, and for a dump of its flight recorder.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use gputrace_collector::report::grouped_count;
+use serde_json::Value;
+
+use crate::cli::failure::{Failure, reason};
+use crate::cli::{exit_code, printable, stdout};
+use crate::launch::control::{self, DUMP, DUMP_LIMIT, STATUS};
+use crate::launch::private_folder;
+
+/// How long a session may take to say how it goes.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub fn command() -> Command {
+    Command::new("ctl")
+        .about("Ask a running session how it goes, or for what its flight recorder holds")
+        .after_help(
+            "dump prints the folder that was written, once it is whole; it holds what a run leaves. It needs a\n\
+             session with --flight-recorder, to which SIGUSR2 does the same. Only the session's own user can ask.",
+        )
+        .arg(
+            Arg::new("pid")
+                .value_name("PID")
+                .required(true)
+                .value_parser(value_parser!(i32).range(1..))
+                .help("The process of gputrace run or collect, or one that it traces"),
+        )
+        .arg(
+            Arg::new("question")
+                .value_name("status|dump")
+                .required(true)
+                .value_parser([STATUS, DUMP])
+                .hide_possible_values(true)
+                .help("What is recorded, how fast, what was lost, the memory used; or: write what is held, now"),
+        )
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
+}
+
+pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    let pid = matches.get_one::<i32>("pid").copied().unwrap_or(0);
+    let is_json = matches.get_flag("json");
+    let (socket, status) = find(pid)?;
+    let wants_dump = matches.get_one::<String>("question").is_some_and(|question| question == DUMP);
+    let text = if !wants_dump {
+        if is_json { format!("{status:#}\n") } else { text(&status) }
+    } else {
+        let answer = control::ask(&socket, DUMP, DUMP_LIMIT + LIMIT).map_err(|error| {
+            Failure::new(format!("the session of process {pid} did not answer: {}", reason(&error)))
+        })?;
+        let Some(path) = answer["dump"].as_str() else {
+            let why = answer["error"].as_str().unwrap_or("it did not say why");
+            return Err(Failure::new(format!("the session of process {pid} wrote no dump: {why}")));
+        };
+        if is_json { format!("{answer:#}\n") } else { format!("{}\n", printable::name(Path::new(path))) }
+    };
+    stdout::print(text.as_bytes())?;
+    Ok(exit_code::SUCCESS)
+}
+
+/// The socket of the session that is that process's, or that records it, and how it goes.
+fn find(pid: i32) -> Result<(PathBuf, Value), Failure> {
+    let not_found = |message: String| Failure::new(message).code(exit_code::collector::NO_INPUT);
+    // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
+    let answer = unsafe { libc::kill(pid, 0) };
+    if answer != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        return Err(not_found(format!("there is no process {pid}")));
+    }
+    let (bases, sessions) = private_folder::sessions(pid);
+    let mut asked = 0;
+    // The process's own first: it may be traced by another session, too.
+    for own in [true, false] {
+        for session in sessions.iter().filter(|session| (session.pid == pid) == own) {
+            if let Err(error) = &session.usable {
+                if own {
+                    let why = reason(error);
+                    return Err(not_found(format!("the session of process {pid} is not to be used: {why}")));
+                }
+                continue;
+            }
+            let socket = session.path.join(control::SOCKET);
+            match control::ask(&socket, STATUS, LIMIT) {
+                Ok(status) if own || records(&status, pid) => return Ok((socket, status)),
+                Ok(_) => asked += 1,
+                Err(error) if own => {
+                    let why = reason(&error);
+                    return Err(not_found(format!("the session of process {pid} did not answer: {why}")));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    let bases: Vec<_> = bases.iter().map(|base| printable::name(base).to_string()).collect();
+    let others = match asked {
+        0 => "and no other session is there".to_owned(),
+        1 => "and the one other session there does not record it".to_owned(),
+        asked => format!("and none of the {asked} other sessions there records it"),
+    };
+    let message = format!(
+        "process {pid} belongs to no session: there is no folder gputrace-{pid}-… in {}, {others}",
+        bases.join(", ")
+    );
+    Err(not_found(message)
+        .hint("give the process of gputrace run or collect, or a program that it traces now"))
+}
+
+fn records(status: &Value, pid: i32) -> bool {
+    let processes = status["recording"]["processes"].as_array();
+    processes.is_some_and(|processes| processes.iter().any(|process| process["pid"] == pid))
+}
+
+/// For people.
+fn text(status: &Value) -> String {
+    let recording = &status["recording"];
+    let count = |value: &Value| grouped_count(value.as_u64().unwrap_or(0));
+    let string = |value: &Value| printable::text(value.as_str().unwrap_or("?")).to_string();
+    let mebibytes =
+        |value: &Value| format!("{:.1} MiB", value.as_u64().unwrap_or(0) as f64 / f64::from(1 << 20));
+    let command: Vec<_> = status["command"].as_array().into_iter().flatten().map(string).collect();
+    let mut lines = vec![
+        ("Session", format!("gputrace {}, process {}", string(&status["kind"]), status["pid"])),
+        ("Command", command.join(" ")),
+        ("Output", string(&status["output"])),
+    ];
+    lines.push((
+        "Keeps",
+        match recording["flight_recorder_seconds"].as_f64() {
+            None => "everything".to_owned(),
+            Some(seconds) => format!(
+                "the last {seconds} s: {} of at most {}, {} older entries left out",
+                mebibytes(&recording["held_bytes"]),
+                mebibytes(&recording["held_bytes_max"]),
+                count(&recording["left_out_entries"]),
+            ),
+        },
+    ));
+    lines.push((
+        "Recorded",
+        format!(
+            "{} launches, {} host calls, {} device records; {} events a second",
+            count(&recording["launches"]),
+            count(&recording["host_calls"]),
+            count(&recording["device_records"]),
+            grouped_count(recording["events_per_second"].as_f64().unwrap_or(0.0) as u64),
+        ),
+    ));
+    let lost: Vec<_> = recording["dropped"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(reason, number)| format!("{} {}", count(number), printable::text(reason)))
+        .collect();
+    lines.push(("Lost", if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") }));
+    lines.push(("Memory", format!("{} resident", mebibytes(&status["resident_bytes"]))));
+    let processes: Vec<_> = recording["processes"].as_array().into_iter().flatten().collect();
+    let numbers: Vec<_> = processes.iter().take(20).map(|process| process["pid"].to_string()).collect();
+    let more = processes.len().saturating_sub(numbers.len());
+    let numbers = match (numbers.is_empty(), more) {
+        (true, _) => String::new(),
+        (_, 0) => format!(" ({})", numbers.join(", ")),
+        (_, more) => format!(" ({} and {more} more)", numbers.join(", ")),
+    };
+    lines.push((
+        "Processes",
+        format!("{} running{numbers}, {} ended", count(&recording["running"]), count(&recording["ended"])),
+    ));
+    let lines = lines.iter().filter(|(_, text)| !text.is_empty());
+    lines.map(|(label, text)| format!("{label:<11}{text}\n")).collect()
+}

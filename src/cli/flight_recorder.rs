@@ -1,0 +1,221 @@
+//! `--flight-recorder`: how much is kept, and the folders that it is written to before the end.
+//!
+//! A dump is a folder of the files that a run leaves. It is made aside and renamed, so that it is
+//! whole or not there, and only the newest few are kept: who asks for one a minute fills no disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ArgMatches;
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::flight_recorder::{BYTES_MAX, Snapshot};
+use gputrace_collector::session::{FlightConfig, Handle};
+
+use crate::cli::analysis::Analysis;
+use crate::cli::failure::{Failure, reason};
+use crate::cli::output_folder::OutputFolder;
+use crate::cli::talk::say;
+use crate::cli::{exit_code, options, outputs, printable, variables};
+use crate::launch::control::{self, About, Control};
+use crate::launch::private_folder::SessionFolder;
+use crate::launch::signals;
+
+/// Dumps that stay in a folder; older ones go.
+pub const DUMPS_KEPT: usize = 8;
+const SECONDS_MIN: f64 = 0.1;
+const SECONDS_MAX: f64 = 86_400.0;
+const PREFIX: &str = "dump-";
+const HALF: &str = ".part";
+
+/// A value of the option or the variable: seconds, or none.
+pub fn parse(text: &str) -> Result<Option<Duration>, String> {
+    if text == options::OFF[0] {
+        return Ok(None);
+    }
+    match text.parse::<f64>() {
+        Ok(seconds) if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) => {
+            Ok(Some(Duration::from_secs_f64(seconds)))
+        }
+        _ => Err(format!("seconds are a number from {SECONDS_MIN} to {SECONDS_MAX}, or off")),
+    }
+}
+
+/// What is to be kept, as the option says, else the variable; `None`: everything.
+pub fn asked(matches: &ArgMatches) -> Result<Option<Duration>, Failure> {
+    if let Some(asked) = matches.get_one::<Option<Duration>>("flight-recorder") {
+        return Ok(*asked);
+    }
+    let Some(value) = variables::value(options::FLIGHT_RECORDER) else { return Ok(None) };
+    let value = value.to_string_lossy();
+    parse(value.trim()).map_err(|why| {
+        Failure::new(format!("{}={value}: {why}", options::FLIGHT_RECORDER)).code(exit_code::USAGE)
+    })
+}
+
+/// A flight recorder that writes its dumps into `folder`, and says so.
+pub fn config(window: Option<Duration>, folder: &OutputFolder) -> Option<FlightConfig> {
+    let window = window?;
+    let folder = folder.path().to_owned();
+    let write = Box::new(move |snapshot: &Snapshot, name: &str| {
+        let written = write(&folder, snapshot, name);
+        if let Ok(path) = &written {
+            let reason = &snapshot.excerpt().reason;
+            say(format_args!(
+                "gputrace: wrote the last {} s to {}: {reason}",
+                window.as_secs_f64(),
+                printable::name(path)
+            ));
+        }
+        written.map_err(|failure| failure.message)
+    });
+    Some(FlightConfig { window, bytes_max: BYTES_MAX, write })
+}
+
+/// Answers `gputrace ctl` in the session's folder, and SIGUSR2 if there is a flight recorder. A
+/// session that cannot do that records all the same.
+pub fn listen(
+    session: io::Result<&Path>,
+    about: About,
+    handle: Handle,
+    is_recorder: bool,
+) -> Option<Control> {
+    let unheard = |what: &str, error: &io::Error| {
+        say(format_args!("gputrace: warning: {what} will not be heard: {}", reason(error)));
+    };
+    let listener = session.and_then(control::listen).map_err(|error| unheard("gputrace ctl", &error)).ok();
+    let dumps = is_recorder.then(signals::watch_dumps).transpose();
+    let dumps = dumps.map_err(|error| unheard("SIGUSR2", &error)).ok().flatten();
+    let control = Control::start(listener, dumps, about, handle);
+    control.map_err(|error| unheard("gputrace ctl", &error)).ok()
+}
+
+/// The same in a folder of its own, for sessions that have none. The folder goes last.
+pub fn listen_alone(
+    about: About,
+    handle: Handle,
+    is_recorder: bool,
+) -> (Option<Control>, Option<SessionFolder>) {
+    let (session, folder) = match SessionFolder::create() {
+        Ok(session) => (Ok(session.path().to_owned()), Some(session)),
+        Err(error) => (Err(error), None),
+    };
+    let session = session.as_deref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
+    (listen(session, about, handle, is_recorder), folder)
+}
+
+fn write(folder: &Path, snapshot: &Snapshot, name: &str) -> Result<PathBuf, Failure> {
+    remove_halves(folder);
+    let aside = folder.join(format!(".{name}.{}{HALF}", std::process::id()));
+    let path = folder.join(name);
+    let written = write_files(&aside, snapshot).and_then(|()| {
+        fs::rename(&aside, &path).map_err(|error| {
+            let message = format!("cannot write {}: {}", path.display(), reason(&error));
+            Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
+        })
+    });
+    if written.is_err() {
+        remove(&aside);
+    }
+    written?;
+    remove_oldest(folder);
+    Ok(path)
+}
+
+fn write_files(aside: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
+    let part = OutputFolder::prepare(aside.to_owned())?;
+    snapshot.write(&part.file(outputs::TRACE))?;
+    let (totals, aggregates) = snapshot.model(Aggregates::default()).map_err(|error| {
+        Failure::new(format!("cannot read what was kept: {}", reason(&error)))
+            .code(exit_code::collector::DEFECT)
+    })?;
+    let failures = outputs::write(&Analysis::new(&totals, &aggregates), &part);
+    failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.to_owned(), entry.path())))
+}
+
+/// Dumps that a recorder began and was killed before it could end them.
+fn remove_halves(folder: &Path) {
+    for (name, path) in entries(folder) {
+        let half = name.strip_prefix('.').and_then(|name| name.strip_suffix(HALF));
+        let dump = half.filter(|half| half.starts_with(PREFIX)).and_then(|half| half.rsplit_once('.'));
+        let pid = dump.and_then(|(_, pid)| pid.parse::<libc::pid_t>().ok()).filter(|pid| *pid > 0);
+        // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
+        if pid.is_some_and(|pid| unsafe { libc::kill(pid, 0) } != 0) {
+            remove(&path);
+        }
+    }
+}
+
+/// By their names, which begin with the time.
+fn remove_oldest(folder: &Path) {
+    let mut dumps: Vec<_> = entries(folder).filter(|(name, _)| is_dump(name)).collect();
+    dumps.sort();
+    let old = dumps.len().saturating_sub(DUMPS_KEPT);
+    dumps.iter().take(old).for_each(|(_, path)| remove(path));
+}
+
+/// Whether it is a name as the recorder gives: dump-20260131T235959Z-001-crash.
+fn is_dump(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let mut parts = rest.splitn(3, '-');
+    let is_time = parts.next().is_some_and(|time| time.len() == 16 && time.ends_with('Z'));
+    is_time && parts.next().is_some_and(|number| number.parse::<u32>().is_ok()) && parts.next().is_some()
+}
+
+/// The files that are a dump's, and the folder if nobody has put anything else into it.
+fn remove(dump: &Path) {
+    for name in outputs::ALL {
+        let _ = fs::remove_file(dump.join(name));
+    }
+    let _ = fs::remove_dir(dump);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time() {
+        assert_eq!(parse("5"), Ok(Some(Duration::from_secs(5))));
+        assert_eq!(parse("0.5"), Ok(Some(Duration::from_millis(500))));
+        assert_eq!(parse("off"), Ok(None));
+        for senseless in ["", "0", "-1", "1e9", "nan", "inf", "5s", "five"] {
+            assert!(parse(senseless).is_err(), "{senseless}");
+        }
+    }
+
+    #[test]
+    fn the_newest_stay_and_nothing_else_goes() {
+        let base = SessionFolder::create().unwrap();
+        let dump = |number: usize| format!("dump-20260131T2359{number:02}Z-{number:03}-signal");
+        for name in (0..DUMPS_KEPT + 3).map(dump).chain(["dump-mine".to_owned(), "other".to_owned()]) {
+            fs::create_dir(base.path().join(&name)).unwrap();
+            fs::write(base.path().join(&name).join(outputs::TRACE), b"x").unwrap();
+        }
+        // Somebody's own file in the oldest.
+        fs::write(base.path().join(dump(0)).join("notes"), b"x").unwrap();
+        remove_oldest(base.path());
+        let there = |name: &str| base.path().join(name).exists();
+        assert!(there("dump-mine/trace.gputrace") && there("other/trace.gputrace"));
+        assert!(there(&format!("{}/notes", dump(0))) && !there(&dump(1)) && !there(&dump(2)));
+        assert!((3..DUMPS_KEPT + 3).all(|number| there(&dump(number))));
+    }
+
+    #[test]
+    fn halves_of_dead_recorders_go() {
+        let base = SessionFolder::create().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let half = |pid: u32| base.path().join(format!(".dump-20260131T235959Z-001-exit.{pid}.part"));
+        fs::create_dir(half(child.id())).unwrap();
+        fs::create_dir(half(std::process::id())).unwrap();
+        remove_halves(base.path());
+        assert!(!half(child.id()).exists() && half(std::process::id()).exists());
+    }
+}

@@ -1,0 +1,177 @@
+//! The control socket of a session: `gputrace ctl` asks there how it goes, and for dumps.
+//!
+//! One thread waits for it and for the flight recorder's signal. The socket lies in the session's
+//! private folder, and who connects must be this user: what programs do is nobody else's business.
+//! A question is a line of one word, the answer one JSON document.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use gputrace_collector::flight_recorder::DumpReason;
+use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
+use serde_json::{Value, json};
+
+/// The socket's name in the session's folder.
+pub const SOCKET: &str = "control";
+pub const STATUS: &str = "status";
+pub const DUMP: &str = "dump";
+/// How long a dump may take that somebody waits for.
+pub const DUMP_LIMIT: Duration = Duration::from_secs(60);
+/// How long who asks may take to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Questions that are answered at a time.
+const ASKING_MAX: usize = 8;
+const QUESTION_BYTES_MAX: u64 = 64;
+
+/// What the session is, for those who ask.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// `run` or `collect`.
+    pub kind: &'static str,
+    /// What is run; empty where programs come by themselves.
+    pub command: Vec<String>,
+    pub output: PathBuf,
+}
+
+/// The socket in a session's folder.
+pub fn listen(folder: &Path) -> io::Result<UnixListener> {
+    listen_for_talk(folder, SOCKET).map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// The thread; it ends with this value.
+#[derive(Debug)]
+pub struct Control {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Answers at `listener`. `dumps` becomes readable when a dump is wanted by signal.
+    pub fn start(
+        listener: Option<UnixListener>,
+        dumps: Option<OwnedFd>,
+        about: About,
+        handle: Handle,
+    ) -> io::Result<Control> {
+        // SAFETY: eventfd takes plain numbers, and what it returns is ours if it is a descriptor.
+        let stop = unsafe {
+            let stop = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            if stop < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(stop)
+        };
+        let stopped = stop.try_clone()?;
+        let builder = Builder::new().name("gputrace-control".into());
+        let thread = builder
+            .spawn(move || serve(listener.as_ref(), dumps.as_ref(), &stopped, &Arc::new(about), &handle))?;
+        Ok(Control { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Control {
+    /// Those who were asking still get their answer.
+    fn drop(&mut self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: a live buffer of eight bytes and a descriptor of ours.
+        unsafe { libc::write(self.stop.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(
+    listener: Option<&UnixListener>,
+    dumps: Option<&OwnedFd>,
+    stop: &OwnedFd,
+    about: &Arc<About>,
+    handle: &Handle,
+) {
+    let mut answering: Vec<JoinHandle<()>> = Vec::new();
+    let dumps = dumps.map_or(-1, AsRawFd::as_raw_fd);
+    let connections = listener.map_or(-1, AsRawFd::as_raw_fd);
+    loop {
+        let [connects, dump, stops] = wait([connections, dumps, stop.as_raw_fd()]);
+        if stops {
+            break;
+        }
+        if dump {
+            let mut count = [0; 8];
+            // SAFETY: a live buffer of eight bytes; the counter does not block.
+            unsafe { libc::read(dumps, count.as_mut_ptr().cast(), count.len()) };
+            handle.dump(DumpReason::Signal);
+        }
+        answering.retain(|thread| !thread.is_finished());
+        if let (true, Some(Ok((peer, _)))) = (connects, listener.map(UnixListener::accept)) {
+            let peer = OwnedFd::from(peer);
+            if !is_own_peer(&peer) || answering.len() >= ASKING_MAX {
+                continue;
+            }
+            let (about, handle) = (Arc::clone(about), handle.clone());
+            let answer = move || drop(answer(peer.into(), &about, &handle));
+            answering.extend(Builder::new().name("gputrace-answer".into()).spawn(answer));
+        }
+    }
+    answering.into_iter().for_each(|thread| drop(thread.join()));
+}
+
+/// Which of the descriptors can be read; -1 stands for none.
+fn wait(fds: [RawFd; 3]) -> [bool; 3] {
+    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // SAFETY: a live array and its length.
+    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
+    polled.map(|polled| found > 0 && polled.revents != 0)
+}
+
+fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
+    peer.set_read_timeout(Some(PATIENCE))?;
+    peer.set_write_timeout(Some(PATIENCE))?;
+    let mut question = String::new();
+    BufReader::new((&peer).take(QUESTION_BYTES_MAX)).read_line(&mut question)?;
+    let answer = match question.trim_end() {
+        STATUS => status(about, handle),
+        DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
+            Ok(path) => json!({ "dump": std::path::absolute(&path).unwrap_or(path) }),
+            Err(why) => json!({ "error": why }),
+        },
+        _ => json!({ "error": "it does not know that question" }),
+    };
+    (&peer).write_all(format!("{answer}\n").as_bytes())
+}
+
+fn status(about: &About, handle: &Handle) -> Value {
+    json!({
+        "pid": std::process::id(),
+        "kind": about.kind,
+        "command": about.command,
+        "output": std::path::absolute(&about.output).unwrap_or_else(|_| about.output.clone()),
+        "resident_bytes": resident_bytes(),
+        "recording": serde_json::to_value(handle.status()).unwrap_or_default(),
+    })
+}
+
+/// The memory of this process that is in use now.
+fn resident_bytes() -> Option<u64> {
+    let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
+    // SAFETY: sysconf takes a plain number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page).ok()?)
+}
+
+/// Asks a session. An answer longer than any that it gives is cut off.
+pub fn ask(socket: &Path, question: &str, limit: Duration) -> io::Result<Value> {
+    const ANSWER_BYTES_MAX: u64 = 4 << 20;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(format!("{question}\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    serde_json::from_str(&answer).map_err(io::Error::from)
+}
