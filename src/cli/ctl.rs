@@ -118,8 +118,6 @@ fn text(status: &Value) -> String {
     let recording = &status["recording"];
     let count = |value: &Value| grouped_count(value.as_u64().unwrap_or(0));
     let string = |value: &Value| printable::text(value.as_str().unwrap_or("?")).to_string();
-    let mebibytes =
-        |value: &Value| format!("{:.1} MiB", value.as_u64().unwrap_or(0) as f64 / f64::from(1 << 20));
     let command: Vec<_> = status["command"].as_array().into_iter().flatten().map(string).collect();
     let mut lines = vec![
         ("Session", format!("gputrace {}, process {}", string(&status["kind"]), status["pid"])),
@@ -132,8 +130,8 @@ fn text(status: &Value) -> String {
             None => "everything".to_owned(),
             Some(seconds) => format!(
                 "the last {seconds} s: {} of at most {}, {} older entries left out",
-                mebibytes(&recording["held_bytes"]),
-                mebibytes(&recording["held_bytes_max"]),
+                size(&recording["held_bytes"]),
+                size(&recording["held_bytes_max"]),
                 count(&recording["left_out_entries"]),
             ),
         },
@@ -155,7 +153,7 @@ fn text(status: &Value) -> String {
         .map(|(reason, number)| format!("{} {}", count(number), printable::text(reason)))
         .collect();
     lines.push(("Lost", if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") }));
-    lines.push(("Memory", format!("{} resident", mebibytes(&status["resident_bytes"]))));
+    lines.push(("Memory", format!("{} resident", size(&status["resident_bytes"]))));
     let processes: Vec<_> = recording["processes"].as_array().into_iter().flatten().collect();
     let numbers: Vec<_> = processes.iter().take(20).map(|process| process["pid"].to_string()).collect();
     let more = processes.len().saturating_sub(numbers.len());
@@ -170,4 +168,12 @@ fn text(status: &Value) -> String {
     ));
     let lines = lines.iter().filter(|(_, text)| !text.is_empty());
     lines.map(|(label, text)| format!("{label:<11}{text}\n")).collect()
+}
+
+fn size(bytes: &Value) -> String {
+    let bytes = bytes.as_u64().unwrap_or(0) as f64;
+    match bytes {
+        ..1_048_576.0 => format!("{:.1} KiB", bytes / 1024.0),
+        _ => format!("{:.1} MiB", bytes / 1_048_576.0),
+    }
 }

@@ -31,8 +31,11 @@ use crate::stream::coalesce::Coalescer;
 const BUSY: Duration = Duration::from_millis(2);
 /// The longest time between looks.
 const IDLE: Duration = Duration::from_millis(20);
-/// How long cells are gathered before they go out however few they are.
+/// How long cells are gathered before they go out however few they are; a flight recorder, which
+/// keeps or drops them as they come, gathers for a part of what it keeps at most.
 const GATHER: Duration = Duration::from_secs(1);
+const GATHERS: u32 = 10;
+const GATHER_MIN: Duration = Duration::from_millis(50);
 /// How long a peer may take to say hello.
 const HELLO: Duration = Duration::from_secs(5);
 /// The same while many peers are connected who have not: who means well says it at once.
@@ -86,6 +89,7 @@ pub struct Drain {
     tracked: Vec<Tracked>,
     next_number: u32,
     gather: Coalescer,
+    gather_for: Duration,
     buffer: PacketBuffer,
     flushed_at: Instant,
     /// Set while the listener is not looked at.
@@ -101,6 +105,7 @@ impl Drain {
         shared: Arc<Shared>,
         out: Out,
         standing: bool,
+        keeps: Option<Duration>,
     ) -> Drain {
         let single = connected.is_some();
         let mut drain = Drain {
@@ -113,6 +118,7 @@ impl Drain {
             tracked: Vec::new(),
             next_number: 0,
             gather: Coalescer::default(),
+            gather_for: keeps.map_or(GATHER, |keeps| (keeps / GATHERS).clamp(GATHER_MIN, GATHER)),
             buffer: PacketBuffer::new(),
             flushed_at: Instant::now(),
             accept_again: None,
@@ -137,7 +143,7 @@ impl Drain {
             if all_left && self.pending.is_empty() && self.tracked.is_empty() {
                 self.shared.set_ended();
             }
-            if self.flushed_at.elapsed() >= GATHER {
+            if self.flushed_at.elapsed() >= self.gather_for {
                 self.flush();
             }
             for request in self.shared.take_dumps() {

@@ -254,7 +254,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let (stream, batches) = crossbeam_channel::bounded(BATCHES_WAITING);
         // There is room for the first; nobody else sends yet.
         let _ = stream.send(Step::Batch(Batch::SessionBegin(begin)));
-        let board = Arc::new(Board::new(flight.as_ref().map(|flight| flight.window)));
+        let keeps = flight.as_ref().map(|flight| flight.window);
+        let board = Arc::new(Board::new(keeps));
         let handle = Handle { shared: Arc::clone(&shared), board: Arc::clone(&board) };
 
         let digest = match flight {
@@ -283,7 +284,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         recorder.drain = Some(spawn("drain", move || {
             let _guard = EndedGuard(Arc::clone(&shared));
             // The session's begin is in the stream already.
-            Drain::new(listener, connected, shared, Out::new(stream, 1), standing).run()
+            Drain::new(listener, connected, shared, Out::new(stream, 1), standing, keeps).run()
         })?);
         Ok(recorder)
     }
