@@ -305,6 +305,11 @@ impl Definitions {
         })
     }
 
+    /// How many contexts were defined.
+    pub fn contexts(&self) -> usize {
+        self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT).count()
+    }
+
     pub fn stream(&self, id: u32) -> Option<Stream> {
         use definition::stream as field;
         let entry = self.of_kind(id, kind::STREAM)?;

@@ -4,6 +4,7 @@ use gputrace_wire::call::{Detail, direction};
 
 use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
+use crate::model::in_flight::Progress;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
 use crate::model::unidentified::{Unidentified, fits};
@@ -13,6 +14,7 @@ pub(super) struct Out<'a, S> {
     pub definitions: &'a Definitions,
     pub counts: &'a mut Counts,
     pub unidentified: &'a mut Unidentified,
+    pub progress: &'a mut Progress,
     pub sink: &'a mut S,
 }
 
@@ -20,7 +22,7 @@ impl<S: Sink> Out<'_, S> {
     pub fn outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Record(record) => self.record(record),
-            Outcome::Alone(call) => self.call_alone(call),
+            Outcome::Alone(call) => self.without_record(call),
         }
     }
 
@@ -35,6 +37,7 @@ impl<S: Sink> Out<'_, S> {
         } else {
             self.counts.device_only += 1;
         }
+        self.progress.record(&operation);
         self.counts.executed += 1;
         self.counts.timed += u64::from(operation.timing.is_some());
         self.sink.operation(&operation, self.definitions);
@@ -47,6 +50,12 @@ impl<S: Sink> Out<'_, S> {
             _ => call.context,
         };
         self.definitions.ordinal_of_context(context).unwrap_or(0)
+    }
+
+    /// A call whose record is not waited for, or not any longer, while more may come.
+    pub fn without_record(&mut self, call: HostCall) {
+        self.progress.without_record(&call);
+        self.call_alone(call);
     }
 
     /// A call that executed something of which no record is known.

@@ -10,9 +10,13 @@ pub mod correlate;
 pub mod definitions;
 mod executed;
 mod feed;
+pub mod in_flight;
+#[cfg(test)]
+mod in_flight_tests;
 pub mod operation;
 mod process;
 mod sinks;
+pub mod sticky;
 #[cfg(test)]
 mod takeover_tests;
 #[cfg(test)]

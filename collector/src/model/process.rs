@@ -11,9 +11,10 @@ use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
 
 use crate::batch::{Counters, Definition, Gap, ProcessBegin, ProcessEnd};
 use crate::model::clock::Clocks;
-use crate::model::correlate::{Join, Key};
+use crate::model::correlate::{Join, Key, Outcome};
 use crate::model::definitions::Definitions;
 use crate::model::executed::{Out, direction_of_record};
+use crate::model::in_flight::{InFlight, Progress};
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::totals::{Counts, Loss, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
@@ -54,6 +55,10 @@ pub(super) struct ProcessState {
     rings: FxHashMap<u32, RingState>,
     join: Join,
     unidentified: Unidentified,
+    progress: Progress,
+    in_flight: InFlight,
+    /// Whether what is in flight is known: whatever comes after the end does not change it.
+    told: bool,
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
     /// Epochs of the device records and the ticks at which they began, by ticks.
@@ -77,6 +82,9 @@ impl ProcessState {
             rings: FxHashMap::default(),
             join: Join::default(),
             unidentified: Unidentified::default(),
+            progress: Progress::default(),
+            in_flight: InFlight::default(),
+            told: false,
             ids_are_unreliable: None,
             epochs: Vec::new(),
             saw_device_record: false,
@@ -271,8 +279,11 @@ impl ProcessState {
         sink.host_call(&host, &self.definitions);
 
         let counts = &mut self.counts;
-        let executing = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL);
-        if !executing {
+        let is_launch = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH);
+        if !is_launch || call.status != 0 {
+            self.progress.host_call(&host);
+        }
+        if !is_launch && !matches!(call.kind, kind::COPY | kind::FILL) {
             return;
         }
         if call.status != 0 {
@@ -298,7 +309,6 @@ impl ProcessState {
             _ => false,
         };
         // On the hooks rung no record will come, but for calls that got an id before a step down.
-        let is_launch = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH);
         if self.ids_are_unreliable.is_none() {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
         }
@@ -307,15 +317,16 @@ impl ProcessState {
             definitions: &self.definitions,
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
+            progress: &mut self.progress,
             sink,
         };
         if no_records {
-            out.call_alone(host);
+            out.without_record(host);
         } else if key.correlation == 0 || is_launch && self.ids_are_unreliable == Some(true) {
             if !self.saw_device_record && !self.definitions.has_device_records() {
-                out.call_alone(host);
+                out.without_record(host);
             } else if let Some(host) = out.unidentified.keep(host, out.definitions) {
-                out.call_alone(host);
+                out.without_record(host);
             }
         } else {
             self.join.call(key, host, many, &mut |outcome| out.outcome(outcome));
@@ -352,6 +363,7 @@ impl ProcessState {
             definitions: &self.definitions,
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
+            progress: &mut self.progress,
             sink,
         };
         self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
@@ -383,12 +395,32 @@ impl ProcessState {
             definitions: &self.definitions,
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
+            progress: &mut self.progress,
             sink,
         };
-        self.join.finish(&mut |outcome| out.outcome(outcome));
-        for call in out.unidentified.finish() {
+        let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
+        let tells = vanished || out.progress.failure().is_some();
+        let mut left = Vec::new();
+        let mut alone = |out: &mut Out<'_, S>, call: HostCall| {
+            if tells {
+                left.push(call.clone());
+            }
             out.call_alone(call);
+        };
+        self.join.finish(&mut |outcome| match outcome {
+            Outcome::Alone(call) => alone(&mut out, call),
+            record => out.outcome(record),
+        });
+        for call in out.unidentified.finish() {
+            alone(&mut out, call);
         }
+        if tells && !self.told {
+            self.in_flight = InFlight {
+                by_waits_only: !self.saw_device_record,
+                ..self.progress.finish(left.into_iter(), vanished, &self.definitions)
+            };
+        }
+        self.told |= tells;
     }
 
     /// The process for [`crate::model::Totals`], and what was lost of it.
@@ -413,6 +445,8 @@ impl ProcessState {
             counters: self.counters,
             counts: self.counts,
             ns_per_tick: self.clocks.ns_per_tick(),
+            failure: self.progress.into_failure(),
+            in_flight: self.in_flight,
         };
         (process, self.losses)
     }

@@ -137,6 +137,17 @@ fn a_graph_launch_can_be_one_record_or_none() {
     assert_eq!(whole, [(What::Graph, true), (What::Graph, false)]);
 }
 
+/// Found by fuzzing: a reason with nothing lost for it.
+#[test]
+fn a_gap_of_nothing_is_no_loss() {
+    let mut feed = Feed::new();
+    for reason in [GapReason::DamagedRing, GapReason::UnfinishedDefinitions, GapReason::TakenOver] {
+        feed.cells(HOST, &[Gap { reason, count: 0 }.to_cell()]);
+    }
+    let (totals, _) = feed.finish();
+    assert!(totals.losses().is_empty(), "{:?}", totals.losses());
+}
+
 #[test]
 fn captured_and_failed_launches_execute_nothing() {
     let mut feed = Feed::new();

@@ -8,6 +8,8 @@ use gputrace_wire::counter::Counter;
 
 use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::{Definitions, Notice};
+use crate::model::in_flight::InFlight;
+use crate::model::operation::HostCall;
 use crate::trace_file::Damage;
 
 /// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
@@ -157,6 +159,10 @@ pub struct Process {
     pub counters: Counters,
     pub counts: Counts,
     pub ns_per_tick: f64,
+    /// The first call that returned an error that stays ([`crate::model::sticky`]).
+    pub failure: Option<HostCall>,
+    /// Of a process that failed or vanished.
+    pub in_flight: InFlight,
 }
 
 impl Process {

@@ -87,6 +87,8 @@ impl Report {
             },
             calls: calls(totals, aggregates),
             call_classes: call_classes(aggregates),
+            failures: failures::failures(totals),
+            in_flight: failures::in_flight(totals, aggregates),
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::report::{FailureReport, InFlightReport};
+
 use crate::report::ExcerptReport;
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -36,6 +38,10 @@ pub struct Report {
     pub whole_graphs: WholeGraphs,
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
+    /// First errors after which a context is lost, by process.
+    pub failures: Vec<FailureReport>,
+    /// By process and stream.
+    pub in_flight: Vec<InFlightReport>,
     pub dropped: BTreeMap<String, u64>,
     /// Traces that hold more or less than they should.
     pub damages: Vec<DamageReport>,

@@ -5,6 +5,7 @@
 
 mod build;
 mod excerpt;
+mod failures;
 mod json;
 mod kernel_names;
 mod missing_times;
@@ -16,6 +17,7 @@ pub(crate) mod units;
 pub(crate) mod tests;
 
 pub use excerpt::ExcerptReport;
+pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use json::*;
 pub use kernel_names::{KernelName, KernelNames};
 pub use text::TextOptions;

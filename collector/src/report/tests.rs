@@ -230,12 +230,25 @@ impl Tape {
         self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
     }
 
-    pub(crate) fn play(mut self, counters: Counters) -> (Totals, Aggregates) {
+    /// A wait that returns an error.
+    fn fail(&mut self, status: u16) {
+        let detail = Detail::Wait { what: wait::STREAM, handle: 1 };
+        self.call(kind::WAIT, 12, 40_000, 0, 0, detail);
+        if let Some(last) = self.cells.last_mut() {
+            last.put_u16(60, status);
+        }
+    }
+
+    pub(crate) fn play(self, counters: Counters) -> (Totals, Aggregates) {
+        self.end(ProcessEnd::Exit, counters)
+    }
+
+    fn end(mut self, end: ProcessEnd, counters: Counters) -> (Totals, Aggregates) {
         self.batches.push(Batch::Cells { process: 0, ring: 0, cells: self.cells });
         self.batches.push(Batch::Cells { process: 0, ring: 1, cells: self.records });
         self.batches.push(Batch::Counters(counters));
         let monotonic_ns = self.now_ns + 400_000;
-        self.batches.push(Batch::ProcessEnd { process: 0, end: ProcessEnd::Exit, monotonic_ns });
+        self.batches.push(Batch::ProcessEnd { process: 0, end, monotonic_ns });
         self.batches.push(Batch::SessionEnd { wall_ns: monotonic_ns - 1_000_000_000 });
         let mut model = Model::new(Aggregates::default());
         self.batches.iter().for_each(|batch| model.consume(batch));
@@ -289,6 +302,73 @@ fn the_summary_fits_an_ordinary_terminal() {
         Report::new(&totals, &aggregates).to_text(&TextOptions { width: 80, ..TextOptions::default() });
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     golden("report/tests/training-80.txt", &text);
+}
+
+/// A kernel that faults with others behind it, after some steps.
+fn failing(end: ProcessEnd, status: Option<u16>) -> Report {
+    let mut tape = Tape::new(false);
+    for _ in 0..5 {
+        tape.launch(20, 512, Some(5_000));
+        tape.wait(20_000);
+    }
+    tape.launch(22, 32, None);
+    tape.launch(20, 512, None);
+    tape.launch(20, 512, None);
+    if let Some(status) = status {
+        tape.fail(status);
+        tape.fail(status);
+    }
+    let (totals, aggregates) = tape.end(end, Counters::default());
+    Report::new(&totals, &aggregates)
+}
+
+#[test]
+fn a_failure_is_told_with_what_was_in_flight() {
+    let report = failing(ProcessEnd::Exit, Some(700));
+    let text = report.to_text(&TextOptions::default());
+    golden("report/tests/failure.txt", &text);
+    golden("report/tests/failure.json", &report.to_json());
+    let killed = failing(ProcessEnd::Vanished, None).to_text(&TextOptions::default());
+    assert!(
+        killed.contains("In flight  3 operations of process 4242, which vanished, newest first\n"),
+        "{killed}"
+    );
+    assert!(!killed.contains("Failure"), "{killed}");
+    let passing = failing(ProcessEnd::Exit, Some(2));
+    assert!(passing.failures.is_empty() && passing.in_flight.is_empty());
+}
+
+#[test]
+fn a_long_queue_is_told_by_its_ends() {
+    let mut tape = Tape::new(false);
+    tape.launch(22, 32, None);
+    for _ in 0..5_000 {
+        tape.launch(20, 512, None);
+    }
+    tape.fail(719);
+    let (totals, aggregates) = tape.play(Counters::default());
+    let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
+    let line = "×12, 4,985 more, vectorized_elementwise_kernel";
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(line) && words.contains("×3, triton_red_fused_native_layer_norm_3"), "{text}");
+}
+
+/// Found by fuzzing: counters of two processes that add up to more than a number holds.
+#[test]
+fn nonsense_counters_do_not_overflow() {
+    let mut model = Model::new(Aggregates::default());
+    model.consume(&Batch::SessionBegin(SessionBegin::default()));
+    for process in 0..2 {
+        model.consume(&Batch::ProcessBegin(ProcessBegin { process, ..ProcessBegin::default() }));
+        let values = [u64::MAX; Counter::COUNT];
+        let (sampled_hooks, sampled_ticks) = (u64::MAX, u64::MAX);
+        let all = Counters { process, values, sampled_hooks, sampled_ticks, ..Counters::default() };
+        model.consume(&Batch::Counters(all));
+    }
+    let (totals, aggregates) = model.finish();
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!((report.cost.sampled_hooks, report.dropped["no_ring"]), (u64::MAX, u64::MAX));
+    report.to_text(&TextOptions::default());
 }
 
 fn missing_times(end: ProcessEnd) -> Report {

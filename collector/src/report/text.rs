@@ -1,6 +1,7 @@
 //! The summary that people read: as wide as the terminal and some 40 lines, nothing they must skip.
 
 use crate::names::line_safe;
+use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::{Table, fit};
 use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::report::{CallReport, DeviceReport, DeviceTimes, KernelReport, MovedReport, Report};
@@ -40,6 +41,7 @@ impl Report {
         let mut page = Page { text: String::new(), width, color: options.color };
         self.title(&mut page);
         self.overview(&mut page);
+        self.failed(&mut page);
         if self.counts.host_calls == 0 && self.counts.executed_operations == 0 {
             page.blank();
             page.line(self.why_empty());
@@ -121,6 +123,18 @@ impl Report {
         }
     }
 
+    /// What went wrong for good, before everything else.
+    fn failed(&self, page: &mut Page) {
+        for line in failure_lines(&self.failures) {
+            page.warning_fact("Failure", &line);
+        }
+        let mut label = "In flight";
+        for line in in_flight_lines(&self.in_flight) {
+            page.warning_fact(label, &line);
+            label = "";
+        }
+    }
+
     fn busy(&self, device: &DeviceReport) -> String {
         let Some(busy_ns) = device.busy_ns else {
             return "busy time not known (no device times)".to_owned();
@@ -178,8 +192,9 @@ impl Report {
         }
         let sum =
             |of: &dyn Fn(&KernelReport) -> u64| self.kernels.iter().map(of).fold(0, u64::saturating_add);
-        let calls = sum(&|kernel| kernel.calls) + self.other_kernels.calls;
-        let total_ns = sum(&|kernel| kernel.spread.total_ns.unwrap_or(0)) + self.other_kernels.total_ns;
+        let calls = sum(&|kernel| kernel.calls).saturating_add(self.other_kernels.calls);
+        let total_ns = sum(&|kernel| kernel.spread.total_ns.unwrap_or(0));
+        let total_ns = total_ns.saturating_add(self.other_kernels.total_ns);
         let more = if self.other_kernels.calls > 0 { "more than " } else { "" };
         let in_all = if page.width < NARROW { "" } else { " in all" };
         let name = format!("{more}{}{in_all}", plural(self.kernels.len() as u64, "kernel", "kernels"));

@@ -1,0 +1,311 @@
+//! What was in flight when a process failed or vanished.
+//!
+//! Owns, by stream, how far the device is known to have come: through device records with times,
+//! and through waits of the host that succeeded. What was asked for later is in flight, as far as
+//! anybody can know. Everything here is decided at the end, when the order in which rings were read
+//! no longer matters; until then a record costs one comparison, and state is bounded.
+
+use std::collections::VecDeque;
+
+use gputrace_wire::call::{Detail, direction, operation, wait};
+use gputrace_wire::cell::{flag, kind};
+use rustc_hash::FxHashMap;
+
+use crate::model::definitions::Definitions;
+use crate::model::operation::{HostCall, Operation, What};
+use crate::model::sticky;
+
+/// Streams, waits and events that are remembered. What is not counts as not finished.
+const STREAMS_MAX: usize = 4096;
+const WAITS_MAX: usize = 4096;
+const EVENTS_MAX: usize = 4096;
+/// Calls without a record that are remembered, the newest.
+const RECENT_MAX: usize = 512;
+
+/// Streams that are told of, those with the newest calls.
+pub const STREAMS_SHOWN: usize = 16;
+/// Calls of a stream that are told of: the newest, and the oldest, of which the first is what the
+/// device was at.
+pub const NEWEST_SHOWN: usize = 12;
+pub const OLDEST_SHOWN: usize = 4;
+
+/// The handles of the default streams, as their definitions have them.
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
+
+/// How far a stream's work is known to be done.
+#[derive(Debug)]
+struct Done {
+    stream: u32,
+    /// The device's number in the records, and theirs for the stream.
+    device: u32,
+    record_stream: Option<u32>,
+    /// Calls that began before are done: one of the stream behind them has its record.
+    before_ns: u64,
+    /// Calls that had returned by then are done: the host waited.
+    waited_ns: u64,
+    /// The latest of its calls that a part of is known to be done: of a graph launch, a node.
+    in_parts: Option<HostCall>,
+}
+
+/// What was not known to have finished, of one process.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct InFlight {
+    /// The stream with the newest call first.
+    pub streams: Vec<StreamInFlight>,
+    /// Over all streams, those that are not listed too.
+    pub operations: u64,
+    pub streams_left_out: u64,
+    /// Whether there may have been older ones, which are not remembered.
+    pub at_least: bool,
+    /// Whether no device record was there to know by, but waits only.
+    pub by_waits_only: bool,
+}
+
+/// Of one stream.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StreamInFlight {
+    /// The stream's definition.
+    pub stream: u32,
+    /// Its number in device records, where one came.
+    pub record_stream: Option<u32>,
+    /// Device ordinal.
+    pub device: u32,
+    pub operations: u64,
+    /// Newest first. Where some are left out, they lie before the last [`OLDEST_SHOWN`].
+    pub calls: Vec<HostCall>,
+    pub left_out: u64,
+}
+
+/// What is noted as the stream goes by.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    streams: Vec<Done>,
+    places: FxHashMap<u32, usize>,
+    /// The stream of the last record: mostly the next one's too.
+    last: usize,
+    /// Successful waits by what they waited for (of [`wait`]) and its handle: the latest begin.
+    waits: FxHashMap<(u8, u64), u64>,
+    /// Where and when an event was recorded last.
+    events: FxHashMap<u64, (u32, u64)>,
+    /// Calls whose record does not come, or came without times.
+    recent: VecDeque<HostCall>,
+    forgotten: Option<HostCall>,
+    /// The first call that returned an error that stays.
+    failure: Option<HostCall>,
+}
+
+impl Progress {
+    /// A record that met its call.
+    #[inline]
+    pub fn record(&mut self, operation: &Operation) {
+        let Some(call) = &operation.call else { return };
+        if operation.timing.is_none() {
+            if operation.graph.is_none() {
+                self.without_record(call);
+            }
+            return;
+        }
+        // One part of what was asked for says that all before it is done, not that the rest is.
+        let is_part = match call.detail {
+            Detail::GraphLaunch { .. } => !matches!(operation.what, What::Graph),
+            Detail::Copy(copy) => copy.count > 1,
+            _ => false,
+        };
+        let before_ns = call.start_ns.saturating_add(u64::from(!is_part));
+        if let Some(done) = self.done(call.stream) {
+            done.before_ns = done.before_ns.max(before_ns);
+            done.record_stream = Some(operation.stream);
+            done.device = operation.device;
+            if is_part && done.in_parts.as_ref().is_none_or(|known| known.start_ns < call.start_ns) {
+                done.in_parts = Some(call.clone());
+            }
+        }
+    }
+
+    #[inline]
+    fn done(&mut self, stream: u32) -> Option<&mut Done> {
+        if self.streams.get(self.last).is_none_or(|done| done.stream != stream) {
+            self.last = self.place(stream)?;
+        }
+        self.streams.get_mut(self.last)
+    }
+
+    fn place(&mut self, stream: u32) -> Option<usize> {
+        if let Some(place) = self.places.get(&stream) {
+            return Some(*place);
+        }
+        if self.streams.len() >= STREAMS_MAX {
+            return None;
+        }
+        self.places.insert(stream, self.streams.len());
+        self.streams.push(Done {
+            stream,
+            device: 0,
+            record_stream: None,
+            before_ns: 0,
+            waited_ns: 0,
+            in_parts: None,
+        });
+        Some(self.streams.len() - 1)
+    }
+
+    /// Any host call but a launch that succeeded.
+    pub fn host_call(&mut self, call: &HostCall) {
+        if call.status != 0 {
+            let end_ns = |call: &HostCall| call.start_ns.saturating_add(call.duration_ns);
+            let is_first = self.failure.as_ref().is_none_or(|known| end_ns(call) < end_ns(known));
+            if is_first && sticky::name(call.status).is_some() {
+                self.failure = Some(call.clone());
+            }
+            return;
+        }
+        match call.detail {
+            Detail::Wait { what, handle } => self.waited(call, what, handle),
+            Detail::Other { operation: operation::RECORD, value } => {
+                let fits = self.events.len() < EVENTS_MAX || self.events.contains_key(&value);
+                if fits && call.flags & flag::CAPTURED == 0 {
+                    self.events.insert(value, (call.stream, call.start_ns));
+                }
+            }
+            Detail::Copy(copy) if copy.direction == direction::DEVICE_TO_HOST => {
+                if call.flags & (flag::ASYNC | flag::CAPTURED) == 0
+                    && let Some(done) = self.done(call.stream)
+                {
+                    done.waited_ns = done.waited_ns.max(call.start_ns);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn waited(&mut self, call: &HostCall, what: u8, handle: u64) {
+        let handle = match (what, handle) {
+            (wait::STREAM, 0) if call.flags & flag::PER_THREAD_STREAM != 0 => PER_THREAD_STREAM,
+            (wait::STREAM, 0) => LEGACY_STREAM,
+            _ => handle,
+        };
+        match what {
+            wait::STREAM | wait::CONTEXT => {
+                if self.waits.len() < WAITS_MAX || self.waits.contains_key(&(what, handle)) {
+                    let latest_ns = self.waits.entry((what, handle)).or_default();
+                    *latest_ns = call.start_ns.max(*latest_ns);
+                }
+            }
+            wait::EVENT => {
+                let recorded = self.events.get(&handle).copied();
+                // Another ring may be further: then the event was recorded again since.
+                if let Some((stream, at_ns)) = recorded.filter(|(_, at_ns)| *at_ns <= call.start_ns)
+                    && let Some(done) = self.done(stream)
+                {
+                    done.waited_ns = done.waited_ns.max(at_ns);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A call of which no record is known, or none with times.
+    pub fn without_record(&mut self, call: &HostCall) {
+        if !returns_before_it_is_done(call) {
+            return;
+        }
+        if self.recent.len() >= RECENT_MAX {
+            self.forgotten = self.recent.pop_front();
+        }
+        self.recent.push_back(call.clone());
+    }
+
+    pub fn failure(&self) -> Option<&HostCall> {
+        self.failure.as_ref()
+    }
+
+    pub fn into_failure(self) -> Option<HostCall> {
+        self.failure
+    }
+
+    /// The calls among those at the end without a record, and those remembered, that are in flight.
+    pub fn finish(
+        &mut self,
+        left: impl Iterator<Item = HostCall>,
+        vanished: bool,
+        definitions: &Definitions,
+    ) -> InFlight {
+        let last_ns = match &self.failure {
+            Some(failure) if !vanished => failure.start_ns.saturating_add(failure.duration_ns),
+            _ => u64::MAX,
+        };
+        let one_context = definitions.contexts() <= 1;
+        let in_flight = |call: &HostCall| {
+            call.start_ns <= last_ns
+                && returns_before_it_is_done(call)
+                && !self.is_done(call, definitions, one_context)
+        };
+        let in_parts = self.streams.iter().filter_map(|done| done.in_parts.as_ref());
+        let kept = self.recent.iter().chain(in_parts).filter(|call| in_flight(call)).cloned();
+        let mut calls: Vec<HostCall> = kept.chain(left.filter(in_flight)).collect();
+        calls.sort_by_key(|call| std::cmp::Reverse((call.start_ns, call.thread)));
+        let mut all = InFlight {
+            operations: calls.len() as u64,
+            at_least: self.forgotten.as_ref().is_some_and(in_flight),
+            ..InFlight::default()
+        };
+        let mut places: FxHashMap<u32, usize> = FxHashMap::default();
+        let mut by_stream: Vec<(u32, Vec<HostCall>)> = Vec::new();
+        for call in calls {
+            let place = *places.entry(call.stream).or_insert_with(|| {
+                by_stream.push((call.stream, Vec::new()));
+                by_stream.len() - 1
+            });
+            if let Some((_, calls)) = by_stream.get_mut(place) {
+                calls.push(call);
+            }
+        }
+        all.streams_left_out = by_stream.len().saturating_sub(STREAMS_SHOWN) as u64;
+        by_stream.truncate(STREAMS_SHOWN);
+        let told = by_stream.into_iter().map(|(stream, calls)| self.told(stream, calls, definitions));
+        all.streams = told.collect();
+        all
+    }
+
+    fn told(&self, stream: u32, mut calls: Vec<HostCall>, definitions: &Definitions) -> StreamInFlight {
+        let operations = calls.len() as u64;
+        let left_out = calls.len().saturating_sub(NEWEST_SHOWN + OLDEST_SHOWN);
+        if left_out > 0 {
+            calls.drain(NEWEST_SHOWN..NEWEST_SHOWN + left_out);
+        }
+        let done = self.places.get(&stream).and_then(|place| self.streams.get(*place));
+        let record_stream = done.and_then(|done| done.record_stream);
+        let context = definitions.stream(stream).map_or(0, |stream| stream.context);
+        let device = definitions.ordinal_of_context(context).or(done.map(|done| done.device)).unwrap_or(0);
+        StreamInFlight { stream, record_stream, device, operations, calls, left_out: left_out as u64 }
+    }
+
+    fn is_done(&self, call: &HostCall, definitions: &Definitions, one_context: bool) -> bool {
+        let end_ns = call.start_ns.saturating_add(call.duration_ns);
+        let waited = |what, handle| self.waits.get(&(what, handle)).is_some_and(|at_ns| *at_ns >= end_ns);
+        let done = self.places.get(&call.stream).and_then(|place| self.streams.get(*place));
+        if done.is_some_and(|done| call.start_ns < done.before_ns || end_ns <= done.waited_ns) {
+            return true;
+        }
+        // A wait says neither which context's default stream nor which context is meant.
+        if one_context && waited(wait::CONTEXT, 0) {
+            return true;
+        }
+        let Some(stream) = definitions.stream(call.stream) else { return false };
+        let context = definitions.context(stream.context).map_or(0, |context| context.handle);
+        (stream.handle > PER_THREAD_STREAM || one_context) && waited(wait::STREAM, stream.handle)
+            || context != 0 && waited(wait::CONTEXT, context)
+    }
+}
+
+/// Whether the device may still be at it when the call has returned.
+fn returns_before_it_is_done(call: &HostCall) -> bool {
+    match call.detail {
+        Detail::Copy(copy) => {
+            let within = matches!(copy.direction, direction::DEVICE_TO_DEVICE | direction::PEER);
+            within || call.flags & flag::ASYNC != 0
+        }
+        _ => call.kind != kind::CALL,
+    }
+}
