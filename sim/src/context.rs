@@ -1,6 +1,7 @@
 //! Contexts, primary contexts, and which one is current on a thread.
 
 use crate::error::{Code, Result};
+use crate::fault::Fault;
 use crate::handle::Handle;
 use crate::stream::{Role, Stream};
 use crate::world::World;
@@ -27,6 +28,7 @@ pub struct Context {
     pub legacy_ready_ns: u64,
     pub blocking_ready_ns: u64,
     pub latest_ns: u64,
+    pub fault: Option<Fault>,
 }
 
 /// A device's primary context.
@@ -105,6 +107,7 @@ impl World {
             legacy_ready_ns: 0,
             blocking_ready_ns: 0,
             latest_ns: 0,
+            fault: None,
         })?;
         let legacy = Stream::new(context, uid, device, LEGACY_STREAM_ID, Role::Legacy, 0, 0);
         let legacy = self.streams.insert(legacy)?;

@@ -214,7 +214,7 @@ impl World {
                 target_context: uid(self, copy.target_context),
                 ..self.record(kind, place, start_ns, end_ns, correlation, node)
             };
-            self.after.record(record);
+            self.deliver(place.context, record);
         }
         end_ns
     }

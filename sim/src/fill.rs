@@ -95,7 +95,7 @@ impl World {
                 source_kind: fill.memory_kind,
                 ..self.record(activity::MEMSET, place, start_ns, end_ns, correlation, node)
             };
-            self.after.record(record);
+            self.deliver(place.context, record);
         }
         end_ns
     }

@@ -235,7 +235,7 @@ impl World {
             let node = Some((plan.id, 0));
             let record =
                 self.record(activity::GRAPH_TRACE, &run.place, run.start_ns, end_ns, run.correlation, node);
-            self.after.record(record);
+            self.deliver(run.place.context, record);
         }
         Outcome::Done(end_ns)
     }

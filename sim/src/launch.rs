@@ -48,6 +48,7 @@ pub struct Kernel {
     static_shared: u32,
     local_bytes: u32,
     duration_ns: u64,
+    fault: Option<Code>,
     /// Kept only for graphs.
     pub arguments: Option<Arc<ArgumentBlock>>,
 }
@@ -162,6 +163,7 @@ impl World {
             duration_ns: entry
                 .duration_ns
                 .unwrap_or_else(|| d::kernel_duration_ns(request.grid, request.block)),
+            fault: entry.fault.map(Code),
             arguments,
         })
     }
@@ -202,6 +204,9 @@ impl World {
         node: Option<(u32, u64)>,
     ) -> u64 {
         let end_ns = start_ns + kernel.duration_ns;
+        if let Some(code) = kernel.fault {
+            self.fault(place.context, end_ns, code);
+        }
         let grid_id = self.next_grid_id;
         self.next_grid_id += 1;
         if activity::kernels_wanted() && self.node_records_wanted(node) {
@@ -218,7 +223,7 @@ impl World {
                 grid_id,
                 ..self.record(activity::CONCURRENT_KERNEL, place, start_ns, end_ns, correlation, node)
             };
-            self.after.record(record);
+            self.deliver(place.context, record);
         }
         end_ns
     }

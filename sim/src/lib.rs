@@ -22,6 +22,7 @@ pub mod device;
 pub mod error;
 pub mod event;
 pub mod failure;
+pub mod fault;
 pub mod fill;
 pub mod graph;
 pub mod graph_exec;

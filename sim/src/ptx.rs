@@ -31,6 +31,8 @@ pub struct Entry {
     pub local_bytes: u32,
     /// Stated by the kernel; without it the device's rule holds.
     pub duration_ns: Option<u64>,
+    /// The code of the error that it ends in, if it states one.
+    pub fault: Option<u32>,
     /// Most threads in a block, from `.maxntid` or `.reqntid`.
     pub max_threads: Option<u32>,
     pub required_cluster: Option<[u32; 3]>,
@@ -215,6 +217,7 @@ fn body(tokens: &[Token], entry: &mut Entry) {
             if let Token::Statement(key, value) = token {
                 match *key {
                     "duration_ns" => entry.duration_ns = value.parse().ok().map(|ns: u64| ns.min(LONGEST_NS)),
+                    "fault" => entry.fault = value.parse().ok(),
                     "registers" => stated_registers = value.parse::<u32>().ok(),
                     _ => {}
                 }

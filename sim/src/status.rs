@@ -15,6 +15,8 @@ pub const FAILURES: u32 = 4;
 pub const CALLBACKS: u32 = 8;
 /// CUPTI wants records of some kind.
 pub const ACTIVITY: u32 = 16;
+/// A kernel faulted, or will.
+pub const FAULTED: u32 = 32;
 
 static STATUS: AtomicU32 = AtomicU32::new(0);
 

@@ -10,6 +10,7 @@ use crate::activity;
 use crate::clock;
 use crate::device::QUEUE_LATENCY_NS;
 use crate::error::{Code, Result};
+use crate::fault;
 use crate::handle::Handle;
 use crate::host_work::{Job, Task};
 use crate::stream::Role;
@@ -280,6 +281,10 @@ pub fn wait(mut end: impl FnMut(&mut World) -> Result<Option<u64>>) -> Result {
         let known = end(world)?;
         Ok(if world.delivering { None } else { known })
     })?;
+    if let Some(fault) = fault::by(end_ns.max(clock::now_ns())) {
+        clock::wait_until(fault.at_ns);
+        return Err(fault.code);
+    }
     clock::wait_until(end_ns);
     Ok(())
 }
@@ -290,6 +295,9 @@ pub fn query(end: impl FnOnce(&mut World) -> Result<Option<u64>>) -> Result {
         let known = end(world)?;
         Ok(if world.delivering { None } else { known })
     })?;
+    if let Some(fault) = fault::by(clock::now_ns()) {
+        return Err(fault.code);
+    }
     if has_come(known) { Ok(()) } else { Err(Code::NOT_READY) }
 }
 

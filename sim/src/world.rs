@@ -17,6 +17,7 @@ use crate::link::Link;
 use crate::memory::{Mapping, Memory};
 use crate::module::{Function, Module};
 use crate::pool::Pool;
+use crate::status;
 use crate::stream::Stream;
 use crate::user_object::UserObject;
 use crate::virtual_memory::VirtualMemory;
@@ -256,10 +257,14 @@ impl World {
         self.next_capture_id - 1
     }
 
-    /// The current context's handle.
+    /// The current context's handle, while the context can be used.
     pub fn current(&self) -> Result<Handle> {
-        crate::context::current()
+        let context = crate::context::current()
             .filter(|&context| self.contexts.contains(context))
-            .ok_or(Code::INVALID_CONTEXT)
+            .ok_or(Code::INVALID_CONTEXT)?;
+        if status::read() & status::FAULTED != 0 {
+            self.check_fault(context)?;
+        }
+        Ok(context)
     }
 }

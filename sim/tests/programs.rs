@@ -77,6 +77,8 @@ programs! {
     dead_handles_are_errors "handles" [];
     errors_come_on_demand "failures"
         [("GPUTRACE_SIM_FAIL", "cuMemAlloc_v2:2=2,cuLaunchKernel:*=700,cuStreamQuery_ptsz:1=999")];
+    a_fault_stays "faults" [];
+    a_fault_stays_without_pace "faults" [("GPUTRACE_SIM_PACE", "off")];
     eight_threads_lose_nothing "threads" [];
     streams_wait_for_each_other_as_stated "default_streams" [];
     a_forked_child_has_no_device "fork" [];
