@@ -32,5 +32,6 @@ mod simulated_device;
 mod standing;
 mod surroundings;
 mod threads;
+mod traps;
 mod variables;
 mod workers;
