@@ -6,5 +6,6 @@ pub mod needs;
 pub mod process;
 pub mod program;
 pub mod root;
+pub mod session;
 pub mod tool;
 pub mod users;
