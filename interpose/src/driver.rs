@@ -4,9 +4,9 @@
 //! own calls go to the originals, by name, and are made only where the driver allows them:
 //! never in a CUPTI callback, never in a forked child.
 
-use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::cupti::guest::own_calls::OwnCall;
 use crate::resolve::originals;
 
 /// `CUresult`; 0 is success.
@@ -21,16 +21,6 @@ pub type Device = c_int;
 pub const SUCCESS: Status = 0;
 /// `CUDA_ERROR_STUB_LIBRARY`: what the driver's own stub returns; ours where no driver is behind.
 pub const ERROR_STUB_LIBRARY: Status = 34;
-
-thread_local! {
-    /// A call of ours is under way on the thread.
-    static IS_OURS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the driver call under way on this thread is ours, so that no other CUPTI client hears of it.
-pub fn is_ours() -> bool {
-    IS_OURS.get()
-}
 
 /// A call of ours into the driver: looks the symbol up once and keeps it.
 macro_rules! driver_call {
@@ -48,14 +38,12 @@ macro_rules! driver_call {
             if address.is_null() {
                 return None;
             }
-            let before = IS_OURS.replace(true);
+            let _call = OwnCall::begin();
             // SAFETY: the driver's function of that name has this signature in every version;
             // the callers below pass pointers that live across the call.
-            let status = unsafe {
+            Some(unsafe {
                 core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(address)($($arg),*)
-            };
-            IS_OURS.set(before);
-            Some(status)
+            })
         }
     };
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_void};
 /// Name of the exported function.
 pub const SYMBOL: &std::ffi::CStr = c"gputrace_sim_interface";
 /// Changes with any change of the structures here or of [`crate::activity::Activity`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A driver function entered or left.
 #[repr(C)]
@@ -49,6 +49,10 @@ pub struct Interface {
     pub subscribe_activity: extern "C" fn(Option<Sink>, u64),
     /// Who is called on enabled functions.
     pub subscribe_calls: extern "C" fn(Option<CallSink>),
+    /// Takes the driver's one place for a tool (any address of its own); whether it has it now.
+    pub take_tool_place: extern "C" fn(usize) -> bool,
+    /// Leaves the place, if it has it.
+    pub leave_tool_place: extern "C" fn(usize),
     /// Enables one function by its number, or all with `u32::MAX`.
     pub enable_call: extern "C" fn(u32, bool),
     /// Uid of a context; 0 for a wrong handle.

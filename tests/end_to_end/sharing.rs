@@ -109,15 +109,34 @@ fn a_client_of_the_second_interface_gets_cupti_whole() {
     expect_gave_way(&traced, "a client of CUPTI's V2 interface");
 }
 
-#[test]
-fn a_client_of_another_libcupti_gets_it_whole() {
-    let folder = Folder::new();
-    let copy = folder.join("libcupti.so");
+/// A copy of the simulated libcupti; a number at its name's end is its version.
+fn copy_of_cupti(folder: &Folder, name: &str) -> String {
+    let copy = folder.join(name);
     fs::copy(tool::simulated_folder().join("libcupti.so"), &copy).unwrap();
-    let copy = copy.to_str().unwrap();
-    let expected = alone("cupti_other", &["copy", copy]);
-    assert!(expected.contains("7 of kind 10"), "{expected}");
-    let traced = traced("cupti_other", &["copy", copy]);
+    copy.to_str().unwrap().to_owned()
+}
+
+/// Triton has 12.8, PyTorch 13.0, which never lets go of the driver.
+#[test]
+fn a_client_of_an_older_libcupti_is_served_by_ours() {
+    let folder = Folder::new();
+    for name in ["libcupti.so", "libcupti.so.26"] {
+        let copy = copy_of_cupti(&folder, name);
+        let expected = alone("cupti_other", &["copy", &copy]);
+        assert!(expected.contains("subscribe 0") && expected.contains("7 of kind 10"), "{expected}");
+        let traced = traced("cupti_other", &["copy", &copy]);
+        assert_eq!(traced.ended.stdout, expected, "{name}");
+        expect_all_times(&traced, 12);
+    }
+}
+
+#[test]
+fn a_client_of_a_newer_libcupti_gets_it_whole_if_ours_lets_go() {
+    let folder = Folder::new();
+    let (ours, theirs) = (copy_of_cupti(&folder, "libcupti.so.26"), copy_of_cupti(&folder, "libcupti.so.28"));
+    let expected = alone("cupti_other", &["copy", &theirs]);
+    assert!(expected.contains("subscribe 0") && expected.contains("7 of kind 10"), "{expected}");
+    let traced = run("cupti_other").arg("copy").arg(&theirs).env("GPUTRACE_CUPTI", &ours).succeed();
     assert_eq!(traced.ended.stdout, expected);
     expect_gave_way(&traced, "a client of another libcupti");
 }

@@ -19,6 +19,7 @@ int main(void)
     cuptiEnableDomain(1, handle, DRIVER_API);
     cuptiActivityRegisterCallbacks(request, complete);
     cuptiActivityEnable(CONCURRENT_KERNEL);
+    cuptiActivityEnable(DRIVER);
     cuda = cuda_start();
     for (int i = 0; i < 60; i++)
         launch(cuda.first, NULL);

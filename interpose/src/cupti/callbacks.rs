@@ -9,10 +9,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use cupti_sys::cupti::{CUpti_CallbackData, CUpti_CallbackDomain, CUpti_CallbackId, CUptiResult};
 
-use super::guest::subscription;
+use super::guest::{own_calls, subscription};
 use super::launches;
 use super::root::Root;
-use crate::driver;
 
 /// Driver, runtime, resource, synchronisation, NVTX, state.
 const LAST_DOMAIN: u32 = 6;
@@ -51,10 +50,6 @@ impl Bits {
         };
     }
 
-    fn has_any(&self, domain: u32) -> bool {
-        self.0.get(domain as usize).into_iter().flatten().any(|word| word.load(Ordering::Acquire) != 0)
-    }
-
     fn fill(&self, domain: u32, on: bool) {
         let words = self.0.get(domain as usize).into_iter().flatten();
         words.for_each(|word| word.store(if on { u64::MAX } else { 0 }, Ordering::Release));
@@ -75,7 +70,7 @@ pub unsafe extern "C" fn dispatch(
         // SAFETY: for this domain CUPTI passes a CUpti_CallbackData that lives across the call.
         launches::at_call(unsafe { &*data.cast::<CUpti_CallbackData>() });
     }
-    if OF_GUEST.has(domain.0, id) && !driver::is_ours() {
+    if OF_GUEST.has(domain.0, id) && !own_calls::is_under_way() {
         subscription::call(domain, id, data);
     }
 }
@@ -96,8 +91,12 @@ pub fn enable_for_tracer(root: &Root) {
 
 /// The guest wants one callback, or no longer does.
 pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: bool) -> CUptiResult {
-    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API {
-        return enable_runtime_for_guest(root, id, on);
+    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API && id == NO_FUNCTION {
+        if !on {
+            enable_domain_for_guest(root, domain, false);
+        }
+        OF_GUEST.set(domain.0, id, on);
+        return CUptiResult::CUPTI_SUCCESS;
     }
     let result = if on || !OF_TRACER.has(domain.0, id) {
         // SAFETY: the one real subscription; CUPTI refuses what is no callback.
@@ -111,25 +110,9 @@ pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: 
     result
 }
 
-/// Runtime functions are all on in CUPTI or all off. Where some are on, CUPTI gives a copy made by
-/// one that is off another correlation id in its record than in the callback of the driver
-/// function beneath it, which is the one that the tracer hears (measured, 13.0).
-fn enable_runtime_for_guest(root: &Root, id: u32, on: bool) -> CUptiResult {
-    let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RUNTIME_API;
-    // SAFETY: the one real subscription; CUPTI refuses what is no callback.
-    let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
-    if result != CUptiResult::CUPTI_SUCCESS {
-        return result;
-    }
-    let had_any = OF_GUEST.has_any(domain.0);
-    OF_GUEST.set(domain.0, id, on);
-    let has_any = OF_GUEST.has_any(domain.0);
-    if has_any != had_any || !has_any {
-        // SAFETY: as above.
-        unsafe { (root.api.enable_domain)(u32::from(has_any), root.subscriber(), domain) };
-    }
-    result
-}
+/// The id that is no function's. CUPTI 13.0 takes it, and switching it off switches off every
+/// driver function's callback (measured; Proton does that when it ends), the tracer's too.
+const NO_FUNCTION: u32 = 0;
 
 /// The guest wants all callbacks of a domain, or none.
 pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bool) -> CUptiResult {

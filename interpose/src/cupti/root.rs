@@ -186,7 +186,7 @@ impl Root {
     }
 
     /// Leaves this libcupti so that another one in the process finds the driver free: CUPTI takes
-    /// itself off the driver altogether, or the other would be refused (measured, 13.0 and 12.8).
+    /// itself off the driver altogether, or the other would be refused. It can up to 12.9.
     pub fn leave_to_another_library(&self) {
         self.leave();
         if let Some(finalize) = self.api.finalize {

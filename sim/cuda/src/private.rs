@@ -2,6 +2,7 @@
 
 use gputrace_sim::interface::{Interface, VERSION};
 use gputrace_sim::{activity, calls, clock, context, status, world};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The mark by which tools know that this driver is simulated. Its value is the package's version as a number.
 #[unsafe(no_mangle)]
@@ -26,6 +27,8 @@ static INTERFACE: Interface = Interface {
     time_of_day_offset_ns,
     subscribe_activity,
     subscribe_calls,
+    take_tool_place,
+    leave_tool_place,
     enable_call,
     context_uid,
     context_device,
@@ -54,6 +57,18 @@ extern "C" fn subscribe_activity(sink: Option<activity::Sink>, kinds: u64) {
 
 extern "C" fn subscribe_calls(sink: Option<gputrace_sim::interface::CallSink>) {
     calls::subscribe(sink);
+}
+
+/// The tool that has the driver's one place for tools; 0 for none.
+static TOOL: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn take_tool_place(tool: usize) -> bool {
+    let taken = TOOL.compare_exchange(0, tool, Ordering::AcqRel, Ordering::Acquire);
+    taken.is_ok() || taken == Err(tool)
+}
+
+extern "C" fn leave_tool_place(tool: usize) {
+    let _ = TOOL.compare_exchange(tool, 0, Ordering::AcqRel, Ordering::Acquire);
 }
 
 extern "C" fn enable_call(cbid: u32, on: bool) {

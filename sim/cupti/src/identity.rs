@@ -3,13 +3,45 @@
 use crate::driver::driver;
 use crate::pointer::Out;
 use crate::result::*;
+use gputrace_sim::interface::Interface;
+use std::ffi::{CStr, c_void};
 
 /// What CUPTI of CUDA 13.0 says.
 const API_VERSION: u32 = 130_001;
+/// From this one on a libcupti keeps the driver for the life of the process, as the real one does.
+const KEEPS_THE_DRIVER: u32 = 130_000;
+
+/// The version: the number at the end of the file's name, as in `libcupti.so.26`, or 13.0's.
+fn api_version() -> u32 {
+    // SAFETY: zero is a valid Dl_info, which dladdr fills for any address; the name is the
+    // loader's own C string, and this library is mapped while its own code runs.
+    let name = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(api_version as *const c_void, &mut info) == 0 || info.dli_fname.is_null() {
+            return API_VERSION;
+        }
+        CStr::from_ptr(info.dli_fname)
+    };
+    let name = name.to_string_lossy();
+    name.rsplit_once(".so.").and_then(|(_, number)| number.parse().ok()).unwrap_or(API_VERSION)
+}
+
+/// Takes the driver for this library, which another one may have.
+pub fn take_driver(driver: &Interface) -> Result {
+    let is_ours = (driver.take_tool_place)(api_version as *const c_void as usize);
+    if is_ours { Ok(()) } else { Err(MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) }
+}
+
+/// Lets go of the driver, if this version does that.
+pub fn leave_driver(driver: &Interface) {
+    if api_version() < KEEPS_THE_DRIVER {
+        (driver.leave_tool_place)(api_version as *const c_void as usize);
+    }
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiGetVersion(version: Out<u32>) -> u32 {
-    number(version.set(API_VERSION))
+    number(version.set(api_version()))
 }
 
 fn known<T: Copy + Default + PartialEq>(id: T, otherwise: Failure) -> Result<T> {

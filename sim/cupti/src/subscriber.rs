@@ -1,6 +1,7 @@
 //! The one subscriber and its callbacks on driver functions.
 
 use crate::driver::driver;
+use crate::identity;
 use crate::pointer::Out;
 use crate::result::*;
 use crate::state;
@@ -38,6 +39,9 @@ const LAST_DOMAIN: u32 = 6;
 /// Stands for all functions of a domain in the set of what is on.
 const ALL: u32 = u32::MAX;
 
+/// Switching it off switches off all driver functions: so does CUPTI 13.0.
+const NO_FUNCTION: u32 = 0;
+
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(0x5_0001);
 
 /// Called by the driver on enabled functions; hands on to the subscriber.
@@ -68,6 +72,7 @@ fn subscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -
     if state.subscriber.is_some() {
         return Err(MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     }
+    identity::take_driver(driver)?;
     let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
     subscriber.set(handle)?;
     state.subscriber = Some(Subscriber { handle, callback, user_data });
@@ -115,6 +120,9 @@ pub extern "C" fn cuptiUnsubscribe(subscriber: u64) -> u32 {
 
 fn enable(on: bool, subscriber: u64, domain: u32, number: u32) -> Result {
     check(subscriber)?;
+    if (on, domain, number) == (false, DRIVER_API, NO_FUNCTION) {
+        return enable(false, subscriber, domain, ALL);
+    }
     if domain == 0 || domain > LAST_DOMAIN {
         return Err(INVALID_PARAMETER);
     }

@@ -3,6 +3,7 @@
 use crate::buffers::{self, Complete, Request};
 use crate::delivery;
 use crate::driver::driver;
+use crate::identity;
 use crate::pointer::Out;
 use crate::record::size_of_kind;
 use crate::result::*;
@@ -86,6 +87,9 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 ) -> u32 {
     number((|| {
         let (request, complete) = (request.ok_or(INVALID_PARAMETER)?, complete.ok_or(INVALID_PARAMETER)?);
+        if let Ok(driver) = driver() {
+            identity::take_driver(driver)?;
+        }
         let mut state = state::lock();
         state.buffers.request = Some(request);
         state.buffers.complete = Some(complete);
@@ -227,6 +231,8 @@ pub extern "C" fn cuptiFinalize() -> u32 {
         state.buffers.request = None;
         state.buffers.complete = None;
         state.clock_offset_ns = None;
+        drop(state);
+        identity::leave_driver(driver);
         Ok(())
     })())
 }

@@ -16,7 +16,7 @@ use cupti_sys::cupti::{
 };
 
 use super::clock::{self, Line};
-use super::{times, windows};
+use super::{own_calls, times, windows};
 use crate::cupti::root::{self, Who};
 
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -112,6 +112,9 @@ fn kind_for_guest(record: &[u8]) -> Option<u32> {
     let word = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let kind = word(0)?;
     if !root::wants(Who::Tracer, kind) {
+        if own_calls::is_of_one(record) {
+            return None;
+        }
         // On for the guest alone: CUPTI itself has kept to its windows.
         return Some(if kind == CONCURRENT_KERNEL { as_asked(kind) } else { kind });
     }

@@ -8,12 +8,12 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cupti_sys::cupti::*;
 use cupti_sys::driver::CUcontext;
 
-use super::calls;
+use super::{calls, second_library};
 use crate::cupti::root::{self, Root};
 use crate::cupti::{client, library};
 use crate::resolve::failed_look_up::KeepError;
@@ -112,7 +112,7 @@ exports! {
 
 const SUBSCRIBE_V2: usize = 20;
 
-/// The names by which a client announces itself, for a second libcupti in the process.
+/// The names by which a client announces itself.
 const SUBSCRIBE: usize = 0;
 const REGISTER_CALLBACKS: usize = 6;
 
@@ -163,27 +163,36 @@ fn real(index: usize) -> *mut c_void {
     }
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
-    let from = |path: PathBuf| {
-        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        // SAFETY: RTLD_NOLOAD only looks at what is mapped; the handle and the name are good.
-        let found = unsafe {
-            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
-            if handle.is_null() {
-                return None;
-            }
-            dlsym(handle, name.as_ptr())
-        };
-        (!found.is_null()).then_some(found)
-    };
     let in_use = root::current().map(|root| root.path.clone());
-    let found = in_use.and_then(from).or_else(|| {
+    let found = in_use.and_then(|path| in_library(&path, name)).or_else(|| {
         // SAFETY: a pseudo-handle, and a C string.
         let next = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        if next.is_null() { library::mapped("libcupti.so").and_then(from) } else { Some(next) }
+        if next.is_null() {
+            library::mapped("libcupti.so").and_then(|path| in_library(&path, name))
+        } else {
+            Some(next)
+        }
     });
     let found = found.unwrap_or(core::ptr::null_mut());
     slot.store(found, Ordering::Relaxed);
     found
+}
+
+/// The function of that name in a library that is mapped.
+pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
+    let _error = KeepError::new();
+    let dlsym = libc_symbols::dlsym()?;
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: RTLD_NOLOAD only looks at what is mapped; the handle and the name are good. The
+    // handle is not closed, so that the function stays.
+    let found = unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        if handle.is_null() {
+            return None;
+        }
+        dlsym(handle, name.as_ptr())
+    };
+    (!found.is_null()).then_some(found)
 }
 
 /// What a look-up of a CUPTI function returns, which found `found`: ours for the names above.
@@ -193,68 +202,26 @@ pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
     if !name.to_bytes().starts_with(b"cupti") {
         return found;
     }
-    let Some(index) = NAMES.iter().position(|known| *known == name) else { return found };
-    let own = ours(index);
-    if found == own {
+    let index = NAMES.iter().position(|known| *known == name);
+    let own = index.map(ours);
+    if own == Some(found) {
         return found;
     }
-    let real = real(index);
-    if real == found || is_same_library(real, found) {
-        return own;
-    }
-    // A second libcupti: its client is left alone with it, but for its first words.
-    match index {
-        SUBSCRIBE => keep(&SECOND_SUBSCRIBE, found, second_subscribe as *mut c_void),
-        REGISTER_CALLBACKS => keep(&SECOND_REGISTER, found, second_register as *mut c_void),
-        _ => found,
-    }
-}
-
-/// Whether two addresses lie in one library: a function may have two names there.
-fn is_same_library(one: *mut c_void, other: *mut c_void) -> bool {
-    matches!((library_of(one), library_of(other)), (Some(one), Some(other)) if one == other)
-}
-
-static SECOND_SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static SECOND_REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Remembers a second library's function and returns ours for it; a third library's goes unseen.
-fn keep(slot: &AtomicPtr<c_void>, found: *mut c_void, own: *mut c_void) -> *mut c_void {
-    match slot.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => own,
-        Err(known) if known == found => own,
-        Err(_) => found,
-    }
-}
-
-unsafe extern "C" fn second_subscribe(
-    handle: *mut CUpti_SubscriberHandle,
-    callback: CUpti_CallbackFunc,
-    user_data: *mut c_void,
-) -> CUptiResult {
-    type Real =
-        unsafe extern "C" fn(*mut CUpti_SubscriberHandle, CUpti_CallbackFunc, *mut c_void) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: `replace` stored that library's cuptiSubscribe before anybody could call this.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(SECOND_SUBSCRIBE.load(Ordering::Acquire));
-        real(handle, callback, user_data)
-    }
-}
-
-unsafe extern "C" fn second_register(
-    request: CUpti_BuffersCallbackRequestFunc,
-    complete: CUpti_BuffersCallbackCompleteFunc,
-) -> CUptiResult {
-    type Real = unsafe extern "C" fn(
-        CUpti_BuffersCallbackRequestFunc,
-        CUpti_BuffersCallbackCompleteFunc,
-    ) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: as above, that library's cuptiActivityRegisterCallbacks.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(SECOND_REGISTER.load(Ordering::Acquire));
-        real(request, complete)
+    match (root::current(), library_of(found)) {
+        (Some(root), Some(library)) if library == root.path => own.unwrap_or(found),
+        (Some(root), Some(library)) if second_library::is_served_by(root, &library) => {
+            own.or_else(|| in_library(&root.path, name)).unwrap_or(found)
+        }
+        (None, Some(library))
+            if index.is_some_and(|index| library_of(real(index)).as_ref() == Some(&library)) =>
+        {
+            own.unwrap_or(found)
+        }
+        _ => match index {
+            Some(SUBSCRIBE) => second_library::subscribe_in_place_of(found),
+            Some(REGISTER_CALLBACKS) => second_library::register_in_place_of(found),
+            _ => found,
+        },
     }
 }
 

@@ -15,9 +15,11 @@
 //! | `delivery` | records into the guest's buffers |
 //! | `clock` | CUPTI's times in the guest's clock |
 //! | `times` | where the times are in a record |
+//! | `own_calls` | our own driver calls, of which no guest hears |
+//! | `second_library` | a client that has a libcupti of its own |
 //!
-//! A client that cannot be a guest (the V2 interface, a second libcupti) gets CUPTI whole, as long
-//! as no guest is there: the tracer leaves it for good and goes on with the hooks.
+//! A client that cannot be a guest (the V2 interface, a newer libcupti of its own) gets CUPTI whole,
+//! as long as no guest is there: the tracer leaves it for good and goes on with the hooks.
 //!
 //! What a guest may notice: kernels are never serialised for it (kind KERNEL is served from
 //! CONCURRENT_KERNEL's records), a kind that is enabled for one context is enabled for all, and
@@ -27,6 +29,8 @@ mod calls;
 mod clock;
 mod delivery;
 pub mod exports;
+pub mod own_calls;
+mod second_library;
 pub mod subscription;
 mod times;
 pub mod windows;

@@ -1,0 +1,111 @@
+//! A client of another libcupti than the one in use: Triton brings its own, for Proton, beside
+//! PyTorch's.
+//!
+//! One libcupti at a time can use the driver, and one from 13.0 on never lets go of it, not by
+//! `cuptiFinalize` either (measured on driver 580: 13.0 then 12.8, and 13.0 then 13.0, are refused
+//! with error 39; 11.8, 12.8 and 12.9 do let go). So a client that looks its functions up is given
+//! those of the library in use, and is a guest like any other, wherever that library is as new as
+//! its own: records only grow, at their ends. Otherwise the tracer leaves CUPTI at the client's
+//! first words. A client that is linked to a static libcupti is not seen, and is refused.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::path::Path;
+
+use cupti_sys::cupti::*;
+
+use super::exports;
+use crate::cupti::client;
+use crate::cupti::root::Root;
+
+/// From this one on a libcupti keeps the driver for the life of the process.
+const KEEPS_THE_DRIVER: u32 = 130_000;
+
+/// Whether clients of the library at `path` get the functions of the one in use.
+pub fn is_served_by(root: &Root, path: &Path) -> bool {
+    type GetVersion = unsafe extern "C" fn(*mut u32) -> CUptiResult;
+    let ours = root.version().0;
+    // Before cuInit the question may crash, and nobody has asked yet.
+    if ours == 0 {
+        return false;
+    }
+    let Some(ask) = exports::in_library(path, c"cuptiGetVersion") else { return false };
+    let mut theirs = 0;
+    // SAFETY: CUPTI's function of that name, asked after cuInit; the out pointer outlives the call.
+    let result = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(ask)(&mut theirs) };
+    result == CUptiResult::CUPTI_SUCCESS && serves(ours, theirs)
+}
+
+/// Whether a libcupti of version `ours` can stand for one of version `theirs`. Where it keeps the
+/// driver anyway, the client's choice is between it and none.
+fn serves(ours: u32, theirs: u32) -> bool {
+    let is_same_release = ours / 10_000 == theirs / 10_000;
+    theirs <= ours || ours >= KEEPS_THE_DRIVER && is_same_release
+}
+
+static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Ours for that library's `cuptiSubscribe`.
+pub fn subscribe_in_place_of(found: *mut c_void) -> *mut c_void {
+    keep(&SUBSCRIBE, found, subscribe as *mut c_void)
+}
+
+/// Ours for that library's `cuptiActivityRegisterCallbacks`.
+pub fn register_in_place_of(found: *mut c_void) -> *mut c_void {
+    keep(&REGISTER, found, register as *mut c_void)
+}
+
+/// Remembers a second library's function and returns ours for it; a third library's goes unseen.
+fn keep(slot: &AtomicPtr<c_void>, found: *mut c_void, own: *mut c_void) -> *mut c_void {
+    match slot.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => own,
+        Err(known) if known == found => own,
+        Err(_) => found,
+    }
+}
+
+unsafe extern "C" fn subscribe(
+    handle: *mut CUpti_SubscriberHandle,
+    callback: CUpti_CallbackFunc,
+    user_data: *mut c_void,
+) -> CUptiResult {
+    type Real =
+        unsafe extern "C" fn(*mut CUpti_SubscriberHandle, CUpti_CallbackFunc, *mut c_void) -> CUptiResult;
+    client::give_way_to_another_library();
+    // SAFETY: `keep` stored that library's cuptiSubscribe before anybody could call this.
+    unsafe {
+        let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE.load(Ordering::Acquire));
+        real(handle, callback, user_data)
+    }
+}
+
+unsafe extern "C" fn register(
+    request: CUpti_BuffersCallbackRequestFunc,
+    complete: CUpti_BuffersCallbackCompleteFunc,
+) -> CUptiResult {
+    type Real = unsafe extern "C" fn(
+        CUpti_BuffersCallbackRequestFunc,
+        CUpti_BuffersCallbackCompleteFunc,
+    ) -> CUptiResult;
+    client::give_way_to_another_library();
+    // SAFETY: as above, that library's cuptiActivityRegisterCallbacks.
+    unsafe {
+        let real = core::mem::transmute::<*mut c_void, Real>(REGISTER.load(Ordering::Acquire));
+        real(request, complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_serves_what_is_not_newer() {
+        assert!(serves(130_001, 26), "13.0 for 12.8");
+        assert!(serves(28, 26) && serves(28, 28), "12.9 for 12.8");
+        assert!(!serves(26, 28), "12.8 lets go, so 12.9 can have the driver");
+        assert!(serves(130_001, 130_200), "13.0 never lets go");
+        assert!(!serves(28, 130_001) && !serves(130_001, 140_000), "another release's records");
+    }
+}
