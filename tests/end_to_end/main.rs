@@ -6,6 +6,7 @@ mod harness;
 mod bad_collector;
 mod bad_input;
 mod bare_use;
+mod control;
 mod counting;
 mod descriptors;
 mod device_times;

@@ -1,0 +1,253 @@
+//! `gputrace ctl`: how a running session goes, who may ask, and what is said where there is none.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, ctl, dumps, eventually};
+use crate::harness::tool::{self, count, gputrace};
+use crate::harness::users::{ATTACKER, Place, VICTIM, as_user};
+
+fn flight() -> PathBuf {
+    compiled("flight", Link::Driver)
+}
+
+#[track_caller]
+fn status(pid: u32) -> Value {
+    serde_json::from_str(&ctl(pid, &["status", "--json"]).expect_code(0).stdout).unwrap()
+}
+
+/// The control socket of a session, whose folder lies in that one.
+#[track_caller]
+fn socket(base: &std::path::Path, pid: u32) -> PathBuf {
+    let prefix = format!("gputrace-{pid}-");
+    let entries = fs::read_dir(base).unwrap().flatten();
+    let mut found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+    found.next().unwrap_or_else(|| panic!("no session of {pid} in {}", base.display())).path().join("control")
+}
+
+#[test]
+fn a_session_says_how_it_goes_to_who_names_it_or_its_program() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], flight(), &["wait", "0.1"]);
+    let launched: u64 = session.line().parse().unwrap();
+    // What the programs published is told once a second.
+    let status = eventually("all launches are told", || {
+        let status = status(session.pid());
+        (count(&status["recording"], "launches") == launched).then_some(status)
+    });
+    assert_eq!(count(&status, "pid"), u64::from(session.pid()));
+    assert_eq!(status["kind"], "run");
+    assert_eq!(status["command"].as_array().unwrap().len(), 3);
+    let output = folder.path().canonicalize().unwrap().join("out");
+    assert_eq!(status["output"].as_str().unwrap(), output.to_str().unwrap());
+    assert!(count(&status, "resident_bytes") > 1 << 20, "{status:#}");
+    let recording = &status["recording"];
+    assert_eq!(recording["flight_recorder_seconds"], Value::Null);
+    assert_eq!((count(recording, "running"), count(recording, "ended")), (1, 0));
+    assert_eq!(recording["dropped"], serde_json::json!({}));
+    assert_eq!(count(&recording["processes"][0], "pid"), u64::from(session.program()));
+    // The same for people, by the program's number.
+    let text = ctl(session.program(), &["status"]).expect_code(0).stdout;
+    for line in [
+        format!("Session    gputrace run, process {}\n", session.pid()),
+        format!("Output     {}\n", output.display()),
+        "Keeps      everything\n".to_owned(),
+        format!("Recorded   {launched} launches, "),
+        "Lost       nothing\n".to_owned(),
+        "Memory     ".to_owned(),
+        format!("Processes  1 running ({}), 0 ended\n", session.program()),
+    ] {
+        assert!(text.contains(&line), "{line:?} is missing:\n{text}");
+    }
+    assert_eq!(session.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_flight_recorder_says_what_it_keeps_and_how_fast_it_fills() {
+    let folder = Folder::new();
+    let session = Session::run(&folder, &["--flight-recorder", "1"], flight(), &["end", "30"]);
+    let status = eventually("something is left out, and a rate", || {
+        let asked = ctl(session.pid(), &["status", "--json"]);
+        let status: Value = serde_json::from_str(&asked.stdout).ok()?;
+        let recording = &status["recording"];
+        let fills = recording["events_per_second"].as_f64()? > 10.0;
+        (fills && recording["left_out_entries"].as_u64()? > 100).then_some(status)
+    });
+    let recording = &status["recording"];
+    assert_eq!(recording["flight_recorder_seconds"], 1.0);
+    assert_eq!(recording["held_bytes_max"], 64 << 20);
+    assert!(count(recording, "held_bytes") > 0);
+    let text = ctl(session.pid(), &["status"]).expect_code(0).stdout;
+    assert!(text.contains("Keeps      the last 1 s: ") && text.contains(" of at most 64.0 MiB, "), "{text}");
+}
+
+#[test]
+fn a_dump_where_everything_is_kept_is_refused() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], flight(), &["wait", "0"]);
+    session.line();
+    let refused = ctl(session.pid(), &["dump"]).expect_code(1);
+    let expected = format!(
+        "gputrace: the session of process {} wrote no dump: it keeps everything in its trace; there is something to \
+         dump with --flight-recorder\n",
+        session.pid()
+    );
+    assert_eq!((refused.stdout.as_str(), refused.stderr), ("", expected));
+    assert!(dumps(&folder.join("out")).is_empty());
+    assert_eq!(session.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_process_without_a_session_is_an_error_that_says_what_was_looked_for() {
+    let own = std::process::id();
+    let refused = ctl(own, &["status"]).expect_code(66);
+    let begin =
+        format!("gputrace: process {own} belongs to no session: there is no folder gputrace-{own}-… in ");
+    assert!(refused.stderr.starts_with(&begin), "{}", refused.stderr);
+    assert!(refused.stderr.contains("/tmp") && refused.stderr.contains("\n  hint: "), "{}", refused.stderr);
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let refused = ctl(gone.id(), &["dump"]).expect_code(66);
+    assert_eq!(refused.stderr, format!("gputrace: there is no process {}\n", gone.id()));
+    for words in [&["0", "status"][..], &["x", "status"], &["7"], &["7", "stop"]] {
+        finish(gputrace().arg("ctl").args(words)).expect_code(2);
+    }
+}
+
+#[test]
+fn a_collector_that_stands_by_itself_answers_too() {
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.args(["collect", "--flight-recorder", "5", "--listen"]).arg(folder.join("session"));
+    let mut collector = Session::start(command.arg("-o").arg(folder.join("out")));
+    let line = collector.line();
+    let (_, joins) = line.split_once('=').unwrap();
+    let mut command = Command::new(flight());
+    tool::clean(&mut command);
+    command.args(["wait", "0"]).env("LD_PRELOAD", tool::library()).env("GPUTRACE_SESSION", joins);
+    let mut program = Session::start(command.env("LD_LIBRARY_PATH", tool::simulated_folder()));
+    assert_eq!(program.line(), "100");
+    let status = status(program.pid());
+    assert_eq!((count(&status, "pid"), &status["kind"]), (u64::from(collector.pid()), &"collect".into()));
+    ctl(program.pid(), &["dump"]).expect_code(0);
+    collector.send(libc::SIGUSR2);
+    let written =
+        eventually("two dumps", || Some(dumps(&folder.join("out"))).filter(|dumps| dumps.len() == 2));
+    for dump in written {
+        assert_eq!(count(&tool::report(&[dump.join("trace.gputrace")]), "launches"), 100);
+    }
+    assert_eq!(program.end().0.code(), Some(0));
+    collector.send(libc::SIGTERM);
+    let (status, said) = collector.end();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("Excerpt    the last 5.00 s of "), "{said}");
+}
+
+#[test]
+fn a_bare_program_is_found_by_its_own_number() {
+    let folder = Folder::new();
+    let mut command = Command::new(flight());
+    tool::clean(&mut command);
+    command.args(["wait", "0"]).env("LD_PRELOAD", tool::library());
+    command.env("LD_LIBRARY_PATH", tool::simulated_folder());
+    command.env("GPUTRACE_FLIGHT_RECORDER", "5").env("GPUTRACE_OUT", folder.join("out"));
+    let mut program = Session::start(&mut command);
+    assert_eq!(program.line(), "100");
+    let written = PathBuf::from(ctl(program.pid(), &["dump"]).expect_code(0).stdout.trim_end());
+    assert_eq!(count(&tool::report(&[written.join("trace.gputrace")]), "launches"), 100);
+    let (status, said) = program.end();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("gputrace: dumped 1 before the end, the newest to "), "{said}");
+}
+
+/// Nobody who talks nonsense, or not at all, keeps others from being answered or the run from ending.
+#[test]
+fn nonsense_on_the_control_socket_harms_nobody() {
+    let folder = Folder::new();
+    let base = folder.path().canonicalize().unwrap();
+    let mut command = gputrace();
+    command.args(["run", "--simulate", "--flight-recorder=5", "-o"]).arg(base.join("out")).arg("--");
+    command.arg(flight()).args(["wait", "0"]).env("XDG_RUNTIME_DIR", "").env("TMPDIR", &base);
+    let mut session = Session::start(&mut command);
+    session.line();
+    let path = socket(&base, session.pid());
+    let silent: Vec<_> = (0..4).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    for question in [&b"\n"[..], b"stat", b"\xff\xfe\n", &[b'x'; 100_000], b"dump dump\n"] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // It may have heard enough before all is said.
+        let _ = stream.write_all(question);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(!answer.contains("dump\":") && !answer.contains("pid"), "{answer}");
+    }
+    let asked = finish(gputrace().args(["ctl", &session.pid().to_string(), "status"]).env("TMPDIR", &base));
+    asked.expect_code(0);
+    let (status, said) = session.end();
+    assert_eq!(status.code(), Some(0), "{said}");
+    drop(silent);
+    assert!(!path.exists() && dumps(&base.join("out")).is_empty());
+}
+
+#[test]
+fn another_user_can_neither_ask_nor_dump() {
+    let Some(place) = Place::new("another_user_can_neither_ask_nor_dump") else { return };
+    let (base, out) = (place.folder("base", VICTIM, 0o755), place.folder("out", VICTIM, 0o700));
+    let mut command = place.gputrace(VICTIM);
+    command.args(["run", "--simulate", "--flight-recorder=5", "-o"]).arg(&out).arg("--");
+    command.arg(place.program("flight")).args(["wait", "0"]).env("TMPDIR", &base);
+    let mut session = Session::start(&mut command);
+    assert_eq!(session.line(), "100");
+    let pid = session.pid().to_string();
+    for user in [ATTACKER, 0] {
+        for (number, what) in [(&pid, "status"), (&pid, "dump"), (&session.program().to_string(), "dump")] {
+            let mut ask = place.gputrace(user);
+            let refused = finish(ask.args(["ctl", number, what]).env("TMPDIR", &base)).expect_code(66);
+            let said = refused.stderr;
+            assert!(refused.stdout.is_empty(), "{}", refused.stdout);
+            // Of an attacker's own trust is no base that the victim owns: it is not even looked into.
+            assert!(
+                said.contains("belongs to another user") || said.contains("belongs to no session"),
+                "{said}"
+            );
+        }
+    }
+    // Root can enter the folder; whoever is not the user is not answered all the same. Nobody else can.
+    let path = socket(&base, session.pid());
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let _ = stream.write_all(b"dump\n");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert_eq!(answer, b"");
+    as_user(ATTACKER, move || UnixStream::connect(&path).map(drop)).expect_err("the folder is private");
+    assert!(dumps(&out).is_empty());
+    // The user itself is.
+    let asked =
+        finish(place.gputrace(VICTIM).args(["ctl", &pid, "dump"]).env("TMPDIR", &base)).expect_code(0);
+    assert_eq!(asked.stdout.trim_end(), dumps(&out)[0].to_str().unwrap());
+    assert_eq!(session.end().0.code(), Some(0));
+}
+
+/// What a pipe holds back is not the session's affair: the answer goes to who asked, and `ctl` ends.
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    let folder = Folder::new();
+    let mut session = Session::run(&folder, &[], flight(), &["wait", "0"]);
+    session.line();
+    let mut ask = gputrace();
+    ask.args(["ctl", &session.pid().to_string(), "status"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut ask = ask.spawn().unwrap();
+    drop(ask.stdout.take());
+    assert_eq!(ask.wait().unwrap().code(), Some(0));
+    assert_eq!(session.end().0.code(), Some(0));
+}
