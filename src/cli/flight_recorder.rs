@@ -3,8 +3,10 @@
 //! A dump is a folder of the files that a run leaves. It is made aside and renamed, so that it is
 //! whole or not there, and only the newest few are kept: who asks for one a minute fills no disk.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, options, outputs, printable, variables};
 use crate::launch::control::{self, About, Control};
-use crate::launch::private_folder::SessionFolder;
+use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::signals;
 
 /// Dumps that stay in a folder; older ones go.
@@ -124,6 +126,11 @@ fn write(folder: &Path, snapshot: &Snapshot, name: &str) -> Result<PathBuf, Fail
 }
 
 fn write_files(aside: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
+    // Nothing of that name is there that we know.
+    DirBuilder::new().mode(0o700).create(aside).map_err(|error| {
+        let message = format!("cannot make the folder {}: {}", aside.display(), reason(&error));
+        Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
+    })?;
     let part = OutputFolder::prepare(aside.to_owned())?;
     snapshot.write(&part.file(outputs::TRACE))?;
     let (totals, aggregates) = snapshot.model(Aggregates::default()).map_err(|error| {
@@ -168,10 +175,15 @@ fn is_dump(name: &str) -> bool {
     is_time && parts.next().is_some_and(|number| number.parse::<u32>().is_ok()) && parts.next().is_some()
 }
 
-/// The files that are a dump's, and the folder if nobody has put anything else into it.
+/// The files that are a dump's, and the folder if nobody has put anything else into it. Nothing is
+/// removed through a link, nor from a folder of another user's.
 fn remove(dump: &Path) {
+    let Ok(held) = private_folder::open(dump) else { return };
+    if !held.metadata().is_ok_and(|found| found.uid() == private_folder::own_id()) {
+        return;
+    }
     for name in outputs::ALL {
-        let _ = fs::remove_file(dump.join(name));
+        let _ = fs::remove_file(format!("/proc/self/fd/{}/{name}", held.as_raw_fd()));
     }
     let _ = fs::remove_dir(dump);
 }
@@ -198,6 +210,9 @@ mod tests {
             fs::create_dir(base.path().join(&name)).unwrap();
             fs::write(base.path().join(&name).join(outputs::TRACE), b"x").unwrap();
         }
+        // A link where a dump would be the oldest of all.
+        let linked = "dump-20250131T235959Z-001-signal";
+        std::os::unix::fs::symlink(base.path().join("other"), base.path().join(linked)).unwrap();
         // Somebody's own file in the oldest.
         fs::write(base.path().join(dump(0)).join("notes"), b"x").unwrap();
         remove_oldest(base.path());
