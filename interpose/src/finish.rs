@@ -16,7 +16,7 @@ use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
 use crate::patience::Patience;
 use crate::resolve::libc_symbols;
-use crate::{cupti, detour, search_path};
+use crate::{cupti, detour, failed_exec, search_path};
 
 /// Whether the collector is our own child and its summary is ours to print.
 static BARE: AtomicBool = AtomicBool::new(false);
@@ -60,6 +60,9 @@ pub fn finish(reason: u64) {
     ENDER.store(us(), Ordering::Release);
     // Whoever ends here may be on a signal handler's stack.
     detour::run(|| end(session, reason));
+    if reason == bye::EXEC {
+        failed_exec::is_next();
+    }
     ENDED.store(true, Ordering::Release);
 }
 
@@ -82,7 +85,7 @@ fn end(session: &'static Session, reason: u64) {
         if BARE.load(Ordering::Relaxed) {
             print_summary(session);
         }
-        session.socket().close();
+        session.close();
     });
 }
 
@@ -93,7 +96,7 @@ fn taken_records(session: &Session) -> u64 {
 }
 
 /// The calling process and thread.
-fn us() -> u64 {
+pub fn us() -> u64 {
     // SAFETY: neither call has preconditions.
     let (pid, tid) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     u64::from(pid.cast_unsigned()) << 32 | tid as u64 & 0xffff_ffff
@@ -134,7 +137,8 @@ fn before_exit(_: *const c_char) {
     finish(bye::EXIT);
 }
 
-/// An exec by path. One that is bound to fail leaves the program running, and its session with it.
+/// An exec by path. One that is bound to fail leaves the program running, and its session with it;
+/// what becomes of the others that fail is [`failed_exec`]'s.
 fn before_exec(path: *const c_char) {
     // SAFETY: the caller's C string, or null, which nothing is found at.
     before_exec_if(|| unsafe { search_path::is_executable(path) });

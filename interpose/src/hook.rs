@@ -17,8 +17,8 @@ use gputrace_wire::counter::Counter;
 
 use crate::api::Entry;
 use crate::driver::{self, Handle, SUCCESS, Status};
-use crate::start;
 use crate::tables::{self, Tables};
+use crate::{failed_exec, start};
 
 /// What a description may use: the session, its tables, and how the call ended.
 #[derive(Clone, Copy)]
@@ -63,7 +63,9 @@ pub fn around(
     original: impl FnOnce() -> Status,
     describe: impl FnOnce(&Context) -> Did,
 ) -> Status {
-    let Some(session) = session::current() else { return start::without_session(entry, original()) };
+    let Some(session) = session::current().or_else(failed_exec::session) else {
+        return start::without_session(entry, original());
+    };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else {
             session.count(Counter::Nested, 1);

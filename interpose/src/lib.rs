@@ -17,7 +17,7 @@
 //! | `cupti/` | device times: which libcupti, its client, its buffers and records |
 //! | `start`, `finish` | a session's first and last moment |
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
-//! | `search_path` | whether an exec can succeed |
+//! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
@@ -49,6 +49,7 @@ mod describe;
 mod detour;
 mod device;
 mod driver;
+mod failed_exec;
 mod finish;
 mod hook;
 mod patience;

@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char};
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, on_full, service, stderr, thread};
+use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
@@ -41,9 +41,17 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
     status
 }
 
-fn begin(claim: Claim) {
+/// Starts the session. On a stack with room, with the thread inside.
+pub fn begin(claim: Claim) {
     if settings::is_off(settings::ENABLED) {
         session::turn_off();
+        return;
+    }
+    if !descriptor::is_room() {
+        session::turn_off();
+        stderr::line(&[
+            b"not tracing: hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)",
+        ]);
         return;
     }
     service::forget();

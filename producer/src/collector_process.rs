@@ -140,6 +140,7 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
                 libc::syscall(libc::SYS_close, descriptor);
             }
         }
+        raise_limits();
         let mut none: libc::sigset_t = core::mem::zeroed();
         libc::sigemptyset(&mut none);
         // 8 is the size of the kernel's signal set.
@@ -148,6 +149,25 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
         libc::syscall(libc::SYS_exit_group, 127);
     }
     127
+}
+
+/// What the program, or whoever started it, allows it is no measure for the collector: its own
+/// limits are as high as they may be.
+fn raise_limits() {
+    for resource in
+        [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_FSIZE, libc::RLIMIT_CPU, libc::RLIMIT_NOFILE]
+    {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let none = ptr::null_mut::<libc::rlimit>();
+        // SAFETY: raw calls on a live rlimit; 0 is the calling process, which shares our memory and
+        // has limits of its own.
+        unsafe {
+            if libc::syscall(libc::SYS_prlimit64, 0, resource, none, &raw mut limit) == 0 {
+                limit.rlim_cur = limit.rlim_max;
+                libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
+            }
+        }
+    }
 }
 
 /// A number that changes as long as the collector does something or would like to: its processor

@@ -9,15 +9,28 @@
 //!
 //! A fork in a signal handler that interrupted a hook returns into that hook in the child, so
 //! whoever writes to a segment compares the generation right before, not only at the hook's
-//! start. What is left is a signal that falls between that comparison and the store.
+//! start. A signal that falls between that comparison and the store is left: for that one a fork
+//! handler maps memory of the child's own where its parent's rings were, before the interrupted
+//! hook goes on. Whatever it writes there, nobody reads. `_Fork` and a raw clone run no fork
+//! handlers: a program that uses one of them in a signal handler *and* goes on from there in the
+//! child is what remains, some instructions wide.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::memory;
+use crate::stderr::KeepErrno;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Used where the kernel has no wipe-on-fork (before 4.14): zeroed by a fork handler.
 static FALLBACK: AtomicU32 = AtomicU32::new(0);
+
+/// The mappings that a child does not get: a session's segments, and a few sessions'.
+const COVERED_MOST: usize = 64;
+static COVERED: [(AtomicUsize, AtomicUsize); COVERED_MOST] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; COVERED_MOST];
+static COVERED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static COUNTS_EVERY_MAPPING: AtomicBool = AtomicBool::new(false);
 
 #[inline(always)]
 fn cell() -> &'static AtomicU32 {
@@ -26,32 +39,88 @@ fn cell() -> &'static AtomicU32 {
     unsafe { page.as_ref() }.unwrap_or(&FALLBACK)
 }
 
-/// Maps the page. Called once, before the first session starts.
+/// Maps the page. Called before each session starts.
 pub fn prepare() {
-    if !PAGE.load(Ordering::Acquire).is_null() {
+    static PREPARED: AtomicU32 = AtomicU32::new(0);
+    if PREPARED.swap(1, Ordering::AcqRel) != 0 {
         return;
     }
     let page = memory::map_bytes(4096).filter(|page| {
         // SAFETY: the page was just mapped and nothing is in it.
         unsafe { libc::madvise(page.cast(), 4096, libc::MADV_WIPEONFORK) == 0 }
     });
-    match page {
-        Some(page) => {
-            let _ = PAGE.compare_exchange(
-                core::ptr::null_mut(),
-                page.cast(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-        }
-        None => {
-            extern "C" fn in_child() {
-                FALLBACK.store(0, Ordering::Relaxed);
-            }
-            // SAFETY: the handler only stores to a static, which is safe in a forked child.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    if let Some(page) = page {
+        PAGE.store(page.cast(), Ordering::Release);
+    }
+    COUNTS_EVERY_MAPPING.store(counts_every_mapping(), Ordering::Relaxed);
+    // SAFETY: the handler stores to a static and maps memory, which is safe in a forked child.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+extern "C" fn in_child() {
+    FALLBACK.store(0, Ordering::Relaxed);
+    let _errno = KeepErrno::new();
+    let count = COVERED_COUNT.load(Ordering::Acquire);
+    for (start, bytes) in COVERED.iter().take(count) {
+        cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));
+    }
+}
+
+/// Maps memory of this process's own there, if nothing is mapped. It is touched by an interrupted
+/// hook or by nobody.
+fn cover(start: usize, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let wanted = ptr::without_provenance_mut::<libc::c_void>(start);
+    // SAFETY: the flag makes the kernel refuse a range in which anything is mapped. Kernels before
+    // 4.17 do not know it and may map elsewhere: that is undone.
+    unsafe {
+        let got = libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if got != libc::MAP_FAILED && got != wanted {
+            libc::munmap(got, bytes);
         }
     }
+}
+
+/// Children get memory of their own where this mapping, which they do not inherit, is. Not where
+/// the kernel counts every mapping as if it were used: there each child would cost a segment's size.
+pub(crate) fn cover_in_children(start: *mut u8, bytes: usize) {
+    if COUNTS_EVERY_MAPPING.load(Ordering::Relaxed) {
+        return;
+    }
+    let index = COVERED_COUNT.fetch_add(1, Ordering::AcqRel);
+    match COVERED.get(index) {
+        Some((to_start, to_bytes)) => {
+            to_start.store(start.addr(), Ordering::Release);
+            to_bytes.store(bytes, Ordering::Release);
+        }
+        None => COVERED_COUNT.store(COVERED_MOST, Ordering::Release),
+    }
+}
+
+/// The mapping is gone, if it was one of those.
+pub(crate) fn uncover_in_children(start: *mut u8) {
+    for (covered, bytes) in &COVERED {
+        if covered.load(Ordering::Acquire) == start.addr() {
+            bytes.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Whether overcommitment is forbidden (`vm.overcommit_memory` 2).
+fn counts_every_mapping() -> bool {
+    let mut mode = [0u8; 1];
+    // SAFETY: a C string, a live buffer, and a descriptor of our own.
+    unsafe {
+        let file = libc::open(c"/proc/sys/vm/overcommit_memory".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::read(file, mode.as_mut_ptr().cast(), 1);
+            libc::close(file);
+        }
+    }
+    mode == *b"2"
 }
 
 /// The generation of this process's session; 0 where there is none, as in every new child.
@@ -93,6 +162,27 @@ mod tests {
         assert_eq!(libc::WEXITSTATUS(status), 0);
         assert_eq!(generation(), 7);
         set_generation(0);
+    }
+
+    #[test]
+    fn a_child_may_write_where_its_parent_s_segment_was() {
+        use crate::segment::{Plan, Segment};
+        let _alone = ALONE.lock().unwrap();
+        prepare();
+        let (segment, descriptor) = Segment::create(Plan::PRIMARY_SMALL).unwrap();
+        segment.header.pid.store(7, Ordering::Relaxed);
+        // SAFETY: the child writes to one atomic and exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let before = segment.header.pid.swap(9, Ordering::Relaxed);
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(before as i32) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above; the descriptor is the test's own.
+        unsafe { (libc::waitpid(pid, &mut status, 0), libc::close(descriptor)) };
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:x}");
+        assert_eq!(segment.header.pid.load(Ordering::Relaxed), 7);
     }
 
     /// On x86 this cannot fail by itself; under the thread sanitizer (`-Zsanitizer=thread`) it

@@ -137,9 +137,14 @@ impl Rings {
     /// Makes a segment and hands it over, or leaves nothing behind. Where another collector may
     /// take over it stays in any case: there may be none just now.
     fn add(&self, further: &Further, connection: &Connection, head: Head) -> bool {
+        if !descriptor::is_room() {
+            return false;
+        }
         let Some((segment, number)) = Segment::create(Plan::MORE_THREADS) else { return false };
         segment.publish();
-        let file = if connection.may_be_taken_over() { Descriptor::adopt(number) } else { None };
+        // Nobody takes over who cannot be given the primary segment: the program closed its file.
+        let lasts = connection.may_be_taken_over() && self.primary_file().is_some();
+        let file = if lasts { Descriptor::adopt(number) } else { None };
         if let Some(file) = file {
             further.file.set(Some(file.out_of_the_way()));
             // Nobody else fills it: we hold `growing`.

@@ -16,6 +16,8 @@ use gputrace_wire::segment::{
     self, CONTROL_OFFSET, COUNTER_SLOTS, COUNTERS_OFFSET, RING_TABLE_OFFSET, RingHeader, SegmentHeader,
 };
 
+use crate::fork;
+
 /// What a segment holds. Ring 0 of a primary segment is for device records, ring 1 for the
 /// service thread, the others for the program's threads.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +142,9 @@ impl Segment {
         }
         // A forked child must not write into its parent's rings: there the memory is not mapped.
         // SAFETY: the range is the mapping made above.
-        unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
+        if unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) } == 0 {
+            fork::cover_in_children(base.cast(), bytes);
+        }
         // SAFETY: the mapping is `bytes` long, page-aligned, zero, and never unmapped; all four
         // types consist of atomics, for which zero is valid; the plan keeps them inside.
         let segment = unsafe {
@@ -168,6 +172,7 @@ impl Segment {
     /// # Safety
     /// Nobody uses it or anything got from it any more: no thread was given one of its rings.
     pub unsafe fn discard(self) {
+        fork::uncover_in_children(self.base);
         // SAFETY: the range is the mapping that `create` made, and the caller knows it unused.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }

@@ -93,8 +93,13 @@ pub fn stop(last: Turn, mut goes_on: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// Whether there was one, and it ended.
+pub fn has_stopped() -> bool {
+    STATE.load(Ordering::Acquire) == state::STOPPED
+}
+
 /// Whether nothing comes of the thread any more: it ended, or there is none.
-pub(crate) fn is_quiet() -> bool {
+pub fn is_quiet() -> bool {
     matches!(STATE.load(Ordering::Acquire), state::NONE | state::STOPPED)
 }
 

@@ -7,6 +7,8 @@
 //!      claim by a forked │ │ start           │ refused, collector gone for good
 //!      child             │ ▼                 │
 //!                     RUNNING ───────────────┴─► ENDED  (exit, exec)
+//!                                                  │ claim after an exec that failed
+//!                                                  └─► STARTING
 //! ```
 //!
 //! Every transition is a function below and nowhere else. The state is kept together with the
@@ -92,6 +94,12 @@ pub fn claim() -> Option<Claim> {
     (may_be_claimed(found) && take_over(found)).then_some(Claim(()))
 }
 
+/// Claims the start of another session in the process whose session has ended. For the one who
+/// knows that the process goes on.
+pub fn claim_again() -> Option<Claim> {
+    take_over(own(state::ENDED)).then_some(Claim(()))
+}
+
 /// Whether the state is IDLE, or is a fork's parent's. A child of `vfork`, which shares the memory
 /// of a running session, sees the session's generation.
 fn may_be_claimed(found: u64) -> bool {
@@ -121,6 +129,7 @@ fn own_pid() -> i32 {
 ///
 /// `command` is the command line, arguments separated by NUL.
 pub fn start(_: Claim, socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
+    let socket = socket.out_of_the_way();
     match build(socket, command) {
         Ok(session) => {
             CURRENT.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
@@ -268,7 +277,7 @@ impl Session {
     /// Joins whoever listens now, with the same memory. For the service thread, or after it ended.
     pub fn rejoin(&self) -> bool {
         let Some(file) = self.rings.primary_file() else { return false };
-        let Some(socket) = self.connection.another() else { return false };
+        let Some(socket) = self.connection.another().map(Socket::out_of_the_way) else { return false };
         if !socket.send(self.head(handshake::kind::HELLO, 0), b"", Some(file)) {
             socket.close();
             return false;
@@ -357,6 +366,11 @@ impl Session {
     pub fn abandon(&self) {
         self.say_bye(handshake::bye::STOPPED);
         turn_off();
+        self.close();
+    }
+
+    /// Gives back the descriptors, when all is said.
+    pub fn close(&self) {
         self.connection.close();
         self.rings.close_files();
     }

@@ -120,6 +120,11 @@ impl Socket {
         self.address
     }
 
+    /// The same connection by a number that programs do not count on.
+    pub fn out_of_the_way(self) -> Socket {
+        Socket { descriptor: self.descriptor.out_of_the_way(), ..self }
+    }
+
     /// What to keep of it.
     pub fn kept(&self) -> Descriptor {
         self.descriptor
@@ -171,20 +176,28 @@ impl Socket {
         if ready <= 0 {
             return Received::Nothing;
         }
-        // The number may have changed hands while we waited.
-        if self.descriptor().is_none() {
-            return Received::Lost;
-        }
         // With MSG_TRUNC the answer is the packet's length, even where the buffer is shorter.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the buffer is live and its length is given.
-        let count = unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), flags) };
+        let mut receive =
+            |flags| unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), flags) };
+        // The number may change hands at any moment, and what the program's own socket has to say
+        // must not be taken out of it: first it is only looked at.
+        let count = receive(flags | libc::MSG_PEEK);
+        if self.descriptor().is_none() {
+            return Received::Lost;
+        }
         match usize::try_from(count) {
             Ok(0) => Received::Gone,
-            Ok(count) => match parse(packet, count) {
-                Some((head, text)) => Received::Message(head, text),
-                None => Received::Gone,
-            },
+            Ok(count) if parse(packet, count).is_none() => Received::Gone,
+            Ok(count) => {
+                // SAFETY: without a length nothing is written; a packet is taken out whole.
+                unsafe { libc::recv(socket, ptr::null_mut(), 0, flags) };
+                match parse(packet, count) {
+                    Some((head, text)) => Received::Message(head, text),
+                    None => Received::Gone,
+                }
+            }
             Err(_) if matches!(stderr::errno(), libc::EAGAIN | libc::EINTR) => Received::Nothing,
             Err(_) if matches!(stderr::errno(), libc::EBADF | libc::ENOTSOCK) => Received::Lost,
             Err(_) => Received::Gone,

@@ -1,13 +1,18 @@
 //! However a program ends, its code or signal is kept and what it published is read.
 
 use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::harness::folder::Folder;
 use crate::harness::life::{report_of_all, same_as_untraced};
+use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{Traced, bare_command, calls, run_command};
+use crate::harness::tool::{self, Traced, bare_command, calls, count, run_command};
 
 /// How a program ended, and how many of its launches have a device record.
 #[track_caller]
@@ -59,6 +64,106 @@ fn two_threads_end_the_program_at_once() {
             assert_eq!(report["untimed_operations"], 0, "{how}");
         });
     }
+}
+
+/// A program that launches on demand and ends when its orders do, with code 7.
+struct OnDemand(Child);
+
+impl OnDemand {
+    fn start(command: &mut Command) -> OnDemand {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        writeln!(child.stdin.as_mut().unwrap(), "1000").unwrap();
+        let mut done = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        done.read_line(&mut line).unwrap();
+        assert_eq!(line, "1000\n");
+        OnDemand(child)
+    }
+
+    /// Lets it end: what it said on stderr, and how long it took.
+    fn end(mut self) -> (Option<i32>, String, Duration) {
+        drop(self.0.stdin.take());
+        let began = Instant::now();
+        let status = self.0.wait().unwrap();
+        let took = began.elapsed();
+        let mut said = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (status.code(), said, took)
+    }
+}
+
+fn send(pid: i32, signal: i32) {
+    // SAFETY: plain numbers; the process is one that this test made.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+/// The collector of that program in bare use, by its command line.
+fn collector_of(program: u32) -> i32 {
+    let wanted = format!("collect\0--fd\03\0--pid\0{program}\0");
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        String::from_utf8_lossy(&line).ends_with(&wanted).then_some(pid)
+    });
+    let found: Vec<_> = processes.collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0]
+}
+
+/// What README promises is two seconds; the rest is for a machine with other things to do.
+const STOPPED_MOST: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_stopped_collector_delays_the_end_by_two_seconds_at_most() {
+    let folder = Folder::new();
+    let mut command = Command::new(compiled("on_demand", Link::Driver));
+    tool::clean(&mut command);
+    command.arg("7").env("LD_PRELOAD", tool::library()).env("LD_LIBRARY_PATH", tool::simulated_folder());
+    let program = OnDemand::start(command.env("GPUTRACE_OUT", folder.join("out")));
+    let collector = collector_of(program.0.id());
+    send(collector, libc::SIGSTOP);
+    let (code, said, took) = program.end();
+    send(collector, libc::SIGCONT);
+    assert_eq!(code, Some(7), "{said}");
+    assert!(took < STOPPED_MOST, "{took:?}\n{said}");
+    assert!(said.contains("the collector did not finish in time"), "{said}");
+    let trace = folder.join("out/trace.gputrace");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let read = finish(tool::gputrace().args(["report", "--json"]).arg(&trace));
+        if read.code() == Some(0) {
+            let report: Value = serde_json::from_str(&read.stdout).unwrap();
+            break assert_eq!(count(&report, "launches"), 1_000, "{report:#}");
+        }
+        assert!(Instant::now() < deadline, "{}", read.stderr);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Under `run` nobody waits for anything: the program is gone while `run` itself stands still.
+#[test]
+fn a_stopped_run_delays_its_program_s_end_by_nothing() {
+    let folder = Folder::new();
+    let mut command = tool::gputrace();
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
+    let mut run = OnDemand::start(command.arg(compiled("on_demand", Link::Driver)).arg("7"));
+    let pid = run.0.id();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let program: i32 = children.trim().parse().unwrap_or_else(|error| panic!("{children:?}: {error}"));
+    send(pid.cast_signed(), libc::SIGSTOP);
+    drop(run.0.stdin.take());
+    let began = Instant::now();
+    let is_over = || fs::read_to_string(format!("/proc/{program}/stat")).unwrap().contains(") Z ");
+    while !is_over() && began.elapsed() < STOPPED_MOST {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let over = is_over();
+    send(pid.cast_signed(), libc::SIGCONT);
+    let (code, said, _) = run.end();
+    assert!(over, "{said}");
+    assert_eq!(code, Some(7), "{said}");
+    assert_eq!(count(&tool::report(&[folder.join("out/trace.gputrace")]), "launches"), 1_000);
 }
 
 /// Each child of `dies_at_random`: what its launches were before it died, and how it died.

@@ -10,6 +10,7 @@ use crate::harness::needs;
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{count, gputrace, report, run, run_command};
+use crate::harness::users::Place;
 
 const NOBODY: u32 = 65534;
 
@@ -90,6 +91,38 @@ fn a_program_that_gains_rights_is_said_not_to_be_traced() {
         let ended = run_command(&program).go().expect_code(9).ended;
         assert!(!ended.stderr.contains("cannot be traced"), "{}", ended.stderr);
     }
+}
+
+/// Gives the file the right to bind low ports, as `setcap cap_net_bind_service=ep` does.
+fn give_capability(path: &Path) -> std::io::Result<()> {
+    // Revision 2, effective; the set of permitted ones in two halves, each with its inheritable one.
+    let words: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    // SAFETY: two C strings and a live buffer of that length.
+    let rc = unsafe {
+        libc::setxattr(name.as_ptr(), c"security.capability".as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0)
+    };
+    if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Root gains nothing by it and is traced; another user's program is not.
+#[test]
+fn a_program_with_file_capabilities_is_said_not_to_be_traced() {
+    let test = "a_program_with_file_capabilities_is_said_not_to_be_traced";
+    let Some(place) = Place::new(test) else { return };
+    let program = place.program("ends_with_nine");
+    if let Err(error) = give_capability(&program) {
+        return needs::skipped(test, &format!("no file capabilities can be given here: {error}"));
+    }
+    let home = place.folder("home", NOBODY, 0o700);
+    let mut command = place.gputrace(NOBODY);
+    command.arg("run").arg("-o").arg(home.join("out")).arg("--").arg(&program).env("HOME", &home);
+    let ended = finish(&mut command).expect_code(9);
+    assert_eq!(ended.stdout, "ran\n");
+    warned(&ended, &program, "has file capabilities");
+    let ended = run_command(&program).go().expect_code(9).ended;
+    assert!(!ended.stderr.contains("cannot be traced"), "{}", ended.stderr);
 }
 
 #[test]

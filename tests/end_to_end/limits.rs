@@ -68,6 +68,7 @@ fn limited(name: &str, value: &str, under_run: Then, in_bare_use: Then) {
 
 const NO_MEMORY: Then = Then::Said("no shared memory to be had");
 const NO_COLLECTOR: Then = Then::Said("the collector could not be started");
+const NO_DESCRIPTORS: Then = Then::Said("hardly any descriptor is free");
 const NOBODY: Then = Then::Said("nobody answers");
 const NO_HAND_OVER: Then = Then::Said("did not take the hand-over");
 
@@ -105,7 +106,18 @@ fn a_filter_that_forbids_threads_and_processes() {
 
 #[test]
 fn no_descriptor_is_left() {
-    limited("nofile", "0", NOBODY, NO_COLLECTOR);
+    limited("nofile", "0", NO_DESCRIPTORS, NO_DESCRIPTORS);
+}
+
+/// Those that are left are the program's: the start takes none of the last sixteen.
+#[test]
+fn hardly_any_descriptor_is_left() {
+    for left in ["1", "2", "3", "5", "8", "16", "19"] {
+        limited("nofile", left, NO_DESCRIPTORS, NO_DESCRIPTORS);
+    }
+    for left in ["24", "40"] {
+        limited("nofile", left, Then::AllCounted, Then::AllCounted);
+    }
 }
 
 #[test]
@@ -134,6 +146,14 @@ fn any_limit_of_address_space_leaves_the_program_as_it_is() {
             let said = lines.iter().any(|line| traced.ended.stderr.contains(line));
             assert!(said || count(&traced.report(), "launches") == 10, "{}", traced.ended.stderr);
         }
+    }
+}
+
+/// A limit that may be raised is the program's own affair: the collector has the highest there is.
+#[test]
+fn a_limit_on_the_program_is_none_on_its_collector() {
+    for (name, value) in [("as", "60"), ("as", "300"), ("fsize", "16000000")] {
+        ends_as_alone(bare("limits"), &["soft", name, value], Then::AllCounted);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Forked and exec'd children join the session as processes of their own.
 
+use crate::harness::folder::Folder;
 use crate::harness::life::same_as_untraced;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{calls, count, run, run_command};
@@ -65,6 +66,18 @@ fn an_exec_from_a_traced_program_to_another_keeps_both() {
 #[test]
 fn an_exec_that_fails_ends_nothing() {
     same_as_untraced("failed_exec", &[]).launches(7);
+}
+
+/// Found, and refused all the same: the launches of the next session are recorded as the others.
+#[test]
+fn an_exec_that_is_refused_ends_nothing() {
+    let folder = Folder::new();
+    let lives = same_as_untraced("exec_refused", &[folder.path().to_str().unwrap()]);
+    assert_eq!(lives.untraced.code(), Some(7));
+    lives.launches(23).each(|report, how| {
+        assert_eq!(calls(report, "first_kernel"), 17, "{how}: {report:#}");
+        assert_eq!(count(report, "device_only"), 0, "{how}");
+    });
 }
 
 #[test]

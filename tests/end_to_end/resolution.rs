@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::harness::life::same_as_untraced;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{self, bare, calls, count, run};
@@ -65,6 +66,15 @@ fn without_cuda_look_ups_fail_as_ever() {
     let seen = same_with_and_without(&compiled("look_ups", Link::Nothing), &[], false);
     assert!(seen.contains("RTLD_DEFAULT cuInit: nothing"), "{seen}");
     assert!(seen.contains("libm cos: found"), "{seen}");
+    assert!(seen.contains("RTLD_DEFAULT cuptiSubscribe: nothing"), "{seen}");
+}
+
+/// We load CUPTI for ourselves, and the program is not to find it.
+#[test]
+fn a_program_that_loads_no_cupti_finds_none_while_it_is_traced() {
+    let traced = same_as_untraced("probes_cupti", &[]);
+    traced.launches(3);
+    assert!(traced.run.ended.stdout.contains("cuptiSubscribe: nothing"), "{}", traced.run.ended.stdout);
 }
 
 #[test]

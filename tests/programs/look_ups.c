@@ -27,6 +27,11 @@ int main(void)
     show("RTLD_DEFAULT printf", dlsym(RTLD_DEFAULT, "printf"));
     show("dlvsym libm cos", dlvsym(math, "cos", "GLIBC_NOT_THERE"));
     show("dlvsym RTLD_DEFAULT cuInit", dlvsym(RTLD_DEFAULT, "cuInit", "GLIBC_2.2.5"));
+    show("RTLD_DEFAULT cuptiSubscribe", dlsym(RTLD_DEFAULT, "cuptiSubscribe"));
+    show("RTLD_NEXT cuptiGetTimestamp", dlsym(RTLD_NEXT, "cuptiGetTimestamp"));
+    show("self cuptiActivityEnable", dlsym(self, "cuptiActivityEnable"));
+    show("self cuptiNoSuchFunction", dlsym(self, "cuptiNoSuchFunction"));
+    show("dlvsym RTLD_DEFAULT cuptiFinalize", dlvsym(RTLD_DEFAULT, "cuptiFinalize", "GLIBC_2.2.5"));
     printf("missing library: %s\n", dlopen("libcuda.so.1", RTLD_NOW) ? "found" : "nothing");
     return 0;
 }

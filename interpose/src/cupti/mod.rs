@@ -19,7 +19,7 @@ mod callbacks;
 mod client;
 pub mod guest;
 mod launches;
-mod library;
+pub mod library;
 mod records;
 mod root;
 

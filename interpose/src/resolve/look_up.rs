@@ -17,6 +17,7 @@ use gputrace_producer::thread;
 
 use crate::api::{self, Entry};
 use crate::cupti::guest::exports;
+use crate::cupti::library;
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
 #[repr(C)]
@@ -137,7 +138,14 @@ fn hooked(
     caller: *const c_void,
 ) -> *mut c_void {
     failed_look_up::forget();
-    let Some(entry) = entry_of(name) else { return exports::replace(name, found) };
+    let Some(entry) = entry_of(name) else {
+        // The handle's scope begins before us, as below.
+        if cupti_name(name) == Some(found) && !is_cupti_behind(caller, name, found) {
+            failed_look_up::note(handle, name, version);
+            return core::ptr::null_mut();
+        }
+        return exports::replace(name, found);
+    };
     // What is looked up on our own behalf (CUPTI does while it loads) is not the program's.
     if thread::with(|slot| slot.is_inside()) {
         return found;
@@ -225,6 +233,55 @@ fn own_look_up(name: *const c_char) -> Option<*mut c_void> {
     }
 }
 
+/// Our own export of that name, if it is one of CUPTI's.
+fn cupti_name(name: *const c_char) -> Option<*mut c_void> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the program's C string; the second byte is read only if the first is not its end.
+    let is_cupti_like = unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
+    // SAFETY: as above.
+    if is_cupti_like { exports::own(unsafe { CStr::from_ptr(name) }) } else { None }
+}
+
+/// Whether the caller's scope has CUPTI's own function behind our export of it.
+#[cold]
+fn is_cupti_behind(caller: *const c_void, name: *const c_char, own: *mut c_void) -> bool {
+    let Some(dlsym) = libc_symbols::dlsym() else { return true };
+    let _error = failed_look_up::KeepError::new();
+    // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
+    let global = unsafe { dlsym(libc::RTLD_NEXT, name) };
+    if !global.is_null() || !in_own_scope_of(caller, name, own).is_null() {
+        return true;
+    }
+    // A library may have found it through another that loaded it.
+    !is_before_us(caller) && library::mapped("libcupti.so").is_some()
+}
+
+/// A look-up by pseudo-handle that may find our export where there is no CUPTI.
+#[cold]
+fn decide_for_cupti(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: *const c_void,
+    own: *mut c_void,
+) -> Option<Decision> {
+    let dlsym = libc_symbols::dlsym()?;
+    let finds_ours = if handle == libc::RTLD_NEXT {
+        is_before_us(caller)
+    } else {
+        let _error = failed_look_up::KeepError::new();
+        // SAFETY: a pseudo-handle, asked from our own frame, whose scope is the global one.
+        unsafe { dlsym(libc::RTLD_DEFAULT, name) == own }
+    };
+    if !finds_ours || is_cupti_behind(caller, name, own) {
+        return None;
+    }
+    failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name, version);
+    Some(Decision { jump: core::ptr::null(), answer: core::ptr::null_mut() })
+}
+
 fn decide_for(
     handle: *mut c_void,
     name: *const c_char,
@@ -233,7 +290,10 @@ fn decide_for(
     jump: *const c_void,
 ) -> Decision {
     let leave = Decision { jump, answer: core::ptr::null_mut() };
-    let (Some(entry), Some(dlsym)) = (entry_of(name), libc_symbols::dlsym()) else { return leave };
+    let (Some(entry), Some(dlsym)) = (entry_of(name), libc_symbols::dlsym()) else {
+        let own = cupti_name(name);
+        return own.and_then(|own| decide_for_cupti(handle, name, version, caller, own)).unwrap_or(leave);
+    };
     // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
     let global = unsafe { dlsym(libc::RTLD_NEXT, name) };
     if handle == libc::RTLD_NEXT {
@@ -267,6 +327,13 @@ fn decide_for(
 /// The definition that the calling library finds where there is none in the global scope: a
 /// plugin loaded RTLD_LOCAL has libcuda among its dependencies though the program has not.
 fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &'static Entry) -> *mut c_void {
+    let found = in_own_scope_of(caller, name, (entry.hook)());
+    // It may itself be a dependency of a plugin that has libcuda among its others.
+    if found.is_null() && !is_before_us(caller) { originals::find_in_driver(entry.symbol) } else { found }
+}
+
+/// What is found in the calling library and its dependencies, and is not our own.
+fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_void) -> *mut c_void {
     let _error = failed_look_up::KeepError::new();
     let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
         return core::ptr::null_mut();
@@ -285,11 +352,7 @@ fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &'static Entry
         libc::dlclose(handle);
         found
     };
-    if !found.is_null() && found != (entry.hook)() {
-        return found;
-    }
-    // It may itself be a dependency of a plugin that has libcuda among its others.
-    if is_before_us(caller) { core::ptr::null_mut() } else { originals::find_in_driver(entry.symbol) }
+    if found == own { core::ptr::null_mut() } else { found }
 }
 
 /// Whether the caller's library comes before us in the global scope: the program itself does.

@@ -178,6 +178,11 @@ fn real(index: usize) -> *mut c_void {
     found
 }
 
+/// Our function of that name, if there is one.
+pub fn own(name: &CStr) -> Option<*mut c_void> {
+    NAMES.iter().position(|known| *known == name).map(ours)
+}
+
 /// The function of that name in a library that is mapped.
 pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
     let _error = KeepError::new();

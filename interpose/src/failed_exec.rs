@@ -1,0 +1,78 @@
+//! A session after an exec that failed: the program is still there, and so is its session again.
+//!
+//! Nothing can be done after an exec that succeeds, so the session ends before every one that may
+//! (see [`crate::search_path`] for those that may not). Whether it failed all the same (no format
+//! that the kernel knows, arguments too long, a file that is being written) shows when the program
+//! goes on: at the next hooked call of the thread that called exec, or of any other thread a while
+//! later. That call begins a session anew. What other threads call in between is counted as lost.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use gputrace_producer::session::{self, Session};
+use gputrace_producer::{clock, service, stderr, thread};
+use gputrace_wire::counter::Counter;
+
+use crate::{cupti, detour, finish, start};
+
+/// How long an exec may take that will succeed; the kernel's part is milliseconds.
+const WHILE_NS: u64 = 1_000_000_000;
+/// Each time costs a session's memory, which is never given back.
+const TIMES_MOST: u32 = 16;
+
+/// Who ended the session for an exec, process and thread; 0 while nobody did.
+static ENDED_BY: AtomicU64 = AtomicU64::new(0);
+static ENDED_AT_NS: AtomicU64 = AtomicU64::new(0);
+static MISSED: AtomicU64 = AtomicU64::new(0);
+static TIMES: AtomicU32 = AtomicU32::new(0);
+
+/// The session has ended, and the calling thread is about to become another program.
+pub fn is_next() {
+    ENDED_AT_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
+    MISSED.store(0, Ordering::Relaxed);
+    // SYNC: pairs with the Acquire load in `begin_again`; the time comes before it.
+    ENDED_BY.store(finish::us(), Ordering::Release);
+}
+
+/// The session that a call finds where there was none, if an exec failed.
+#[inline(always)]
+pub fn session() -> Option<&'static Session> {
+    if ENDED_BY.load(Ordering::Relaxed) == 0 { None } else { begin_again() }
+}
+
+#[cold]
+fn begin_again() -> Option<&'static Session> {
+    let (by, us) = (ENDED_BY.load(Ordering::Acquire), finish::us());
+    // A forked child has its parent's word.
+    if by >> 32 != us >> 32 {
+        return None;
+    }
+    let waited_ns = clock::monotonic_ns().saturating_sub(ENDED_AT_NS.load(Ordering::Relaxed));
+    // A service thread that the vendor's library still holds would be taken for the next one.
+    if (by != us && waited_ns < WHILE_NS) || !service::is_quiet() {
+        MISSED.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    thread::with(|slot| {
+        let _inside = slot.enter()?;
+        let Some(claim) = session::claim_again() else {
+            MISSED.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let had_service = service::has_stopped();
+        if TIMES.fetch_add(1, Ordering::Relaxed) >= TIMES_MOST {
+            session::turn_off();
+            stderr::line(&[b"too many execs failed: nothing is recorded from here on"]);
+        } else {
+            detour::run(|| start::begin(claim));
+        }
+        ENDED_BY.store(0, Ordering::Release);
+        let session = session::current()?;
+        session.notice(1, 0, b"an exec failed: the program goes on, in a session of its own");
+        session.count(Counter::NoRing, MISSED.swap(0, Ordering::Relaxed));
+        // Where there was no context yet, the first one starts it.
+        if had_service {
+            service::start(session, cupti::turn);
+        }
+        Some(session)
+    })
+}

@@ -1,0 +1,69 @@
+//! Signal handlers that interrupt hooks and launch, or fork, on a driver that bears it: the
+//! simulated one, as the real one, must not be entered by a handler that interrupted it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::folder::Folder;
+use crate::harness::life::report_of_all;
+use crate::harness::process::{Ended, finish};
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{self, bare_command, count, gputrace, report};
+
+/// A folder with a libcuda.so.1 that has no locks.
+fn driver(folder: &Folder) -> PathBuf {
+    let path = folder.join("driver");
+    fs::create_dir(&path).unwrap();
+    fs::copy(compiled("signal_safe_driver", Link::Shared), path.join("libcuda.so.1")).unwrap();
+    path
+}
+
+/// What main and the handler said that they launched.
+fn launched(ended: &Ended) -> (u64, u64) {
+    let line = ended.stderr.lines().find_map(|line| line.strip_prefix("launches "));
+    let numbers = line.and_then(|line| line.split_once(' ')).unwrap_or_else(|| panic!("{}", ended.stderr));
+    (numbers.0.parse().unwrap(), numbers.1.parse().unwrap())
+}
+
+/// Runs the storm alone, under `run` and bare, and has each report checked against what it said.
+#[track_caller]
+fn storm(how: &str, handlers: &str, check: impl Fn(&Value, (u64, u64))) {
+    let folder = Folder::new();
+    let (driver, program) = (driver(&folder), compiled("handler_storm", Link::Driver));
+    let mut alone = Command::new(&program);
+    tool::clean(&mut alone);
+    let alone = finish(alone.args([how, handlers]).env("LD_LIBRARY_PATH", &driver)).expect_code(0);
+    assert!(alone.stdout.contains("failed 0\n"), "{}", alone.stdout);
+
+    let mut run = gputrace();
+    run.args(["run", "--device-times", "off", "-o"]).arg(folder.join("out")).arg("--").arg(&program);
+    let run = finish(run.args([how, handlers]).env("LD_LIBRARY_PATH", &driver)).expect_code(0);
+    assert_eq!(run.stdout, alone.stdout, "{}", run.stderr);
+    check(&report(&[folder.join("out/trace.gputrace")]), launched(&run));
+
+    let bare = bare_command(&program).env("LD_LIBRARY_PATH", &driver).env("GPUTRACE_DEVICE_TIMES", "off");
+    let bare = bare.arg(how).arg(handlers).go().expect_code(0);
+    assert_eq!(bare.ended.stdout, alone.stdout, "{}", bare.ended.stderr);
+    check(&report_of_all(&bare), launched(&bare.ended));
+}
+
+/// A handler that interrupted a hook passes through, and that is counted; so is what a full ring drops.
+#[test]
+fn a_handler_that_launches_many_thousand_times_a_second_is_counted() {
+    storm("launches", "5000", |report, (in_main, in_handler)| {
+        let (recorded, lost) = (count(report, "launches"), tool::dropped(report));
+        assert_eq!(recorded + lost, in_main + in_handler, "{report:#}");
+        assert!(report["dropped"]["nested_calls"].as_u64().unwrap_or(0) > 0, "no hook was met: {report:#}");
+    });
+}
+
+/// The child goes on in the hook that the handler interrupted, without what its parent records to.
+#[test]
+fn a_handler_that_forks_inside_hooks_harms_neither_parent_nor_child() {
+    storm("forks", "1500", |report, (in_main, _)| {
+        assert_eq!(count(report, "launches") + tool::dropped(report), in_main, "{report:#}");
+    });
+}
