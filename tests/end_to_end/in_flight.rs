@@ -1,0 +1,80 @@
+//! A kernel faults, or the program is killed: the report says which call failed and what the device was at.
+
+use serde_json::{Value, json};
+
+use crate::harness::tool::{Traced, count, run};
+
+/// By stream, what is in flight, newest first.
+fn in_flight(report: &Value) -> Vec<Vec<String>> {
+    let streams = report["in_flight"].as_array().unwrap();
+    let names = |stream: &Value| {
+        let calls = stream["newest_first"].as_array().unwrap().iter();
+        calls.map(|call| call["name"].as_str().unwrap().to_owned()).collect()
+    };
+    streams.iter().map(names).collect()
+}
+
+/// The failing call, and that whoever reads the summary sees it.
+#[track_caller]
+fn failed(traced: &Traced) -> Value {
+    let report = traced.report();
+    let failure = &report["failures"][0];
+    assert_eq!(report["failures"].as_array().unwrap().len(), 1, "{report:#}");
+    assert_eq!(failure["call"], "cuStreamSynchronize");
+    assert_eq!((&failure["error"], &failure["code"]), (&json!("CUDA_ERROR_ILLEGAL_ADDRESS"), &json!(700)));
+    assert_eq!((&failure["tid"], &failure["pid"]), (&failure["pid"], &report["in_flight"][0]["pid"]));
+    report
+}
+
+#[test]
+fn an_illegal_access_is_told_with_what_was_in_flight() {
+    for how in ["fault", "leave"] {
+        let traced = run("faulting").arg(how).go().expect_code(3);
+        let report = failed(&traced);
+        assert_eq!(
+            in_flight(&report),
+            [vec!["lengthy"], vec!["steady", "steady", "steady", "bad_store"]],
+            "{how}: {report:#}"
+        );
+        assert!(report["in_flight"].as_array().unwrap().iter().all(|stream| stream["known_by"] == "records"));
+        // Refused launches are counted as such and are in flight nowhere.
+        assert_eq!((count(&report, "launches"), count(&report, "failed_calls")), (10, 1), "{report:#}");
+        let summary = traced.read("summary.txt");
+        let words = summary.split_whitespace().collect::<Vec<_>>().join(" ");
+        for said in [
+            "cuStreamSynchronize returned CUDA_ERROR_ILLEGAL_ADDRESS after",
+            "In flight 5 operations of process",
+            ": lengthy stream",
+            ": steady ×3, bad_store",
+        ] {
+            assert!(words.contains(said), "{said:?}: {summary}");
+        }
+    }
+}
+
+#[test]
+fn without_device_times_the_waits_say_what_was_in_flight() {
+    let traced = run("faulting").env("GPUTRACE_DEVICE_TIMES", "off").go().expect_code(3);
+    let report = failed(&traced);
+    let expected = [vec!["lengthy"], vec!["steady", "steady", "steady", "bad_store", "spin"]];
+    assert_eq!(in_flight(&report), expected, "{report:#}");
+    assert_eq!(report["in_flight"][0]["known_by"], "waits");
+    assert!(traced.read("summary.txt").contains("as far as its waits tell"));
+}
+
+#[test]
+fn what_a_killed_program_had_in_flight_is_told() {
+    let traced = run("faulting").arg("kill").go();
+    assert_eq!(traced.ended.signal(), Some(libc::SIGKILL));
+    let report = traced.report();
+    assert_eq!(in_flight(&report), [["steady", "lengthy"]], "{report:#}");
+    assert_eq!(report["in_flight"][0]["vanished"], true);
+    assert!(report["failures"].as_array().unwrap().is_empty());
+    assert!(traced.read("summary.txt").contains(", which vanished, newest first"));
+}
+
+#[test]
+fn a_program_that_ends_well_has_neither() {
+    let report = run("basic").succeed().report();
+    assert_eq!((&report["failures"], &report["in_flight"]), (&json!([]), &json!([])));
+}
