@@ -4,7 +4,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     // Our references to our own exports are to ours, whoever defines the name before us: what
     // `api` hands out as the hook would otherwise be another interposer's function.
-    // All exports are functions, so that -Bsymbolic, which more linkers know, is the same as
-    // -Bsymbolic-functions.
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    // Not -Bsymbolic: that leaves a mark for the loader, which then begins the default scope of
+    // what is asked from our frames with our own exports.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 }
