@@ -1,4 +1,4 @@
-// Eight host threads launch at once, each on a stream of its own.
+// Host threads launch at once, each on a stream of its own: threads [8].
 #include "expect.h"
 #include <atomic>
 #include <thread>
@@ -6,8 +6,8 @@
 
 __global__ void add_one(int *p) { atomicAdd(p, 1); }
 
-int main() {
-  const int threads = 8, launches = 1000;
+int main(int count, char **arguments) {
+  const int threads = count > 1 ? atoi(arguments[1]) : 8, launches = 1000;
   int *counter;
   CHECK(cudaMalloc(&counter, sizeof(int)));
   CHECK(cudaMemset(counter, 0, sizeof(int)));
@@ -20,7 +20,7 @@ int main() {
       cudaStream_t stream;
       CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
       ready++;
-      while (ready < threads) {}
+      while (ready < threads) std::this_thread::yield();
       for (int i = 0; i < launches; i++) add_one<<<1, 1, 0, stream>>>(counter);
       CHECK(cudaGetLastError());
       CHECK(cudaStreamSynchronize(stream));

@@ -94,6 +94,8 @@ def run(bench):
         "vadd-shared": [built["vadd_shared"]],
         "vadd-per-thread": [built["vadd_ptds"]],
         "threads-8": [built["threads"]],
+        # More than there are buffers: CUDA 13 may give each thread one.
+        "threads-200": [built["threads"], "200"],
         "threads-8-shared-per-thread": [built["threads_ptds"]],
         "streams-100": [built["streams"]],
         "graph-captured": [built["graph_capture"]],
