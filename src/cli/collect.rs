@@ -30,7 +30,7 @@ pub fn command() -> Command {
             "With --listen the first line on stdout is the variable that a program joins by, beside the preload\n\
              library: LD_PRELOAD=$(gputrace lib) GPUTRACE_SESSION=DIR/socket program\n\
              A collector that is started again after its end, however it ended, takes over the programs that run;\n\
-             gputrace report reads both traces as one.",
+             gputrace report reads both traces as one. With --flight-recorder nothing is there to be taken over.",
         )
         .arg(
             Arg::new("fd")

@@ -80,7 +80,8 @@ fn page(topic: &str) -> Option<String> {
             let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
                         makes gputrace die of the same. SIGTERM and SIGHUP are passed on to the command; SIGINT and\n\
                         SIGQUIT are left to the terminal, which sends them to the command itself: sent to\n\
-                        gputrace alone, they end nothing. Apart from that:\n\n";
+                        gputrace alone, they end nothing. SIGUSR2 has a flight recorder write what it holds, and is not\n\
+                        passed on; without a flight recorder it ends gputrace. Apart from that:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
         _ => None,

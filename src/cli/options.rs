@@ -113,8 +113,8 @@ pub const SETTINGS: &[Setting] = &[
         values: &[],
         default: "off",
         reader: Reader::Program,
-        help: "Keep the last SECONDS (0.1 to 86400) only, in 64 MiB at most, and write them at the end and, into a \
-               folder of their own, when a process crashes, on SIGUSR2 to gputrace, and on gputrace ctl PID dump",
+        help: "Keep the last SECONDS (0.1 to 86400) only, in 64 MiB of memory at most, and write them at the end; and \
+               into folders of their own when a process crashes, on SIGUSR2 to gputrace and on gputrace ctl PID dump",
     },
     Setting {
         variable: CACHE,
