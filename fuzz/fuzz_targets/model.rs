@@ -7,7 +7,7 @@
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use gputrace_collector::flame::Flame;
-use gputrace_collector::model::{Model, Totals};
+use gputrace_collector::model::{Model, Totals, in_flight};
 use gputrace_collector::report::{Report, TextOptions};
 use gputrace_collector::trace_file::TraceReader;
 use gputrace_fuzz::{Input, trace_file_header};
@@ -66,6 +66,10 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(again.counts, totals.counts);
     assert_eq!(again.wall_ns(), totals.wall_ns());
     assert_eq!(again.sessions, totals.sessions);
+    for (again, process) in again.processes.iter().zip(&totals.processes) {
+        assert_eq!(again.failure, process.failure);
+        assert_eq!(again.in_flight, process.in_flight);
+    }
 });
 
 /// What holds of every stream.
@@ -77,6 +81,14 @@ fn check(totals: &Totals) {
     assert!(totals.losses().values().all(|count| *count > 0));
     for process in &totals.processes {
         assert!(process.ns_per_tick.is_finite(), "{}", process.ns_per_tick);
+        let all = &process.in_flight;
+        assert!(all.streams.len() <= in_flight::STREAMS_SHOWN);
+        for stream in &all.streams {
+            assert!(stream.calls.len() <= in_flight::NEWEST_SHOWN + in_flight::OLDEST_SHOWN);
+            assert_eq!(stream.calls.len() as u64 + stream.left_out, stream.operations);
+            assert!(stream.calls.is_sorted_by_key(|call| std::cmp::Reverse(call.start_ns)));
+        }
+        assert!(all.streams.iter().map(|stream| stream.operations).sum::<u64>() <= all.operations);
         assert!(process.hook_cost_ns().is_none_or(|cost| cost.is_finite() && cost >= 0.0));
     }
 }

@@ -185,12 +185,11 @@ impl Progress {
             (wait::STREAM, 0) => LEGACY_STREAM,
             _ => handle,
         };
+        let fits = self.waits.len() < WAITS_MAX || self.waits.contains_key(&(what, handle));
         match what {
-            wait::STREAM | wait::CONTEXT => {
-                if self.waits.len() < WAITS_MAX || self.waits.contains_key(&(what, handle)) {
-                    let latest_ns = self.waits.entry((what, handle)).or_default();
-                    *latest_ns = call.start_ns.max(*latest_ns);
-                }
+            wait::STREAM | wait::CONTEXT if fits => {
+                let latest_ns = self.waits.entry((what, handle)).or_default();
+                *latest_ns = call.start_ns.max(*latest_ns);
             }
             wait::EVENT => {
                 let recorded = self.events.get(&handle).copied();
