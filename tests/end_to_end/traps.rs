@@ -1,8 +1,41 @@
 //! What tools of this kind were caught by (docs/TRAPS.md), where no other module has it already.
 
+use std::process::{Command, Stdio};
+
 use crate::harness::life::same_as_untraced;
+use crate::harness::needs;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{calls, count, dropped, run};
+use crate::harness::tool::{calls, count, dropped, run, run_command};
+
+/// A program that was built before glibc 2.34 binds to another version of the name than a later
+/// one, and both may be in a process.
+#[test]
+fn both_versions_of_dlsym_lead_through_our_hooks() {
+    let lives = same_as_untraced("trap_versions", &[]);
+    assert_eq!(lives.untraced.stdout, "missing 0\n");
+    lives.launches(4).each(|report, how| assert_eq!(count(report, "device_only"), 0, "{how}: {report:#}"));
+}
+
+/// As in a container: the program's process and thread ids mean nothing to the collector.
+#[test]
+fn a_program_in_a_namespace_of_process_ids_is_recorded() {
+    let test = "a_program_in_a_namespace_of_process_ids_is_recorded";
+    let ways: [&[&str]; 2] = [&["--pid", "--fork"], &["--user", "--map-root-user", "--pid", "--fork"]];
+    let works = |options: &&&[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(**options).arg("true").stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let Some(options) = ways.iter().find(works) else {
+        return needs::skipped(test, "unshare --pid does not work here");
+    };
+    let unshare = options.iter().fold(run_command("unshare"), |run, option| run.arg(option));
+    let traced = unshare.arg(compiled("basic", Link::Driver)).succeed();
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), dropped(&report)), (10, 0), "{report:#}");
+    assert_eq!(report["device_time_coverage"], 1.0, "{report:#}");
+    assert_eq!(report["complete"], true, "{report:#}");
+}
 
 /// A thread of the tracer that does not block a signal gets the program's, sooner or later.
 #[test]
