@@ -16,6 +16,8 @@ use crate::{cupti, detour, finish, start};
 
 /// How long an exec may take that will succeed; the kernel's part is milliseconds.
 const WHILE_NS: u64 = 1_000_000_000;
+/// How long the last session's service thread may take to end.
+const HELD_MOST_NS: u64 = 10_000_000_000;
 /// Each time costs a session's memory, which is never given back.
 const TIMES_MOST: u32 = 16;
 
@@ -48,7 +50,14 @@ fn begin_again() -> Option<&'static Session> {
     }
     let waited_ns = clock::monotonic_ns().saturating_sub(ENDED_AT_NS.load(Ordering::Relaxed));
     // A service thread that the vendor's library still holds would be taken for the next one.
-    if (by != us && waited_ns < WHILE_NS) || !service::is_quiet() {
+    let is_held = !service::is_quiet();
+    if is_held && waited_ns > HELD_MOST_NS {
+        if ENDED_BY.swap(0, Ordering::AcqRel) != 0 {
+            stderr::line(&[b"an exec failed, and CUPTI does not let go: nothing is recorded from here on"]);
+        }
+        return None;
+    }
+    if is_held || (by != us && waited_ns < WHILE_NS) {
         MISSED.fetch_add(1, Ordering::Relaxed);
         return None;
     }

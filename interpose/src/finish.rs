@@ -119,6 +119,12 @@ fn wait_for_the_ender() {
 }
 
 fn print_summary(session: &Session) {
+    // It watches the process, and has the memory: only the way back to us is gone.
+    if session.socket().descriptor().is_none() {
+        return stderr::line(&[
+            b"the program closed the connection to the collector, which writes the outputs when the program has ended",
+        ]);
+    }
     // Mapped: exit may run in a signal handler that interrupted malloc.
     let Some(room) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else { return };
     // SAFETY: the mapping is that long, and ours alone.

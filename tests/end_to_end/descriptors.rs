@@ -16,6 +16,13 @@ fn a_program_that_closes_everything_and_takes_every_number_has_them_for_itself()
             "{}",
             lives.untraced.stdout
         );
+        assert!(
+            lives.untraced.stdout.ends_with("messages at the other end: 0\n"),
+            "{}",
+            lives.untraced.stdout
+        );
+        let said = "the program closed the connection to the collector";
+        assert!(lives.bare.ended.stderr.contains(said), "{how}: {}", lives.bare.ended.stderr);
         lives.each(|report, under| {
             let (launches, lost) = (count(report, "launches"), dropped(report));
             // Such a thread loses eleven calls, of which ten are launches.

@@ -39,3 +39,15 @@ fn a_deep_bound_plugin_runs_as_ever_and_is_said_not_to_be_traced() {
     assert_eq!(count(&traced.report(), "launches"), 0);
     assert!(traced.ended.stderr.contains("No CUDA call was seen: "), "{}", traced.ended.stderr);
 }
+
+/// Where the program itself is traced, what such a plugin does on the device is known, and not who
+/// asked for it.
+#[test]
+fn a_deep_bound_plugin_of_a_traced_program_shows_as_device_records_without_a_call() {
+    let plugin = compiled("cuda_plugin", Link::DriverShared);
+    let traced = run_command(compiled("deep_host", Link::Driver)).arg(&plugin).go().expect_code(5);
+    assert_eq!(traced.ended.stdout, "2 launches by the plugin\n");
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), count(&report, "device_only")), (3, 2), "{report:#}");
+    assert!(traced.ended.stderr.contains("2 device-only"), "{}", traced.ended.stderr);
+}
