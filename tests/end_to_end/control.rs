@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -25,9 +25,16 @@ fn status(pid: u32) -> Value {
     serde_json::from_str(&ctl(pid, &["status", "--json"]).expect_code(0).stdout).unwrap()
 }
 
+/// The same of a program, which a collector hears of a moment after it started.
+#[track_caller]
+fn status_of_new(program: u32) -> Value {
+    let ask = || Some(ctl(program, &["status", "--json"])).filter(|asked| asked.code() == Some(0));
+    serde_json::from_str(&eventually("its session", ask).stdout).unwrap()
+}
+
 /// The control socket of a session, whose folder lies in that one.
 #[track_caller]
-fn socket(base: &std::path::Path, pid: u32) -> PathBuf {
+fn socket(base: &Path, pid: u32) -> PathBuf {
     let prefix = format!("gputrace-{pid}-");
     let entries = fs::read_dir(base).unwrap().flatten();
     let mut found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
@@ -136,7 +143,7 @@ fn a_collector_that_stands_by_itself_answers_too() {
     command.args(["wait", "0"]).env("LD_PRELOAD", tool::library()).env("GPUTRACE_SESSION", joins);
     let mut program = Session::start(command.env("LD_LIBRARY_PATH", tool::simulated_folder()));
     assert_eq!(program.line(), "100");
-    let status = status(program.pid());
+    let status = status_of_new(program.pid());
     assert_eq!((count(&status, "pid"), &status["kind"]), (u64::from(collector.pid()), &"collect".into()));
     ctl(program.pid(), &["dump"]).expect_code(0);
     collector.send(libc::SIGUSR2);
@@ -162,6 +169,7 @@ fn a_bare_program_is_found_by_its_own_number() {
     command.env("GPUTRACE_FLIGHT_RECORDER", "5").env("GPUTRACE_OUT", folder.join("out"));
     let mut program = Session::start(&mut command);
     assert_eq!(program.line(), "100");
+    assert_eq!(status_of_new(program.pid())["kind"], "collect");
     let written = PathBuf::from(ctl(program.pid(), &["dump"]).expect_code(0).stdout.trim_end());
     assert_eq!(count(&tool::report(&[written.join("trace.gputrace")]), "launches"), 100);
     let (status, said) = program.end();
@@ -202,28 +210,32 @@ fn nonsense_on_the_control_socket_harms_nobody() {
 #[test]
 fn another_user_can_neither_ask_nor_dump() {
     let Some(place) = Place::new("another_user_can_neither_ask_nor_dump") else { return };
-    let (base, out) = (place.folder("base", VICTIM, 0o755), place.folder("out", VICTIM, 0o700));
+    // Where everybody's sessions are, without a variable that says another place.
+    let (base, out) = (Path::new("/tmp"), place.folder("out", VICTIM, 0o700));
     let mut command = place.gputrace(VICTIM);
     command.args(["run", "--simulate", "--flight-recorder=5", "-o"]).arg(&out).arg("--");
-    command.arg(place.program("flight")).args(["wait", "0"]).env("TMPDIR", &base);
+    command.arg(place.program("flight")).args(["wait", "0"]);
     let mut session = Session::start(&mut command);
     assert_eq!(session.line(), "100");
     let pid = session.pid().to_string();
+    let program = session.program().to_string();
     for user in [ATTACKER, 0] {
-        for (number, what) in [(&pid, "status"), (&pid, "dump"), (&session.program().to_string(), "dump")] {
-            let mut ask = place.gputrace(user);
-            let refused = finish(ask.args(["ctl", number, what]).env("TMPDIR", &base)).expect_code(66);
-            let said = refused.stderr;
+        let asks = [
+            (&pid, "status", "belongs to another user\n"),
+            (&pid, "dump", "belongs to another user\n"),
+            (&program, "dump", "belongs to no session: "),
+        ];
+        for (number, question, why) in asks {
+            let refused = finish(place.gputrace(user).args(["ctl", number, question])).expect_code(66);
             assert!(refused.stdout.is_empty(), "{}", refused.stdout);
-            // Of an attacker's own trust is no base that the victim owns: it is not even looked into.
-            assert!(
-                said.contains("belongs to another user") || said.contains("belongs to no session"),
-                "{said}"
-            );
+            let begin =
+                format!("gputrace: {}process {number} ", if number == &pid { "the session of " } else { "" });
+            assert!(refused.stderr.starts_with(&begin), "{}", refused.stderr);
+            assert!(refused.stderr.contains(why), "{}", refused.stderr);
         }
     }
     // Root can enter the folder; whoever is not the user is not answered all the same. Nobody else can.
-    let path = socket(&base, session.pid());
+    let path = socket(base, session.pid());
     let mut stream = UnixStream::connect(&path).unwrap();
     let _ = stream.write_all(b"dump\n");
     let mut answer = Vec::new();
@@ -232,8 +244,7 @@ fn another_user_can_neither_ask_nor_dump() {
     as_user(ATTACKER, move || UnixStream::connect(&path).map(drop)).expect_err("the folder is private");
     assert!(dumps(&out).is_empty());
     // The user itself is.
-    let asked =
-        finish(place.gputrace(VICTIM).args(["ctl", &pid, "dump"]).env("TMPDIR", &base)).expect_code(0);
+    let asked = finish(place.gputrace(VICTIM).args(["ctl", &pid, "dump"])).expect_code(0);
     assert_eq!(asked.stdout.trim_end(), dumps(&out)[0].to_str().unwrap());
     assert_eq!(session.end().0.code(), Some(0));
 }
