@@ -36,12 +36,11 @@ const PER_THREAD_STREAM: u64 = 2;
 /// How far a stream's work is known to be done.
 #[derive(Debug)]
 struct Done {
-    stream: u32,
     /// The device's number in the records, and theirs for the stream.
     device: u32,
     record_stream: Option<u32>,
-    /// Calls that began before are done: one of the stream behind them has its record.
-    before_ns: u64,
+    /// Calls that began until then are done: one that began then has its record.
+    to_ns: u64,
     /// Calls that had returned by then are done: the host waited.
     waited_ns: u64,
     /// The latest of its calls that a part of is known to be done: of a graph launch, a node.
@@ -82,8 +81,10 @@ pub struct StreamInFlight {
 pub(super) struct Progress {
     streams: Vec<Done>,
     places: FxHashMap<u32, usize>,
-    /// The stream of the last record: mostly the next one's too.
-    last: usize,
+    /// The stream of the last record, mostly the next one's too, by its id and 1 (0: none), and how
+    /// far it is.
+    latest_stream: u64,
+    latest_to_ns: u64,
     /// Successful waits by what they waited for (of [`wait`]) and its handle: the latest begin.
     waits: FxHashMap<(u8, u64), u64>,
     /// Where and when an event was recorded last.
@@ -100,6 +101,17 @@ impl Progress {
     #[inline]
     pub fn record(&mut self, operation: &Operation) {
         let Some(call) = &operation.call else { return };
+        let stream = u64::from(call.stream) + 1;
+        if stream == self.latest_stream && call.kind == kind::LAUNCH && operation.timing.is_some() {
+            self.latest_to_ns = self.latest_to_ns.max(call.start_ns);
+        } else {
+            self.other_record(operation, call);
+        }
+    }
+
+    /// A record of another stream than the last one's, or of anything but a launch.
+    #[inline(never)]
+    fn other_record(&mut self, operation: &Operation, call: &HostCall) {
         if operation.timing.is_none() {
             if operation.graph.is_none() {
                 self.without_record(call);
@@ -112,23 +124,30 @@ impl Progress {
             Detail::Copy(copy) => copy.count > 1,
             _ => false,
         };
-        let before_ns = call.start_ns.saturating_add(u64::from(!is_part));
+        self.keep_latest();
         if let Some(done) = self.done(call.stream) {
-            done.before_ns = done.before_ns.max(before_ns);
+            done.to_ns = done.to_ns.max(call.start_ns.saturating_sub(u64::from(is_part)));
             done.record_stream = Some(operation.stream);
             done.device = operation.device;
             if is_part && done.in_parts.as_ref().is_none_or(|known| known.start_ns < call.start_ns) {
                 done.in_parts = Some(call.clone());
             }
+            self.latest_stream = u64::from(call.stream) + 1;
         }
     }
 
-    #[inline]
-    fn done(&mut self, stream: u32) -> Option<&mut Done> {
-        if self.streams.get(self.last).is_none_or(|done| done.stream != stream) {
-            self.last = self.place(stream)?;
+    /// Files how far the latest stream is, before another one takes its place.
+    fn keep_latest(&mut self) {
+        let to_ns = std::mem::take(&mut self.latest_to_ns);
+        let stream = self.latest_stream.checked_sub(1).and_then(|stream| u32::try_from(stream).ok());
+        if let Some(done) = stream.and_then(|stream| self.done(stream)) {
+            done.to_ns = done.to_ns.max(to_ns);
         }
-        self.streams.get_mut(self.last)
+    }
+
+    fn done(&mut self, stream: u32) -> Option<&mut Done> {
+        let place = self.place(stream)?;
+        self.streams.get_mut(place)
     }
 
     fn place(&mut self, stream: u32) -> Option<usize> {
@@ -139,14 +158,7 @@ impl Progress {
             return None;
         }
         self.places.insert(stream, self.streams.len());
-        self.streams.push(Done {
-            stream,
-            device: 0,
-            record_stream: None,
-            before_ns: 0,
-            waited_ns: 0,
-            in_parts: None,
-        });
+        self.streams.push(Done { device: 0, record_stream: None, to_ns: 0, waited_ns: 0, in_parts: None });
         Some(self.streams.len() - 1)
     }
 
@@ -230,6 +242,7 @@ impl Progress {
         vanished: bool,
         definitions: &Definitions,
     ) -> InFlight {
+        self.keep_latest();
         let last_ns = match &self.failure {
             Some(failure) if !vanished => failure.start_ns.saturating_add(failure.duration_ns),
             _ => u64::MAX,
@@ -244,6 +257,8 @@ impl Progress {
         let kept = self.recent.iter().chain(in_parts).filter(|call| in_flight(call)).cloned();
         let mut calls: Vec<HostCall> = kept.chain(left.filter(in_flight)).collect();
         calls.sort_by_key(|call| std::cmp::Reverse((call.start_ns, call.thread)));
+        // Several records without times may have been of one call.
+        calls.dedup();
         let mut all = InFlight {
             operations: calls.len() as u64,
             at_least: self.forgotten.as_ref().is_some_and(in_flight),
@@ -284,7 +299,7 @@ impl Progress {
         let end_ns = call.start_ns.saturating_add(call.duration_ns);
         let waited = |what, handle| self.waits.get(&(what, handle)).is_some_and(|at_ns| *at_ns >= end_ns);
         let done = self.places.get(&call.stream).and_then(|place| self.streams.get(*place));
-        if done.is_some_and(|done| call.start_ns < done.before_ns || end_ns <= done.waited_ns) {
+        if done.is_some_and(|done| call.start_ns <= done.to_ns || end_ns <= done.waited_ns) {
             return true;
         }
         // A wait says neither which context's default stream nor which context is meant.

@@ -134,6 +134,7 @@ fn a_record_without_times_does_not() {
     let mut feed = Feed::new();
     let cut_short = feed.launch(FIRST);
     feed.record_at(cut_short, 0, 0);
+    feed.record_at(cut_short, 0, 0);
     assert_eq!(numbers(&feed.vanishes()), [(FIRST, vec![cut_short])]);
 }
 
