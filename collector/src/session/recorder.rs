@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, Sender};
+use crossbeam_channel::Sender;
 use gputrace_wire::atomic::{AtomicU64, Ordering};
 use gputrace_wire::handshake::{self, Head};
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,13 +15,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::batch::{Batch, SessionBegin};
 use crate::command_line;
 use crate::error::Error;
-use crate::flight_recorder::{self, Dump, DumpReason, DumpRequest, Dumper, Window, WriteDump};
+use crate::flight_recorder::{self, Dump, DumpRequest, Dumper, Window, WriteDump};
 use crate::model::Totals;
 use crate::model::operation::Sink;
-use crate::session::board::{Board, Status};
+use crate::session::board::Board;
 use crate::session::death::Death;
 use crate::session::digest::{self, Digested};
 use crate::session::drain::{self, Drain};
+use crate::session::handle::Handle;
 use crate::session::listener;
 use crate::session::out::Out;
 use crate::session::peer;
@@ -135,7 +136,7 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {
+    pub fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {
         let mut dumps = lock(&self.dumps);
         match &mut *dumps {
             None => return Err("the session is at its end, and writes what it holds"),
@@ -155,6 +156,10 @@ impl Shared {
     /// Nobody takes them any more; those who wait hear so.
     pub fn close_dumps(&self) {
         *lock(&self.dumps) = None;
+    }
+
+    pub fn note_death(&self, pid: u32, death: Death) {
+        *lock(&self.death) = Some((pid, death));
     }
 
     /// What a process died of that the recorder's own thread waited for.
@@ -334,49 +339,6 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             refused.push(format!("{more} more"));
         }
         Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
-    }
-}
-
-/// A running session as its other threads see it.
-#[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
-    board: Arc<Board>,
-}
-
-impl Handle {
-    /// Has what is held written, and does not wait for it.
-    pub fn dump(&self, reason: DumpReason) {
-        // Who cannot be answered is not told why there is none; the next signal asks again.
-        let _ = self.shared.order_dump(DumpRequest { reason, reply: None });
-    }
-
-    /// The same, waiting at most so long. Says where it is, or why not.
-    pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
-        if self.status().flight_recorder_seconds.is_none() {
-            return Err(
-                "it keeps everything in its trace; there is something to dump with --flight-recorder".into(),
-            );
-        }
-        let (reply, answer) = crossbeam_channel::bounded(1);
-        self.shared.order_dump(DumpRequest { reason, reply: Some(reply) })?;
-        answer.recv_timeout(limit).unwrap_or_else(|error| {
-            Err(match error {
-                RecvTimeoutError::Timeout => format!("the dump takes longer than {} s", limit.as_secs()),
-                RecvTimeoutError::Disconnected => "the session has ended, and wrote what it held".into(),
-            })
-        })
-    }
-
-    /// Says that a process was killed by a signal, or by none, before anybody reaps it: afterwards
-    /// the kernel tells it to nobody.
-    pub fn note_death(&self, pid: u32, signal: Option<i32>) {
-        *lock(&self.shared.death) = Some((pid, signal.map_or(Death::Exit, Death::Signal)));
-    }
-
-    /// As the stream told it last, a second ago at most while the collector keeps up.
-    pub fn status(&self) -> Status {
-        self.board.status()
     }
 }
 

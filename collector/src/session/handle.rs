@@ -1,0 +1,55 @@
+//! A session as the threads see it that do not record: asked how it goes, and for dumps.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+
+use crate::flight_recorder::{DumpReason, DumpRequest};
+use crate::session::board::{Board, Status};
+use crate::session::death::Death;
+use crate::session::recorder::Shared;
+
+/// A running session as its other threads see it.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) board: Arc<Board>,
+}
+
+impl Handle {
+    /// Has what is held written, and does not wait for it.
+    pub fn dump(&self, reason: DumpReason) {
+        // Who cannot be answered is not told why there is none; the next signal asks again.
+        let _ = self.shared.order_dump(DumpRequest { reason, reply: None });
+    }
+
+    /// The same, waiting at most so long. Says where it is, or why not.
+    pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
+        if self.status().flight_recorder_seconds.is_none() {
+            return Err(
+                "it keeps everything in its trace; there is something to dump with --flight-recorder".into(),
+            );
+        }
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.shared.order_dump(DumpRequest { reason, reply: Some(reply) })?;
+        answer.recv_timeout(limit).unwrap_or_else(|error| {
+            Err(match error {
+                RecvTimeoutError::Timeout => format!("the dump takes longer than {} s", limit.as_secs()),
+                RecvTimeoutError::Disconnected => "the session has ended, and wrote what it held".into(),
+            })
+        })
+    }
+
+    /// Says that a process was killed by a signal, or by none, before anybody reaps it: afterwards
+    /// the kernel tells it to nobody.
+    pub fn note_death(&self, pid: u32, signal: Option<i32>) {
+        self.shared.note_death(pid, signal.map_or(Death::Exit, Death::Signal));
+    }
+
+    /// As the stream told it last, a second ago at most while the collector keeps up.
+    pub fn status(&self) -> Status {
+        self.board.status()
+    }
+}
