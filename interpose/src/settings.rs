@@ -7,6 +7,8 @@ use core::ffi::CStr;
 pub const SESSION: &CStr = c"GPUTRACE_SESSION";
 /// `full` or `off`.
 pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
+/// `steady` or `full`: when CUPTI is made to deliver.
+pub const DELIVERY: &CStr = c"GPUTRACE_DELIVERY";
 /// Which libcupti to load, where none is loaded yet.
 pub const CUPTI: &CStr = c"GPUTRACE_CUPTI";
 /// The program that collects in bare use; otherwise the `gputrace` beside this library.

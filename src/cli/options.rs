@@ -79,6 +79,16 @@ pub const SETTINGS: &[Setting] = &[
         help: "Times measured on the device by CUPTI; off leaves exact counts and host times",
     },
     Setting {
+        variable: "GPUTRACE_DELIVERY",
+        option: None,
+        value: "steady|full",
+        values: &["steady", "full"],
+        default: "steady",
+        reader: Reader::Library,
+        help: "When CUPTI delivers device times: twenty times a second, so that a killed process takes little \
+               with it, or in full buffers only",
+    },
+    Setting {
         variable: CUPTI,
         option: Some("cupti"),
         value: "FILE",

@@ -34,3 +34,14 @@ fn the_option_and_the_variable_are_one() {
     let report = report(&[folder.join("out/trace.gputrace")]);
     assert_eq!(report["device_time_coverage"].as_f64(), Some(0.0));
 }
+
+#[test]
+fn what_is_delivered_steadily_is_not_lost_with_a_killed_process() {
+    for (delivery, timed) in [("steady", 20), ("full", 0)] {
+        let traced = run("lags").env("GPUTRACE_DELIVERY", delivery).go();
+        assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
+        let report = traced.report();
+        assert_eq!(count(&report, "launches"), 20, "{delivery}");
+        assert_eq!(count(&report, "timed_operations"), timed, "{delivery}: {report:#}");
+    }
+}

@@ -140,3 +140,17 @@ fn a_client_of_a_newer_libcupti_gets_it_whole_if_ours_lets_go() {
     assert_eq!(traced.ended.stdout, expected);
     expect_gave_way(&traced, "a client of another libcupti");
 }
+
+#[test]
+fn a_cupti_that_is_linked_in_is_left_alone() {
+    let traced = run("has_cupti").succeed();
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), calls(&report, "first_kernel")), (5, 5));
+    assert_eq!(report["kernels"][0]["timed_calls"], 0, "{report:#}");
+    let said = "no device times: the program has a CUPTI linked in";
+    assert!(notices(&traced).contains(said) && traced.ended.stderr.contains(said), "{}", notices(&traced));
+
+    let folder = Folder::new();
+    let asked_for = copy_of_cupti(&folder, "libcupti.so");
+    expect_all_times(&run("has_cupti").env("GPUTRACE_CUPTI", &asked_for).succeed(), 5);
+}

@@ -1,7 +1,7 @@
 //! The tracer's use of CUPTI, from `cuInit` to the end, or until CUPTI has to be left.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
 use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUptiResult};
@@ -10,7 +10,7 @@ use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root, Who};
-use super::{callbacks, guest, library};
+use super::{callbacks, guest, library, linked_in};
 use crate::settings;
 use crate::tables::Tables;
 
@@ -29,6 +29,8 @@ mod state {
     pub const GIVEN_UP: u32 = 2;
 }
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
+/// Whether CUPTI delivers at each turn, and not in full buffers only.
+static IS_STEADY: AtomicBool = AtomicBool::new(true);
 
 /// Whether device records are being taken.
 pub fn is_on() -> bool {
@@ -41,6 +43,8 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
         session.notice(0, rung::HOOKS, b"device times are off, as asked: host times only");
         return;
     }
+    let in_full_buffers = settings::get(settings::DELIVERY).is_some_and(|value| value == c"full");
+    IS_STEADY.store(!in_full_buffers, Ordering::Relaxed);
     match subscribe(session, driver_version, simulated) {
         Ok(()) => {
             tables.set_has_records(true);
@@ -63,6 +67,12 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         // A guest came first.
         Some(root) => root,
         None => {
+            if settings::get(settings::CUPTI).is_none() && linked_in::is_there() {
+                root::leave_unused();
+                return Err("the program has a CUPTI linked in, which ours would keep from working \
+                            (if it does not use it, set GPUTRACE_CUPTI to a libcupti.so)"
+                    .into());
+            }
             let library = library::load(driver_version, simulated)?;
             root::attach(library.api, &library.path)?
         }
@@ -122,7 +132,9 @@ pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();
     }
-    if let Some(root) = in_use() {
+    if let Some(root) = in_use()
+        && IS_STEADY.load(Ordering::Relaxed)
+    {
         // Unforced, so that running kernels are left alone.
         root.flush(0);
     }

@@ -3,6 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | `library` | which libcupti, and loading it |
+//! | `linked_in` | a CUPTI inside the program itself |
 //! | `root` | the process's one real use of it, for whoever wants something |
 //! | `client` | the tracer's use: its kinds, its flushes, and leaving |
 //! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
@@ -20,6 +21,7 @@ mod client;
 pub mod guest;
 mod launches;
 pub mod library;
+mod linked_in;
 mod records;
 mod root;
 
