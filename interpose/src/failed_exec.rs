@@ -24,15 +24,22 @@ const TIMES_MOST: u32 = 16;
 /// Who ended the session for an exec, process and thread; 0 while nobody did.
 static ENDED_BY: AtomicU64 = AtomicU64::new(0);
 static ENDED_AT_NS: AtomicU64 = AtomicU64::new(0);
+/// The end is under way: whoever calls meanwhile is counted, and nobody begins anything.
+const NOT_YET: u64 = u64::MAX;
 static MISSED: AtomicU64 = AtomicU64::new(0);
 static TIMES: AtomicU32 = AtomicU32::new(0);
 
-/// The session has ended, and the calling thread is about to become another program.
-pub fn is_next() {
-    ENDED_AT_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
+/// The calling thread ends the session, to become another program.
+pub fn comes() {
+    ENDED_AT_NS.store(NOT_YET, Ordering::Relaxed);
     MISSED.store(0, Ordering::Relaxed);
     // SYNC: pairs with the Acquire load in `begin_again`; the time comes before it.
     ENDED_BY.store(finish::us(), Ordering::Release);
+}
+
+/// The session has ended; what follows is the exec.
+pub fn is_next() {
+    ENDED_AT_NS.store(clock::monotonic_ns(), Ordering::Release);
 }
 
 /// The session that a call finds where there was none, if an exec failed.
@@ -48,7 +55,8 @@ fn begin_again() -> Option<&'static Session> {
     if by >> 32 != us >> 32 {
         return None;
     }
-    let waited_ns = clock::monotonic_ns().saturating_sub(ENDED_AT_NS.load(Ordering::Relaxed));
+    let ended_at_ns = ENDED_AT_NS.load(Ordering::Acquire);
+    let waited_ns = clock::monotonic_ns().saturating_sub(ended_at_ns);
     // A service thread that the vendor's library still holds would be taken for the next one.
     let is_held = !service::is_quiet();
     if is_held && waited_ns > HELD_MOST_NS {
@@ -57,7 +65,7 @@ fn begin_again() -> Option<&'static Session> {
         }
         return None;
     }
-    if is_held || (by != us && waited_ns < WHILE_NS) {
+    if ended_at_ns == NOT_YET || is_held || (by != us && waited_ns < WHILE_NS) {
         MISSED.fetch_add(1, Ordering::Relaxed);
         return None;
     }

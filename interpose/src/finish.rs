@@ -58,6 +58,9 @@ pub fn finish(reason: u64) {
         return wait_for_the_ender();
     }
     ENDER.store(us(), Ordering::Release);
+    if reason == bye::EXEC {
+        failed_exec::comes();
+    }
     // Whoever ends here may be on a signal handler's stack.
     detour::run(|| end(session, reason));
     if reason == bye::EXEC {

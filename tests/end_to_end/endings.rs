@@ -111,7 +111,7 @@ fn collector_of(program: u32) -> i32 {
     found[0]
 }
 
-/// What README promises is two seconds; the rest is for a machine with other things to do.
+/// The promise is two seconds; the rest is for a machine with other things to do.
 const STOPPED_MOST: Duration = Duration::from_secs(12);
 
 #[test]

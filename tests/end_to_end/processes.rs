@@ -3,7 +3,7 @@
 use crate::harness::folder::Folder;
 use crate::harness::life::same_as_untraced;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{calls, count, run, run_command};
+use crate::harness::tool::{calls, count, dropped, run, run_command};
 
 #[test]
 fn parent_and_child_are_both_counted() {
@@ -77,6 +77,29 @@ fn an_exec_that_is_refused_ends_nothing() {
     lives.launches(23).each(|report, how| {
         assert_eq!(calls(report, "first_kernel"), 17, "{how}: {report:#}");
         assert_eq!(count(report, "device_only"), 0, "{how}");
+    });
+}
+
+/// What another thread calls between the end of the one session and the beginning of the next is
+/// counted as lost; the calls that were under way at the end, one each time, are not.
+#[test]
+fn what_is_launched_beside_an_exec_that_is_refused_is_recorded_or_counted() {
+    let folder = Folder::new();
+    let lives = same_as_untraced("exec_refused_beside", &[folder.path().to_str().unwrap()]);
+    assert_eq!(lives.untraced.code(), Some(7));
+    lives.each(|report, how| {
+        let said = if how == "bare" { &lives.bare } else { &lives.run }.ended.stderr.lines();
+        let launched: u64 = said
+            .filter_map(|line| line.strip_prefix("launches "))
+            .find_map(|number| number.parse().ok())
+            .unwrap();
+        let (recorded, lost) = (count(report, "launches"), dropped(report));
+        assert!(
+            (launched.saturating_sub(5)..=launched).contains(&(recorded + lost)),
+            "{how}: {launched} {report:#}"
+        );
+        assert!(recorded >= 5 && calls(report, "second_kernel") == 5, "{how}: {report:#}");
+        assert_eq!(report["dropped"]["no_ring"].as_u64().unwrap_or(0), lost, "{how}: {report:#}");
     });
 }
 
