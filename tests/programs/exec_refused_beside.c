@@ -33,7 +33,8 @@ int main(int argc, char **argv)
     pthread_create(&thread, NULL, launches, NULL);
     for (int i = 0; i < 5; i++) {
         nanosleep(&(struct timespec){0, 50000000}, NULL);
-        printf("execl %d %s\n", execl(path, "x", NULL), strerror(errno));
+        int answer = execl(path, "x", NULL);
+        printf("execl %d %s\n", answer, strerror(errno));
         launch(cuda.second, NULL);
     }
     nanosleep(&(struct timespec){0, 50000000}, NULL);
