@@ -68,7 +68,8 @@ class Overhead:
         traces, env = self.scratch / f"{self.serial:04}-trace", {}
         if variant == "hooks":
             command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
-        elif variant == "full":
+        elif variant in ("full", "full-buffers"):
+            env = {"GPUTRACE_DELIVERY": "full"} if variant == "full-buffers" else {}
             command = [self.gputrace, "run", "-o", traces, "--", *command]
         elif variant == "client":
             env = {"CUDA_INJECTION64_PATH": self.programs["cupti_client"], "CUPTI_CLIENT_OUT": f"{folder}.jsonl", "CUPTI_CLIENT_LIB": machine.toolkit_cupti() or ""}

@@ -160,8 +160,8 @@ def run(bench):
     jobs = {mode: (lambda mode=mode: one(mode)) for mode in ("loop", "schedule", "stacks")}
     folder = shared_copy_folder(bench)
     for mode in ("proton", "torch-proton", "proton-torch"):
-        # Triton brings a libcupti of its own, so hooks only is right there; with PyTorch's copy, all is shared.
-        jobs[mode] = lambda mode=mode: one(mode, promised=False)
+        # Triton brings an older libcupti of its own, in whose place it gets the one in use.
+        jobs[mode] = lambda mode=mode: one(mode)
         if folder:
             jobs[f"{mode}-one-copy"] = lambda mode=mode: one(mode, {"TRITON_CUPTI_LIB_PATH": folder}, f"{mode}-one-copy")
     bench.parallel(jobs, workers=5)

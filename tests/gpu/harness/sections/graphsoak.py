@@ -9,7 +9,8 @@ from ..residence import Residence
 NODES = 1000
 # Device memory in use above the untraced run's most: CUPTI's device buffers, which must not grow with the records.
 DEVICE_BYTES, DEVICE_GROWTH_BYTES = 256 << 20, 32 << 20
-RESIDENT_GROWTH_BYTES = 64 << 20
+# The pool of buffers that CUPTI fills is mapped as it is needed: 64 MiB at most, and a little for what is late.
+RESIDENT_GROWTH_BYTES = 72 << 20
 
 
 def device_memory(text):
