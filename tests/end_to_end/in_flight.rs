@@ -14,6 +14,11 @@ fn in_flight(report: &Value) -> Vec<Vec<String>> {
     streams.iter().map(names).collect()
 }
 
+/// The summary's words: its lines break where a process's number is long.
+fn summary(traced: &Traced) -> String {
+    traced.read("summary.txt").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The failing call, and that whoever reads the summary sees it.
 #[track_caller]
 fn failed(traced: &Traced) -> Value {
@@ -39,15 +44,14 @@ fn an_illegal_access_is_told_with_what_was_in_flight() {
         assert!(report["in_flight"].as_array().unwrap().iter().all(|stream| stream["known_by"] == "records"));
         // Refused launches are counted as such and are in flight nowhere.
         assert_eq!((count(&report, "launches"), count(&report, "failed_calls")), (10, 1), "{report:#}");
-        let summary = traced.read("summary.txt");
-        let words = summary.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = summary(&traced);
         for said in [
             "cuStreamSynchronize returned CUDA_ERROR_ILLEGAL_ADDRESS after",
             "In flight 5 operations of process",
             ": lengthy stream",
             ": steady ×3, bad_store",
         ] {
-            assert!(words.contains(said), "{said:?}: {summary}");
+            assert!(words.contains(said), "{said:?}: {words}");
         }
     }
 }
@@ -59,7 +63,7 @@ fn without_device_times_the_waits_say_what_was_in_flight() {
     let expected = [vec!["lengthy"], vec!["steady", "steady", "steady", "bad_store", "spin"]];
     assert_eq!(in_flight(&report), expected, "{report:#}");
     assert_eq!(report["in_flight"][0]["known_by"], "waits");
-    assert!(traced.read("summary.txt").contains("as far as its waits tell"));
+    assert!(summary(&traced).contains(", as far as its waits tell, newest first"));
 }
 
 #[test]
@@ -70,7 +74,7 @@ fn what_a_killed_program_had_in_flight_is_told() {
     assert_eq!(in_flight(&report), [["steady", "lengthy"]], "{report:#}");
     assert_eq!(report["in_flight"][0]["vanished"], true);
     assert!(report["failures"].as_array().unwrap().is_empty());
-    assert!(traced.read("summary.txt").contains(", which vanished, newest first"));
+    assert!(summary(&traced).contains(", which vanished,"));
 }
 
 #[test]

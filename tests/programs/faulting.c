@@ -6,7 +6,7 @@
 
 static const char *const TEXT = ".version 6.0\n.target sm_50\n.address_size 64\n"
                                 ".visible .entry steady() {\n// sim.duration_ns = 20000\n ret;\n}\n"
-                                ".visible .entry spin() {\n// sim.duration_ns = 300000000\n ret;\n}\n"
+                                ".visible .entry spin() {\n// sim.duration_ns = 1000000000\n ret;\n}\n"
                                 ".visible .entry lengthy() {\n// sim.duration_ns = 20000000000\n ret;\n}\n"
                                 ".visible .entry bad_store() {\n// sim.duration_ns = 20000\n// sim.fault = 700\n ret;\n}\n";
 

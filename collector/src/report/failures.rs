@@ -210,11 +210,11 @@ pub(super) fn in_flight_lines(all: &[InFlightReport]) -> Vec<String> {
         let noun = if operations == 1 && !first.at_least { "operation" } else { "operations" };
         let ended = if first.vanished { ", which vanished" } else { "" };
         let known = match first.known_by {
-            "waits" => " as far as its waits tell",
+            "waits" => ", as far as its waits tell",
             _ => "",
         };
         let (operations, pid) = (count(operations), first.pid);
-        lines.push(format!("{operations}{or_more} {noun} of process {pid}{ended},{known} newest first"));
+        lines.push(format!("{operations}{or_more} {noun} of process {pid}{ended}{known}, newest first"));
         lines.extend(streams.iter().take(STREAMS_SHOWN).map(InFlightReport::line));
         if let more @ 1.. = streams.len().saturating_sub(STREAMS_SHOWN) {
             lines.push(format!("and {} more streams", count(more as u64)));
