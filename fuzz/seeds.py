@@ -103,6 +103,11 @@ def entry(kind, *values, flags=0):
     return struct.pack("<BB", kind, flags) + b"".join(struct.pack("<BB", value, 0) for value in values)
 
 
+def failed_wait(status):
+    """A cell of large values: a wait that returned an error."""
+    return struct.pack("<BB", 10 | 64, 0) + words(1, 2, 3, 0, 1, 0, 0, status << 32)
+
+
 def definition(kind, identity, *fields, text=b""):
     return struct.pack("<BBB", kind, identity | 1, len(fields)) + bytes(fields) + struct.pack("<B", len(text)) + text
 
@@ -126,6 +131,10 @@ SEEDS = {
         "gaps": invented(cells(entry(3), entry(3, 2), entry(20))),
         "two_sessions": invented(b"\0" + words(5, 6), b"\1\1" + words(1000, 1, 2, 3), cells(entry(4)), b"\6\2" + words(9), b"\7" + words(9)),
         "counters": invented(b"\5" + bytes(range(12)) + words(1, MAX, 3, MAX)),
+        "a_fault": invented(cells(entry(0), entry(4), entry(5), entry(6, flags=8), failed_wait(700)), b"\6\0" + words(9)),
+        "killed": invented(
+            cells(entry(0), entry(4), entry(5), entry(7)), cells(entry(14), entry(1), ring=1), b"\6\2" + words(9)
+        ),
         "no_session": invented(b"\xc6\0" + words(1), cells(entry(4))),
     },
     "trace_file": {
