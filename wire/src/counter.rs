@@ -39,10 +39,14 @@ pub enum Counter {
     Waits = 13,
     /// What these waits took, in nanoseconds.
     WaitedNs = 14,
+    /// Calls without their stack because the tables of stacks were full.
+    StacksFull = 15,
+    /// Calls without their Python stack because its frames made no sense.
+    StacksUnread = 16,
 }
 
 impl Counter {
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 17;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -60,6 +64,8 @@ impl Counter {
         Counter::RecordLagMaxNs,
         Counter::Waits,
         Counter::WaitedNs,
+        Counter::StacksFull,
+        Counter::StacksUnread,
     ];
 
     /// The reason as reports print it.
@@ -80,6 +86,8 @@ impl Counter {
             Counter::RecordLagMaxNs => "record_lag_max_ns",
             Counter::Waits => "waits_for_room",
             Counter::WaitedNs => "waited_ns",
+            Counter::StacksFull => "stacks_full",
+            Counter::StacksUnread => "stacks_unread",
         }
     }
 

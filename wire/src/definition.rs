@@ -19,8 +19,10 @@
 //! [`after_hole`] passes it without guessing: a hole either says its length or is all zeros.
 
 mod area;
+mod code_text;
 
 pub use area::{Area, Look, Record, after_hole, look};
+pub use code_text::Code;
 
 /// In word 0 of every record: tells a record from a word that is none.
 pub const MAGIC: u16 = 0xdef1;
@@ -44,6 +46,8 @@ pub mod kind {
     pub const PROCESS: u16 = 11;
     pub const LIBRARY: u16 = 12;
     pub const NOTICE: u16 = 13;
+    pub const CODE: u16 = 14;
+    pub const LINES: u16 = 15;
 }
 
 /// Text: the symbol.
@@ -138,7 +142,60 @@ pub mod graph {
 }
 
 /// Fields: frames, outermost first: two words each, (definition of the code, position in it).
-pub mod stack {}
+///
+/// Definition 0 stands for frames that are missing, and its position for how many; 0 if nobody
+/// counted them. A stack that was cut for its depth begins with one.
+pub mod stack {
+    /// The most pairs of a stack.
+    pub const FRAMES_MAX: usize = 512;
+    /// The position, in the lower half, of a frame that has not begun its first instruction; else
+    /// that half is the byte offset of the instruction in the code. The upper half is zero.
+    pub const NOT_BEGUN: u64 = 4294967295;
+}
+
+/// Text: the qualified name, the file as the compiler was told it, and the beginning of the line
+/// table, one after the other without anything in between. File names that are no UTF-8 are kept
+/// as their bytes.
+pub mod code {
+    /// One of [`super::code_runtime`].
+    pub const RUNTIME: usize = 0;
+    /// The runtime's own version word (CPython: `PY_VERSION_HEX`).
+    pub const VERSION: usize = 1;
+    pub const FIRST_LINE: usize = 2;
+    pub const NAME_BYTES: usize = 3;
+    pub const FILE_BYTES: usize = 4;
+    /// One of [`super::line_table`].
+    pub const TABLE_FORM: usize = 5;
+    /// Length of the whole line table. What the text does not hold follows in `MORE`.
+    pub const TABLE_BYTES: usize = 6;
+    /// `LINES` definition with the next piece of the line table; 0 if there is none.
+    pub const MORE: usize = 7;
+    /// The runtime's own flags (CPython: `co_flags`).
+    pub const FLAGS: usize = 8;
+}
+
+/// Text: a piece of a line table.
+pub mod lines {
+    /// `LINES` definition with the next piece; 0 after the last.
+    pub const MORE: usize = 0;
+}
+
+/// What runs the code.
+pub mod code_runtime {
+    pub const CPYTHON: u64 = 1;
+}
+
+/// How a line table is written.
+pub mod line_table {
+    /// There is none: every position is on the first line.
+    pub const NONE: u64 = 0;
+    /// CPython to 3.9, `co_lnotab`: pairs of (bytes of code u8, lines i8), each a step.
+    pub const LNOTAB: u64 = 1;
+    /// CPython 3.10, `co_linetable`: pairs of (bytes of code u8, lines i8), each a range; -128 lines is no line.
+    pub const RANGES: u64 = 2;
+    /// CPython from 3.11, `co_linetable`: entries of variable length that tell columns too.
+    pub const LOCATIONS: u64 = 3;
+}
 
 /// Text: the command line, arguments separated by NUL.
 pub mod process {

@@ -1,6 +1,6 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("cell.rs", include_str!("../../src/cell.rs")),
@@ -9,6 +9,7 @@ const FILES: [(&str, &str); 12] = [
     ("counter.rs", include_str!("../../src/counter.rs")),
     ("definition.rs", include_str!("../../src/definition.rs")),
     ("definition/area.rs", include_str!("../../src/definition/area.rs")),
+    ("definition/code_text.rs", include_str!("../../src/definition/code_text.rs")),
     ("device.rs", include_str!("../../src/device.rs")),
     ("handshake.rs", include_str!("../../src/handshake.rs")),
     ("ring.rs", include_str!("../../src/ring.rs")),
