@@ -11,6 +11,7 @@ use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root, Who};
 use super::{callbacks, guest, library, linked_in};
+use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
@@ -67,6 +68,12 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         // A guest came first.
         Some(root) => root,
         None => {
+            if library::mapped(originals::OF_NSIGHT_COMPUTE).is_some() {
+                root::leave_unused();
+                return Err("Nsight Compute stands between the program and the driver, and calls that it \
+                            keeps to itself are not counted"
+                    .into());
+            }
             if settings::get(settings::CUPTI).is_none() && linked_in::is_there() {
                 root::leave_unused();
                 return Err("the program has a CUPTI linked in, which ours would keep from working \

@@ -82,13 +82,17 @@ fn library_of(address: *mut c_void) -> Option<*mut c_void> {
     (unsafe { libc::dladdr(address, &mut info) } != 0).then_some(info.dli_fbase)
 }
 
-/// Whether the address is in a driver, by its library's name: libcuda.so with any suffix.
+/// What Nsight Compute hands to a program that asks for libcuda, between it and the driver.
+pub const OF_NSIGHT_COMPUTE: &str = "libcuda-injection.so";
+
+/// Whether the address is in a driver, by its library's name: libcuda.so with any suffix, or what
+/// stands for it.
 pub fn is_in_driver(address: *mut c_void) -> bool {
     path_of(address).is_some_and(|path| {
         path.to_bytes()
             .rsplit(|byte| *byte == b'/')
             .next()
-            .is_some_and(|file| file.starts_with(b"libcuda.so"))
+            .is_some_and(|file| file.starts_with(b"libcuda.so") || file == OF_NSIGHT_COMPUTE.as_bytes())
     })
 }
 
