@@ -34,7 +34,9 @@ def own(bench, name, folder, want):
         return
     wrong = reports.differences(want, reports.counts(report), ("launches", "graph_launches"))
     covered, said = report.get("device_time_coverage") or 0, warnings(report)
-    bench.check(f"{name}-counts", not wrong and (covered > 0.9999 or bool(said)), f"{'; '.join(wrong) or 'launches exact'}; coverage {covered}; said {said}")
+    # A tool may stand between the program and the driver: then it is said that calls are not counted.
+    uncounted = any("not counted" in line for line in said)
+    bench.check(f"{name}-counts", uncounted or not wrong and (covered > 0.9999 or bool(said)), f"{'; '.join(wrong) or 'launches exact'}; coverage {covered}; said {said}")
 
 
 def around(bench, name, path, options):
