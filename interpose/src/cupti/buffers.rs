@@ -14,7 +14,8 @@ use super::{guest, records};
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
 /// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference.
 const BUFFER_BYTES: usize = 1 << 20;
-/// 64 MiB at most, bits of one word.
+/// 64 MiB at most, bits of one word. CUPTI takes one or two a context; should it be told to take
+/// one a thread, more than so many launching threads find none left, which is counted.
 const BUFFERS: usize = 64;
 
 static FREE: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -46,9 +47,15 @@ fn take() -> Option<*mut u8> {
         if !known.is_null() {
             return Some(known);
         }
-        let new = memory::map_bytes(BUFFER_BYTES)?;
-        slot.store(new, Ordering::Release);
-        return Some(new);
+        let new = memory::map_bytes(BUFFER_BYTES);
+        match new {
+            Some(new) => slot.store(new, Ordering::Release),
+            // There may be memory again later.
+            None => {
+                FREE.fetch_or(1 << index, Ordering::AcqRel);
+            }
+        }
+        return new;
     }
 }
 
@@ -100,6 +107,10 @@ mod tests {
         assert!(prepare());
         let taken: Vec<_> = (0..BUFFERS).map(|_| take().unwrap()).collect();
         assert!(take().is_none());
+        let (mut given, mut bytes, mut most) = (core::ptr::null_mut(), 0, 9);
+        // SAFETY: three out parameters that live across the call.
+        unsafe { requested(&mut given, &mut bytes, &mut most) };
+        assert_eq!((given, bytes, most), (DISCARD.load(Ordering::Relaxed), BUFFER_BYTES, 0));
         let mut distinct = taken.clone();
         distinct.sort_unstable();
         distinct.dedup();

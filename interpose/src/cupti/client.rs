@@ -15,7 +15,9 @@ use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
-/// What every trace needs. No API kinds: the hooks keep host times at a third of the price.
+/// What every trace needs. No API kinds: the hooks keep host times at a third of the price. They go
+/// on once, right after `cuInit`: switching kinds while kernels run stalls the device. CUPTI's
+/// device buffers keep their own sizes, since a limit on them makes it drop records.
 const KINDS: [CUpti_ActivityKind; 4] = [
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -142,7 +144,8 @@ pub fn turn(session: &'static Session) {
     if let Some(root) = in_use()
         && IS_STEADY.load(Ordering::Relaxed)
     {
-        // Unforced, so that running kernels are left alone.
+        // Unforced, so that running kernels are left alone. From a thread of our own this is safe
+        // as long as hardware tracing (HES) is off, which it is unless a program asks for it.
         root.flush(0);
     }
 }

@@ -99,6 +99,7 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
             delivery.one(unsafe { Record::new(record.cast(), version) });
         }
         let mut dropped = 0;
+        // Of the global queue, the only one that is used: no kind is ever enabled for one context.
         // SAFETY: the arguments are those of the delivery; the count outlives the call.
         unsafe { (cupti.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
         session.count(Counter::RecordsDropped, dropped as u64);

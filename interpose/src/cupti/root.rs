@@ -7,6 +7,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUpti_SubscriberHandle, CUptiResult, Cupti};
 use once_cell::race::OnceBox;
@@ -34,6 +35,9 @@ static ROOT: OnceBox<Root> = OnceBox::new();
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Kinds wanted, a bit each, by the tracer and by the guest. Kinds run up to 59 today.
 static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// How long the end of a flush is waited for before CUPTI is taken off the driver.
+const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
+const FLUSH_WAIT_STEP: Duration = Duration::from_micros(50);
 /// Flushes of the tracer's under way.
 static FLUSHES: AtomicU32 = AtomicU32::new(0);
 /// CUPTI was left to a client that cannot be a guest.
@@ -113,7 +117,8 @@ impl Root {
         SUBSCRIBER.load(Ordering::Acquire).cast()
     }
 
-    /// Subscribes, if nobody did.
+    /// Subscribes, if nobody did. It is one subscription for the life of the process: before CUDA
+    /// 13.1 a second one gets wrong correlation ids for graphs.
     pub fn subscribe(&self) -> CUptiResult {
         if !self.subscriber().is_null() {
             return CUptiResult::CUPTI_SUCCESS;
@@ -138,7 +143,8 @@ impl Root {
         }
     }
 
-    /// Makes CUPTI fill our buffers, if it does not yet.
+    /// Makes CUPTI fill our buffers, if it does not yet. No timestamp callback is ever registered:
+    /// CUPTI would call it on the launch path, and a guest's clock is made from CUPTI's instead.
     pub fn register_buffers(&self) -> CUptiResult {
         if self.buffers_are_ours.load(Ordering::Acquire) {
             return CUptiResult::CUPTI_SUCCESS;
@@ -189,6 +195,12 @@ impl Root {
     /// itself off the driver altogether, or the other would be refused. It can up to 12.9.
     pub fn leave_to_another_library(&self) {
         self.leave();
+        // A flush of the service thread's may be under way; a bounded wait, as CUPTI's own lock
+        // may be what holds it.
+        let begun = Instant::now();
+        while is_flushing() && begun.elapsed() < FLUSH_WAIT_MOST {
+            std::thread::sleep(FLUSH_WAIT_STEP);
+        }
         if let Some(finalize) = self.api.finalize {
             // SAFETY: no record is wanted and nobody is subscribed; nothing of this library is
             // called from here on.
