@@ -57,15 +57,28 @@ pub fn explanations(totals: &Totals) -> Vec<String> {
         add(cause, missing - unusable, process.begin.pid);
     }
     let executed = totals.counts.executed;
+    let lost_records = lost_records(totals);
     causes
         .iter()
         .map(|(cause, (missing, pids))| {
             let operations = if executed == 1 { "operation" } else { "operations" };
             let (missing, executed) = (count(*missing), count(executed));
-            let why = cause.explain(&who(pids));
+            let why = match cause {
+                Cause::NoRecord if !lost_records.is_empty() => {
+                    format!("their records came too late or were lost ({})", lost_records.join(", "))
+                }
+                cause => cause.explain(&who(pids)),
+            };
             format!("device times are missing for {missing} of {executed} {operations}: {why}")
         })
         .collect()
+}
+
+/// What was counted of records that were made and did not come to their operations.
+fn lost_records(totals: &Totals) -> Vec<String> {
+    let kinds = ["late_records", "cupti_dropped", "records_ring_full", "buffers_exhausted"];
+    let counted = kinds.iter().filter_map(|kind| Some((kind, totals.losses().get(kind)?)));
+    counted.map(|(kind, number)| format!("{kind} {}", count(*number))).collect()
 }
 
 fn who(pids: &[u32]) -> String {

@@ -405,6 +405,18 @@ fn missing_device_times_are_a_loss_and_have_a_reason() {
 }
 
 #[test]
+fn records_that_were_lost_are_the_reason_that_is_given() {
+    let mut tape = Tape::new(false);
+    tape.launch(20, 256, None);
+    let mut counters = Counters::default();
+    counters.values[Counter::BuffersExhausted as usize] = 3;
+    let (totals, aggregates) = tape.play(counters);
+    let said = "device times are missing for 1 of 1 operation: their records came too late or were lost \
+                (buffers_exhausted 3)";
+    assert_eq!(Report::new(&totals, &aggregates).notices[0].text, said);
+}
+
+#[test]
 fn a_damaged_trace_is_not_reported_as_whole() {
     let damage = |reason| vec![("a.gputrace".into(), Damage { offset: 1_992, blocks_read: 5, reason })];
     let (mut totals, aggregates) = Tape::new(false).play(Counters::default());
