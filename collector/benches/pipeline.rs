@@ -1,4 +1,4 @@
-//! How many entries a second the collector gets through on one core: model, file, both.
+//! How many entries a second the collector gets through on one core: model, aggregates, file.
 //!
 //! The target is 5 million entries a second through the model with an empty sink.
 #![allow(clippy::unwrap_used)]
@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::{Batch, ProcessBegin, SessionBegin};
 use gputrace_collector::model::Model;
 use gputrace_collector::trace_file::{TraceReader, TraceWriter};
@@ -112,6 +113,16 @@ fn pipeline(criterion: &mut Criterion) {
             |mut model| {
                 stream.iter().for_each(|batch| model.consume(batch));
                 black_box(model.finish().0.counts.timed)
+            },
+            BatchSize::PerIteration,
+        );
+    });
+    group.bench_function("aggregate", |bencher| {
+        bencher.iter_batched(
+            || Model::new(Aggregates::default()),
+            |mut model| {
+                stream.iter().for_each(|batch| model.consume(batch));
+                black_box(model.finish().1.device_stacks.total_ns())
             },
             BatchSize::PerIteration,
         );

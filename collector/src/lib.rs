@@ -16,6 +16,7 @@ pub mod model;
 pub mod names;
 pub mod report;
 pub mod session;
+pub mod source;
 pub mod stream;
 pub mod trace_file;
 

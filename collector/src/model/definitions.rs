@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use gputrace_wire::definition::{self, kind, library_role, role};
+use gputrace_wire::definition::{self, Code, kind, library_role, role};
 
 use crate::batch::Definition;
 
@@ -27,6 +27,9 @@ pub struct Definitions {
     thread_names: FxHashMap<u32, u32>,
     devices: Vec<u32>,
     libraries: Vec<u32>,
+    codes: Vec<u32>,
+    /// Of the texts of codes and of the pieces of their line tables.
+    code_bytes: usize,
     process: Option<u32>,
     notices: Vec<Notice>,
     /// Definitions that did not fit or whose id makes no sense.
@@ -37,10 +40,29 @@ pub struct Definitions {
 struct Entry {
     kind: u16,
     fields: Box<[u64]>,
-    text: Box<str>,
+    text: Text,
+}
+
+/// Line tables are binary and file names may be no UTF-8, so the text of code is kept as it is.
+#[derive(Debug)]
+enum Text {
+    Said(Box<str>),
+    Raw(Box<[u8]>),
 }
 
 impl Entry {
+    fn text(&self) -> &str {
+        match &self.text {
+            Text::Said(text) => text,
+            Text::Raw(_) => "",
+        }
+    }
+    fn raw(&self) -> &[u8] {
+        match &self.text {
+            Text::Said(text) => text.as_bytes(),
+            Text::Raw(bytes) => bytes,
+        }
+    }
     fn field(&self, index: usize) -> u64 {
         self.fields.get(index).copied().unwrap_or(0)
     }
@@ -178,8 +200,8 @@ impl Definitions {
     }
 
     pub fn add(&mut self, record: &Definition) {
-        let text = String::from_utf8_lossy(&record.text);
         if record.kind == kind::NOTICE {
+            let text = String::from_utf8_lossy(&record.text);
             let notice = Notice {
                 severity: record.field(definition::notice::SEVERITY),
                 rung: record.field(definition::notice::RUNG),
@@ -206,7 +228,10 @@ impl Definitions {
         *slot = Some(Entry {
             kind: record.kind,
             fields: record.fields.as_slice().into(),
-            text: text.into_owned().into_boxed_str(),
+            text: match record.kind {
+                kind::CODE | kind::LINES => Text::Raw(record.text.as_slice().into()),
+                _ => Text::Said(String::from_utf8_lossy(&record.text).into()),
+            },
         });
         self.count += 1;
         match record.kind {
@@ -220,6 +245,11 @@ impl Definitions {
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
             kind::PROCESS => self.process = Some(record.id),
+            kind::CODE => {
+                self.codes.push(record.id);
+                self.code_bytes += record.text.len();
+            }
+            kind::LINES => self.code_bytes += record.text.len(),
             _ => {}
         }
     }
@@ -248,7 +278,7 @@ impl Definitions {
 
     /// The text of a definition of any kind; empty if there is none.
     pub fn text(&self, id: u32) -> &str {
-        self.entry(id).map_or("", |entry| &entry.text)
+        self.entry(id).map_or("", Entry::text)
     }
 
     /// The name that an operation's `name` id stands for, as the vendor says it (mangled for
@@ -256,22 +286,22 @@ impl Definitions {
     pub fn name(&self, id: u32) -> Option<&str> {
         match self.entry(id)? {
             entry if entry.kind == kind::FUNCTION => self.function(id).map(|f| f.name),
-            entry => Some(&*entry.text),
+            entry => Some(entry.text()),
         }
         .filter(|name| !name.is_empty())
     }
 
     /// The driver entry's symbol.
     pub fn api(&self, id: u32) -> Option<&str> {
-        self.of_kind(id, kind::API).map(|entry| &*entry.text)
+        self.of_kind(id, kind::API).map(Entry::text)
     }
 
     pub fn function(&self, id: u32) -> Option<Function<'_>> {
         use definition::function as field;
         let entry = self.of_kind(id, kind::FUNCTION)?;
         let (name_id, name) = match self.of_kind(entry.id(field::NAME), kind::NAME) {
-            Some(name) => (entry.id(field::NAME), &*name.text),
-            None => (id, &*entry.text),
+            Some(name) => (entry.id(field::NAME), name.text()),
+            None => (id, entry.text()),
         };
         Some(Function {
             handle: entry.field(field::HANDLE),
@@ -338,12 +368,33 @@ impl Definitions {
         fields.as_chunks::<2>().0.iter().map(|[code, at]| (u32::try_from(*code).unwrap_or(0), *at))
     }
 
+    pub fn code(&self, id: u32) -> Option<Code<'_>> {
+        let entry = self.of_kind(id, kind::CODE)?;
+        Some(Code::read(&entry.fields, entry.raw()))
+    }
+
+    /// Code definitions in order of arrival.
+    pub fn codes(&self) -> impl Iterator<Item = (u32, Code<'_>)> {
+        self.codes.iter().filter_map(|id| Some((*id, self.code(*id)?)))
+    }
+
+    /// The bytes of all codes and pieces of line tables together.
+    pub fn code_bytes(&self) -> usize {
+        self.code_bytes
+    }
+
+    /// A piece of a line table, and the id of the next one, 0 after the last.
+    pub fn lines(&self, id: u32) -> Option<(&[u8], u32)> {
+        let entry = self.of_kind(id, kind::LINES)?;
+        Some((entry.raw(), entry.id(definition::lines::MORE)))
+    }
+
     pub fn device(&self, id: u32) -> Option<Device> {
         use definition::device as field;
         let entry = self.of_kind(id, kind::DEVICE)?;
         Some(Device {
             ordinal: entry.small(field::ORDINAL),
-            name: entry.text.to_string(),
+            name: entry.text().to_owned(),
             total_memory_bytes: entry.field(field::TOTAL_MEMORY_BYTES),
             compute_major: entry.small(field::COMPUTE_MAJOR),
             compute_minor: entry.small(field::COMPUTE_MINOR),
@@ -390,7 +441,7 @@ impl Definitions {
         Some(ProcessInfo {
             pid: entry.small(field::PID),
             parent_pid: entry.small(field::PARENT_PID),
-            command: entry.text.trim_end_matches('\0').split('\0').map(str::to_owned).collect(),
+            command: entry.text().trim_end_matches('\0').split('\0').map(str::to_owned).collect(),
             driver_version: entry.small(field::DRIVER_VERSION),
             simulated: entry.field(field::SIMULATED) == 1,
         })
@@ -400,7 +451,7 @@ impl Definitions {
         use definition::library as field;
         self.libraries.iter().filter_map(|id| self.entry(*id)).map(|entry| Library {
             role: entry.field(field::ROLE),
-            path: &entry.text,
+            path: entry.text(),
             version: entry.field(field::VERSION),
         })
     }

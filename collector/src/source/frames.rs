@@ -1,0 +1,191 @@
+//! Stacks as the program's frames: which function, in which file, at which line.
+//!
+//! Codes and lines are looked up when a stack is asked for, once each; texts are shared.
+
+use std::sync::Arc;
+
+use gputrace_wire::definition::stack::NOT_BEGUN;
+use rustc_hash::FxHashMap;
+
+use crate::model::Totals;
+use crate::model::definitions::Definitions;
+use crate::source::{FileNames, LineTable, is_own};
+
+/// A line of a function.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Line {
+    pub function: Arc<str>,
+    /// The file's short name, unique within the session.
+    pub file: Arc<str>,
+    /// The file as the compiler was told it.
+    pub path: Arc<str>,
+    pub line: u32,
+    /// Whether the file is the program's own.
+    pub own: bool,
+}
+
+/// A frame of a stack.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StackFrame {
+    Line(Line),
+    /// Of a kind that has a text and no lines.
+    Named(Arc<str>),
+    /// The stack was deeper than is recorded.
+    Truncated,
+    /// So many frames are not known; 0 where nobody counted them.
+    Missing(u64),
+}
+
+impl Line {
+    /// `train_step train.py:22`.
+    pub fn text(&self) -> String {
+        format!("{} {}:{}", self.function, self.file, self.line)
+    }
+}
+
+impl StackFrame {
+    pub fn text(&self) -> String {
+        match self {
+            StackFrame::Line(line) => line.text(),
+            StackFrame::Named(text) => text.to_string(),
+            StackFrame::Truncated => "[truncated]".to_owned(),
+            StackFrame::Missing(0) => "[frames missing]".to_owned(),
+            StackFrame::Missing(1) => "[frame missing]".to_owned(),
+            StackFrame::Missing(count) => format!("[{count} frames missing]"),
+        }
+    }
+
+    pub fn line(&self) -> Option<&Line> {
+        match self {
+            StackFrame::Line(line) => Some(line),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of a code.
+#[derive(Debug)]
+struct Code {
+    function: Arc<str>,
+    file: Arc<str>,
+    path: Arc<str>,
+    own: bool,
+    first_line: u32,
+    lines: LineTable,
+}
+
+/// The stacks of a session's processes.
+#[derive(Debug)]
+pub struct Stacks<'a> {
+    processes: FxHashMap<u32, &'a Definitions>,
+    files: FileNames,
+    codes: FxHashMap<(u32, u32), Option<Code>>,
+    /// What may still be read of line tables. A piece is of one table only, so that all together
+    /// are no longer than what was said; a trace that says otherwise does not cost more.
+    table_bytes_left: usize,
+}
+
+impl<'a> Stacks<'a> {
+    pub fn new(totals: &'a Totals) -> Stacks<'a> {
+        let processes: FxHashMap<u32, &Definitions> =
+            totals.processes.iter().map(|process| (process.number, &process.definitions)).collect();
+        // By their definitions and not by what is asked for, so that every output says the same.
+        let mut paths: FxHashMap<&[u8], Arc<str>> = FxHashMap::default();
+        for (_, code) in totals.processes.iter().flat_map(|process| process.definitions.codes()) {
+            paths.entry(code.file).or_insert_with(|| readable(code.file));
+        }
+        Stacks {
+            files: FileNames::new(paths.into_values()),
+            codes: FxHashMap::default(),
+            table_bytes_left: totals.processes.iter().map(|process| process.definitions.code_bytes()).sum(),
+            processes,
+        }
+    }
+
+    /// A stack's frames, outermost first; none of stack 0.
+    pub fn frames(&mut self, process: u32, stack: u32) -> Vec<StackFrame> {
+        if stack == 0 {
+            return Vec::new();
+        }
+        let Some(definitions) = self.processes.get(&process).copied() else { return Vec::new() };
+        let pairs = definitions.stack(stack).enumerate();
+        pairs.map(|(place, (code, at))| self.frame(process, definitions, place, code, at)).collect()
+    }
+
+    fn frame(
+        &mut self,
+        process: u32,
+        definitions: &Definitions,
+        place: usize,
+        id: u32,
+        at: u64,
+    ) -> StackFrame {
+        match (id, place, at) {
+            (0, 0, 0) => return StackFrame::Truncated,
+            (0, _, missing) => return StackFrame::Missing(missing),
+            _ => {}
+        }
+        let left = &mut self.table_bytes_left;
+        let files = &self.files;
+        let code =
+            self.codes.entry((process, id)).or_insert_with(|| Code::read(definitions, files, id, left));
+        match code {
+            Some(code) => StackFrame::Line(code.at(at)),
+            None => match definitions.text(id) {
+                "" => StackFrame::Missing(1),
+                text => StackFrame::Named(text.into()),
+            },
+        }
+    }
+}
+
+impl Code {
+    fn read(definitions: &Definitions, files: &FileNames, id: u32, bytes_left: &mut usize) -> Option<Code> {
+        let code = definitions.code(id)?;
+        let wanted = usize::try_from(code.table_bytes).unwrap_or(usize::MAX);
+        let mut table = code.table.to_vec();
+        let mut more = code.more;
+        while table.len() < wanted && table.len() <= *bytes_left {
+            match definitions.lines(more) {
+                Some((piece, next)) if !piece.is_empty() => {
+                    table.extend(piece);
+                    more = next;
+                }
+                _ => break,
+            }
+        }
+        table.truncate(wanted);
+        *bytes_left = bytes_left.saturating_sub(table.len());
+        let path = readable(code.file);
+        Some(Code {
+            function: readable(code.name),
+            file: files.name(&path),
+            own: is_own(&path),
+            path,
+            first_line: u32::try_from(code.first_line).unwrap_or(0),
+            lines: LineTable::decode(code.table_form, code.first_line, &table, table.len() == wanted),
+        })
+    }
+
+    /// The line at a position. What is of no line is shown at the first.
+    fn at(&self, position: u64) -> Line {
+        let begun = (position as u32 as u64 != NOT_BEGUN).then_some(position as u32);
+        Line {
+            function: self.function.clone(),
+            file: self.file.clone(),
+            path: self.path.clone(),
+            line: begun.and_then(|at| self.lines.line(at)).unwrap_or(self.first_line),
+            own: self.own,
+        }
+    }
+}
+
+/// Bytes as text: what is no UTF-8 is written out, so that different names stay different.
+fn readable(bytes: &[u8]) -> Arc<str> {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text += chunk.valid();
+        chunk.invalid().iter().for_each(|byte| text += &format!("\\x{byte:02x}"));
+    }
+    text.into()
+}

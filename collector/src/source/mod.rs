@@ -1,0 +1,18 @@
+//! Source: from the stacks of a trace to the functions, files and lines of the program.
+//!
+//! Owns the decoding of line tables, the short names of files, and which files are the program's
+//! own. Reads definitions, keeps what it decoded, opens no file: the program's may have changed
+//! since, or lie on another machine.
+
+mod files;
+mod frames;
+mod line_table;
+mod own;
+
+#[cfg(test)]
+mod golden;
+
+pub use files::FileNames;
+pub use frames::{Line, StackFrame, Stacks};
+pub use line_table::LineTable;
+pub use own::is_own;
