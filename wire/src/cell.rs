@@ -54,6 +54,12 @@ pub mod kind {
     pub const DEVICE_COPY: u16 = 33;
     pub const DEVICE_FILL: u16 = 34;
     pub const DEVICE_GRAPH: u16 = 35;
+
+    pub const RANGE_PUSH: u16 = 48;
+    pub const RANGE_POP: u16 = 49;
+    pub const RANGE_START: u16 = 50;
+    pub const RANGE_END: u16 = 51;
+    pub const MARK: u16 = 52;
 }
 
 /// Header flags, common to every host call.

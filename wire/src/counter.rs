@@ -43,10 +43,14 @@ pub enum Counter {
     StacksFull = 15,
     /// Calls without their Python stack because its frames made no sense.
     StacksUnread = 16,
+    /// Ranges whose name did not fit the table of names.
+    RangesUnnamed = 17,
+    /// Ranges that were pushed onto more open ones of their thread than are told.
+    RangesTooDeep = 18,
 }
 
 impl Counter {
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 19;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -66,6 +70,8 @@ impl Counter {
         Counter::WaitedNs,
         Counter::StacksFull,
         Counter::StacksUnread,
+        Counter::RangesUnnamed,
+        Counter::RangesTooDeep,
     ];
 
     /// The reason as reports print it.
@@ -88,6 +94,8 @@ impl Counter {
             Counter::WaitedNs => "waited_ns",
             Counter::StacksFull => "stacks_full",
             Counter::StacksUnread => "stacks_unread",
+            Counter::RangesUnnamed => "ranges_unnamed",
+            Counter::RangesTooDeep => "ranges_too_deep",
         }
     }
 

@@ -48,6 +48,9 @@ pub mod kind {
     pub const NOTICE: u16 = 13;
     pub const CODE: u16 = 14;
     pub const LINES: u16 = 15;
+    pub const RANGE: u16 = 16;
+    pub const DOMAIN: u16 = 17;
+    pub const LABEL: u16 = 18;
 }
 
 /// Text: the symbol.
@@ -195,6 +198,22 @@ pub mod line_table {
     pub const RANGES: u64 = 2;
     /// CPython from 3.11, `co_linetable`: entries of variable length that tell columns too.
     pub const LOCATIONS: u64 = 3;
+}
+
+/// Text: the name of a range, as the program gave it.
+pub mod range {
+    /// `DOMAIN` definition; 0 for the one that has no name.
+    pub const DOMAIN: usize = 0;
+}
+
+/// Text: the name of a part of the program that names ranges of its own (an NVTX domain).
+pub mod domain {}
+
+/// Text: what the program calls the thing that the definition stands for: a stream, a context, a
+/// device. The latest one counts.
+pub mod label {
+    /// The definition.
+    pub const OF: usize = 0;
 }
 
 /// Text: the command line, arguments separated by NUL.

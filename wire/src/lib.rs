@@ -28,6 +28,7 @@ pub mod counter;
 pub mod definition;
 pub mod device;
 pub mod handshake;
+pub mod range;
 pub mod ring;
 pub mod segment;
 

@@ -6,6 +6,7 @@ use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
+use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 type Row = Vec<String>;
 /// A field's name and what sets it to all ones.
@@ -50,7 +51,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 19] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -68,6 +69,8 @@ pub const NAMES: [&str; 17] = [
     "DEVICE_KERNEL",
     "DEVICE_COPY",
     "DEVICE_FILL",
+    "RANGE_PUSH RANGE_START MARK",
+    "RANGE_POP RANGE_END",
 ];
 
 const M8: u8 = u8::MAX;
@@ -344,6 +347,52 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 ("bytes", |fill| fill.bytes = M64),
                 ("value", |fill| fill.value = M32),
                 ("memory", |fill| fill.memory = M8),
+            ],
+        ),
+        "RANGE_PUSH RANGE_START MARK" => rows(
+            RangeBegin::default(),
+            RangeBegin {
+                kind: 0,
+                range: M32,
+                start_ticks: M64,
+                position: M32,
+                color: M32,
+                category: M32,
+                payload_kind: M32,
+                payload: M64,
+                id: M64,
+            },
+            |begin| bytes_of(&[begin.to_cell()]),
+            &[
+                ("range", |begin| begin.range = M32),
+                ("start_ticks", |begin| begin.start_ticks = M64),
+                ("position", |begin| begin.position = M32),
+                ("color", |begin| begin.color = M32),
+                ("category", |begin| begin.category = M32),
+                ("payload_kind", |begin| begin.payload_kind = M32),
+                ("payload", |begin| begin.payload = M64),
+                ("id", |begin| begin.id = M64),
+            ],
+        ),
+        "RANGE_POP RANGE_END" => rows(
+            RangeEnd::default(),
+            RangeEnd {
+                kind: 0,
+                range: M32,
+                start_ticks: M64,
+                end_ticks: M64,
+                position: M32,
+                open: M32,
+                id: M64,
+            },
+            |end| bytes_of(&[end.to_cell()]),
+            &[
+                ("range", |end| end.range = M32),
+                ("start_ticks", |end| end.start_ticks = M64),
+                ("end_ticks", |end| end.end_ticks = M64),
+                ("position", |end| end.position = M32),
+                ("open", |end| end.open = M32),
+                ("id", |end| end.id = M64),
             ],
         ),
         _ => return None,
