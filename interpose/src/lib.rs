@@ -19,6 +19,7 @@
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
 //! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
+//! | `rank` | which of a job's processes this is |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics, never changes a result, and
@@ -53,6 +54,7 @@ mod failed_exec;
 mod finish;
 mod hook;
 mod patience;
+mod rank;
 mod resolve;
 mod search_path;
 mod settings;

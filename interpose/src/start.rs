@@ -104,7 +104,8 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
     // SAFETY: getppid has no preconditions.
     let parent = unsafe { libc::getppid() };
     let simulated = device::is_simulated();
-    let fields = [session.pid as u64, parent as u64, version as u64, u64::from(simulated)];
+    let [rank, local_rank] = crate::rank::fields();
+    let fields = [session.pid as u64, parent as u64, version as u64, u64::from(simulated), rank, local_rank];
     session.define(kind::PROCESS, &fields, command);
     let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
     session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);

@@ -28,6 +28,7 @@ mod outputs;
 mod plugins;
 mod processes;
 mod python;
+mod ranks;
 mod recorded_traces;
 mod resolution;
 mod secrets;

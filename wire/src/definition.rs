@@ -223,6 +223,10 @@ pub mod process {
     pub const DRIVER_VERSION: usize = 2;
     /// 1 where the driver is a simulation.
     pub const SIMULATED: usize = 3;
+    /// The process's number among all that its launcher started, plus one; 0 where nothing says.
+    pub const RANK: usize = 4;
+    /// Likewise among those on this machine.
+    pub const LOCAL_RANK: usize = 5;
 }
 
 /// Text: the path.

@@ -108,7 +108,12 @@ impl<'a> Labels<'a> {
         let shared = self.process_uses.get(label).is_some_and(|uses| *uses > 1);
         match self.processes.get(&process) {
             Some(known) if shared => {
-                Frame::new(FrameKind::Process, &format!("{label} [{}]", known.process.begin.pid))
+                // Ranks are the same in the next run, process ids are not.
+                let which = match known.process.definitions.process().and_then(|info| info.rank) {
+                    Some(rank) => format!("rank {rank}"),
+                    None => known.process.begin.pid.to_string(),
+                };
+                Frame::new(FrameKind::Process, &format!("{label} [{which}]"))
             }
             _ => Frame::new(FrameKind::Process, label),
         }

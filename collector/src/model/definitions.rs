@@ -164,6 +164,9 @@ pub struct ProcessInfo {
     pub command: Vec<String>,
     pub driver_version: u32,
     pub simulated: bool,
+    /// Its number among all that the launcher started, and among those on this machine.
+    pub rank: Option<u32>,
+    pub local_rank: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -444,6 +447,8 @@ impl Definitions {
             command: entry.text().trim_end_matches('\0').split('\0').map(str::to_owned).collect(),
             driver_version: entry.small(field::DRIVER_VERSION),
             simulated: entry.field(field::SIMULATED) == 1,
+            rank: entry.small(field::RANK).checked_sub(1),
+            local_rank: entry.small(field::LOCAL_RANK).checked_sub(1),
         })
     }
 

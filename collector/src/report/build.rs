@@ -165,6 +165,8 @@ fn process_report(process: &Process) -> ProcessReport {
         pid: process.begin.pid,
         parent_pid: process.begin.parent_pid,
         command: info.command,
+        rank: info.rank,
+        local_rank: info.local_rank,
         end: match process.end {
             Some((ProcessEnd::Exit, _)) => "exit",
             Some((ProcessEnd::Exec, _)) => "exec",

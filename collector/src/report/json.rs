@@ -107,6 +107,8 @@ pub struct ProcessReport {
     pub pid: u32,
     pub parent_pid: u32,
     pub command: Vec<String>,
+    pub rank: Option<u32>,
+    pub local_rank: Option<u32>,
     /// `exit`, `exec`, `vanished`, `running` or `unknown`.
     pub end: &'static str,
     pub host_calls: u64,

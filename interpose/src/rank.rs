@@ -1,0 +1,42 @@
+//! Which of a job's processes this one is, by what launchers say in the environment.
+
+use core::ffi::CStr;
+
+use crate::settings;
+
+/// torchrun (and whoever follows it), Open MPI, MPICH and its kin, Slurm: the first that speaks counts.
+const RANK: [&CStr; 4] = [c"RANK", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK", c"SLURM_PROCID"];
+const LOCAL_RANK: [&CStr; 4] =
+    [c"LOCAL_RANK", c"OMPI_COMM_WORLD_LOCAL_RANK", c"MPI_LOCALRANKID", c"SLURM_LOCALID"];
+
+/// The two fields of a process's definition: each number plus one, or 0.
+pub fn fields() -> [u64; 2] {
+    [RANK, LOCAL_RANK].map(|names| {
+        names
+            .iter()
+            .find_map(|name| number(settings::get(name)?.to_bytes()))
+            .map_or(0, |rank| u64::from(rank) + 1)
+    })
+}
+
+/// A number without sign or blanks. Whatever else a variable of such a name holds is no rank.
+fn number(text: &[u8]) -> Option<u32> {
+    if text.is_empty() || text.len() > 9 {
+        return None;
+    }
+    text.iter()
+        .try_fold(0, |number: u32, byte| byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_numbers_are_ranks() {
+        assert_eq!((number(b"0"), number(b"1023")), (Some(0), Some(1023)));
+        for no in [&b""[..], b"-1", b" 1", b"1.0", b"rank", b"9999999999"] {
+            assert_eq!(number(no), None);
+        }
+    }
+}
