@@ -12,7 +12,7 @@ use gputrace_producer::session::{self, Session};
 use gputrace_producer::{clock, service, stderr, thread};
 use gputrace_wire::counter::Counter;
 
-use crate::{cupti, detour, finish, start};
+use crate::{detour, finish, start};
 
 /// How long an exec may take that will succeed; the kernel's part is milliseconds.
 const WHILE_NS: u64 = 1_000_000_000;
@@ -88,7 +88,7 @@ fn begin_again() -> Option<&'static Session> {
         session.count(Counter::NoRing, MISSED.swap(0, Ordering::Relaxed));
         // Where there was no context yet, the first one starts it.
         if had_service {
-            service::start(session, cupti::turn);
+            service::start(session, start::turn);
         }
         Some(session)
     })

@@ -18,7 +18,7 @@ use gputrace_wire::counter::Counter;
 use crate::api::Entry;
 use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
-use crate::{failed_exec, start};
+use crate::{failed_exec, python, start};
 
 /// What a description may use: the session, its tables, and how the call ended.
 #[derive(Clone, Copy)]
@@ -98,7 +98,7 @@ pub fn around(
                 start_ticks,
                 duration_ticks: end_ticks.wrapping_sub(start_ticks),
                 correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
-                stack: 0,
+                stack: if python::is_told_with_stack(did.kind) { tables.stack(session) } else { 0 },
                 context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,

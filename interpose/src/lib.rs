@@ -19,6 +19,7 @@
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
 //! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
+//! | `python` | where the interpreter is whose frames are told |
 //! | `rank` | which of a job's processes this is |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
@@ -54,6 +55,7 @@ mod failed_exec;
 mod finish;
 mod hook;
 mod patience;
+mod python;
 mod rank;
 mod resolve;
 mod search_path;

@@ -13,7 +13,7 @@ use gputrace_wire::definition::{kind, library_role};
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, detour, device, finish, settings, tables};
+use crate::{cupti, detour, device, finish, python, settings, tables};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -114,7 +114,17 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
     for ordinal in 0..count {
         tables.device(session, ordinal);
     }
+    python::look(session);
     cupti::start(session, tables, version, simulated);
+}
+
+/// What the service thread does at each turn.
+pub fn turn(session: &'static Session) {
+    // One that embeds Python may load it at any time.
+    if session.is_current() {
+        python::look(session);
+    }
+    cupti::turn(session);
 }
 
 /// Starts `gputrace collect` in bare use.

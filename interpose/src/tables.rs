@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
+use gputrace_producer::python::stacks::Stacks;
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
@@ -40,6 +41,8 @@ pub struct Tables {
     devices: Handles,
     graphs: Handles,
     names: Handles,
+    /// `None` where there was no memory for them.
+    stacks: Option<Stacks>,
     /// Definition ids of the hooked symbols, by the entry's place; 0 until its first call.
     apis: &'static [AtomicU32],
     /// Whether CUPTI's records carry registers and shared memory, so that nobody need ask.
@@ -70,6 +73,7 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         devices: Handles::new(64)?,
         graphs: Handles::new(GRAPH_SLOTS)?,
         names: Handles::new(NAME_SLOTS)?,
+        stacks: Stacks::new(),
         apis: memory::map(ENTRIES.len())?,
         has_records: AtomicU32::new(0),
     };
@@ -106,6 +110,12 @@ impl Tables {
             }
             id => id,
         }
+    }
+
+    /// The calling thread's stack as of now; 0 where it has none that is known.
+    #[inline(always)]
+    pub fn stack(&self, session: &Session) -> u32 {
+        self.stacks.as_ref().map_or(0, |stacks| stacks.of_this_thread(session))
     }
 
     /// A name's definition: one a distinct name.

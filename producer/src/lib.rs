@@ -21,8 +21,10 @@
 //! | `session` | start and end of a session; its one current instance |
 //! | `fork` | how a forked child notices |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
+//! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
 //! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
+//! | `python` | the calling thread's Python frames, read where they are |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
 #![deny(
@@ -43,6 +45,8 @@ pub mod handles;
 pub mod memory;
 pub mod on_full;
 pub mod ownership;
+pub mod python;
+pub mod ranges;
 pub mod rings;
 pub mod segment;
 pub mod service;

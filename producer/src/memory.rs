@@ -13,6 +13,8 @@ pub unsafe trait Zeroed: Sync {}
 unsafe impl Zeroed for core::sync::atomic::AtomicU64 {}
 // SAFETY: as above.
 unsafe impl Zeroed for core::sync::atomic::AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Zeroed for core::sync::atomic::AtomicU8 {}
 // SAFETY: bytes.
 unsafe impl Zeroed for u8 {}
 

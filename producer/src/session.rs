@@ -247,6 +247,12 @@ impl Session {
         })
     }
 
+    /// Whether half of the room for definitions is used: the rest is for what there is little of.
+    pub fn definitions_are_half_full(&self) -> bool {
+        let area = self.primary.area();
+        area.reserved.load(Ordering::Relaxed) >= area.words.len() as u64 / 2
+    }
+
     /// One line for the user, kept in the trace.
     pub fn notice(&self, severity: u64, rung: u64, text: &[u8]) {
         self.define(kind::NOTICE, &[severity, rung], text);

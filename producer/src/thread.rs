@@ -8,7 +8,8 @@
 //! ever, one ring for each such thread.
 //!
 //! A ring says whose entries follow before they follow. Where it was full when a thread took it
-//! over, the thread's entries are dropped and counted until that mark fits.
+//! over, the thread's entries are dropped and counted until that mark fits. The thread's open
+//! ranges follow the mark, or whatever entry about one did not fit.
 
 use core::cell::{Cell as Shared, UnsafeCell};
 use core::mem::MaybeUninit;
@@ -22,6 +23,7 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::on_full::{self, Vain};
+use crate::ranges::{Open, PoppedRange};
 use crate::session::{self, Session};
 use crate::stderr::KeepErrno;
 use crate::{clock, fork};
@@ -37,8 +39,11 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Slot {
     inside: Shared<bool>,
-    /// The session generation whose ring the thread has and is named in; else [`NONE`].
+    /// The session generation whose ring the thread has and is named in, with all its open ranges;
+    /// else [`NONE`].
     generation: Shared<u32>,
+    /// The same, whether its open ranges are there or not.
+    named: Shared<u32>,
     /// The session generation whose ring it is, named in it or not. `ring` and `header` are of it.
     attached: Shared<u32>,
     ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
@@ -53,6 +58,8 @@ pub struct Slot {
     /// Whether the thread may be made to wait for room: the program's are, ours are not.
     may_wait: Shared<bool>,
     vain: Vain,
+    /// The thread's open ranges, once it has pushed one.
+    open: Shared<Option<&'static Open>>,
 }
 
 thread_local! {
@@ -60,6 +67,7 @@ thread_local! {
         Slot {
             inside: Shared::new(false),
             generation: Shared::new(NONE),
+            named: Shared::new(NONE),
             attached: Shared::new(0),
             ring: UnsafeCell::new(MaybeUninit::uninit()),
             header: Shared::new(None),
@@ -69,6 +77,7 @@ thread_local! {
             note: Shared::new(0),
             may_wait: Shared::new(false),
             vain: Vain::new(),
+            open: Shared::new(None),
         }
     };
 }
@@ -229,25 +238,92 @@ impl Slot {
             Offer::Over
         } else if !self.attach(session, role::PROGRAM) {
             Offer::NoRing
-        } else if !(self.begin() || self.room_came(session, 1) && self.begin()) {
+        } else if !(self.begin(session) || self.room_came(session, 1) && self.begin(session)) {
             Offer::Full
         } else {
             Offer::Written
         }
     }
 
-    /// Says in the thread's ring who writes from here on, once; false if it does not fit.
-    fn begin(&self) -> bool {
+    /// Says in the thread's ring who writes from here on, once, and which ranges are open; false if
+    /// it does not fit.
+    fn begin(&self, session: &Session) -> bool {
         if self.generation.get() == self.attached.get() {
             return true;
         }
         let Some(header) = self.header.get() else { return false };
-        let begin = ThreadBegin { thread: self.thread.get(), ticks: clock::now() };
-        let begun = self.push(header, &[begin.to_cell()]);
+        let open = self.open.get();
+        if self.named.get() != self.attached.get() {
+            let begin = ThreadBegin { thread: self.thread.get(), ticks: clock::now() };
+            if !self.push(header, &[begin.to_cell()]) {
+                return false;
+            }
+            self.named.set(self.attached.get());
+            open.inspect(|open| open.none_said());
+        }
+        let write = |cell| self.push(header, &[cell]);
+        let begun = open.is_none_or(|open| open.say_all(session, clock::now(), write));
         if begun {
             self.generation.set(self.attached.get());
         }
         begun
+    }
+
+    /// The thread's open ranges; `None` if there is no memory for them.
+    #[inline(always)]
+    pub(crate) fn open_ranges(&self) -> Option<&'static Open> {
+        match self.open.get() {
+            None => self.take_open_ranges(),
+            open => open,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_open_ranges(&self) -> Option<&'static Open> {
+        self.open.set(Open::take());
+        watch_end(self);
+        self.open.get()
+    }
+
+    /// An open range was not said in the ring, or an end was not: that comes before the next entry.
+    pub(crate) fn has_more_to_say(&self) {
+        self.generation.set(NONE);
+    }
+
+    /// Says that the range at that position began.
+    #[inline(always)]
+    pub(crate) fn say_push(&self, session: &'static Session, open: &Open, position: u32) {
+        if self.generation.get() == fork::generation()
+            && let Some(cell) = open.next_to_say(position, session)
+        {
+            if self.emit(session, &[cell]) {
+                return open.push_said(position);
+            }
+            return self.has_more_to_say();
+        }
+        self.has_more_to_say();
+        self.begin_or_count(session);
+    }
+
+    /// Says that a range ended, which the ring's list has or not.
+    #[inline(always)]
+    pub(crate) fn say_pop(&self, session: &'static Session, open: &Open, range: &PoppedRange, was_said: bool) {
+        let end_ticks = clock::now();
+        if was_said && self.generation.get() == fork::generation() {
+            let is_written = self.emit(session, &[open.popped(range, end_ticks, session).to_cell()]);
+            open.pop_said(range, is_written);
+            if !is_written {
+                self.has_more_to_say();
+            }
+        } else {
+            // The ring is another one, or lacks something: it gets the list as it is, and the span.
+            if was_said {
+                open.pop_said(range, false);
+                self.has_more_to_say();
+            }
+            self.emit(session, &[range.ended(end_ticks, 0, session).to_cell()]);
+        }
     }
 
     /// Writes an entry to the ring that the thread has, and counts it if it fits.
@@ -270,6 +346,7 @@ impl Slot {
         let _errno = KeepErrno::new();
         // Whatever the slot has is another session's, and in a forked child not even mapped.
         self.generation.set(NONE);
+        self.named.set(NONE);
         self.attached.set(0);
         self.header.set(None);
         let taken = if role == role::PROGRAM { session.take_ring() } else { session.reserved_ring(role) };
@@ -297,6 +374,10 @@ impl Slot {
     /// Gives the ring back. The next thread goes on from its positions.
     fn detach(&self) {
         self.generation.set(NONE);
+        self.named.set(NONE);
+        if let Some(open) = self.open.take() {
+            open.give_back();
+        }
         let Some(header) = self.header.take() else { return };
         // In a forked child the ring is its parent's and not even mapped.
         if self.attached.replace(0) == fork::generation() {

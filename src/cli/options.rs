@@ -117,6 +117,15 @@ pub const SETTINGS: &[Setting] = &[
                200 ms an event at most and not at all for a collector that has not moved for a second",
     },
     Setting {
+        variable: "GPUTRACE_STACKS",
+        option: Some("stacks"),
+        value: "python|none",
+        values: &["python", "none"],
+        default: "python",
+        reader: Reader::Library,
+        help: "Whose frames are kept of each call: those of Python (CPython 3.8 to 3.14), or none",
+    },
+    Setting {
         variable: FLIGHT_RECORDER,
         option: Some("flight-recorder"),
         value: SECONDS,

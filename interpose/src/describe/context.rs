@@ -8,7 +8,7 @@ use gputrace_wire::call::operation;
 use super::{sync, written};
 use crate::driver::{Device, Handle};
 use crate::hook::{Context, Did};
-use crate::{cupti, tables};
+use crate::{start, tables};
 
 /// A later `cuInit`: the first one found no session and is `start`'s.
 pub fn initialised(cx: &Context, flags: c_uint) -> Did {
@@ -22,7 +22,7 @@ pub fn created(cx: &Context, out: *const Handle, device: Device) -> Did {
     if let Some(context) = unsafe { written(cx, out) } {
         cx.tables.context(cx.session, context, device);
         tables::forget_current_context();
-        service::start(cx.session, cupti::turn);
+        service::start(cx.session, start::turn);
     }
     sync::other(cx, operation::CREATE, device as u64)
 }

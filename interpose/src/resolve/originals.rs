@@ -75,7 +75,8 @@ fn same_library(one: *mut c_void, other: *mut c_void) -> bool {
     }
 }
 
-fn library_of(address: *mut c_void) -> Option<*mut c_void> {
+/// Where the mapped library begins that an address is in.
+pub fn library_of(address: *mut c_void) -> Option<*mut c_void> {
     // SAFETY: zero is a valid Dl_info; dladdr fills it.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
     // SAFETY: any address may be asked about.

@@ -1,0 +1,82 @@
+//! Which of the process's frames are told: whether Python's, and where its interpreter is.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gputrace_producer::python::runtime::{self, Found};
+use gputrace_producer::session::Session;
+use gputrace_wire::cell::kind;
+
+use crate::resolve::{libc_symbols, originals};
+use crate::settings;
+
+/// Objects that had been loaded when an interpreter was last looked for.
+static LOADED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether Python's frames are asked for, as they are by default.
+pub fn is_asked_for() -> bool {
+    settings::get(settings::STACKS).is_none_or(|value| {
+        value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"python")
+    })
+}
+
+/// Calls that are told with their stack: those that put work on a device or wait for it, and those that
+/// take memory.
+#[inline(always)]
+pub fn is_told_with_stack(call: u16) -> bool {
+    const KINDS: u32 = 1 << kind::LAUNCH
+        | 1 << kind::GRAPH_LAUNCH
+        | 1 << kind::COPY
+        | 1 << kind::FILL
+        | 1 << kind::ALLOC
+        | 1 << kind::WAIT
+        | 1 << kind::GRAPH;
+    1u32.checked_shl(call.into()).is_some_and(|bit| KINDS & bit != 0)
+}
+
+/// Looks for an interpreter, if something was loaded since the last look. Not on the path of a call.
+pub fn look(session: &Session) {
+    if runtime::current().is_some() || !is_asked_for() {
+        return;
+    }
+    let loaded = loaded();
+    if LOADED.swap(loaded, Ordering::Relaxed) == loaded {
+        return;
+    }
+    // Every symbol is taken of one object: there may be two interpreters in the process.
+    let known = libc_symbols::in_mapped(c"PyCode_Type", |_| true);
+    let Some(object) = originals::library_of(known) else { return };
+    let found = runtime::find(|name| {
+        let found = libc_symbols::in_mapped(name, |_| true);
+        if originals::library_of(found) == Some(object) { found } else { core::ptr::null_mut() }
+    });
+    match found {
+        Found::Nothing => {}
+        Found::Known => pin(known),
+        Found::Unknown(version) => {
+            runtime::say_unread(session, version, b"is of a version that is not known")
+        }
+    }
+}
+
+/// How many objects were ever loaded into the process.
+fn loaded() -> u64 {
+    unsafe extern "C" fn read(object: *mut libc::dl_phdr_info, _: usize, adds: *mut c_void) -> c_int {
+        // SAFETY: the loader's description, and `loaded`'s own number.
+        unsafe { *adds.cast::<u64>() = (*object).dlpi_adds };
+        1
+    }
+    let mut adds = 0u64;
+    // SAFETY: the callback gets a pointer to `adds`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(read), (&raw mut adds).cast()) };
+    adds
+}
+
+/// Keeps the interpreter's library mapped: its functions are called from now on.
+fn pin(address: *mut c_void) {
+    if let Some(path) = originals::path_of(address).map(CStr::as_ptr) {
+        // SAFETY: a C string; nothing is loaded that is not loaded already. The program itself is
+        // no library, and then this fails.
+        unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
+    }
+}

@@ -1,0 +1,193 @@
+//! Ways to read an interpreter's memory.
+
+use core::cell::Cell;
+
+/// What frames are read through.
+pub trait Memory {
+    /// Whether an object can be at that address. Asked once before the object's fields are read.
+    fn may_hold(&self, base: u64) -> bool;
+    /// `length` bytes of the object at `base`, which may be there.
+    fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool;
+
+    #[inline(always)]
+    fn word(&self, base: u64, offset: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(base, offset, &mut bytes).then(|| u64::from_ne_bytes(bytes))
+    }
+
+    #[inline(always)]
+    fn half(&self, base: u64, offset: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read(base, offset, &mut bytes).then(|| u32::from_ne_bytes(bytes))
+    }
+
+    #[inline(always)]
+    fn byte(&self, base: u64, offset: u64) -> Option<u8> {
+        let mut bytes = [0; 1];
+        self.read(base, offset, &mut bytes).then(|| bytes[0])
+    }
+}
+
+/// Below it nothing is ever mapped.
+const LOWEST: u64 = 0x1_0000;
+/// Past it there is no user space.
+#[cfg(target_arch = "x86_64")]
+const HIGHEST: u64 = 1 << 47;
+#[cfg(not(target_arch = "x86_64"))]
+const HIGHEST: u64 = 1 << 48;
+
+#[inline(always)]
+pub fn is_plausible(base: u64) -> bool {
+    base & 7 == 0 && base.wrapping_sub(LOWEST) < HIGHEST - LOWEST
+}
+
+/// This process's memory, read in place.
+#[derive(Debug)]
+pub struct Own(());
+
+impl Own {
+    /// # Safety
+    /// Every address read through it is of a live object of the calling thread's interpreter.
+    pub unsafe fn new() -> Own {
+        Own(())
+    }
+}
+
+impl Memory for Own {
+    #[inline(always)]
+    fn may_hold(&self, base: u64) -> bool {
+        is_plausible(base)
+    }
+
+    #[inline(always)]
+    fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
+        let from = base.wrapping_add(offset) as *const u8;
+        // SAFETY: whoever made this value answers for the address; the bytes may be any.
+        unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        true
+    }
+}
+
+/// This process's memory, asked of the kernel first, so that no read faults. A page that was there
+/// is not asked for again while this value lives, which is one look at one stack.
+#[derive(Debug)]
+pub struct Checked {
+    known: [Cell<u64>; Self::KNOWN],
+}
+
+impl Checked {
+    const KNOWN: usize = 32;
+    const PAGE: u64 = 4096;
+
+    pub fn new() -> Checked {
+        Checked { known: [const { Cell::new(0) }; Self::KNOWN] }
+    }
+
+    fn is_there(&self, address: u64) -> bool {
+        let page = address / Self::PAGE;
+        let Some(known) = self.known.get(page as usize % Self::KNOWN) else { return false };
+        if known.get() == page {
+            return true;
+        }
+        // The kernel copies the set before it looks at what is to be done with it, which is
+        // nothing that it knows: EFAULT where the page is not there, EINVAL where it is. No mask
+        // changes.
+        // SAFETY: the kernel does not trust the pointer.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigprocmask,
+                libc::c_long::from(-1i32),
+                page * Self::PAGE,
+                core::ptr::null_mut::<libc::c_void>(),
+                8usize,
+            )
+        };
+        // SAFETY: the C library's own pointer to this thread's errno.
+        let is_there = answer == 0 || unsafe { *libc::__errno_location() } == libc::EINVAL;
+        if is_there {
+            known.set(page);
+        }
+        is_there
+    }
+}
+
+impl Default for Checked {
+    fn default() -> Checked {
+        Checked::new()
+    }
+}
+
+impl Memory for Checked {
+    fn may_hold(&self, base: u64) -> bool {
+        is_plausible(base)
+    }
+
+    fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
+        let (Some(first), length) = (base.checked_add(offset), into.len() as u64) else { return false };
+        let Some(last) = first.checked_add(length.saturating_sub(1)).filter(|last| *last < HIGHEST) else {
+            return false;
+        };
+        if first < LOWEST
+            || !(first / Self::PAGE..=last / Self::PAGE).all(|page| self.is_there(page * Self::PAGE))
+        {
+            return false;
+        }
+        // SAFETY: the kernel has just read all these pages; the thread whose frames name them is
+        // inside this function and gives none of them back.
+        unsafe { core::ptr::copy_nonoverlapping(first as *const u8, into.as_mut_ptr(), into.len()) };
+        true
+    }
+}
+
+/// Bytes that stand for a process, from an address on: for tests and fuzzing.
+#[derive(Debug)]
+pub struct Image<'b> {
+    pub start: u64,
+    pub bytes: &'b [u8],
+}
+
+impl Memory for Image<'_> {
+    fn may_hold(&self, base: u64) -> bool {
+        is_plausible(base)
+    }
+
+    fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
+        let from = base.checked_add(offset).and_then(|at| at.checked_sub(self.start));
+        let Some(from) = from.and_then(|at| usize::try_from(at).ok()) else { return false };
+        match from.checked_add(into.len()).and_then(|end| self.bytes.get(from..end)) {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mapped_is_not_read() {
+        // SAFETY: a mapping of our own, of two pages of which the second is taken away.
+        let page = unsafe {
+            let pages = libc::mmap(
+                core::ptr::null_mut(),
+                8192,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            libc::mprotect(pages.byte_add(4096), 4096, libc::PROT_NONE);
+            pages as u64
+        };
+        let memory = Checked::new();
+        assert_eq!(memory.word(page, 0), Some(0));
+        assert_eq!(memory.word(page, 4088), Some(0));
+        assert_eq!(memory.word(page, 4092), None, "half of it is on the page that cannot be read");
+        assert_eq!(memory.word(page, 4096), None);
+        assert_eq!(memory.word(8, 0), None);
+        assert_eq!(memory.word(u64::MAX - 8, 4), None);
+        assert_eq!(memory.word(HIGHEST - 4, 0), None);
+    }
+}

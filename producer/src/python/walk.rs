@@ -1,0 +1,290 @@
+//! A thread's frames, from the innermost out.
+
+use gputrace_wire::definition::stack;
+
+use super::layout::{ABSENT, Instruction, Layout};
+use super::memory::Memory;
+
+/// Frames of one stack that are kept: one place of the format's most is for the mark of a cut.
+pub const FRAMES_MAX: usize = stack::FRAMES_MAX - 1;
+/// Links followed for them: C calls into Python put one of the interpreter's own between.
+const LINKS_MAX: usize = 2 * FRAMES_MAX;
+
+/// The types that objects are known by; 0 where it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Types {
+    pub code: u64,
+    pub text: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub at: u64,
+    pub code: u64,
+    /// What the frame's instruction field holds, by [`Instruction`].
+    pub instruction: u64,
+}
+
+/// A chain of frames that makes no sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged;
+
+/// How a chain ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    Whole,
+    /// There are more frames than are kept.
+    Cut,
+}
+
+/// Calls `each` with every frame of Python code of that thread state, innermost first.
+#[inline(always)]
+pub fn frames<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    types: &Types,
+    thread: u64,
+    mut each: impl FnMut(Frame) -> Result<(), Damaged>,
+) -> Result<End, Damaged> {
+    let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
+    let mut kept = 0;
+    for _ in 0..LINKS_MAX {
+        if at == 0 {
+            return Ok(End::Whole);
+        }
+        if !memory.may_hold(at) {
+            return Err(Damaged);
+        }
+        let is_shim = layout.frame_owner != ABSENT
+            && memory.byte(at, layout.frame_owner.into()).ok_or(Damaged)? >= layout.first_shim_owner();
+        if !is_shim {
+            if kept == FRAMES_MAX {
+                return Ok(End::Cut);
+            }
+            kept += 1;
+            each(frame(memory, layout, types, at).ok_or(Damaged)?)?;
+        }
+        at = memory.word(at, layout.frame_previous.into()).ok_or(Damaged)?;
+    }
+    if at == 0 { Ok(End::Whole) } else { Ok(End::Cut) }
+}
+
+#[inline(always)]
+fn innermost<M: Memory>(memory: &M, layout: &Layout, thread: u64) -> Option<u64> {
+    if !memory.may_hold(thread) {
+        return None;
+    }
+    let first = memory.word(thread, layout.thread_frame.into())?;
+    if layout.cframe_frame == ABSENT {
+        return Some(first);
+    }
+    if !memory.may_hold(first) {
+        return None;
+    }
+    memory.word(first, layout.cframe_frame.into())
+}
+
+#[inline(always)]
+fn frame<M: Memory>(memory: &M, layout: &Layout, types: &Types, at: u64) -> Option<Frame> {
+    let code = memory.word(at, layout.frame_code.into())? & !layout.code_tag();
+    if !memory.may_hold(code) || !is_of(memory, layout, code, types.code) {
+        return None;
+    }
+    let instruction = match layout.instruction() {
+        Instruction::Address => memory.word(at, layout.frame_instruction.into())?,
+        Instruction::Bytes | Instruction::Units => memory.half(at, layout.frame_instruction.into())?.into(),
+    };
+    Some(Frame { at, code, instruction })
+}
+
+/// Whether the object is of that type.
+#[inline(always)]
+pub fn is_of<M: Memory>(memory: &M, layout: &Layout, object: u64, kind: u64) -> bool {
+    kind == 0 || memory.word(object, layout.object_type.into()) == Some(kind)
+}
+
+/// Where the frame is in its code: a byte offset, or [`stack::NOT_BEGUN`].
+pub fn position<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> u64 {
+    let offset = match layout.instruction() {
+        Instruction::Bytes => Some(frame.instruction),
+        // -1 stays beyond what any code has.
+        Instruction::Units => Some(frame.instruction * 2),
+        Instruction::Address => {
+            instructions(memory, layout, frame).and_then(|start| frame.instruction.checked_sub(start))
+        }
+    };
+    // No code has so many bytes; the int's -1 is past it too.
+    offset.filter(|offset| *offset < 1 << 31).unwrap_or(stack::NOT_BEGUN)
+}
+
+/// Where the instructions begin that the frame runs.
+fn instructions<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> Option<u64> {
+    let own = frame.code + u64::from(layout.code_start);
+    if layout.frame_copy == ABSENT || layout.code_copies == ABSENT {
+        return Some(own);
+    }
+    let copy = memory.half(frame.at, layout.frame_copy.into())?;
+    let copies = memory.word(frame.code, layout.code_copies.into())?;
+    if !memory.may_hold(copies) || u64::from(copy) >= memory.word(copies, 0)? {
+        return None;
+    }
+    memory.word(copies, 8 + 8 * u64::from(copy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::python::layout::Layout;
+    use crate::python::memory::Image;
+
+    const START: u64 = 0x20_0000;
+    const CODE_TYPE: u64 = 0x99_0000;
+
+    /// A process of 64 KiB that holds what a test puts there.
+    struct Process {
+        bytes: Vec<u8>,
+        layout: Layout,
+    }
+
+    impl Process {
+        fn new(minor: u8) -> Process {
+            Process { bytes: vec![0; 1 << 16], layout: Layout::of_minor(minor).unwrap() }
+        }
+
+        fn put(&mut self, at: u64, offset: u16, value: u64) {
+            let from = (at - START) as usize + usize::from(offset);
+            self.bytes[from..from + 8].copy_from_slice(&value.to_le_bytes());
+        }
+
+        fn thread(&mut self, frame: u64) -> u64 {
+            let (thread, between) = (START + 0x100, START + 0x300);
+            if self.layout.cframe_frame == ABSENT {
+                self.put(thread, self.layout.thread_frame, frame);
+            } else {
+                self.put(thread, self.layout.thread_frame, between);
+                self.put(between, self.layout.cframe_frame, frame);
+            }
+            thread
+        }
+
+        fn frame(&mut self, at: u64, code: u64, instruction: u64, previous: u64) -> u64 {
+            self.put(at, self.layout.frame_code, code);
+            self.put(at, self.layout.frame_instruction, instruction);
+            self.put(at, self.layout.frame_previous, previous);
+            self.put(code, self.layout.object_type, CODE_TYPE);
+            at
+        }
+
+        fn walk(&self, thread: u64) -> (Result<End, Damaged>, Vec<Frame>) {
+            let memory = Image { start: START, bytes: &self.bytes };
+            let types = Types { code: CODE_TYPE, ..Types::default() };
+            let mut found = Vec::new();
+            let end = frames(&memory, &self.layout, &types, thread, |frame| {
+                found.push(frame);
+                Ok(())
+            });
+            (end, found)
+        }
+
+        fn position(&self, frame: &Frame) -> u64 {
+            position(&Image { start: START, bytes: &self.bytes }, &self.layout, frame)
+        }
+    }
+
+    #[test]
+    fn every_version_is_walked_from_the_innermost_out() {
+        for minor in 8..=12 {
+            let mut process = Process::new(minor);
+            let (outer_code, inner_code) = (START + 0x1000, START + 0x2000);
+            let inside = |code: u64, offset: u64| match process.layout.instruction() {
+                Instruction::Bytes => offset,
+                Instruction::Units => offset / 2,
+                Instruction::Address => code + u64::from(process.layout.code_start) + offset,
+            };
+            let (at_outer, at_inner) = (inside(outer_code, 40), inside(inner_code, 6));
+            let outer = process.frame(START + 0x3000, outer_code, at_outer, 0);
+            let inner = process.frame(START + 0x4000, inner_code, at_inner, outer);
+            let thread = process.thread(inner);
+            let (end, found) = process.walk(thread);
+            assert_eq!(end, Ok(End::Whole));
+            assert_eq!(
+                found.iter().map(|f| f.code).collect::<Vec<_>>(),
+                [inner_code, outer_code],
+                "3.{minor}"
+            );
+            assert_eq!(found.iter().map(|f| process.position(f)).collect::<Vec<_>>(), [6, 40], "3.{minor}");
+        }
+    }
+
+    #[test]
+    fn what_has_not_begun_is_on_its_first_line() {
+        for minor in 8..=12 {
+            let mut process = Process::new(minor);
+            let code = START + 0x1000;
+            let before = match process.layout.instruction() {
+                Instruction::Address => code + u64::from(process.layout.code_start) - 2,
+                _ => u64::from(u32::MAX),
+            };
+            let frame = process.frame(START + 0x3000, code, before, 0);
+            let thread = process.thread(frame);
+            let (_, found) = process.walk(thread);
+            assert_eq!(process.position(&found[0]), stack::NOT_BEGUN, "3.{minor}");
+        }
+    }
+
+    #[test]
+    fn frames_of_the_interpreter_are_passed_over() {
+        let mut process = Process::new(12);
+        let code = START + 0x1000;
+        let outer = process.frame(START + 0x3000, code, 0, 0);
+        let shim = process.frame(START + 0x3800, START + 0x5000, 0, outer);
+        process.bytes[0x3800 + usize::from(process.layout.frame_owner)] = 3;
+        let inner = process.frame(START + 0x4000, code, 0, shim);
+        let thread = process.thread(inner);
+        let (end, found) = process.walk(thread);
+        assert_eq!((end, found.len()), (Ok(End::Whole), 2));
+    }
+
+    #[test]
+    fn a_ring_of_frames_is_cut() {
+        let mut process = Process::new(12);
+        let frame = START + 0x3000;
+        process.frame(frame, START + 0x1000, 0, frame);
+        let thread = process.thread(frame);
+        let (end, found) = process.walk(thread);
+        assert_eq!((end, found.len()), (Ok(End::Cut), FRAMES_MAX));
+    }
+
+    #[test]
+    fn a_ring_of_the_interpreters_own_frames_ends() {
+        let mut process = Process::new(12);
+        let frame = START + 0x3000;
+        process.frame(frame, START + 0x1000, 0, frame);
+        process.bytes[0x3000 + usize::from(process.layout.frame_owner)] = 3;
+        let thread = process.thread(frame);
+        assert_eq!(process.walk(thread), (Ok(End::Cut), vec![]));
+    }
+
+    #[test]
+    fn pointers_to_nowhere_are_damage() {
+        for bad in [3, 0x2000, START + 0x3001, START + 0x2_0000, u64::MAX - 7, 1 << 47] {
+            let mut process = Process::new(12);
+            let thread = process.thread(bad);
+            assert_eq!(process.walk(thread).0, Err(Damaged), "{bad:#x}");
+            let mut process = Process::new(12);
+            process.put(START + 0x3000, process.layout.frame_code, bad);
+            let thread = process.thread(START + 0x3000);
+            assert_eq!(process.walk(thread).0, Err(Damaged), "{bad:#x}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_code_is_damage() {
+        let mut process = Process::new(12);
+        let frame = process.frame(START + 0x3000, START + 0x1000, 0, 0);
+        process.put(START + 0x1000, process.layout.object_type, CODE_TYPE + 8);
+        let thread = process.thread(frame);
+        assert_eq!(process.walk(thread).0, Err(Damaged));
+    }
+}

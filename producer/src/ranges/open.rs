@@ -1,0 +1,298 @@
+//! A thread's open ranges: one page, made at its first push and given to another thread later.
+//!
+//! Only its thread touches it, and a signal handler on that thread; so everything is a plain
+//! cell, and each step leaves a list that a handler can push onto and pop from again.
+//!
+//! Beside the ranges stands what the ring knows of them: `said` ranges are in its list, and the
+//! first `same` of those are the thread's. They differ after an entry was dropped.
+
+use core::cell::Cell as Shared;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::range::{POSITIONS_MAX, RangeBegin, RangeEnd};
+
+use super::{Label, Look};
+use crate::memory;
+use crate::session::Session;
+use crate::stderr::KeepErrno;
+
+/// Ranges beyond those that are told, whose domains are remembered to return true levels. Of
+/// still more only the number is known, as if all were of the domain that is asked for.
+const MORE_MAX: usize = 192;
+/// Pages that wait for another thread.
+const POOL: usize = 256;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Range {
+    label: Label,
+    domain: Label,
+    level: u32,
+    look: Look,
+    start_ticks: u64,
+    /// Where in the list it was when it was popped.
+    position: u32,
+}
+
+#[derive(Debug)]
+pub struct Open {
+    ranges: [Shared<Range>; POSITIONS_MAX as usize],
+    count: Shared<u32>,
+    said: Shared<u32>,
+    same: Shared<u32>,
+    /// How many are open beyond `ranges`.
+    more: Shared<u32>,
+    more_domains: [Shared<Label>; MORE_MAX],
+}
+
+const PAGE_BYTES: usize = 4096;
+const _: () = assert!(size_of::<Open>() <= PAGE_BYTES);
+
+pub struct Pushed {
+    pub level: i32,
+    /// `None` for one that is not told.
+    pub position: Option<u32>,
+}
+
+pub struct Popped {
+    pub level: i32,
+    /// `None` for one that was not told.
+    pub range: Option<Range>,
+    pub was_said: bool,
+}
+
+static WAITING: [AtomicPtr<Open>; POOL] = [const { AtomicPtr::new(core::ptr::null_mut()) }; POOL];
+
+impl Open {
+    /// An empty list; `None` if there is no memory for it.
+    #[cold]
+    pub fn take() -> Option<&'static Open> {
+        let mut waiting = WAITING.iter().filter(|place| !place.load(Ordering::Relaxed).is_null());
+        let page = waiting.find_map(|place| {
+            let page = place.swap(core::ptr::null_mut(), Ordering::Acquire);
+            (!page.is_null()).then_some(page)
+        });
+        let _errno = KeepErrno::new();
+        let page = page.or_else(|| Some(memory::map_bytes(PAGE_BYTES)?.cast()))?;
+        // SAFETY: a page of our own that no other thread has, large enough and aligned; zero is a
+        // valid value of all of `Open`, and what another thread left in it is one too.
+        let open: &'static Open = unsafe { &*page };
+        for counter in [&open.count, &open.said, &open.same, &open.more] {
+            counter.set(0);
+        }
+        Some(open)
+    }
+
+    /// The thread has ended; another may have the page.
+    pub fn give_back(&'static self) {
+        let page = core::ptr::from_ref(self).cast_mut();
+        for place in &WAITING {
+            if place.compare_exchange(core::ptr::null_mut(), page, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+        // SAFETY: the page was mapped by `take`, and its only user gives it up here.
+        unsafe { libc::munmap(page.cast(), PAGE_BYTES) };
+    }
+
+    #[inline(always)]
+    pub fn push(&self, domain: Label, label: Label, look: Look, start_ticks: u64) -> Pushed {
+        let position = self.count.get();
+        let level = match position.checked_sub(1).and_then(|last| self.ranges.get(last as usize)) {
+            None => 0,
+            Some(last) if last.get().domain == domain && self.more.get() == 0 => last.get().level + 1,
+            Some(_) => self.level_of(domain),
+        };
+        let Some(place) = self.ranges.get(position as usize) else {
+            let more = self.more.get();
+            self.more.set(more.saturating_add(1));
+            if let Some(place) = self.more_domains.get(more as usize) {
+                place.set(domain);
+            }
+            return Pushed { level: level as i32, position: None };
+        };
+        // First the number: a signal handler then pushes behind this one.
+        self.count.set(position + 1);
+        place.set(Range { label, domain, level, look, start_ticks, position });
+        Pushed { level: level as i32, position: Some(position) }
+    }
+
+    /// How many of the domain are open.
+    #[cold]
+    fn level_of(&self, domain: Label) -> u32 {
+        let more = self.more.get();
+        let known = self.more_domains.iter().take(more as usize).filter(|of| of.get() == domain).count();
+        let unknown = more.saturating_sub(MORE_MAX as u32);
+        self.latest(domain).map_or(0, |(_, range)| range.level + 1) + known as u32 + unknown
+    }
+
+    #[inline(always)]
+    fn latest(&self, domain: Label) -> Option<(u32, Range)> {
+        let open = self.ranges.get(..self.count.get() as usize)?;
+        let at = open.iter().rposition(|range| range.get().domain == domain)?;
+        Some((at as u32, open.get(at)?.get()))
+    }
+
+    #[inline(always)]
+    pub fn pop(&self, domain: Label) -> Option<Popped> {
+        if self.more.get() > 0
+            && let Some(level) = self.pop_more(domain)
+        {
+            return Some(Popped { level, range: None, was_said: false });
+        }
+        let (position, range) = self.latest(domain)?;
+        let count = self.count.get();
+        for at in position as usize..(count as usize).saturating_sub(1) {
+            if let (Some(to), Some(from)) = (self.ranges.get(at), self.ranges.get(at + 1)) {
+                to.set(from.get());
+            }
+        }
+        self.count.set(count - 1);
+        let was_said = position < self.same.get();
+        Some(Popped { level: range.level as i32, range: Some(Range { position, ..range }), was_said })
+    }
+
+    /// Pops one of those beyond the list; `None` if none is of the domain.
+    #[cold]
+    fn pop_more(&self, domain: Label) -> Option<i32> {
+        let more = self.more.get() as usize;
+        if more <= MORE_MAX {
+            let known = self.more_domains.get(..more)?;
+            let at = known.iter().rposition(|of| of.get() == domain)?;
+            for (to, from) in known.iter().skip(at).zip(known.iter().skip(at + 1)) {
+                to.set(from.get());
+            }
+        }
+        self.more.set(more as u32 - 1);
+        Some(self.level_of(domain) as i32)
+    }
+
+    /// The ring is another one, and its list is empty.
+    pub fn none_said(&self) {
+        self.said.set(0);
+        self.same.set(0);
+    }
+
+    /// The entry for the range at that position, if it is just the next one for the ring.
+    #[inline(always)]
+    pub fn next_to_say(&self, position: u32, session: &Session) -> Option<Cell> {
+        let is_next = self.said.get() == position && self.same.get() == position;
+        let range = self.ranges.get(position as usize).filter(|_| is_next)?.get();
+        Some(range.pushed(position, session).to_cell())
+    }
+
+    /// The range at that position was said.
+    #[inline(always)]
+    pub fn push_said(&self, position: u32) {
+        self.said.set(position + 1);
+        self.same.set(position + 1);
+    }
+
+    /// The entry for a range that was said and has been popped.
+    pub fn popped(&self, range: &Range, end_ticks: u64, session: &Session) -> RangeEnd {
+        RangeEnd {
+            kind: kind::RANGE_POP,
+            range: range.label.definition(session),
+            start_ticks: range.start_ticks,
+            end_ticks,
+            position: range.position,
+            open: self.said.get().saturating_sub(1),
+            id: 0,
+        }
+    }
+
+    /// That entry was written, or it was dropped: then the ring has a range too many.
+    #[inline(always)]
+    pub fn pop_said(&self, range: &Range, is_written: bool) {
+        if is_written {
+            self.said.set(self.said.get().saturating_sub(1));
+            self.same.set(self.same.get().saturating_sub(1));
+        } else {
+            self.same.set(self.same.get().min(range.position));
+        }
+    }
+
+    /// Makes the ring's list the thread's; false if an entry did not fit.
+    #[cold]
+    pub fn say_all(&self, session: &Session, end_ticks: u64, mut write: impl FnMut(Cell) -> bool) -> bool {
+        let same = self.same.get().min(self.count.get());
+        if same < self.said.get() {
+            let cut = RangeEnd { kind: kind::RANGE_POP, end_ticks, open: same, ..RangeEnd::default() };
+            if !write(cut.to_cell()) {
+                return false;
+            }
+            self.said.set(same);
+            self.same.set(same);
+        }
+        while let at = self.said.get()
+            && at < self.count.get()
+        {
+            if !self.next_to_say(at, session).is_some_and(&mut write) {
+                return false;
+            }
+            self.push_said(at);
+        }
+        true
+    }
+}
+
+impl Range {
+    pub fn new(label: Label, start_ticks: u64) -> Range {
+        Range { label, start_ticks, ..Range::default() }
+    }
+
+    #[inline(always)]
+    fn pushed(&self, position: u32, session: &Session) -> RangeBegin {
+        let begin = self.label.begin(kind::RANGE_PUSH, self.look, self.start_ticks, session);
+        RangeBegin { position, ..begin }
+    }
+
+    /// The entry for a started range that has ended.
+    pub fn ended(&self, end_ticks: u64, id: u64, session: &Session) -> RangeEnd {
+        RangeEnd {
+            kind: kind::RANGE_END,
+            range: if self.start_ticks == 0 { 0 } else { self.label.definition(session) },
+            start_ticks: self.start_ticks,
+            end_ticks,
+            position: 0,
+            open: 0,
+            id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(open: &Open, domain: Label) -> (i32, Option<u32>) {
+        let pushed = open.push(domain, Label::NONE, Look::default(), 1);
+        (pushed.level, pushed.position)
+    }
+
+    #[test]
+    fn what_lies_deeper_than_is_told_has_true_levels() {
+        let open = Open::take().unwrap();
+        let other = Label::domain(b"other");
+        assert!(super::super::prepare());
+        let other = if other == Label::NONE { Label::domain(b"other") } else { other };
+        let levels: Vec<_> = (0..1000).map(|_| push(open, Label::NONE)).collect();
+        assert!(levels.iter().enumerate().all(|(at, (level, _))| *level == at as i32), "{levels:?}");
+        assert_eq!((levels[63].1, levels[64].1), (Some(63), None));
+        for level in (0..1000).rev() {
+            assert_eq!(open.pop(Label::NONE).unwrap().level, level);
+        }
+        assert!(open.pop(Label::NONE).is_none());
+        // Two domains, one after the other, past the bound.
+        for at in 0..100 {
+            assert_eq!((push(open, Label::NONE).0, push(open, other).0), (at, at));
+        }
+        for at in (0..100).rev() {
+            assert_eq!(open.pop(Label::NONE).unwrap().level, at);
+        }
+        for at in (0..100).rev() {
+            assert_eq!(open.pop(other).unwrap().level, at);
+        }
+        open.give_back();
+    }
+}

@@ -1,0 +1,247 @@
+//! Python stacks: every launch's frames and lines are those that Python itself tells.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use gputrace_collector::batch::{Batch, Definition};
+use gputrace_collector::trace_file::TraceReader;
+use gputrace_wire::call::{Call, Detail};
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{Code, kind, line_table, stack};
+
+use crate::harness::needs;
+use crate::harness::tool::{Traced, run_command};
+
+/// The versions that this is for; `python3.14` and others may also be had by name.
+const MINORS: [u32; 7] = [8, 9, 10, 11, 12, 13, 14];
+
+/// Interpreters of these versions on this machine; says which are missing.
+fn interpreters(test: &str) -> Vec<(u32, PathBuf)> {
+    let mut found = Vec::new();
+    for minor in MINORS {
+        match interpreter(minor) {
+            Some(path) => found.push((minor, path)),
+            None => needs::skipped(test, &format!("there is no CPython 3.{minor}")),
+        }
+    }
+    found
+}
+
+fn interpreter(minor: u32) -> Option<PathBuf> {
+    let name = format!("python3.{minor}");
+    let of_pyenv = std::env::var_os("HOME").and_then(|home| {
+        let versions = std::fs::read_dir(Path::new(&home).join(".pyenv/versions")).ok()?;
+        versions
+            .filter_map(Result::ok)
+            .map(|version| version.path().join("bin").join(&name))
+            .find(|path| path.is_file())
+    });
+    let given = std::env::var_os("GPUTRACE_TEST_PYTHONS");
+    let on_path = given.into_iter().chain(std::env::var_os("PATH"));
+    let on_path = on_path
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
+        .filter(|folder| !folder.ends_with("shims"))
+        .map(|folder| folder.join(&name))
+        .find(|path| path.is_file());
+    of_pyenv.or(on_path)
+}
+
+type Frame = (String, String, u64);
+
+/// What a trace says of its stacks.
+#[derive(Default)]
+struct Told {
+    definitions: HashMap<u32, Definition>,
+    /// (blocks of the grid, stack), in the order of the trace.
+    launches: Vec<(u32, u32)>,
+    counters: Vec<(&'static str, u64)>,
+}
+
+impl Told {
+    fn of(traced: &Traced) -> Told {
+        let mut told = Told::default();
+        for batch in TraceReader::open(&traced.trace()).unwrap() {
+            match batch {
+                Batch::Definitions { records, .. } => {
+                    told.definitions.extend(records.into_iter().map(|record| (record.id, record)));
+                }
+                Batch::Cells { cells, .. } => {
+                    for call in cells.iter().filter_map(Call::from_cell) {
+                        if let Detail::Launch(launch) = call.detail {
+                            told.launches.push((launch.grid[0], call.stack));
+                        }
+                    }
+                }
+                Batch::Counters(counters) => {
+                    told.counters =
+                        Counter::ALL.iter().map(|c| (c.name(), counters.values[*c as usize])).collect();
+                }
+                _ => {}
+            }
+        }
+        told
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(of, _)| *of == name).map_or(0, |(_, value)| *value)
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let notices = self.definitions.values().filter(|record| record.kind == kind::NOTICE);
+        notices.map(|record| String::from_utf8_lossy(&record.text).into_owned()).collect()
+    }
+
+    /// The frames of a stack; a mark of missing frames has an empty file and name.
+    fn stack(&self, id: u32) -> Vec<Frame> {
+        let Some(record) = self.definitions.get(&id) else { return Vec::new() };
+        assert_eq!(record.kind, kind::STACK);
+        record.fields.as_chunks::<2>().0.iter().map(|[code, at]| self.frame(*code as u32, *at)).collect()
+    }
+
+    fn frame(&self, id: u32, at: u64) -> Frame {
+        if id == 0 {
+            return (String::new(), String::new(), at);
+        }
+        let record = &self.definitions[&id];
+        assert_eq!(record.kind, kind::CODE);
+        let code = Code::read(&record.fields, &record.text);
+        let mut table = code.table.to_vec();
+        let mut more = code.more;
+        while more != 0 {
+            let piece = &self.definitions[&more];
+            assert_eq!(piece.kind, kind::LINES);
+            table.extend_from_slice(&piece.text);
+            more = piece.field(0) as u32;
+        }
+        assert_eq!(table.len() as u64, code.table_bytes);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (text(code.file), text(code.name), line(code.table_form, code.first_line, &table, at))
+    }
+
+    fn of_grid(&self, blocks: u32) -> Vec<Vec<Frame>> {
+        self.launches.iter().filter(|(grid, _)| *grid == blocks).map(|(_, id)| self.stack(*id)).collect()
+    }
+}
+
+/// The line of a position, by the rules that CPython's own documents give for each table.
+fn line(form: u64, first_line: u64, table: &[u8], at: u64) -> u64 {
+    if at == stack::NOT_BEGUN {
+        return first_line;
+    }
+    let mut line = first_line as i64;
+    let mut end = 0u64;
+    if form != line_table::LOCATIONS {
+        for [bytes, lines] in table.as_chunks::<2>().0 {
+            end += u64::from(*bytes);
+            let lines = i64::from(lines.cast_signed());
+            match form {
+                line_table::LNOTAB if end > at => break,
+                line_table::LNOTAB => line += lines,
+                _ if lines == -128 => {}
+                _ => {
+                    line += lines;
+                    if end > at {
+                        break;
+                    }
+                }
+            }
+        }
+        return line as u64;
+    }
+    let mut rest = table.iter().copied().peekable();
+    while let Some(first) = rest.next() {
+        let mut number = || {
+            let (mut value, mut shift) = (0u64, 0);
+            loop {
+                let byte = rest.next().unwrap();
+                value |= u64::from(byte & 63) << shift;
+                shift += 6;
+                if byte & 64 == 0 {
+                    return value;
+                }
+            }
+        };
+        let form = first >> 3 & 15;
+        line += match form {
+            13 | 14 => {
+                let value = number();
+                if value & 1 == 1 { -((value >> 1) as i64) } else { (value >> 1) as i64 }
+            }
+            10..=12 => i64::from(form) - 10,
+            _ => 0,
+        };
+        end += (u64::from(first & 7) + 1) * 2;
+        if end > at {
+            break;
+        }
+        while rest.next_if(|byte| byte & 128 == 0).is_some() {}
+    }
+    line as u64
+}
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python_stacks.py")
+}
+
+fn run(python: &Path, scenario: &str, gil: &str) -> Traced {
+    run_command(python).arg(program()).arg(scenario).arg(gil).succeed()
+}
+
+/// The stacks that the program printed.
+fn said(traced: &Traced) -> Vec<Vec<Frame>> {
+    let stacks = traced.ended.stdout.lines().map(|line| serde_json::from_str(line).expect(line));
+    stacks.collect()
+}
+
+/// Every launch's stack is the one that the program told.
+#[track_caller]
+fn assert_told(minor: u32, gil: &str, traced: &Traced) -> Told {
+    let (told, said) = (Told::of(traced), said(traced));
+    assert!(!said.is_empty());
+    for (index, wanted) in said.iter().enumerate() {
+        let seen = told.of_grid(index as u32 + 1);
+        assert_eq!(seen.len(), 1, "3.{minor} {gil}: launch {}", index + 1);
+        assert_eq!(&seen[0], wanted, "3.{minor} {gil}: launch {}; {:?}", index + 1, told.notices());
+    }
+    assert_eq!((told.counter("stacks_full"), told.counter("stacks_unread")), (0, 0));
+    told
+}
+
+#[track_caller]
+fn each(test: &str, scenario: &str, check: impl Fn(u32, &str, &Traced)) {
+    for (minor, python) in interpreters(&format!("python_stacks::{test}")) {
+        for gil in ["held", "released"] {
+            check(minor, gil, &run(&python, scenario, gil));
+        }
+    }
+}
+
+#[test]
+fn a_thousand_stacks_are_as_python_tells_them() {
+    each("a_thousand_stacks_are_as_python_tells_them", "many", |minor, gil, traced| {
+        let told = assert_told(minor, gil, traced);
+        let distinct: std::collections::HashSet<_> = told.launches.iter().map(|(_, id)| id).collect();
+        assert!(distinct.len() > 500 && !distinct.contains(&0), "3.{minor}: {} stacks", distinct.len());
+    });
+}
+
+#[test]
+fn threads_tell_their_own_stacks() {
+    each("threads_tell_their_own_stacks", "threads", |minor, gil, traced| {
+        assert_told(minor, gil, traced);
+    });
+}
+
+#[test]
+fn a_code_object_at_anothers_address_is_another() {
+    each("a_code_object_at_anothers_address_is_another", "reused", |minor, gil, traced| {
+        assert_told(minor, gil, traced);
+    });
+}
+
+#[test]
+fn stacks_under_a_trace_function_are_the_same() {
+    each("stacks_under_a_trace_function_are_the_same", "profiled", |minor, gil, traced| {
+        assert_told(minor, gil, traced);
+    });
+}
