@@ -10,7 +10,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{Code, kind, line_table, stack};
 
 use crate::harness::needs;
-use crate::harness::tool::{Traced, run_command};
+use crate::harness::tool::{Traced, run, run_command, run_with};
 
 /// The versions that this is for; `python3.14` and others may also be had by name.
 const MINORS: [u32; 7] = [8, 9, 10, 11, 12, 13, 14];
@@ -183,7 +183,7 @@ fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python_stacks.py")
 }
 
-fn run(python: &Path, scenario: &str, gil: &str) -> Traced {
+fn launches(python: &Path, scenario: &str, gil: &str) -> Traced {
     run_command(python).arg(program()).arg(scenario).arg(gil).succeed()
 }
 
@@ -211,7 +211,7 @@ fn assert_told(minor: u32, gil: &str, traced: &Traced) -> Told {
 fn each(test: &str, scenario: &str, check: impl Fn(u32, &str, &Traced)) {
     for (minor, python) in interpreters(&format!("python_stacks::{test}")) {
         for gil in ["held", "released"] {
-            check(minor, gil, &run(&python, scenario, gil));
+            check(minor, gil, &launches(&python, scenario, gil));
         }
     }
 }
@@ -244,4 +244,82 @@ fn stacks_under_a_trace_function_are_the_same() {
     each("stacks_under_a_trace_function_are_the_same", "profiled", |minor, gil, traced| {
         assert_told(minor, gil, traced);
     });
+}
+
+#[test]
+fn a_deep_recursion_is_cut_and_marked() {
+    each("a_deep_recursion_is_cut_and_marked", "deep", |minor, gil, traced| {
+        let (told, said) = (Told::of(traced), said(traced));
+        assert_eq!(said.len(), 4);
+        assert!(said[3].len() > 10_000, "the program told {} frames", said[3].len());
+        for (index, wanted) in said.iter().enumerate() {
+            let seen = told.of_grid(index as u32 + 1).remove(0);
+            let kept = stack::FRAMES_MAX - 1;
+            if wanted.len() <= kept {
+                assert_eq!(&seen, wanted, "3.{minor} {gil}");
+            } else {
+                assert_eq!(seen[0], (String::new(), String::new(), 0), "the mark of a cut");
+                assert_eq!(seen[1..], wanted[wanted.len() - kept..], "3.{minor} {gil}");
+            }
+        }
+        assert!(said[1].len() <= stack::FRAMES_MAX - 1 && said[2].len() > stack::FRAMES_MAX - 1);
+    });
+}
+
+/// The second interpreter's frames, and the first one's again. Where a call of the second lets go
+/// of the GIL there is no telling before 3.12, so the program keeps it.
+#[test]
+fn several_interpreters_tell_their_own_stacks() {
+    each("several_interpreters_tell_their_own_stacks", "interpreters", |minor, _, traced| {
+        let (told, said) = (Told::of(traced), said(traced));
+        let names = |stack: &[Frame]| stack.iter().map(|(_, name, line)| (name.clone(), *line)).collect::<Vec<_>>();
+        assert_eq!(said.len(), 2);
+        assert_eq!(names(&told.of_grid(1)[0]), names(&said[0]), "3.{minor}: the second interpreter");
+        assert_eq!(told.of_grid(2)[0], said[1], "3.{minor}: the first");
+    });
+}
+
+#[test]
+fn an_interpreter_may_end_while_kernels_are_launched() {
+    for round in 0..5 {
+        each("an_interpreter_may_end_while_kernels_are_launched", "ends", |minor, gil, traced| {
+            let told = Told::of(traced);
+            let with = told.launches.iter().filter(|(_, id)| *id != 0).count();
+            assert!(with > 0, "3.{minor} {gil}, round {round}: {:?}", told.notices());
+            let at_exit = |stack: Vec<Frame>| stack.iter().any(|(_, name, _)| name.ends_with("last"));
+            assert!(told.launches.iter().any(|(_, id)| at_exit(told.stack(*id))), "3.{minor} {gil}: atexit's");
+            assert_eq!(told.counter("stacks_unread"), 0, "3.{minor} {gil}");
+        });
+    }
+}
+
+#[test]
+fn stacks_that_were_not_asked_for_are_not_told() {
+    let test = "python_stacks::stacks_that_were_not_asked_for_are_not_told";
+    for (minor, python) in interpreters(test).into_iter().take(1) {
+        let traced = run_with(&["--stacks", "none"], &python).arg(program()).arg("threads").arg("held").succeed();
+        let told = Told::of(&traced);
+        assert!(told.launches.len() > 500 && told.launches.iter().all(|(_, id)| *id == 0), "3.{minor}");
+        assert!(told.definitions.values().all(|record| ![kind::CODE, kind::STACK].contains(&record.kind)));
+    }
+}
+
+#[test]
+fn an_embedded_interpreter_is_found_when_it_is_loaded() {
+    let test = "python_stacks::an_embedded_interpreter_is_found_when_it_is_loaded";
+    for (minor, python) in interpreters(test) {
+        let home = python.parent().and_then(Path::parent).unwrap();
+        let library = home.join(format!("lib/libpython3.{minor}.so.1.0"));
+        if !library.is_file() {
+            needs::skipped(test, &format!("there is no {}", library.display()));
+            continue;
+        }
+        let traced = run("embeds_python").arg(&library).env("PYTHONHOME", home).succeed();
+        let told = Told::of(&traced);
+        let frame = |name: &str, line| ("<string>".to_owned(), name.to_owned(), line);
+        let inside = vec![frame("<module>", 3), frame("inside", 2)];
+        assert_eq!(told.of_grid(2), [inside.clone()], "3.{minor}: {:?}", told.notices());
+        assert_eq!(told.of_grid(3), [vec![], vec![]], "3.{minor}: after the interpreter's end");
+        assert_eq!(told.of_grid(4), [inside], "3.{minor}: in the next one");
+    }
 }

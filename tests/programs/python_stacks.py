@@ -223,7 +223,7 @@ STEPS = [
     lambda depth, pick: Layer(depth, pick).missing,
     lambda depth, pick: sorted([Layer(depth, pick), Layer(0, pick)], reverse=False),
     lambda depth, pick: [go(depth, pick) for _ in range(1)],
-    lambda depth, pick: {go(depth, pick): 1 for _ in range(1)},
+    lambda depth, pick: {str(go(depth, pick)): 1 for _ in range(1)},
     lambda depth, pick: next(go(depth, pick) for _ in range(1)),
     lambda depth, pick: list(map(lambda step: go(step, pick), [depth])),
     lambda depth, pick: functools.partial(go, depth)(pick),
