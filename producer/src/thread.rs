@@ -262,7 +262,8 @@ impl Slot {
             open.inspect(|open| open.none_said());
         }
         let write = |cell| self.push(header, &[cell]);
-        let begun = open.is_none_or(|open| open.say_all(session, clock::now(), write));
+        let begun =
+            open.is_none_or(|open| open.say_all(clock::now(), |label| label.definition(session), write));
         if begun {
             self.generation.set(self.attached.get());
         }
@@ -295,7 +296,7 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn say_push(&self, session: &'static Session, open: &Open, position: u32) {
         if self.generation.get() == fork::generation()
-            && let Some(cell) = open.next_to_say(position, session)
+            && let Some(cell) = open.next_to_say(position, |label| label.definition(session))
         {
             if self.emit(session, &[cell]) {
                 return open.push_said(position);
@@ -308,10 +309,17 @@ impl Slot {
 
     /// Says that a range ended, which the ring's list has or not.
     #[inline(always)]
-    pub(crate) fn say_pop(&self, session: &'static Session, open: &Open, range: &PoppedRange, was_said: bool) {
+    pub(crate) fn say_pop(
+        &self,
+        session: &'static Session,
+        open: &Open,
+        range: &PoppedRange,
+        was_said: bool,
+    ) {
         let end_ticks = clock::now();
         if was_said && self.generation.get() == fork::generation() {
-            let is_written = self.emit(session, &[open.popped(range, end_ticks, session).to_cell()]);
+            let pop = open.popped(range, end_ticks, |label| label.definition(session));
+            let is_written = self.emit(session, &[pop.to_cell()]);
             open.pop_said(range, is_written);
             if !is_written {
                 self.has_more_to_say();
@@ -322,7 +330,8 @@ impl Slot {
                 open.pop_said(range, false);
                 self.has_more_to_say();
             }
-            self.emit(session, &[range.ended(end_ticks, 0, session).to_cell()]);
+            let end = range.ended(end_ticks, 0, |label| label.definition(session));
+            self.emit(session, &[end.to_cell()]);
         }
     }
 

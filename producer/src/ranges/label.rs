@@ -9,9 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::kind;
-use gputrace_wire::range::RangeBegin;
 
-use super::Look;
 use crate::handles::{Handles, key_of};
 use crate::memory;
 use crate::session::Session;
@@ -117,6 +115,11 @@ impl Label {
         self.is_of(Label(IS_DOMAIN))
     }
 
+    #[cfg(test)]
+    pub(super) fn of_test(number: u32) -> Label {
+        Label(number)
+    }
+
     #[inline]
     fn of(domain: u32, name: &[u8]) -> Label {
         let Some(table) = table() else { return Label::NONE };
@@ -128,26 +131,11 @@ impl Label {
         }
     }
 
-    /// The entry that says that a range of this name begins.
-    #[inline(always)]
-    pub(super) fn begin(self, kind: u16, look: Look, start_ticks: u64, session: &Session) -> RangeBegin {
-        RangeBegin {
-            kind,
-            range: self.definition(session),
-            start_ticks,
-            position: 0,
-            color: look.color,
-            category: look.category,
-            payload_kind: look.payload_kind,
-            payload: look.payload,
-            id: 0,
-        }
-    }
-
     /// The label's definition in the session; 0 for none, which is counted.
     #[inline(always)]
-    pub(super) fn definition(self, session: &Session) -> u32 {
-        let known = table().and_then(|table| table.ids.get(self.0 as usize)).map(|id| id.load(Ordering::Acquire));
+    pub(crate) fn definition(self, session: &Session) -> u32 {
+        let known =
+            table().and_then(|table| table.ids.get(self.0 as usize)).map(|id| id.load(Ordering::Acquire));
         match known {
             Some(known) if (known >> 32) as u32 == session.generation && known as u32 != 0 => known as u32,
             _ => self.define(session),

@@ -36,6 +36,15 @@ pub struct Look {
     pub payload: u64,
 }
 
+impl Look {
+    /// The entry that says that a range of this look begins.
+    #[inline(always)]
+    fn begin(self, kind: u16, range: u32, start_ticks: u64) -> RangeBegin {
+        let Look { color, category, payload_kind, payload } = self;
+        RangeBegin { kind, range, start_ticks, position: 0, color, category, payload_kind, payload, id: 0 }
+    }
+}
+
 /// What a push or pop returns where there is no memory to keep ranges in.
 pub const NOT_KEPT: i32 = -2;
 /// What a pop returns where no range of its domain is open on the thread.
@@ -102,7 +111,7 @@ pub fn start(label: Label, look: Look) -> u64 {
 pub fn end(id: u64) {
     let Some(range) = started::take(id) else { return };
     with_session(|slot, session| {
-        slot.emit(session, &[range.ended(clock::now(), id, session).to_cell()]);
+        slot.emit(session, &[range.ended(clock::now(), id, |label| label.definition(session)).to_cell()]);
     });
 }
 
@@ -113,7 +122,7 @@ pub fn mark(label: Label, look: Look) {
 
 fn begin(kind: u16, label: Label, look: Look, start_ticks: u64, id: u64) {
     with_session(|slot, session| {
-        let begin = RangeBegin { position: 0, id, ..label.begin(kind, look, start_ticks, session) };
+        let begin = RangeBegin { id, ..look.begin(kind, label.definition(session), start_ticks) };
         slot.emit(session, &[begin.to_cell()]);
     });
 }

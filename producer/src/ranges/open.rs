@@ -14,7 +14,6 @@ use gputrace_wire::range::{POSITIONS_MAX, RangeBegin, RangeEnd};
 
 use super::{Label, Look};
 use crate::memory;
-use crate::session::Session;
 use crate::stderr::KeepErrno;
 
 /// Ranges beyond those that are told, whose domains are remembered to return true levels. Of
@@ -87,7 +86,10 @@ impl Open {
     pub fn give_back(&'static self) {
         let page = core::ptr::from_ref(self).cast_mut();
         for place in &WAITING {
-            if place.compare_exchange(core::ptr::null_mut(), page, Ordering::Release, Ordering::Relaxed).is_ok() {
+            if place
+                .compare_exchange(core::ptr::null_mut(), page, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+            {
                 return;
             }
         }
@@ -175,10 +177,10 @@ impl Open {
 
     /// The entry for the range at that position, if it is just the next one for the ring.
     #[inline(always)]
-    pub fn next_to_say(&self, position: u32, session: &Session) -> Option<Cell> {
+    pub fn next_to_say(&self, position: u32, define: impl Fn(Label) -> u32) -> Option<Cell> {
         let is_next = self.said.get() == position && self.same.get() == position;
         let range = self.ranges.get(position as usize).filter(|_| is_next)?.get();
-        Some(range.pushed(position, session).to_cell())
+        Some(range.pushed(position, define).to_cell())
     }
 
     /// The range at that position was said.
@@ -189,10 +191,10 @@ impl Open {
     }
 
     /// The entry for a range that was said and has been popped.
-    pub fn popped(&self, range: &Range, end_ticks: u64, session: &Session) -> RangeEnd {
+    pub fn popped(&self, range: &Range, end_ticks: u64, define: impl Fn(Label) -> u32) -> RangeEnd {
         RangeEnd {
             kind: kind::RANGE_POP,
-            range: range.label.definition(session),
+            range: define(range.label),
             start_ticks: range.start_ticks,
             end_ticks,
             position: range.position,
@@ -214,7 +216,12 @@ impl Open {
 
     /// Makes the ring's list the thread's; false if an entry did not fit.
     #[cold]
-    pub fn say_all(&self, session: &Session, end_ticks: u64, mut write: impl FnMut(Cell) -> bool) -> bool {
+    pub fn say_all(
+        &self,
+        end_ticks: u64,
+        define: impl Fn(Label) -> u32,
+        mut write: impl FnMut(Cell) -> bool,
+    ) -> bool {
         let same = self.same.get().min(self.count.get());
         if same < self.said.get() {
             let cut = RangeEnd { kind: kind::RANGE_POP, end_ticks, open: same, ..RangeEnd::default() };
@@ -227,7 +234,7 @@ impl Open {
         while let at = self.said.get()
             && at < self.count.get()
         {
-            if !self.next_to_say(at, session).is_some_and(&mut write) {
+            if !self.next_to_say(at, &define).is_some_and(&mut write) {
                 return false;
             }
             self.push_said(at);
@@ -242,16 +249,16 @@ impl Range {
     }
 
     #[inline(always)]
-    fn pushed(&self, position: u32, session: &Session) -> RangeBegin {
-        let begin = self.label.begin(kind::RANGE_PUSH, self.look, self.start_ticks, session);
+    fn pushed(&self, position: u32, define: impl Fn(Label) -> u32) -> RangeBegin {
+        let begin = self.look.begin(kind::RANGE_PUSH, define(self.label), self.start_ticks);
         RangeBegin { position, ..begin }
     }
 
     /// The entry for a started range that has ended.
-    pub fn ended(&self, end_ticks: u64, id: u64, session: &Session) -> RangeEnd {
+    pub fn ended(&self, end_ticks: u64, id: u64, define: impl Fn(Label) -> u32) -> RangeEnd {
         RangeEnd {
             kind: kind::RANGE_END,
-            range: if self.start_ticks == 0 { 0 } else { self.label.definition(session) },
+            range: if self.start_ticks == 0 { 0 } else { define(self.label) },
             start_ticks: self.start_ticks,
             end_ticks,
             position: 0,
@@ -273,9 +280,7 @@ mod tests {
     #[test]
     fn what_lies_deeper_than_is_told_has_true_levels() {
         let open = Open::take().unwrap();
-        let other = Label::domain(b"other");
-        assert!(super::super::prepare());
-        let other = if other == Label::NONE { Label::domain(b"other") } else { other };
+        let other = Label::of_test(7);
         let levels: Vec<_> = (0..1000).map(|_| push(open, Label::NONE)).collect();
         assert!(levels.iter().enumerate().all(|(at, (level, _))| *level == at as i32), "{levels:?}");
         assert_eq!((levels[63].1, levels[64].1), (Some(63), None));
@@ -292,6 +297,78 @@ mod tests {
         }
         for at in (0..100).rev() {
             assert_eq!(open.pop(other).unwrap().level, at);
+        }
+        open.give_back();
+    }
+
+    /// What a reader makes of the entries, as the format says.
+    fn read(list: &mut Vec<u64>, cell: &Cell) {
+        if let Some(begin) = RangeBegin::from_cell(cell) {
+            list.resize(begin.position as usize, 0);
+            list.push(begin.start_ticks);
+        }
+        if let Some(end) = RangeEnd::from_cell(cell) {
+            if end.start_ticks != 0 && (end.position as usize) < list.len() {
+                assert_eq!(list.remove(end.position as usize), end.start_ticks);
+            }
+            list.truncate(end.open as usize);
+        }
+    }
+
+    #[test]
+    fn a_reader_s_list_is_the_thread_s_whatever_was_dropped() {
+        let open = Open::take().unwrap();
+        let define = |_| 0;
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let domains = [Label::NONE, Label::of_test(7), Label::of_test(8)];
+        let mut list: Vec<u64> = Vec::new();
+        let mut mirror: Vec<(usize, u64)> = Vec::new();
+        let mut pending = false;
+        for ticks in 1..40_000u64 {
+            let fits = next(4) != 0;
+            let domain = next(3) as usize;
+            if next(2) == 0 && mirror.len() < 60 {
+                let position =
+                    open.push(domains[domain], Label::NONE, Look::default(), ticks).position.unwrap();
+                mirror.push((domain, ticks));
+                match open.next_to_say(position, define).filter(|_| !pending && fits) {
+                    Some(cell) => {
+                        read(&mut list, &cell);
+                        open.push_said(position);
+                    }
+                    None => pending = true,
+                }
+            } else if let Some(popped) = open.pop(domains[domain]) {
+                let range = popped.range.unwrap();
+                let at = mirror.iter().rposition(|(of, _)| *of == domain).unwrap();
+                assert_eq!(mirror.remove(at).1, range.start_ticks);
+                if popped.was_said && !pending && fits {
+                    read(&mut list, &open.popped(&range, ticks, define).to_cell());
+                    open.pop_said(&range, true);
+                } else if popped.was_said {
+                    open.pop_said(&range, false);
+                    pending = true;
+                }
+            } else {
+                assert!(mirror.iter().all(|(of, _)| *of != domain));
+            }
+            if pending {
+                let fits = &mut next;
+                pending = !open.say_all(ticks, define, |cell| {
+                    let is_written = fits(4) != 0;
+                    if is_written {
+                        read(&mut list, &cell);
+                    }
+                    is_written
+                });
+            }
+            if !pending {
+                assert_eq!(list, mirror.iter().map(|(_, ticks)| *ticks).collect::<Vec<_>>(), "at {ticks}");
+            }
         }
         open.give_back();
     }
