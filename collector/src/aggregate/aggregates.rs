@@ -14,7 +14,7 @@ pub struct Aggregates {
     pub graphs: Durations,
     pub devices: Devices,
     pub calls: Calls,
-    /// Device time by stack.
+    /// Executed operations and their device time by stack.
     pub device_stacks: Stacks,
     /// Host time of calls by stack.
     pub host_stacks: Stacks,
@@ -30,7 +30,7 @@ impl Sink for Aggregates {
             Detail::Launch(launch) => Leaf::Function(launch.function),
             _ => Leaf::Call,
         };
-        self.host_stacks.add(stack_key(call, leaf), call.duration_ns);
+        self.host_stacks.add(stack_key(call, leaf), Some(call.duration_ns));
     }
 
     #[inline]
@@ -59,7 +59,6 @@ impl Sink for Aggregates {
                 Leaf::Graph
             }
         };
-        let Some(duration_ns) = duration_ns else { return };
         let key = match &operation.call {
             Some(call) => stack_key(call, leaf),
             None => StackKey { process, thread: 0, stack: 0, api: 0, leaf },

@@ -1,7 +1,7 @@
 //! Stacks: where device time, or host time, came from.
 //!
-//! A key holds ids only; frames are made of them when a flamegraph is drawn. The stack id, 0 for
-//! none, leaves the place for the frames of the program between thread and call.
+//! A key holds ids only; frames are made of them when a flamegraph is drawn. The stack's frames
+//! are the program's, between thread and call.
 
 use rustc_hash::FxHashMap;
 
@@ -40,18 +40,30 @@ pub enum Leaf {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Weight {
+    /// Of those with times.
     pub ns: u64,
     pub count: u64,
+    /// How many of them have times.
+    pub timed: u64,
+}
+
+impl Weight {
+    pub fn add(&mut self, other: Weight) {
+        self.ns = self.ns.saturating_add(other.ns);
+        self.count = self.count.saturating_add(other.count);
+        self.timed = self.timed.saturating_add(other.timed);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     weights: FxHashMap<StackKey, Weight>,
+    timed: bool,
 }
 
 impl Stacks {
     #[inline]
-    pub fn add(&mut self, key: StackKey, ns: u64) {
+    pub fn add(&mut self, key: StackKey, ns: Option<u64>) {
         let full = self.weights.len() >= STACKS_MAX;
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
@@ -61,8 +73,12 @@ impl Stacks {
                 self.weights.entry(other).or_default()
             }
         };
-        weight.ns = weight.ns.saturating_add(ns);
         weight.count += 1;
+        if let Some(ns) = ns {
+            weight.ns = weight.ns.saturating_add(ns);
+            weight.timed += 1;
+            self.timed = true;
+        }
     }
 
     /// By key.
@@ -76,7 +92,36 @@ impl Stacks {
         self.weights.values().fold(0, |sum: u64, weight| sum.saturating_add(weight.ns))
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.weights.is_empty()
+    /// Whether any time is known.
+    pub fn has_times(&self) -> bool {
+        self.timed
+    }
+
+    /// What went beyond the stacks that are kept.
+    pub fn beyond(&self) -> Weight {
+        let mut beyond = Weight::default();
+        let others = self.weights.iter().filter(|(key, _)| key.leaf == Leaf::Other);
+        others.for_each(|(_, weight)| beyond.add(*weight));
+        beyond
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_beyond_those_kept_are_counted_together() {
+        let mut stacks = Stacks::default();
+        let key = |stack| StackKey { process: 1, thread: 2, stack, api: 3, leaf: Leaf::Kernel(4) };
+        for stack in 0..STACKS_MAX as u32 + 5 {
+            stacks.add(key(stack), (stack % 2 == 0).then_some(10));
+        }
+        stacks.add(key(0), Some(7));
+        assert_eq!(stacks.sorted().len(), STACKS_MAX + 1);
+        assert_eq!(stacks.beyond(), Weight { ns: 30, count: 5, timed: 3 });
+        let sorted = stacks.sorted();
+        let kept = sorted.iter().find(|(known, _)| *known == key(0)).unwrap();
+        assert_eq!(kept.1, Weight { ns: 17, count: 2, timed: 2 });
     }
 }

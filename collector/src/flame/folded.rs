@@ -37,7 +37,7 @@ pub(super) fn folded_stack(line: &FlameLine) -> String {
             text.push(';');
         }
         let last = at + 1 == line.frames.len();
-        text += &if last { without_second_weight(&frame.text) } else { Cow::Borrowed(frame.text.as_str()) };
+        text += &if last { without_second_weight(&frame.text) } else { Cow::Borrowed(&*frame.text) };
     }
     text
 }

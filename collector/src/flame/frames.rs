@@ -1,6 +1,7 @@
 //! Frames: the readable names of processes, threads and calls.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -27,13 +28,13 @@ pub enum FrameKind {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame {
     /// One field of a folded line: no separator, no control character, not empty.
-    pub text: String,
+    pub text: Arc<str>,
     pub kind: FrameKind,
 }
 
 impl Frame {
     pub fn new(kind: FrameKind, text: &str) -> Frame {
-        Frame { text: fold_safe(text).into_owned(), kind }
+        Frame { text: fold_safe(text).into(), kind }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::aggregate::{Aggregates, Leaf, StackKey};
+use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, Labels, entry_name, short_command};
 use crate::model::Totals;
 use crate::model::operation::Direction;
@@ -31,14 +32,16 @@ pub struct Flame {
 
 impl Flame {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Flame {
-        let host_time = aggregates.device_stacks.is_empty();
+        let host_time = !aggregates.device_stacks.has_times();
         let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
-        let weights = stacks.sorted();
+        let mut weights = stacks.sorted();
+        weights.retain(|(_, weight)| weight.timed > 0);
         let labels = Labels::new(totals, weights.iter().map(|(key, _)| (key.process, key.thread)));
         let mut names = KernelNames::new(totals, &aggregates.kernels);
+        let mut code = CodeFrames::new(totals);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
         for (key, weight) in weights {
-            let total = lines.entry(frames(&key, &labels, &mut names)).or_default();
+            let total = lines.entry(frames(&key, &labels, &mut code, &mut names)).or_default();
             *total = total.saturating_add(weight.ns);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
@@ -65,7 +68,12 @@ impl Flame {
     }
 }
 
-fn frames(key: &StackKey, labels: &Labels<'_>, names: &mut KernelNames<'_>) -> Vec<Frame> {
+fn frames(
+    key: &StackKey,
+    labels: &Labels<'_>,
+    code: &mut CodeFrames<'_>,
+    names: &mut KernelNames<'_>,
+) -> Vec<Frame> {
     let mut frames = vec![labels.process(key.process)];
     if key.leaf == Leaf::Other {
         frames.push(Frame::new(FrameKind::Other, "(other)"));
@@ -75,18 +83,13 @@ fn frames(key: &StackKey, labels: &Labels<'_>, names: &mut KernelNames<'_>) -> V
         frames.push(Frame::new(FrameKind::Thread, "(no host call)"));
     } else {
         frames.push(labels.thread(key.process, key.thread));
-        frames.extend(code_frames(key.stack));
+        frames.extend_from_slice(code.of(key.process, key.stack));
         let definitions = labels.definitions(key.process);
         let symbol = definitions.and_then(|definitions| definitions.api(key.api)).unwrap_or("(unknown call)");
         frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));
     }
     frames.extend(leaf(key, names));
     frames
-}
-
-/// The program's own frames, outermost first. Stacks are not recorded yet: every id is 0.
-fn code_frames(_stack: u32) -> Vec<Frame> {
-    Vec::new()
 }
 
 fn leaf(key: &StackKey, names: &mut KernelNames<'_>) -> Option<Frame> {

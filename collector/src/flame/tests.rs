@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use crate::aggregate::{Leaf, StackKey};
 use crate::batch::Counters;
 use crate::flame::{Flame, FlameLine, Frame, FrameKind};
-use crate::report::tests::{Tape, golden, training};
+use crate::report::tests::{Tape, golden, stacked, training};
+use crate::report::{Report, TextOptions};
 
 #[test]
 fn folded_lines_say_where_device_time_came_from() {
@@ -89,7 +90,7 @@ fn threads_and_processes_of_one_name_are_told_apart() {
     twin.begin.pid = 4343;
     totals.processes.push(twin);
     let key = StackKey { process: 1, thread: 2, stack: 0, api: 10, leaf: Leaf::Kernel(20) };
-    aggregates.device_stacks.add(key, 5_000);
+    aggregates.device_stacks.add(key, Some(5_000));
     let labels = threads(&Flame::new(&totals, &aggregates));
     assert!(
         labels[0].starts_with("python train.py [4242];") && labels[3].starts_with("python train.py [4343];"),
@@ -139,4 +140,52 @@ proptest! {
         }
         prop_assert!(flame.svg().is_ok());
     }
+}
+
+#[test]
+fn the_programs_frames_lie_between_thread_and_call() {
+    let (totals, aggregates) = stacked(false);
+    let flame = Flame::new(&totals, &aggregates);
+    golden("flame/tests/stacked.folded", &flame.folded());
+    assert_eq!(flame.total_ns(), aggregates.device_stacks.total_ns());
+    let kinds: Vec<FrameKind> = flame.lines[0].frames.iter().map(|frame| frame.kind).collect();
+    assert_eq!(kinds[..2], [FrameKind::Process, FrameKind::Thread]);
+    assert!(kinds.contains(&FrameKind::Code));
+}
+
+#[test]
+fn hostile_names_of_code_keep_folded_lines_apart() {
+    let mut tape = Tape::new(false);
+    let names: [(&[u8], &[u8]); 7] = [
+        (b"a;b", b"/tmp/x;y.py"),
+        (b"new\nline 7", b"odd \x1b[31m.py"),
+        (b"\xff\xfe", b"caf\xe9.py"),
+        (b"\xff\xfd", b"caf\xe9.py"),
+        (b"", b""),
+        ("größe".as_bytes(), "данные.py".as_bytes()),
+        (&[b'n'; 9_000], &[b'/'; 3_000]),
+    ];
+    for (at, (name, file)) in (0..).zip(names) {
+        tape.code(100 + at, name, file, u64::MAX >> (at * 10));
+        tape.stack(200 + at, &[(100 + at, u64::from(at) * 1_000_000)]);
+        tape.at(200 + at);
+        tape.launch(22, 32, Some(1_000_000));
+    }
+    let (totals, aggregates) = tape.play(Counters::default());
+    let flame = Flame::new(&totals, &aggregates);
+    let folded = flame.folded();
+    assert_eq!(folded.lines().count(), names.len(), "{folded}");
+    for line in folded.lines() {
+        assert_eq!(line.split(';').count(), 5, "{line}");
+        assert!(!line.chars().any(char::is_control), "{line}");
+        assert!(line.ends_with(" 1000"), "{line}");
+    }
+    for part in
+        [r"a:b x:y.py:", r"new\nline 7 odd \u{1b}[31m.py:", r"\xff\xfe caf\xe9.py:", "größe данные.py:"]
+    {
+        assert!(folded.contains(part), "{part} not in {folded}");
+    }
+    assert!(flame.svg().is_ok());
+    let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
+    assert!(!text.contains('\x1b') && text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }

@@ -15,15 +15,18 @@ use crate::batch::ProcessEnd;
 use crate::model::definitions::Device;
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;
+use crate::source::Stacks;
 use crate::trace_file::{Damage, DamageReason};
 
-/// Losses that take no device record away: names or calls are missing, not times.
-const KEEPS_RECORDS: [&str; 5] = [
+/// Losses that take no device record away: names, stacks or calls are missing, not times.
+const KEEPS_RECORDS: [&str; 7] = [
     Counter::Nested.name(),
     Counter::DefinitionsFull.name(),
     Loss::RefusedDefinitions.name(),
     Loss::UnfinishedDefinitions.name(),
     Loss::LateRecords.name(),
+    Counter::StacksFull.name(),
+    Counter::StacksUnread.name(),
 ];
 
 impl Report {
@@ -35,6 +38,9 @@ impl Report {
             || totals.losses().keys().any(|reason| !KEEPS_RECORDS.contains(reason));
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+        let mut stacks = Stacks::new(totals);
+        let (lines, no_line) = lines::lines(aggregates, &mut stacks);
+        let beyond = aggregates.device_stacks.beyond();
         Report {
             schema: SCHEMA,
             version: VERSION,
@@ -59,6 +65,9 @@ impl Report {
                 failed_calls: counts.failed,
                 host_calls: counts.host_calls(),
             },
+            lines,
+            no_line,
+            beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
             devices: aggregates
                 .devices
                 .iter()
@@ -87,12 +96,12 @@ impl Report {
             },
             calls: calls(totals, aggregates),
             call_classes: call_classes(aggregates),
-            failures: failures::failures(totals),
-            in_flight: failures::in_flight(totals, aggregates),
+            failures: failures::failures(totals, &mut stacks),
+            in_flight: failures::in_flight(totals, aggregates, &mut stacks),
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals),
+            notices: notices(totals, beyond.count),
         }
     }
 }
@@ -351,7 +360,7 @@ fn cost(totals: &Totals, wall_ns: u64) -> Cost {
 }
 
 /// Each text once, in order of first appearance, warnings first.
-fn notices(totals: &Totals) -> Vec<NoticeReport> {
+fn notices(totals: &Totals, beyond_stacks: u64) -> Vec<NoticeReport> {
     let mut notices: Vec<NoticeReport> = Vec::new();
     let mut places: FxHashMap<(&str, u64), (usize, u32)> = FxHashMap::default();
     for (process, notice) in totals.notices() {
@@ -378,6 +387,14 @@ fn notices(totals: &Totals) -> Vec<NoticeReport> {
         text,
         processes: 1,
     }));
+    if beyond_stacks > 0 {
+        let operations = grouped_count(beyond_stacks);
+        notices.push(NoticeReport {
+            severity: "warning",
+            text: format!("more stacks than are told apart: {operations} operations stand under (other) in the flamegraph and have no line"),
+            processes: 1,
+        });
+    }
     notices.sort_by_key(|notice| notice.severity != "warning");
     notices
 }

@@ -11,12 +11,15 @@ use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals, sticky};
 use crate::names::line_safe;
-use crate::report::KernelNames;
+use crate::report::lines::innermost;
 use crate::report::units::{bytes, count, duration};
+use crate::report::{KernelNames, PlaceReport};
+use crate::source::Stacks;
 
 /// What the text has room for; the data has all.
 const PROCESSES_SHOWN: usize = 3;
 const STREAMS_SHOWN: usize = 4;
+const FRAMES_SHOWN: usize = 3;
 /// The default streams' handles, as their definitions have them.
 const LEGACY_STREAM: u64 = 1;
 const PER_THREAD_STREAM: u64 = 2;
@@ -32,6 +35,8 @@ pub struct FailureReport {
     pub at_ns: u64,
     pub tid: Option<u32>,
     pub thread_name: String,
+    /// Where the call was made: the innermost frames, innermost first.
+    pub stack: Vec<PlaceReport>,
 }
 
 /// What was not known to have finished in a stream when its process failed or vanished.
@@ -67,13 +72,15 @@ pub struct InFlightCall {
     pub block: Option<[u16; 3]>,
     /// Of a copy or memset.
     pub bytes: Option<u64>,
+    /// Where the call was made: the innermost frames, innermost first.
+    pub stack: Vec<PlaceReport>,
 }
 
-pub(super) fn failures(totals: &Totals) -> Vec<FailureReport> {
-    totals.processes.iter().filter_map(failure).collect()
+pub(super) fn failures(totals: &Totals, stacks: &mut Stacks<'_>) -> Vec<FailureReport> {
+    totals.processes.iter().filter_map(|process| failure(process, stacks)).collect()
 }
 
-fn failure(process: &Process) -> Option<FailureReport> {
+fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> {
     let call = process.failure.as_ref()?;
     let thread = process.definitions.thread(call.thread);
     Some(FailureReport {
@@ -84,6 +91,7 @@ fn failure(process: &Process) -> Option<FailureReport> {
         at_ns: since_begin_ns(process, call.start_ns.saturating_add(call.duration_ns)),
         tid: thread.map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
+        stack: innermost(stacks, process.number, call.stack),
     })
 }
 
@@ -91,7 +99,11 @@ fn since_begin_ns(process: &Process, at_ns: u64) -> u64 {
     at_ns.saturating_sub(process.begin.start_monotonic_ns)
 }
 
-pub(super) fn in_flight(totals: &Totals, aggregates: &Aggregates) -> Vec<InFlightReport> {
+pub(super) fn in_flight(
+    totals: &Totals,
+    aggregates: &Aggregates,
+    stacks: &mut Stacks<'_>,
+) -> Vec<InFlightReport> {
     if totals.processes.iter().all(|process| process.in_flight.streams.is_empty()) {
         return Vec::new();
     }
@@ -99,13 +111,18 @@ pub(super) fn in_flight(totals: &Totals, aggregates: &Aggregates) -> Vec<InFligh
     let mut all = Vec::new();
     for process in &totals.processes {
         for stream in &process.in_flight.streams {
-            all.push(in_stream(process, stream, &mut names));
+            all.push(in_stream(process, stream, &mut names, stacks));
         }
     }
     all
 }
 
-fn in_stream(process: &Process, stream: &StreamInFlight, names: &mut KernelNames<'_>) -> InFlightReport {
+fn in_stream(
+    process: &Process,
+    stream: &StreamInFlight,
+    names: &mut KernelNames<'_>,
+    stacks: &mut Stacks<'_>,
+) -> InFlightReport {
     let all = &process.in_flight;
     let handle = process.definitions.stream(stream.stream).map_or(0, |stream| stream.handle);
     InFlightReport {
@@ -121,12 +138,17 @@ fn in_stream(process: &Process, stream: &StreamInFlight, names: &mut KernelNames
         known_by: if all.by_waits_only { "waits" } else { "records" },
         operations: stream.operations,
         at_least: all.at_least,
-        newest_first: stream.calls.iter().map(|call| in_flight_call(process, call, names)).collect(),
+        newest_first: stream.calls.iter().map(|call| in_flight_call(process, call, names, stacks)).collect(),
         left_out: stream.left_out,
     }
 }
 
-fn in_flight_call(process: &Process, call: &HostCall, names: &mut KernelNames<'_>) -> InFlightCall {
+fn in_flight_call(
+    process: &Process,
+    call: &HostCall,
+    names: &mut KernelNames<'_>,
+    stacks: &mut Stacks<'_>,
+) -> InFlightCall {
     let (name, shape, bytes) = match &call.detail {
         Detail::Launch(launch) => {
             let name = names.function(process.number, launch.function).short.to_string();
@@ -143,6 +165,7 @@ fn in_flight_call(process: &Process, call: &HostCall, names: &mut KernelNames<'_
         grid: shape.map(|(grid, _)| grid),
         block: shape.map(|(_, block)| block),
         bytes,
+        stack: innermost(stacks, process.number, call.stack),
     }
 }
 
@@ -158,10 +181,25 @@ impl FailureReport {
     }
 }
 
-pub(super) fn failure_lines(failures: &[FailureReport]) -> Vec<String> {
-    let mut lines: Vec<String> = failures.iter().take(PROCESSES_SHOWN).map(FailureReport::line).collect();
+/// `in store loop.py:12, called by main loop.py:30, <module> loop.py:41`, as far as there is room.
+fn where_text(stack: &[PlaceReport]) -> Option<String> {
+    let frames: Vec<String> =
+        stack.iter().take(FRAMES_SHOWN).map(|frame| line_safe(&frame.text()).into_owned()).collect();
+    let (innermost, callers) = frames.split_first()?;
+    let callers =
+        if callers.is_empty() { String::new() } else { format!(", called from {}", callers.join(", ")) };
+    Some(format!("{innermost}{callers}"))
+}
+
+/// With whether a line begins something, and does not go on with what is above it.
+pub(super) fn failure_lines(failures: &[FailureReport]) -> Vec<(bool, String)> {
+    let mut lines: Vec<(bool, String)> = Vec::new();
+    for failure in failures.iter().take(PROCESSES_SHOWN) {
+        lines.push((true, failure.line()));
+        lines.extend(where_text(&failure.stack).map(|place| (false, format!("at {place}"))));
+    }
     if let more @ 1.. = failures.len().saturating_sub(PROCESSES_SHOWN) {
-        lines.push(format!("and in {} more processes", count(more as u64)));
+        lines.push((true, format!("and in {} more processes", count(more as u64))));
     }
     lines
 }
@@ -185,6 +223,14 @@ impl InFlightReport {
         }
         parts.extend(repeated(oldest));
         format!("{name}: {}", parts.join(", "))
+    }
+
+    /// Where the oldest was asked for, which is what the device was at.
+    fn oldest_line(&self) -> Option<String> {
+        let oldest = self.newest_first.last()?;
+        let place = where_text(&oldest.stack)?;
+        let which = if self.operations == 1 { "" } else { "the oldest " };
+        Some(format!("{which}at {place}"))
     }
 }
 
@@ -215,7 +261,10 @@ pub(super) fn in_flight_lines(all: &[InFlightReport]) -> Vec<String> {
         };
         let (operations, pid) = (count(operations), first.pid);
         lines.push(format!("{operations}{or_more} {noun} of process {pid}{ended}{known}, newest first"));
-        lines.extend(streams.iter().take(STREAMS_SHOWN).map(InFlightReport::line));
+        for stream in streams.iter().take(STREAMS_SHOWN) {
+            lines.push(stream.line());
+            lines.extend(stream.oldest_line());
+        }
         if let more @ 1.. = streams.len().saturating_sub(STREAMS_SHOWN) {
             lines.push(format!("and {} more streams", count(more as u64)));
         }

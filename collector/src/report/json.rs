@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::report::{FailureReport, InFlightReport};
-
-use crate::report::ExcerptReport;
+use crate::report::{ExcerptReport, FailureReport, InFlightReport, LineReport, NoLineReport};
 
 pub const SCHEMA: &str = "gputrace-report";
 pub const VERSION: u32 = 1;
@@ -33,6 +31,10 @@ pub struct Report {
     pub processes: Vec<ProcessReport>,
     pub kernels: Vec<KernelReport>,
     pub other_kernels: OtherKernels,
+    /// Empty where there are no stacks.
+    pub lines: Vec<LineReport>,
+    pub no_line: NoLineReport,
+    pub beyond_stacks: BeyondStacks,
     pub transfers: Vec<TransferReport>,
     pub memsets: MovedReport,
     pub whole_graphs: WholeGraphs,
@@ -165,6 +167,13 @@ pub struct ConfigReport {
 /// Kernels beyond the number of names that is kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct OtherKernels {
+    pub calls: u64,
+    pub total_ns: u64,
+}
+
+/// Operations of stacks beyond the number that is kept; they are among those without a line.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct BeyondStacks {
     pub calls: u64,
     pub total_ns: u64,
 }

@@ -8,13 +8,13 @@ use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::clock::tick;
 use gputrace_wire::counter::Counter;
-use gputrace_wire::definition;
+use gputrace_wire::definition::{self, Code};
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, Place};
 
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
-use crate::report::{DeviceTimes, Report, TextOptions};
+use crate::report::{DeviceTimes, LineReport, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
 
 /// Rewrites golden files instead of comparing.
@@ -41,6 +41,7 @@ pub(crate) struct Tape {
     records: Vec<Cell>,
     now_ns: u64,
     correlation: u32,
+    stack: u32,
 }
 
 pub(crate) const KERNELS: [(u32, &str); 4] = [
@@ -134,7 +135,7 @@ impl Tape {
             Batch::Definitions { process: 0, records },
         ];
         let mut tape =
-            Tape { batches, cells: vec![], records: vec![], now_ns: 1_000_000_000, correlation: 0 };
+            Tape { batches, cells: vec![], records: vec![], now_ns: 1_000_000_000, correlation: 0, stack: 0 };
         tape.thread(MAIN);
         tape
     }
@@ -149,6 +150,40 @@ impl Tape {
         self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
     }
 
+    fn define(&mut self, kind: u16, id: u32, fields: &[u64], text: &[u8]) {
+        let record = Definition { kind, id, fields: fields.to_vec(), text: text.to_vec() };
+        self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
+    }
+
+    /// A function whose lines have two bytes of code each.
+    pub(crate) fn code(&mut self, id: u32, name: &[u8], file: &[u8], first_line: u64) {
+        let table = [2u8, 1].repeat(100);
+        let code = Code {
+            runtime: definition::code_runtime::CPYTHON,
+            first_line,
+            table_form: definition::line_table::LNOTAB,
+            table_bytes: table.len() as u64,
+            name,
+            file,
+            ..Code::default()
+        };
+        self.define(definition::kind::CODE, id, &code.fields(), &[name, file, &table].concat());
+    }
+
+    /// A stack of (code, lines after its first), outermost first. Code 0: a pair as it is.
+    pub(crate) fn stack(&mut self, id: u32, frames: &[(u32, u64)]) {
+        let fields: Vec<u64> = frames
+            .iter()
+            .flat_map(|(code, at)| [u64::from(*code), if *code == 0 { *at } else { at * 2 }])
+            .collect();
+        self.define(definition::kind::STACK, id, &fields, b"");
+    }
+
+    /// What is called from now on is called from there.
+    pub(crate) fn at(&mut self, stack: u32) {
+        self.stack = stack;
+    }
+
     fn call(&mut self, kind: u16, api: u32, host_ns: u64, correlation: u32, flags: u8, detail: Detail) {
         let call = Call {
             kind,
@@ -157,6 +192,7 @@ impl Tape {
             start_ticks: self.now_ns,
             duration_ticks: host_ns,
             correlation,
+            stack: self.stack,
             context: 5,
             detail,
             ..Call::default()
@@ -285,6 +321,116 @@ pub(crate) fn training(simulated: bool) -> (Totals, Aggregates) {
     tape.play(Counters { sampled_hooks: 1_000, sampled_ticks: 46_000, values, ..Counters::default() })
 }
 
+/// The codes and stacks of a training program in two files of its own and two libraries.
+pub(crate) fn python_stacks(tape: &mut Tape) {
+    for (id, name) in [(40, "gemm_bf16"), (41, "add_f32"), (42, "adam_step")] {
+        tape.define(definition::kind::NAME, id, &[], name.as_bytes());
+        tape.define(definition::kind::FUNCTION, id + 10, &[0, id.into(), 0, 32], b"");
+    }
+    const TORCH: &str = "/opt/venv/lib/python3.12/site-packages/torch";
+    let torch = |file: &str| format!("{TORCH}/{file}").into_bytes();
+    tape.code(100, b"<module>", b"/home/me/train.py", 1);
+    tape.code(101, b"train_step", b"/home/me/train.py", 20);
+    tape.code(102, b"Linear.forward", &torch("nn/modules/linear.py"), 120);
+    tape.code(103, b"Adam.step", &torch("optim/adam.py"), 200);
+    tape.code(104, b"load", b"/home/me/data.py", 5);
+    tape.code(105, b"Linear.forward", &torch("nn/quantized/linear.py"), 30);
+    tape.code(106, b"walk", b"/home/me/train.py", 60);
+    tape.stack(110, &[(100, 39), (101, 2), (102, 5)]);
+    tape.stack(111, &[(100, 39), (101, 4), (103, 17)]);
+    tape.stack(112, &[(100, 38), (104, 3)]);
+    tape.stack(113, &[(100, 39), (101, 2), (105, 1)]);
+    // Deeper than is recorded, calling itself.
+    tape.stack(114, &[(0, 0), (106, 1), (106, 1), (106, 2)]);
+    // A frame in the middle that could not be defined, and codes that the trace has not.
+    tape.stack(115, &[(100, 40), (0, 1), (101, 5), (999, 3)]);
+    // No frame at all that is known.
+    tape.stack(116, &[(0, 3)]);
+}
+
+/// The training run once more, with its stacks.
+pub(crate) fn stacked(simulated: bool) -> (Totals, Aggregates) {
+    let mut tape = Tape::new(simulated);
+    python_stacks(&mut tape);
+    tape.load_module(12_345_678);
+    for step in 0..300u64 {
+        tape.at(112);
+        tape.copy(11, 1, 1 << 20, 45_000 + step * 10);
+        for layer in 0..4 {
+            tape.at(110);
+            tape.launch(41, 512, Some(1_200 + step % 7 * 100 + layer));
+            tape.at(113);
+            tape.launch(40, 128, Some(18_000 + step * 31));
+        }
+        tape.at(111);
+        tape.launch(42, 256, Some(6_400));
+        tape.at(114);
+        tape.launch(42, 64, if step % 2 == 0 { Some(2_000) } else { None });
+        tape.at(115);
+        tape.fill(4096, 900);
+        tape.at(116);
+        tape.fill(64, 500);
+        tape.at(0);
+        tape.wait(31_000);
+    }
+    tape.play(Counters::default())
+}
+
+#[test]
+fn lines_are_charged_with_what_they_asked_for() {
+    let (totals, aggregates) = stacked(false);
+    let report = Report::new(&totals, &aggregates);
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    golden("report/tests/stacked.txt", &text);
+    golden("report/tests/stacked.json", &report.to_json());
+
+    let of = |line: u32, function: &str| {
+        let found =
+            |report: &&LineReport| report.place.line == Some(line) && report.place.function == function;
+        report.lines.iter().find(found).unwrap()
+    };
+    // All of its operations are under the line of the module that makes the steps.
+    let module = of(40, "<module>");
+    assert_eq!((module.calls, module.self_calls, module.charged_calls), (300 * 9, 0, 0));
+    // A library's line launches, and the program's own line that called the library is charged.
+    let (forward, step) = (of(125, "Linear.forward"), of(22, "train_step"));
+    assert!(!forward.own && step.own);
+    assert_eq!((forward.calls, forward.self_calls, forward.charged_calls), (1_200, 1_200, 0));
+    assert_eq!((step.calls, step.self_calls, step.charged_calls), (2_400, 0, 2_400));
+    assert_eq!(step.total_ns, Some(forward.total_ns.unwrap() + of(31, "Linear.forward").total_ns.unwrap()));
+    // A function that calls itself has its operations once, those without times too.
+    let walk = of(61, "walk");
+    assert_eq!((walk.calls, walk.timed_calls, walk.total_ns), (300, 150, Some(150 * 2_000)));
+    assert_eq!((walk.charged_calls, of(62, "walk").charged_calls), (0, 300));
+    // Nothing is charged twice, and nothing is lost.
+    let charged: u64 = report.lines.iter().filter_map(|line| line.charged_ns).sum();
+    assert_eq!(charged + report.no_line.total_ns, aggregates.device_stacks.total_ns());
+    let calls: u64 = report.lines.iter().map(|line| line.charged_calls).sum();
+    assert_eq!(calls + report.no_line.calls, report.counts.executed_operations);
+    let host: u64 = report.lines.iter().map(|line| line.charged_host_calls).sum();
+    assert_eq!(host + report.no_line.host_calls, report.counts.host_calls);
+}
+
+#[test]
+fn without_device_times_lines_are_by_host_time() {
+    let mut tape = Tape::new(false);
+    python_stacks(&mut tape);
+    tape.notice(1, definition::rung::HOOKS, "no device times");
+    for (stack, host_ns) in [(110, 0), (111, 7_000_000), (0, 3_000)] {
+        tape.at(stack);
+        tape.launch(40, 256, None);
+        tape.wait(host_ns);
+    }
+    let (totals, aggregates) = tape.play(Counters::default());
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!(report.lines[0].place.text(), "train.py:24 train_step");
+    assert_eq!((report.lines[0].charged_calls, report.lines[0].charged_ns), (1, None));
+    let text = report.to_text(&TextOptions::default());
+    let at = text.find("Where (no device times)").unwrap();
+    golden("report/tests/stacked-hooks.txt", &text[at..]);
+}
+
 #[test]
 fn the_summary_reads_as_agreed() {
     let (totals, aggregates) = training(false);
@@ -306,14 +452,20 @@ fn the_summary_fits_an_ordinary_terminal() {
 
 /// A kernel that faults with others behind it, after some steps.
 fn failing(end: ProcessEnd, status: Option<u16>) -> Report {
-    let mut tape = Tape::new(false);
+    failing_in(Tape::new(false), [0; 3], end, status)
+}
+
+fn failing_in(mut tape: Tape, stacks: [u32; 3], end: ProcessEnd, status: Option<u16>) -> Report {
     for _ in 0..5 {
         tape.launch(20, 512, Some(5_000));
         tape.wait(20_000);
     }
+    tape.at(stacks[0]);
     tape.launch(22, 32, None);
+    tape.at(stacks[1]);
     tape.launch(20, 512, None);
     tape.launch(20, 512, None);
+    tape.at(stacks[2]);
     if let Some(status) = status {
         tape.fail(status);
         tape.fail(status);
@@ -336,6 +488,18 @@ fn a_failure_is_told_with_what_was_in_flight() {
     assert!(!killed.contains("Failure"), "{killed}");
     let passing = failing(ProcessEnd::Exit, Some(2));
     assert!(passing.failures.is_empty() && passing.in_flight.is_empty());
+}
+
+#[test]
+fn a_failure_is_told_with_the_lines_that_led_to_it() {
+    let mut tape = Tape::new(false);
+    python_stacks(&mut tape);
+    let report = failing_in(tape, [110, 114, 111], ProcessEnd::Exit, Some(700));
+    golden("report/tests/stacked-failure.txt", &report.to_text(&TextOptions::default()));
+    let stack = &report.failures[0].stack;
+    assert_eq!(stack[0].text(), "adam.py:217 Adam.step");
+    assert_eq!(stack[0].path.as_deref(), Some("/opt/venv/lib/python3.12/site-packages/torch/optim/adam.py"));
+    assert_eq!(report.in_flight[0].newest_first[0].stack[3].function, "[truncated]");
 }
 
 #[test]
@@ -538,7 +702,9 @@ fn every_field_is_documented() {
     let mut missing = Vec::new();
     let failing = failing(ProcessEnd::Exit, Some(700)).to_json();
     let failing: serde_json::Value = serde_json::from_str(&failing).unwrap();
-    let mut open = vec![&json, &failing];
+    let (totals, aggregates) = stacked(false);
+    let stacked = serde_json::to_value(Report::new(&totals, &aggregates)).unwrap();
+    let mut open = vec![&json, &failing, &stacked];
     while let Some(value) = open.pop() {
         match value {
             serde_json::Value::Object(fields) => {

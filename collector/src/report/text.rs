@@ -4,7 +4,7 @@ use crate::names::line_safe;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::{Table, fit};
 use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
-use crate::report::{CallReport, DeviceReport, DeviceTimes, KernelReport, MovedReport, Report};
+use crate::report::{CallReport, DeviceReport, DeviceTimes, KernelReport, LineReport, MovedReport, Report};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -13,11 +13,13 @@ pub struct TextOptions {
     pub color: bool,
     /// Rows of the table of kernels.
     pub kernels: usize,
+    /// Rows of the table of lines.
+    pub lines: usize,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        TextOptions { width: 100, color: false, kernels: 10 }
+        TextOptions { width: 100, color: false, kernels: 10, lines: 8 }
     }
 }
 
@@ -51,6 +53,7 @@ impl Report {
             }
         } else {
             self.kernel_table(&mut page, options.kernels);
+            self.line_table(&mut page, options.lines);
             self.transfer_table(&mut page);
             self.call_table(&mut page);
             self.balance(&mut page);
@@ -125,8 +128,8 @@ impl Report {
 
     /// What went wrong for good, before everything else.
     fn failed(&self, page: &mut Page) {
-        for line in failure_lines(&self.failures) {
-            page.warning_fact("Failure", &line);
+        for (begins, line) in failure_lines(&self.failures) {
+            page.warning_fact(if begins { "Failure" } else { "" }, &line);
         }
         let mut label = "In flight";
         for line in in_flight_lines(&self.in_flight) {
@@ -203,6 +206,48 @@ impl Report {
             *total = duration(total_ns);
         }
         table.row(row(name, calls, rest, String::new()));
+        page.table(&table, true);
+    }
+
+    /// The lines that answer for the most; without device times, for the most host time.
+    fn line_table(&self, page: &mut Page, rows: usize) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let timed = self.counts.timed_operations > 0;
+        let weight = |line: &LineReport| match timed {
+            true => (line.charged_calls, line.charged_ns),
+            false => (line.charged_host_calls, Some(line.charged_host_ns)),
+        };
+        let unplaced = match timed {
+            true => (self.no_line.calls, self.no_line.total_ns),
+            false => (self.no_line.host_calls, self.no_line.host_total_ns),
+        };
+        let charged: Vec<&LineReport> = self.lines.iter().filter(|line| weight(line).0 > 0).collect();
+        let sums = charged.iter().map(|line| weight(line)).fold(unplaced, |(calls, sum_ns), (more, ns)| {
+            (calls.saturating_add(more), sum_ns.saturating_add(ns.unwrap_or(0)))
+        });
+        let heading = if timed { "Where" } else { "Where (no device times)" };
+        let time = if timed { "total" } else { "host time" };
+        let mut table = Table::new(&[heading, "calls", time, "share"]);
+        let mut add = |name: String, calls: u64, ns: Option<u64>| {
+            let share = ns.filter(|_| sums.1 > 0).map(|ns| ns as f64 / sums.1 as f64);
+            table.row(vec![
+                name,
+                count(calls),
+                ns.map_or_else(dash, duration),
+                share.map_or_else(dash, percent),
+            ]);
+        };
+        for line in charged.iter().take(rows) {
+            let (calls, ns) = weight(line);
+            add(line_safe(&line.place.text()).into_owned(), calls, ns);
+        }
+        if unplaced.0 > 0 {
+            add("(no Python line)".to_owned(), unplaced.0, Some(unplaced.1));
+        }
+        let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
+        table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
         page.table(&table, true);
     }
 
