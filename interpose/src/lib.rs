@@ -21,6 +21,7 @@
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
 //! | `python` | where the interpreter is whose frames are told |
 //! | `rank` | which of a job's processes this is |
+//! | `nvtx` | the program's ranges and names |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics, never changes a result, and
@@ -54,6 +55,7 @@ mod driver;
 mod failed_exec;
 mod finish;
 mod hook;
+mod nvtx;
 mod patience;
 mod python;
 mod rank;

@@ -13,7 +13,7 @@ use gputrace_wire::definition::{kind, library_role};
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, detour, device, finish, python, settings, tables};
+use crate::{cupti, detour, device, finish, nvtx, python, settings, tables};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -22,6 +22,7 @@ fn loaded() {
     stderr::remember();
     failed_look_up::prepare();
     finish::prepare();
+    nvtx::prepare();
 }
 
 /// A hooked call came by and there is no session. If it was `cuInit`, there is one from now on.
@@ -115,6 +116,7 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
         tables.device(session, ordinal);
     }
     python::look(session);
+    nvtx::say(session);
     cupti::start(session, tables, version, simulated);
 }
 
@@ -149,7 +151,7 @@ fn start_collector() -> Option<Socket> {
         pid.as_ptr(),
         core::ptr::null(),
     ];
-    let environment = environment_without(&[b"LD_PRELOAD=", b"GPUTRACE_SESSION="]);
+    let environment = environment_without(&[b"LD_PRELOAD=", b"GPUTRACE_SESSION=", b"NVTX_INJECTION64_PATH="]);
     // SAFETY: both arrays are null-terminated and live across the call, and so do their strings:
     // the environment's are the program's own.
     unsafe { collector_process::start(executable, arguments.as_ptr(), environment.as_ptr()) }

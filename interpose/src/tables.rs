@@ -256,6 +256,16 @@ impl Tables {
         self.devices.get_or_define(device as u64 + 1, || crate::device::define(session, device))
     }
 
+    /// What a name may be given to: a context and a device that are known.
+    pub fn known_context(&self, handle: Handle) -> u32 {
+        self.contexts.get(handle as u64).unwrap_or(0)
+    }
+
+    pub fn known_device(&self, device: Device) -> u32 {
+        // As in `device`; a negative ordinal is none.
+        u64::try_from(device).ok().and_then(|ordinal| self.devices.get(ordinal + 1)).unwrap_or(0)
+    }
+
     /// The calling thread's current context.
     #[inline(always)]
     fn current_context(&self, session: &Session, slot: &Slot) -> u32 {

@@ -209,13 +209,15 @@ pub mod range {
 /// Text: the name of a part of the program that names ranges of its own (an NVTX domain).
 pub mod domain {}
 
-/// Text: what the program calls the thing that the definition stands for: a stream, a context, a
-/// device. The latest one counts.
+/// Text: what the program calls a thing: a thread, a stream, a context, a device. The latest one
+/// counts.
 pub mod label {
-    /// The definition.
+    /// The definition that the thing has; 0 for a thread.
     pub const OF: usize = 0;
 }
 
+    /// The thread's id; 0 for other things.
+    pub const TID: usize = 1;
 /// Text: the command line, arguments separated by NUL.
 pub mod process {
     pub const PID: usize = 0;

@@ -115,6 +115,13 @@ impl Label {
         self.is_of(Label(IS_DOMAIN))
     }
 
+    /// Does something with the label's text.
+    pub(super) fn with_text(self, act: impl FnOnce(&[u8])) {
+        if let Some(table) = table() {
+            act(table.text(self.0, &mut [0; NAME_MAX]));
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn of_test(number: u32) -> Label {
         Label(number)

@@ -14,6 +14,7 @@
 mod label;
 mod open;
 mod started;
+mod threads;
 
 use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
@@ -24,6 +25,7 @@ use crate::{clock, session, thread};
 
 pub use label::{Label, NAME_MAX};
 pub(crate) use open::{Open, Range as PoppedRange};
+pub use threads::{name_thread, say_threads};
 
 /// What a program says of a range beside its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,0 +1,129 @@
+//! The functions for NVTX's core tables: ranges, marks, domains and registered strings.
+//!
+//! Handles that programs get are numbers of labels, not addresses: whatever they pass back is
+//! looked up and never followed.
+
+use core::ffi::{c_int, c_void};
+
+use gputrace_producer::ranges::{self, Label, Look};
+
+use super::naming::{name_os_thread_a, name_os_thread_w, resource_create, resource_destroy};
+use super::text::{self, Attributes};
+use super::{Ascii, Installed, Wide, table};
+
+/// A domain or a registered string, as the program holds it.
+type Held = *const c_void;
+
+/// By NVTX's numbers of the functions.
+pub const CORE: &[(usize, Installed)] = table! {
+    1 mark_ex 2 mark_a 3 mark_w
+    4 range_start_ex 5 range_start_a 6 range_start_w 7 range_end
+    8 range_push_ex 9 range_push_a 10 range_push_w 11 range_pop
+    14 name_os_thread_a 15 name_os_thread_w
+};
+
+pub const CORE2: &[(usize, Installed)] = table! {
+    1 domain_mark_ex 2 domain_range_start_ex 3 domain_range_end
+    4 domain_range_push_ex 5 domain_range_pop
+    6 resource_create 7 resource_destroy
+    10 domain_register_string_a 11 domain_register_string_w
+    12 domain_create_a 13 domain_create_w 14 domain_destroy
+};
+
+fn domain_of(held: Held) -> Label {
+    // Null is the domain without a name, and by far the most frequent.
+    if held.is_null() {
+        return Label::NONE;
+    }
+    Some(Label::from_handle(held.addr())).filter(|label| label.is_domain()).unwrap_or(Label::NONE)
+}
+
+fn held(label: Label) -> Held {
+    core::ptr::without_provenance(label.to_handle())
+}
+
+/// The label of a name in the domain without a name.
+///
+/// # Safety
+/// Null or a C string.
+#[inline(always)]
+unsafe fn named(name: Ascii) -> Label {
+    // SAFETY: the caller's promise.
+    Label::range(Label::NONE, unsafe { text::ascii(name) })
+}
+
+/// # Safety
+/// Null or a wide string.
+#[inline(always)]
+unsafe fn named_wide(name: Wide) -> Label {
+    // SAFETY: the caller's promise.
+    unsafe { text::wide(name, |name| Label::range(Label::NONE, name)) }
+}
+
+/// Functions that pass what they are given to one of ours; the program keeps NVTX's promises.
+macro_rules! calls {
+    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? => $body:expr;)*) => {
+        $(
+        /// # Safety
+        /// As NVTX's function of that name.
+        unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+            // SAFETY: the arguments are the program's, as NVTX asks for them.
+            #[allow(unused_unsafe)]
+            unsafe {
+                $body
+            }
+        }
+        )*
+    };
+}
+
+calls! {
+    range_push_a(name: Ascii) -> c_int => ranges::push(Label::NONE, named(name), Look::default());
+    range_push_w(name: Wide) -> c_int => ranges::push(Label::NONE, named_wide(name), Look::default());
+    range_push_ex(attributes: *const Attributes) -> c_int => push(Label::NONE, attributes);
+    range_pop() -> c_int => ranges::pop(Label::NONE);
+    domain_range_push_ex(domain: Held, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
+    domain_range_pop(domain: Held) -> c_int => ranges::pop(domain_of(domain));
+
+    range_start_a(name: Ascii) -> u64 => ranges::start(named(name), Look::default());
+    range_start_w(name: Wide) -> u64 => ranges::start(named_wide(name), Look::default());
+    range_start_ex(attributes: *const Attributes) -> u64 => start(Label::NONE, attributes);
+    range_end(id: u64) => ranges::end(id);
+    domain_range_start_ex(domain: Held, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
+    domain_range_end(_domain: Held, id: u64) => ranges::end(id);
+
+    mark_a(name: Ascii) => ranges::mark(named(name), Look::default());
+    mark_w(name: Wide) => ranges::mark(named_wide(name), Look::default());
+    mark_ex(attributes: *const Attributes) => mark(Label::NONE, attributes);
+    domain_mark_ex(domain: Held, attributes: *const Attributes) => mark(domain_of(domain), attributes);
+
+    domain_create_a(name: Ascii) -> Held => held(Label::domain(text::ascii(name)));
+    domain_create_w(name: Wide) -> Held => held(text::wide(name, Label::domain));
+    // What a domain's ranges are called stays true after it; the handle may be in use elsewhere.
+    domain_destroy(_domain: Held) => ();
+    domain_register_string_a(domain: Held, name: Ascii) -> Held =>
+        held(Label::range(domain_of(domain), text::ascii(name)));
+    domain_register_string_w(domain: Held, name: Wide) -> Held =>
+        text::wide(name, |name| held(Label::range(domain_of(domain), name)));
+}
+
+#[inline(always)]
+unsafe fn push(domain: Label, attributes: *const Attributes) -> c_int {
+    // SAFETY: the caller's promise.
+    let (label, look) = unsafe { text::range(domain, attributes) };
+    ranges::push(domain, label, look)
+}
+
+#[inline(always)]
+unsafe fn start(domain: Label, attributes: *const Attributes) -> u64 {
+    // SAFETY: the caller's promise.
+    let (label, look) = unsafe { text::range(domain, attributes) };
+    ranges::start(label, look)
+}
+
+#[inline(always)]
+unsafe fn mark(domain: Label, attributes: *const Attributes) {
+    // SAFETY: the caller's promise.
+    let (label, look) = unsafe { text::range(domain, attributes) };
+    ranges::mark(label, look);
+}

@@ -1,0 +1,192 @@
+//! NVTX: the program's ranges, by the injection interface that NVTX offers to tools.
+//!
+//! Each copy of NVTX in a process (the headers of version 3 leave one in every module that
+//! includes them, version 2 is a library) looks for NVTX_INJECTION64_PATH at its first call, loads
+//! that file and calls its `InitializeInjectionNvtx2` with a way to its tables of functions. So
+//! the variable is set where it is unset: a tool that the program has already keeps its ranges. A program
+//! without NVTX pays for the variable and nothing else.
+//!
+//! `calls` is what is put into the tables, `text` reads what programs pass, `naming` is for names
+//! of threads, streams, contexts and devices. What a range is, `producer::ranges` knows.
+
+mod calls;
+mod naming;
+mod text;
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use gputrace_producer::ranges;
+use gputrace_producer::session::Session;
+
+use crate::resolve::{libc_symbols, originals};
+use crate::settings;
+
+const VARIABLE: &CStr = c"NVTX_INJECTION64_PATH";
+
+/// Whether the library was there from the program's start. One that only NVTX loaded, in a child
+/// that got the variable and not LD_PRELOAD, sees no launches.
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+fn own_path() -> Option<&'static CStr> {
+    originals::path_of(InitializeInjectionNvtx2 as *mut c_void).filter(|path| path.to_bytes().contains(&b'/'))
+}
+
+fn is_asked_for() -> bool {
+    !settings::is_off(settings::ENABLED)
+        && settings::get(settings::STACKS).is_none_or(|list| {
+            list.to_bytes().split(|byte| *byte == b',').any(|word| word.trim_ascii() == b"nvtx")
+        })
+}
+
+/// At load: tells NVTX where we are, unless another tool is there.
+pub fn prepare() {
+    let Some(path) = own_path() else { return };
+    if !is_preloaded(path) {
+        return;
+    }
+    PRELOADED.store(true, Ordering::Relaxed);
+    // SAFETY: two C strings, copied; at load no other thread reads the environment.
+    unsafe {
+        if is_asked_for() && libc::getenv(VARIABLE.as_ptr()).is_null() {
+            libc::setenv(VARIABLE.as_ptr(), path.as_ptr(), 0);
+        }
+    }
+}
+
+fn is_preloaded(path: &CStr) -> bool {
+    let listed = settings::get(c"LD_PRELOAD").is_some_and(|list| {
+        let mut words = list.to_bytes().split(|byte| matches!(byte, b' ' | b':'));
+        words.any(|word| word == path.to_bytes())
+    });
+    listed || is_in_global_scope()
+}
+
+/// As /etc/ld.so.preload does it, or a relative path.
+fn is_in_global_scope() -> bool {
+    let Some(dlsym) = libc_symbols::dlsym() else { return false };
+    // SAFETY: null is the program itself, which is always there; the name is a C string.
+    let found = unsafe {
+        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY);
+        dlsym(program, c"InitializeInjectionNvtx2".as_ptr())
+    };
+    found == InitializeInjectionNvtx2 as *mut c_void
+}
+
+/// At a session's start.
+pub fn say(session: &Session) {
+    naming::say_thread_names(session);
+    // SAFETY: a C string; the result is used at once.
+    let other = unsafe { libc::getenv(VARIABLE.as_ptr()) };
+    if !is_asked_for() || other.is_null() || !PRELOADED.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: getenv returns a C string.
+    let is_ours = own_path().is_some_and(|own| own == unsafe { CStr::from_ptr(other) });
+    if !is_ours && !INSTALLED.load(Ordering::Relaxed) {
+        session.notice(
+            0,
+            0,
+            b"NVTX ranges are another tool's (NVTX_INJECTION64_PATH was set): if the program has any, they are not here",
+        );
+    }
+}
+
+/// Whether some copy of NVTX has our functions.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+type GetModuleFunctionTable =
+    unsafe extern "C" fn(module: c_uint, table: *mut *mut *mut Function, count: *mut c_uint) -> c_int;
+type GetExportTable = unsafe extern "C" fn(id: u32) -> *const Callbacks;
+/// A function of any type, for the tables.
+type Function = *const c_void;
+
+/// The table of callbacks, as NVTX lays it out.
+#[repr(C)]
+pub struct Callbacks {
+    bytes: usize,
+    get_module_function_table: Option<GetModuleFunctionTable>,
+}
+
+/// The number of that table.
+const CALLBACKS: u32 = 1;
+
+/// Numbers of the modules whose tables are filled.
+pub(super) mod module {
+    pub const CORE: u32 = 1;
+    pub const CUDA: u32 = 2;
+    pub const CUDART: u32 = 4;
+    pub const CORE2: u32 = 5;
+}
+
+/// Called by each copy of NVTX once, which holds a lock of its own. Returns 1 in any case: after a
+/// 0 it would unload this library.
+///
+/// # Safety
+/// As NVTX calls it: null, or a function that returns a table of callbacks or null.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: Option<GetExportTable>) -> c_int {
+    if !PRELOADED.load(Ordering::Relaxed) || !is_asked_for() || !ranges::prepare() {
+        return 1;
+    }
+    let Some(get_export_table) = get_export_table else { return 1 };
+    // SAFETY: the caller's own function; what it returns lives as long as its module.
+    let callbacks = unsafe { get_export_table(CALLBACKS).as_ref() };
+    let get_table = callbacks
+        .filter(|callbacks| callbacks.bytes >= size_of::<Callbacks>())
+        .and_then(|callbacks| callbacks.get_module_function_table);
+    let Some(get_table) = get_table else { return 1 };
+    for (module, functions) in [
+        (module::CORE, calls::CORE),
+        (module::CORE2, calls::CORE2),
+        (module::CUDA, naming::CUDA),
+        (module::CUDART, naming::CUDART),
+    ] {
+        // SAFETY: as the interface has it.
+        unsafe { fill(get_table, module, functions) };
+    }
+    INSTALLED.store(true, Ordering::Relaxed);
+    1
+}
+
+/// # Safety
+/// The function is NVTX's.
+unsafe fn fill(get_table: GetModuleFunctionTable, module: u32, functions: &[(usize, Installed)]) {
+    let (mut table, mut count) = (core::ptr::null_mut(), 0);
+    // SAFETY: two live places to write to.
+    if unsafe { get_table(module, &mut table, &mut count) } == 0 || table.is_null() {
+        return;
+    }
+    for (index, function) in functions {
+        if *index >= count as usize {
+            continue;
+        }
+        // SAFETY: the table has `count` places, each null or a pointer to a function pointer of
+        // NVTX's, which only we write while NVTX waits for us.
+        unsafe {
+            let place = *table.add(*index);
+            if !place.is_null() {
+                *place = function.0;
+            }
+        }
+    }
+}
+
+/// A function in a static list.
+#[derive(Clone, Copy)]
+pub(super) struct Installed(Function);
+
+// SAFETY: the address of code.
+unsafe impl Sync for Installed {}
+
+/// `(index, function)` rows of a table.
+macro_rules! table {
+    ($($index:literal $function:ident)*) => {
+        &[$(($index, $crate::nvtx::Installed($function as *const ::core::ffi::c_void)),)*]
+    };
+}
+use table;
+
+/// What programs pass for a name: a C string or one of wide characters.
+type Ascii = *const c_char;
+type Wide = *const u32;
