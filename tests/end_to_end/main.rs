@@ -28,6 +28,7 @@ mod outputs;
 mod plugins;
 mod processes;
 mod python;
+mod python_flame;
 mod python_stacks;
 mod ranks;
 mod recorded_traces;

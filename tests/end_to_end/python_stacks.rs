@@ -16,7 +16,7 @@ use crate::harness::tool::{Traced, run, run_command, run_with};
 const MINORS: [u32; 7] = [8, 9, 10, 11, 12, 13, 14];
 
 /// Interpreters of these versions on this machine; says which are missing.
-fn interpreters(test: &str) -> Vec<(u32, PathBuf)> {
+pub fn interpreters(test: &str) -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     for minor in MINORS {
         match interpreter(minor) {
