@@ -8,6 +8,7 @@
 
 use std::mem;
 
+use crate::model::given_up::GivenUp;
 use crate::model::operation::{HostCall, Operation};
 
 /// Slots of a new window, slots up to which it grows for any collision, and the most it has.
@@ -126,9 +127,11 @@ pub struct Join {
     pub evicted_calls: u64,
     pub evicted_records: u64,
     /// Records whose id is older than every call still waiting, so that theirs was given up on.
+    /// The times are lost of those whose call was counted by itself.
     pub late_records: u64,
     /// The newest correlation id among evicted calls.
     evicted_to: Option<Key>,
+    given_up: GivenUp,
 }
 
 impl Default for Join {
@@ -141,6 +144,7 @@ impl Default for Join {
             evicted_records: 0,
             late_records: 0,
             evicted_to: None,
+            given_up: GivenUp::default(),
         }
     }
 }
@@ -192,6 +196,9 @@ impl Join {
         }
         if !old.value.matched {
             self.evicted_calls += 1;
+            if !old.value.many {
+                self.given_up.note(old.key);
+            }
             out(Outcome::Alone(old.value.call));
         }
     }
@@ -210,6 +217,11 @@ impl Join {
             self.calls.live -= usize::from(was_live && !is_live);
             return out(Outcome::Record(record));
         }
+        if self.given_up.take(key) {
+            self.late_records += 1;
+            return;
+        }
+        // A node of a graph's, say, whose launch had its slot taken.
         if self.evicted_to.is_some_and(|newest| key <= newest) {
             self.late_records += 1;
             return out(Outcome::Record(record));
