@@ -83,10 +83,10 @@ mod tests {
         assert!(!given_up.take(key(1, 5)), "too long ago");
         assert!(given_up.take(key(1, 6)), "just not");
         assert!(given_up.take(key(1, 5 + IDS)));
-        given_up.note(key(1, u32::MAX));
-        given_up.note(key(1, 2));
-        assert!(given_up.take(key(1, u32::MAX)) && given_up.take(key(1, 2)), "ids wrap round");
-        given_up.note(key(3, 1));
-        assert!(!given_up.take(key(1, 2)) && given_up.take(key(3, 1)), "another epoch");
+        given_up.note(key(3, u32::MAX));
+        given_up.note(key(3, 2));
+        assert!(given_up.take(key(3, u32::MAX)) && given_up.take(key(3, 2)), "ids wrap round");
+        given_up.note(key(4, 1));
+        assert!(!given_up.take(key(3, 1)) && given_up.take(key(4, 1)), "another epoch");
     }
 }
