@@ -30,8 +30,9 @@ impl<'a> CodeFrames<'a> {
             let known = &mut self.known;
             self.frames = frames
                 .map(|frame| {
-                    let kind = match frame {
-                        StackFrame::Line(_) | StackFrame::Named(_) => FrameKind::Code,
+                    let kind = match &frame {
+                        StackFrame::Line(line) if line.own => FrameKind::Code,
+                        StackFrame::Line(_) | StackFrame::Named(_) => FrameKind::Library,
                         StackFrame::Truncated | StackFrame::Missing(_) => FrameKind::Other,
                     };
                     let text = frame.text();

@@ -14,8 +14,10 @@ use crate::names::fold_safe;
 pub enum FrameKind {
     Process,
     Thread,
-    /// A function of the program.
+    /// A line of the program's own.
     Code,
+    /// A line of a library.
+    Library,
     /// A driver entry.
     Call,
     Kernel,

@@ -6,7 +6,6 @@ use crate::aggregate::{Aggregates, Leaf, StackKey};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, Labels, entry_name, short_command};
 use crate::model::Totals;
-use crate::model::operation::Direction;
 use crate::report::KernelNames;
 
 /// A stack and its weight.
@@ -93,27 +92,13 @@ fn frames(
 }
 
 fn leaf(key: &StackKey, names: &mut KernelNames<'_>) -> Option<Frame> {
-    let (kind, text) = match key.leaf {
+    let kind = match key.leaf {
         Leaf::Call => return None,
-        Leaf::Kernel(name) => (FrameKind::Kernel, names.name(key.process, name).short.to_string()),
-        Leaf::Function(function) => {
-            (FrameKind::Kernel, names.function(key.process, function).short.to_string())
-        }
-        Leaf::Copy(direction) => (FrameKind::Copy, copy_name(direction).to_owned()),
-        Leaf::Fill => (FrameKind::Fill, "memset".to_owned()),
-        Leaf::Graph => (FrameKind::Graph, "whole graph".to_owned()),
-        Leaf::Other => (FrameKind::Other, "(other)".to_owned()),
+        Leaf::Kernel(_) | Leaf::Function(_) => FrameKind::Kernel,
+        Leaf::Copy(_) => FrameKind::Copy,
+        Leaf::Fill => FrameKind::Fill,
+        Leaf::Graph => FrameKind::Graph,
+        Leaf::Other => FrameKind::Other,
     };
-    Some(Frame::new(kind, &text))
-}
-
-const fn copy_name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::CpuToGpu => "memcpy cpu_to_gpu",
-        Direction::GpuToCpu => "memcpy gpu_to_cpu",
-        Direction::GpuToGpu => "memcpy gpu_to_gpu",
-        Direction::PeerToPeer => "memcpy peer_to_peer",
-        Direction::CpuToCpu => "memcpy cpu_to_cpu",
-        Direction::Unknown => "memcpy",
-    }
+    Some(Frame::new(kind, &names.leaf(key.process, key.leaf)?))
 }

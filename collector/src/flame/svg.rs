@@ -87,13 +87,14 @@ fn with_named_root(svg: Vec<u8>) -> Vec<u8> {
     named.map_or(svg, String::into_bytes)
 }
 
-/// Cool greys for where work came from, greens for kernels, warm tones for moved memory. All are
-/// light enough for black text; the name varies the shade, so that neighbours differ.
+/// Cool greys for where work came from, violet for the program's own lines and a pale one for its
+/// libraries', greens for kernels, warm tones for moved memory. All are light enough for black text; the name varies the shade, so that neighbours differ.
 fn colour(kind: FrameKind, text: &str) -> Color {
     let (hue, spread, saturation, lightness) = match kind {
         FrameKind::Process => (215.0, 4.0, 0.14, 0.84),
         FrameKind::Thread => (215.0, 8.0, 0.20, 0.80),
-        FrameKind::Code => (222.0, 22.0, 0.36, 0.80),
+        FrameKind::Code => (250.0, 22.0, 0.52, 0.82),
+        FrameKind::Library => (236.0, 18.0, 0.22, 0.87),
         FrameKind::Call => (208.0, 14.0, 0.42, 0.76),
         FrameKind::Kernel => (152.0, 44.0, 0.38, 0.70),
         FrameKind::Copy => (36.0, 12.0, 0.72, 0.72),
@@ -139,6 +140,7 @@ mod unit {
             FrameKind::Process,
             FrameKind::Thread,
             FrameKind::Code,
+            FrameKind::Library,
             FrameKind::Call,
             FrameKind::Kernel,
             FrameKind::Copy,

@@ -39,7 +39,7 @@ impl Report {
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
         let mut stacks = Stacks::new(totals);
-        let (lines, no_line) = lines::lines(aggregates, &mut stacks);
+        let (lines, no_line) = lines::lines(totals, aggregates, &mut stacks);
         let beyond = aggregates.device_stacks.beyond();
         Report {
             schema: SCHEMA,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::Kernels;
+use crate::aggregate::{Kernels, Leaf};
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
+use crate::model::operation::Direction;
 use crate::names::{NameTable, demangle};
 
 const UNKNOWN: &str = "(unknown kernel)";
@@ -47,6 +48,24 @@ impl<'a> KernelNames<'a> {
         let name_of = KernelName { short: self.table.short(&full), full: full.into() };
         self.known.insert((process, name), name_of.clone());
         name_of
+    }
+
+    /// What is at the end of a stack, in a word or a kernel's short name; `None` for the call itself.
+    pub fn leaf(&mut self, process: u32, leaf: Leaf) -> Option<Arc<str>> {
+        Some(match leaf {
+            Leaf::Call => return None,
+            Leaf::Kernel(name) => self.name(process, name).short,
+            Leaf::Function(function) => self.function(process, function).short,
+            Leaf::Copy(Direction::CpuToGpu) => "memcpy cpu_to_gpu".into(),
+            Leaf::Copy(Direction::GpuToCpu) => "memcpy gpu_to_cpu".into(),
+            Leaf::Copy(Direction::GpuToGpu) => "memcpy gpu_to_gpu".into(),
+            Leaf::Copy(Direction::PeerToPeer) => "memcpy peer_to_peer".into(),
+            Leaf::Copy(Direction::CpuToCpu) => "memcpy cpu_to_cpu".into(),
+            Leaf::Copy(Direction::Unknown) => "memcpy".into(),
+            Leaf::Fill => "memset".into(),
+            Leaf::Graph => "whole graph".into(),
+            Leaf::Other => "(other)".into(),
+        })
     }
 
     /// By function definition.

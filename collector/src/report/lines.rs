@@ -1,12 +1,17 @@
 //! Where in the program work came from: its lines, with what ran under each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Stacks as Weights, Weight};
+use crate::model::Totals;
+use crate::report::KernelNames;
 use crate::source::{Line, StackFrame, Stacks};
+
+/// Kernels told of a line.
+const KERNELS_KEPT: usize = 8;
 
 /// A line of the program and what came from it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -29,11 +34,22 @@ pub struct LineReport {
     pub charged_calls: u64,
     pub charged_ns: Option<u64>,
     pub charged_share: Option<f64>,
+    /// What those were, the longest in all first, the first few.
+    pub charged_kernels: Vec<ChargedReport>,
     /// Hooked calls of all kinds, at this line or under it, and the host's time in them.
     pub host_calls: u64,
     pub host_total_ns: u64,
     pub charged_host_calls: u64,
     pub charged_host_ns: u64,
+}
+
+/// Operations of one kind, for which one line answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ChargedReport {
+    /// Of a kernel its short name, else as in the flamegraph.
+    pub name: String,
+    pub calls: u64,
+    pub total_ns: Option<u64>,
 }
 
 /// A line of a function of a file.
@@ -93,17 +109,33 @@ struct Share {
 }
 
 /// Device and host side.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Both {
     device: Share,
     host: Share,
+    kernels: BTreeMap<Arc<str>, Weight>,
 }
 
 /// The line that answers for the most first: by device time, by host time where there is none.
-pub(super) fn lines(aggregates: &Aggregates, stacks: &mut Stacks<'_>) -> (Vec<LineReport>, NoLineReport) {
+pub(super) fn lines(
+    totals: &Totals,
+    aggregates: &Aggregates,
+    stacks: &mut Stacks<'_>,
+) -> (Vec<LineReport>, NoLineReport) {
+    let mut names = KernelNames::new(totals, &aggregates.kernels);
     let mut found: BTreeMap<Line, Both> = BTreeMap::new();
-    let no_device = add(&aggregates.device_stacks, stacks, &mut found, |both| &mut both.device);
-    let no_host = add(&aggregates.host_stacks, stacks, &mut found, |both| &mut both.host);
+    let no_device = add(
+        &aggregates.device_stacks,
+        stacks,
+        &mut found,
+        |both| &mut both.device,
+        |both, process, leaf, weight| {
+            if let Some(name) = names.leaf(process, leaf) {
+                both.kernels.entry(name).or_default().add(weight);
+            }
+        },
+    );
+    let no_host = add(&aggregates.host_stacks, stacks, &mut found, |both| &mut both.host, |_, _, _, _| {});
     let all_ns = aggregates.device_stacks.total_ns();
     let mut lines: Vec<LineReport> =
         found.iter().map(|(line, both)| line_report(line, both, all_ns)).collect();
@@ -122,28 +154,31 @@ pub(super) fn lines(aggregates: &Aggregates, stacks: &mut Stacks<'_>) -> (Vec<Li
     (lines, no_line)
 }
 
-/// Divides weights among lines; what is left has none.
+/// Divides weights among lines, and tells of what each answers for; what is left has none.
 fn add(
     weights: &Weights,
     stacks: &mut Stacks<'_>,
     found: &mut BTreeMap<Line, Both>,
     side: impl Fn(&mut Both) -> &mut Share,
+    mut answers: impl FnMut(&mut Both, u32, Leaf, Weight),
 ) -> Weight {
-    let mut by_stack: FxHashMap<(u32, u32), Weight> = FxHashMap::default();
+    let mut by_stack: BTreeMap<(u32, u32), Vec<(Leaf, Weight)>> = BTreeMap::new();
     for (key, weight) in weights.sorted() {
-        let stack = if key.leaf == Leaf::Other { 0 } else { key.stack };
-        by_stack.entry((key.process, stack)).or_default().add(weight);
+        by_stack.entry((key.process, key.stack)).or_default().push((key.leaf, weight));
     }
     let mut no_line = Weight::default();
-    for ((process, stack), weight) in by_stack {
+    for ((process, stack), leaves) in by_stack {
+        let mut weight = Weight::default();
+        leaves.iter().for_each(|(_, of_leaf)| weight.add(*of_leaf));
         let frames = stacks.frames(process, stack);
-        let mut lines: Vec<&Line> = frames.iter().filter_map(StackFrame::line).collect();
-        let innermost = lines.last().copied();
-        let Some(charged) = lines.iter().rev().find(|line| line.own).copied().or(innermost) else {
+        let Some(charged) = charged(&frames) else {
             no_line.add(weight);
             continue;
         };
-        side(found.entry(charged.clone()).or_default()).charged.add(weight);
+        let both = found.entry(charged.clone()).or_default();
+        side(both).charged.add(weight);
+        leaves.into_iter().for_each(|(leaf, weight)| answers(both, process, leaf, weight));
+        let mut lines: Vec<&Line> = frames.iter().filter_map(StackFrame::line).collect();
         // A frame is innermost only if nothing is missing behind it.
         if let Some(StackFrame::Line(line)) = frames.last() {
             side(found.entry(line.clone()).or_default()).itself.add(weight);
@@ -156,6 +191,26 @@ fn add(
         }
     }
     no_line
+}
+
+/// The line that answers for what a stack asked for.
+fn charged(frames: &[StackFrame]) -> Option<&Line> {
+    let lines = || frames.iter().rev().filter_map(StackFrame::line);
+    lines().find(|line| line.own).or_else(|| lines().next())
+}
+
+/// What a line answers for, by name.
+fn charged_reports(kernels: &BTreeMap<Arc<str>, Weight>) -> Vec<ChargedReport> {
+    let mut all: Vec<(&Arc<str>, &Weight)> = kernels.iter().collect();
+    all.sort_by_key(|(_, weight)| std::cmp::Reverse((weight.ns, weight.count)));
+    all.truncate(KERNELS_KEPT);
+    all.iter()
+        .map(|(name, weight)| ChargedReport {
+            name: name.to_string(),
+            calls: weight.count,
+            total_ns: (weight.timed > 0).then_some(weight.ns),
+        })
+        .collect()
 }
 
 fn line_report(line: &Line, both: &Both, all_ns: u64) -> LineReport {
@@ -174,6 +229,7 @@ fn line_report(line: &Line, both: &Both, all_ns: u64) -> LineReport {
         charged_calls: charged.count,
         charged_ns: timed_ns(charged),
         charged_share: share(charged),
+        charged_kernels: charged_reports(&both.kernels),
         host_calls: both.host.under.count,
         host_total_ns: both.host.under.ns,
         charged_host_calls: both.host.charged.count,

@@ -21,6 +21,6 @@ pub use excerpt::ExcerptReport;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use json::*;
 pub use kernel_names::{KernelName, KernelNames};
-pub use lines::{LineReport, NoLineReport, PlaceReport};
+pub use lines::{ChargedReport, LineReport, NoLineReport, PlaceReport};
 pub use text::TextOptions;
 pub use units::count as grouped_count;

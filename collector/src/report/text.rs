@@ -229,22 +229,28 @@ impl Report {
         });
         let heading = if timed { "Where" } else { "Where (no device times)" };
         let time = if timed { "total" } else { "host time" };
-        let mut table = Table::new(&[heading, "calls", time, "share"]);
-        let mut add = |name: String, calls: u64, ns: Option<u64>| {
+        let shown = charged.get(..rows).unwrap_or(&charged);
+        let mostly: Vec<String> = shown.iter().map(|line| mostly(line)).collect();
+        let widest = mostly.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        let has_mostly = timed && page.width >= NARROW;
+        // The last column is set left, by being as wide as its widest.
+        let last = |text: &str| has_mostly.then(|| format!("{text:<widest$}"));
+        let mut header = vec![heading.to_owned(), "calls".to_owned(), time.to_owned(), "share".to_owned()];
+        header.extend(last("mostly"));
+        let mut table = Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut add = |name: String, calls: u64, ns: Option<u64>, mostly: &str| {
             let share = ns.filter(|_| sums.1 > 0).map(|ns| ns as f64 / sums.1 as f64);
-            table.row(vec![
-                name,
-                count(calls),
-                ns.map_or_else(dash, duration),
-                share.map_or_else(dash, percent),
-            ]);
+            let mut row =
+                vec![name, count(calls), ns.map_or_else(dash, duration), share.map_or_else(dash, percent)];
+            row.extend(last(mostly));
+            table.row(row);
         };
-        for line in charged.iter().take(rows) {
+        for (line, mostly) in shown.iter().zip(&mostly) {
             let (calls, ns) = weight(line);
-            add(line_safe(&line.place.text()).into_owned(), calls, ns);
+            add(line_safe(&line.place.text()).into_owned(), calls, ns, mostly);
         }
         if unplaced.0 > 0 {
-            add("(no Python line)".to_owned(), unplaced.0, Some(unplaced.1));
+            add("(no Python line)".to_owned(), unplaced.0, Some(unplaced.1), "");
         }
         let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
         table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
@@ -374,6 +380,17 @@ impl Report {
         if let more @ 1.. = self.notices.len().saturating_sub(NOTICES_SHOWN) {
             page.fact("", &format!("and {}", plural(more as u64, "more note", "more notes")));
         }
+    }
+}
+
+/// `sm90_gemm 81%`: what a line's time went to for the most part.
+fn mostly(line: &LineReport) -> String {
+    const WIDTH: usize = 32;
+    let Some(first) = line.charged_kernels.first() else { return String::new() };
+    let name = fit(&line_safe(&first.name), WIDTH);
+    match (first.total_ns, line.charged_ns) {
+        (Some(ns), Some(all_ns)) if ns < all_ns => format!("{name} {}", percent(ns as f64 / all_ns as f64)),
+        _ => name,
     }
 }
 
