@@ -1,6 +1,6 @@
-//! Which driver functions CUPTI wants to be called on, and by whom.
+//! Which driver functions CUPTI wants to be called on, and by whom; and who hears of graphs' nodes.
 
-use crate::interface::{CallEvent, CallSink};
+use crate::interface::{CallEvent, CallSink, NodeEvent, NodeSink};
 use crate::status;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -9,6 +9,27 @@ const NUMBERS: usize = 1024;
 
 static ENABLED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
 static SINK: AtomicUsize = AtomicUsize::new(0);
+static NODE_SINK: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets who hears of nodes, in the call that makes them and on its thread.
+pub fn subscribe_nodes(sink: Option<NodeSink>) {
+    NODE_SINK.store(sink.map_or(0, |sink| sink as usize), Ordering::Release);
+}
+
+/// Whether somebody hears of nodes.
+pub fn hears_of_nodes() -> bool {
+    NODE_SINK.load(Ordering::Relaxed) != 0
+}
+
+/// Tells of a node.
+pub fn deliver_node(event: &NodeEvent) {
+    let sink = NODE_SINK.load(Ordering::Acquire);
+    if sink != 0 {
+        // SAFETY: the value was stored by `subscribe_nodes` from a `NodeSink`.
+        let sink: NodeSink = unsafe { std::mem::transmute::<usize, NodeSink>(sink) };
+        sink(event);
+    }
+}
 
 fn update_status() {
     let any = ENABLED.iter().any(|word| word.load(Ordering::Relaxed) != 0);

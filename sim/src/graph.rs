@@ -55,7 +55,7 @@ impl NodeWork {
 /// One node.
 pub struct Node {
     pub graph: Handle,
-    /// Place in the graph's count of nodes ever made, from 1.
+    /// Place in the graph's count of nodes ever made, from 0 (measured, driver 580).
     pub number: u32,
     pub work: NodeWork,
     pub dependencies: Vec<Handle>,
@@ -68,7 +68,7 @@ pub struct Graph {
     pub id: u32,
     /// In the order in which they were added.
     pub nodes: Vec<Handle>,
-    made: u32,
+    pub made: u32,
     /// The node whose child this graph is; such a graph cannot be destroyed by itself.
     pub parent: Option<Handle>,
     /// For a clone: which node came from which.
@@ -105,10 +105,11 @@ impl World {
             }
         }
         let held = self.graphs.get_mut(graph)?;
+        let (id, number) = (held.id, held.made);
         held.made += 1;
-        let number = held.made;
         let node = self.nodes.insert(Node { graph, number, work, dependencies: dependencies.to_vec() })?;
         self.graphs.get_mut(graph)?.nodes.push(node);
+        self.after.node_made(graph, node, node_id(id, number));
         Ok(node)
     }
 
@@ -189,14 +190,13 @@ impl World {
         for original in originals {
             let held = self.nodes.get(original)?;
             let (work, number, dependencies) = (held.work.clone(), held.number, held.dependencies.clone());
+            self.graphs.get_mut(clone)?.made = number;
             let node = match work {
                 NodeWork::Child(child) => self.add_child(clone, &[], child)?,
                 work => self.add_node(clone, &[], work)?,
             };
             twins.insert(original, node);
-            let held = self.nodes.get_mut(node)?;
-            held.number = number;
-            held.dependencies = dependencies;
+            self.nodes.get_mut(node)?.dependencies = dependencies;
         }
         for &node in twins.values() {
             let held = self.nodes.get_mut(node)?;

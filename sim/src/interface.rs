@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_void};
 /// Name of the exported function.
 pub const SYMBOL: &std::ffi::CStr = c"gputrace_sim_interface";
 /// Changes with any change of the structures here or of [`crate::activity::Activity`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A driver function entered or left.
 #[repr(C)]
@@ -34,6 +34,18 @@ pub struct CallEvent {
 /// Called for each enabled function.
 pub type CallSink = extern "C" fn(*const CallEvent);
 
+/// A node of a graph was made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NodeEvent {
+    pub graph: u64,
+    pub node: u64,
+    pub id: u64,
+}
+
+/// Called for each node.
+pub type NodeSink = extern "C" fn(*const NodeEvent);
+
 /// What the driver offers.
 #[repr(C)]
 pub struct Interface {
@@ -49,6 +61,8 @@ pub struct Interface {
     pub subscribe_activity: extern "C" fn(Option<Sink>, u64),
     /// Who is called on enabled functions.
     pub subscribe_calls: extern "C" fn(Option<CallSink>),
+    /// Who hears of each node of a graph that is made.
+    pub subscribe_nodes: extern "C" fn(Option<NodeSink>),
     /// Takes the driver's one place for a tool (any address of its own); whether it has it now.
     pub take_tool_place: extern "C" fn(usize) -> bool,
     /// Leaves the place, if it has it.

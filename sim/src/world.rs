@@ -2,6 +2,7 @@
 
 use crate::activity::{self, Activity};
 use crate::array::Array;
+use crate::calls;
 use crate::capture::Capture;
 use crate::context::Context;
 use crate::copy::Shape;
@@ -12,6 +13,7 @@ use crate::graph::{Graph, Node};
 use crate::graph_exec::Executable;
 use crate::handle::{Handle, Table};
 use crate::host_work::Job;
+use crate::interface::NodeEvent;
 use crate::library::Library;
 use crate::link::Link;
 use crate::memory::{Mapping, Memory};
@@ -74,6 +76,9 @@ pub struct After {
     /// Functions of the program, never called with the lock.
     calls: Vec<HostCall>,
     records: Vec<Activity>,
+    /// Nodes that were made while somebody hears of them.
+    nodes: Vec<NodeEvent>,
+    ignores_nodes: bool,
 }
 
 enum Effect {
@@ -109,8 +114,19 @@ impl After {
         self.records.push(record);
     }
 
+    pub fn node_made(&mut self, graph: Handle, node: Handle, id: u64) {
+        if !self.ignores_nodes && calls::hears_of_nodes() {
+            self.nodes.push(NodeEvent { graph, node, id });
+        }
+    }
+
+    /// Whether whoever subscribed hears of nodes that are made from here on; returns what was so before.
+    pub fn hears_of_nodes(&mut self, hears: bool) -> bool {
+        !std::mem::replace(&mut self.ignores_nodes, !hears)
+    }
+
     fn is_empty(&self) -> bool {
-        self.effects.is_empty() && self.records.is_empty() && self.calls.is_empty()
+        self.effects.is_empty() && self.records.is_empty() && self.calls.is_empty() && self.nodes.is_empty()
     }
 
     fn run_effects(&mut self) {
@@ -151,6 +167,7 @@ pub fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 #[inline(never)]
 fn finish(mut after: After) {
     after.run_effects();
+    after.nodes.iter().for_each(calls::deliver_node);
     activity::deliver(&after.records);
     for call in after.calls {
         (call.function)(call.argument);

@@ -73,6 +73,7 @@ programs! {
     records_tell_what_ran_without_waiting "records" [("GPUTRACE_SIM_PACE", "off")];
     a_running_kernel_is_withheld "flush" [];
     graph_nodes_share_the_launch "graph_records" [];
+    nodes_are_heard_of_as_they_are_made "graph_nodes" [];
     one_subscriber_at_a_time "subscribers" [];
     dead_handles_are_errors "handles" [];
     errors_come_on_demand "failures"

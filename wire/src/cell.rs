@@ -49,6 +49,8 @@ pub mod kind {
     pub const MODULE: u16 = 23;
     pub const GRAPH: u16 = 24;
     pub const CALL: u16 = 25;
+    /// No call: what one made.
+    pub const GRAPH_NODE: u16 = 26;
 
     pub const DEVICE_KERNEL: u16 = 32;
     pub const DEVICE_COPY: u16 = 33;

@@ -142,6 +142,8 @@ pub mod graph {
     pub const FORM: usize = 1;
     /// Graph definition that this one was made from.
     pub const SOURCE: usize = 2;
+    /// As device records name it; 0 if not asked.
+    pub const RECORD_ID: usize = 3;
 }
 
 /// Fields: frames, outermost first: two words each, (definition of the code, position in it).

@@ -27,6 +27,7 @@ pub mod control;
 pub mod counter;
 pub mod definition;
 pub mod device;
+pub mod graph;
 pub mod handshake;
 pub mod range;
 pub mod ring;

@@ -27,6 +27,7 @@ static INTERFACE: Interface = Interface {
     time_of_day_offset_ns,
     subscribe_activity,
     subscribe_calls,
+    subscribe_nodes,
     take_tool_place,
     leave_tool_place,
     enable_call,
@@ -57,6 +58,10 @@ extern "C" fn subscribe_activity(sink: Option<activity::Sink>, kinds: u64) {
 
 extern "C" fn subscribe_calls(sink: Option<gputrace_sim::interface::CallSink>) {
     calls::subscribe(sink);
+}
+
+extern "C" fn subscribe_nodes(sink: Option<gputrace_sim::interface::NodeSink>) {
+    calls::subscribe_nodes(sink);
 }
 
 /// The tool that has the driver's one place for tools; 0 for none.

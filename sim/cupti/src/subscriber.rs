@@ -5,7 +5,7 @@ use crate::identity;
 use crate::pointer::Out;
 use crate::result::*;
 use crate::state;
-use gputrace_sim::interface::CallEvent;
+use gputrace_sim::interface::{CallEvent, NodeEvent};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +34,9 @@ struct CallbackData {
 }
 
 const DRIVER_API: u32 = 1;
+const RESOURCE: u32 = 3;
+/// A node of a graph was made.
+const NODE_CREATED: u32 = 13;
 /// Domains run up to this one.
 const LAST_DOMAIN: u32 = 6;
 /// Stands for all functions of a domain in the set of what is on.
@@ -66,6 +69,53 @@ extern "C" fn on_call(event: *const CallEvent) {
     callback(user_data as *mut c_void, DRIVER_API, event.cbid, (&raw const data).cast());
 }
 
+/// `CUpti_ResourceData`.
+#[repr(C)]
+struct ResourceData {
+    context: u64,
+    resource: u64,
+    descriptor: *const c_void,
+}
+
+/// `CUpti_GraphData`, its older layout and the newer one's beginning.
+#[repr(C)]
+struct GraphData {
+    graph: u64,
+    original_graph: u64,
+    node: u64,
+    original_node: u64,
+    node_type: u32,
+    dependency: u64,
+    executable: u64,
+}
+
+/// Called by the driver when a node was made, in the call that made it.
+extern "C" fn on_node(event: *const NodeEvent) {
+    // SAFETY: the driver hands over an event that lives for the call.
+    let event = unsafe { &*event };
+    let (callback, user_data, context) = {
+        let state = state::lock();
+        let is_on = [NODE_CREATED, ALL].iter().any(|id| state.enabled_callbacks.contains(&(RESOURCE, *id)));
+        match &state.subscriber {
+            Some(Subscriber { callback: Some(callback), user_data, .. }) if is_on => {
+                (*callback, *user_data, driver().map_or(0, |driver| (driver.current_context)()))
+            }
+            _ => return,
+        }
+    };
+    let graph = GraphData {
+        graph: event.graph,
+        original_graph: 0,
+        node: event.node,
+        original_node: 0,
+        node_type: 0,
+        dependency: 0,
+        executable: 0,
+    };
+    let data = ResourceData { context, resource: 0, descriptor: (&raw const graph).cast() };
+    callback(user_data as *mut c_void, RESOURCE, NODE_CREATED, (&raw const data).cast());
+}
+
 fn subscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -> Result {
     let driver = driver()?;
     let mut state = state::lock();
@@ -78,6 +128,7 @@ fn subscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -
     state.subscriber = Some(Subscriber { handle, callback, user_data });
     drop(state);
     (driver.subscribe_calls)(Some(on_call));
+    (driver.subscribe_nodes)(Some(on_node));
     Ok(())
 }
 
@@ -110,6 +161,7 @@ pub extern "C" fn cuptiUnsubscribe(subscriber: u64) -> u32 {
         check(subscriber)?;
         let driver = driver()?;
         (driver.subscribe_calls)(None);
+        (driver.subscribe_nodes)(None);
         (driver.enable_call)(u32::MAX, false);
         let mut state = state::lock();
         state.subscriber = None;

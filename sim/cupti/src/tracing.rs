@@ -224,6 +224,7 @@ pub extern "C" fn cuptiFinalize() -> u32 {
         // In a forked child there is nothing to flush.
         let _ = delivery::flush(true);
         (driver.subscribe_calls)(None);
+        (driver.subscribe_nodes)(None);
         (driver.enable_call)(u32::MAX, false);
         let mut state = state::lock();
         state.subscriber = None;

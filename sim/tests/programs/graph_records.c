@@ -32,7 +32,7 @@ int main(void)
         int fill = word(record, 0) == MEMSET;
         EQ(word(record, fill ? 44 : 92), word(records[i / 6 * 6], 92));
         EQ(word(record, fill ? 72 : 156), exec_id);
-        EQ(quad(record, fill ? 64 : 144), (uint64_t)exec_id << 32 | (i % 6 + 1));
+        EQ(quad(record, fill ? 64 : 144), (uint64_t)exec_id << 32 | (i % 6));
     }
     EQ(word(records[6], 92), word(records[0], 92) + 1);
     EQ(quad(records[1], 16), quad(records[0], 24)); /* In order. */

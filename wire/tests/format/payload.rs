@@ -6,6 +6,7 @@ use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
+use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 type Row = Vec<String>;
@@ -51,7 +52,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 20] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -65,6 +66,7 @@ pub const NAMES: [&str; 19] = [
     "MODULE",
     "GRAPH",
     "CALL",
+    "GRAPH_NODE",
     "device records",
     "DEVICE_KERNEL",
     "DEVICE_COPY",
@@ -347,6 +349,18 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 ("bytes", |fill| fill.bytes = M64),
                 ("value", |fill| fill.value = M32),
                 ("memory", |fill| fill.memory = M8),
+            ],
+        ),
+        "GRAPH_NODE" => rows(
+            NodesMade::default(),
+            NodesMade { stack: M32, ticks: M64, node: M64, count: M32, child: M32 },
+            |made| bytes_of(&[made.to_cell()]),
+            &[
+                ("stack", |made| made.stack = M32),
+                ("ticks", |made| made.ticks = M64),
+                ("node", |made| made.node = M64),
+                ("count", |made| made.count = M32),
+                ("child", |made| made.child = M32),
             ],
         ),
         "RANGE_PUSH RANGE_START MARK" => rows(

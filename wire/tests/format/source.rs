@@ -1,6 +1,6 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 15] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("cell.rs", include_str!("../../src/cell.rs")),
@@ -11,6 +11,7 @@ const FILES: [(&str, &str); 14] = [
     ("definition/area.rs", include_str!("../../src/definition/area.rs")),
     ("definition/code_text.rs", include_str!("../../src/definition/code_text.rs")),
     ("device.rs", include_str!("../../src/device.rs")),
+    ("graph.rs", include_str!("../../src/graph.rs")),
     ("handshake.rs", include_str!("../../src/handshake.rs")),
     ("range.rs", include_str!("../../src/range.rs")),
     ("ring.rs", include_str!("../../src/ring.rs")),
