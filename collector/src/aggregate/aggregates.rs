@@ -61,14 +61,21 @@ impl Sink for Aggregates {
         };
         let key = match &operation.call {
             Some(call) => stack_key(call, leaf),
-            None => StackKey { process, thread: 0, stack: 0, api: 0, leaf },
+            None => StackKey { process, thread: 0, stack: 0, ranges: 0, api: 0, leaf },
         };
         self.device_stacks.add(key, duration_ns);
     }
 }
 
 fn stack_key(call: &HostCall, leaf: Leaf) -> StackKey {
-    StackKey { process: call.process, thread: call.thread, stack: call.stack, api: call.api, leaf }
+    StackKey {
+        process: call.process,
+        thread: call.thread,
+        stack: call.stack,
+        ranges: call.ranges,
+        api: call.api,
+        leaf,
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +128,7 @@ mod tests {
             duration_ns: 77,
             correlation: 0,
             stack: 0,
+            ranges: 0,
             context: 0,
             stream: 0,
             status: 0,

@@ -17,6 +17,8 @@ pub struct StackKey {
     pub thread: u32,
     /// Stack definition, 0 for none.
     pub stack: u32,
+    /// The ranges that were open, a node of the process's tree; 0 for none.
+    pub ranges: u32,
     /// API definition; 0 where no host call is known.
     pub api: u32,
     pub leaf: Leaf,
@@ -69,7 +71,14 @@ impl Stacks {
             Some(weight) => weight,
             None if !full => self.weights.entry(key).or_default(),
             None => {
-                let other = StackKey { process: key.process, thread: 0, stack: 0, api: 0, leaf: Leaf::Other };
+                let other = StackKey {
+                    process: key.process,
+                    thread: 0,
+                    stack: 0,
+                    ranges: 0,
+                    api: 0,
+                    leaf: Leaf::Other,
+                };
                 self.weights.entry(other).or_default()
             }
         };
@@ -113,7 +122,7 @@ mod tests {
     #[test]
     fn stacks_beyond_those_kept_are_counted_together() {
         let mut stacks = Stacks::default();
-        let key = |stack| StackKey { process: 1, thread: 2, stack, api: 3, leaf: Leaf::Kernel(4) };
+        let key = |stack| StackKey { process: 1, thread: 2, stack, ranges: 0, api: 3, leaf: Leaf::Kernel(4) };
         for stack in 0..STACKS_MAX as u32 + 5 {
             stacks.add(key(stack), (stack % 2 == 0).then_some(10));
         }

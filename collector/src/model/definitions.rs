@@ -25,6 +25,9 @@ pub struct Definitions {
     threads: Vec<u32>,
     /// The latest definition that names a thread, by tid.
     thread_names: FxHashMap<u32, u32>,
+    /// The latest name that the program gave to what a definition stands for, and to a thread.
+    labels: FxHashMap<u32, u32>,
+    thread_labels: FxHashMap<u32, u32>,
     devices: Vec<u32>,
     libraries: Vec<u32>,
     codes: Vec<u32>,
@@ -245,6 +248,14 @@ impl Definitions {
                     self.thread_names.insert(u32::try_from(tid).unwrap_or(u32::MAX), record.id);
                 }
             }
+            kind::LABEL => {
+                use definition::label as field;
+                let small = |index| u32::try_from(record.field(index)).unwrap_or(0);
+                match (small(field::OF), small(field::TID)) {
+                    (0, tid) => self.thread_labels.insert(tid, record.id),
+                    (of, _) => self.labels.insert(of, record.id),
+                };
+            }
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
             kind::PROCESS => self.process = Some(record.id),
@@ -321,7 +332,8 @@ impl Definitions {
     pub fn thread(&self, id: u32) -> Option<Thread<'_>> {
         let entry = self.of_kind(id, kind::THREAD)?;
         let tid = entry.small(definition::thread::TID);
-        let name = self.thread_names.get(&tid).map_or("", |latest| self.text(*latest));
+        let latest = self.thread_labels.get(&tid).or_else(|| self.thread_names.get(&tid));
+        let name = latest.map_or("", |latest| self.text(*latest));
         Some(Thread { tid, role: entry.field(definition::thread::ROLE), name })
     }
 
@@ -353,6 +365,18 @@ impl Definitions {
             priority: entry.field(field::PRIORITY).cast_signed(),
             record_id: entry.small(field::RECORD_ID),
         })
+    }
+
+    /// What the program calls the thing that a definition stands for; empty if it does not.
+    pub fn label(&self, of: u32) -> &str {
+        self.labels.get(&of).map_or("", |label| self.text(*label))
+    }
+
+    /// A range's domain, empty for the one without a name, and its name.
+    pub fn range(&self, id: u32) -> Option<(&str, &str)> {
+        let entry = self.of_kind(id, kind::RANGE)?;
+        let domain = self.of_kind(entry.id(definition::range::DOMAIN), kind::DOMAIN);
+        Some((domain.map_or("", Entry::text), entry.text()))
     }
 
     pub fn graph(&self, id: u32) -> Option<Graph> {

@@ -16,6 +16,7 @@ pub mod in_flight;
 mod in_flight_tests;
 pub mod operation;
 mod process;
+pub mod ranges;
 mod sinks;
 pub mod sticky;
 #[cfg(test)]
@@ -26,4 +27,5 @@ pub mod totals;
 mod unidentified;
 
 pub use feed::Model;
+pub use ranges::{RangeName, Ranges, Spans};
 pub use totals::{Counts, Loss, Process, Session, Totals};

@@ -20,6 +20,8 @@ pub struct HostCall {
     pub duration_ns: u64,
     pub correlation: u32,
     pub stack: u32,
+    /// The ranges that were open, a node of the process's [`crate::model::Ranges`]; 0 for none.
+    pub ranges: u32,
     pub context: u32,
     pub stream: u32,
     /// The vendor's status code; 0 is success.

@@ -8,6 +8,7 @@ use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::definition::rung;
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
+use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::batch::{Counters, Definition, Gap, ProcessBegin, ProcessEnd};
 use crate::model::clock::Clocks;
@@ -16,6 +17,7 @@ use crate::model::definitions::Definitions;
 use crate::model::executed::{Out, direction_of_record};
 use crate::model::in_flight::{InFlight, Progress};
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
+use crate::model::ranges::Ranges;
 use crate::model::totals::{Counts, Loss, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
 use crate::session::Running;
@@ -29,6 +31,8 @@ const EPOCHS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, Default)]
 struct RingState {
     thread: u32,
+    /// The ranges that are open on it.
+    ranges: u32,
     epoch: Option<u32>,
     /// Where the stream is in the ring: cells since it was made.
     position: u64,
@@ -55,6 +59,7 @@ pub(super) struct ProcessState {
     rings: FxHashMap<u32, RingState>,
     join: Join,
     unidentified: Unidentified,
+    ranges: Ranges,
     progress: Progress,
     in_flight: InFlight,
     /// Whether what is in flight is known: whatever comes after the end does not change it.
@@ -82,6 +87,7 @@ impl ProcessState {
             rings: FxHashMap::default(),
             join: Join::default(),
             unidentified: Unidentified::default(),
+            ranges: Ranges::default(),
             progress: Progress::default(),
             in_flight: InFlight::default(),
             told: false,
@@ -167,7 +173,7 @@ impl ProcessState {
         match kind {
             kind::LAUNCH..=kind::CALL => {
                 if let Some(call) = Call::from_cell(first) {
-                    self.host_call(ring.thread, &call, sink);
+                    self.host_call(ring, &call, sink);
                 }
             }
             kind::DEVICE_KERNEL => match entry.get(1) {
@@ -203,7 +209,21 @@ impl ProcessState {
             kind::DEVICE_GRAPH => {
                 self.device_record(ring, &DeviceGraph::from_cell(first).place, What::Graph, sink);
             }
-            kind::THREAD_BEGIN => ring.thread = ThreadBegin::from_cell(first).thread,
+            kind::RANGE_PUSH | kind::RANGE_START | kind::MARK => {
+                if let Some(begin) = RangeBegin::from_cell(first) {
+                    self.range_begin(ring, &begin);
+                }
+            }
+            kind::RANGE_POP | kind::RANGE_END => {
+                if let Some(end) = RangeEnd::from_cell(first) {
+                    self.range_end(ring, &end);
+                }
+            }
+            kind::THREAD_BEGIN => {
+                ring.thread = ThreadBegin::from_cell(first).thread;
+                self.ranges.left_open(ring.ranges);
+                ring.ranges = 0;
+            }
             kind::ANCHOR => {
                 let anchor = Anchor::from_cell(first);
                 self.clocks.anchor(&anchor);
@@ -218,6 +238,32 @@ impl ProcessState {
                 None => self.counts.unknown_kinds += 1,
             },
             _ => self.counts.unknown_kinds += 1,
+        }
+    }
+
+    fn range_begin(&mut self, ring: &mut RingState, begin: &RangeBegin) {
+        match begin.kind {
+            kind::RANGE_PUSH => {
+                ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
+            }
+            kind::RANGE_START => self.ranges.by_number(begin.range, false, &self.definitions),
+            _ => self.ranges.mark(begin.range, &self.definitions),
+        }
+    }
+
+    fn range_end(&mut self, ring: &mut RingState, end: &RangeEnd) {
+        let is_pop = end.kind == kind::RANGE_POP;
+        if end.start_ticks != 0 {
+            let ticks = end.end_ticks.saturating_sub(end.start_ticks);
+            let list = is_pop.then_some((ring.ranges, end.position));
+            self.ranges.ended(end.range, self.clocks.duration_ns(ticks), list, &self.definitions);
+        }
+        if is_pop {
+            // Where no range ended, the list is cut and nothing taken out of it.
+            let position = if end.start_ticks == 0 { u32::MAX } else { end.position };
+            ring.ranges = self.ranges.pop(ring.ranges, position, end.open);
+        } else if end.id != 0 {
+            self.ranges.by_number(end.range, true, &self.definitions);
         }
     }
 
@@ -256,14 +302,14 @@ impl ProcessState {
     }
 
     #[inline]
-    fn host_call<S: Sink>(&mut self, thread: u32, call: &Call, sink: &mut S) {
+    fn host_call<S: Sink>(&mut self, ring: &RingState, call: &Call, sink: &mut S) {
         let start_ns = self.clocks.monotonic_ns(call.start_ticks);
         let duration_ns = self.clocks.duration_ns(call.duration_ticks);
         let end_ns = start_ns.saturating_add(duration_ns);
         self.last_seen_ns = self.last_seen_ns.max(end_ns);
         let host = HostCall {
             process: self.number,
-            thread,
+            thread: ring.thread,
             kind: call.kind,
             flags: call.flags,
             api: call.api,
@@ -271,6 +317,7 @@ impl ProcessState {
             duration_ns,
             correlation: call.correlation,
             stack: call.stack,
+            ranges: ring.ranges,
             context: call.context,
             stream: call.stream,
             status: call.status,
@@ -437,6 +484,9 @@ impl ProcessState {
                 self.lose(loss, count);
             }
         }
+        for ring in self.rings.values() {
+            self.ranges.left_open(ring.ranges);
+        }
         let process = Process {
             number: self.number,
             begin: self.begin,
@@ -444,6 +494,7 @@ impl ProcessState {
             definitions: self.definitions,
             counters: self.counters,
             counts: self.counts,
+            ranges: self.ranges,
             ns_per_tick: self.clocks.ns_per_tick(),
             failure: self.progress.into_failure(),
             in_flight: self.in_flight,

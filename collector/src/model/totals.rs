@@ -10,6 +10,7 @@ use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::{Definitions, Notice};
 use crate::model::in_flight::InFlight;
 use crate::model::operation::HostCall;
+use crate::model::ranges::Ranges;
 use crate::trace_file::Damage;
 
 /// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
@@ -158,6 +159,7 @@ pub struct Process {
     /// Its last counters; 0 throughout if there were none.
     pub counters: Counters,
     pub counts: Counts,
+    pub ranges: Ranges,
     pub ns_per_tick: f64,
     /// The first call that returned an error that stays ([`crate::model::sticky`]).
     pub failure: Option<HostCall>,

@@ -19,7 +19,7 @@ use crate::source::Stacks;
 use crate::trace_file::{Damage, DamageReason};
 
 /// Losses that take no device record away: names, stacks or calls are missing, not times.
-const KEEPS_RECORDS: [&str; 7] = [
+const KEEPS_RECORDS: [&str; 9] = [
     Counter::Nested.name(),
     Counter::DefinitionsFull.name(),
     Loss::RefusedDefinitions.name(),
@@ -27,6 +27,8 @@ const KEEPS_RECORDS: [&str; 7] = [
     Loss::LateRecords.name(),
     Counter::StacksFull.name(),
     Counter::StacksUnread.name(),
+    Counter::RangesUnnamed.name(),
+    Counter::RangesTooDeep.name(),
 ];
 
 impl Report {
