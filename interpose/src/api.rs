@@ -2,7 +2,7 @@
 //!
 //! A row is a function by its base name and one signature, the symbols that export it with that
 //! signature (each with the CUDA version from which `cuGetProcAddress` returns it), and what a
-//! call of it did (and, for what destroys, what must be forgotten before). The macro makes of each symbol the export, the typed call of the original and
+//! call of it did (and, for what destroys, what must be forgotten before, and may be kept until after). The macro makes of each symbol the export, the typed call of the original and
 //! the [`Entry`] that look-ups and tests read. Adding a function anywhere else is a defect.
 //!
 //! Not here, on purpose: the 32-bit ABIs of before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and
@@ -103,13 +103,16 @@ macro_rules! hooks {
             original: AtomicPtr::new(core::ptr::null_mut()),
         }
     };
+    (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $did:expr)) => {
+        hooks!(@function $symbol $args ($kept = $before) |$cx| $did);
+    };
     (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args { $before; } |$cx| $did);
+        hooks!(@function $symbol $args (_ = $before) |$cx| $did);
     };
     (@export $symbol:ident $args:tt (|$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args {} |$cx| $did);
+        hooks!(@function $symbol $args (_ = ()) |$cx| $did);
     };
-    (@function $symbol:ident ($($arg:ident: $type:ty),*) $before:block |$cx:ident| $did:expr) => {
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) |$cx:ident| $did:expr) => {
         /// # Safety
         /// As the driver's function of that name: the caller's arguments are passed on as they are.
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -120,7 +123,7 @@ macro_rules! hooks {
             if original.is_null() {
                 return ERROR_STUB_LIBRARY;
             }
-            $before
+            let $kept = $before;
             hook::around(
                 entry,
                 // SAFETY: the address is the driver's function of that name, which has this
@@ -520,10 +523,55 @@ hooks! {
         [cuGraphExecUpdate_v2 12000 legacy]
     cuGraphUpload(exec: Handle, stream: Handle) => (|cx| sync::on_stream(cx, op::LOAD, stream, exec as u64))
         [cuGraphUpload 11010 legacy, cuGraphUpload_ptsz 11010 ptsz]
-    cuGraphExecDestroy(exec: Handle) => (before graph::forget(exec); |cx| graph::destroyed(cx, exec))
+    cuGraphExecDestroy(exec: Handle) => (before let id = graph::forget(exec); |cx| graph::destroyed(cx, id))
         [cuGraphExecDestroy 10000 legacy]
-    cuGraphDestroy(which: Handle) => (before graph::forget(which); |cx| graph::destroyed(cx, which))
+    cuGraphDestroy(which: Handle) => (before let id = graph::forget(which); |cx| graph::destroyed(cx, id))
         [cuGraphDestroy 10000 legacy]
+    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddKernelNode 10000 legacy, cuGraphAddKernelNode_v2 12000 legacy]
+    cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddMemcpyNode 10000 legacy]
+    cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddMemsetNode 10000 legacy]
+    cuGraphAddHostNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddHostNode 10000 legacy]
+    cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddEmptyNode 10000 legacy]
+    cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddEventRecordNode 11010 legacy]
+    cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddEventWaitNode 11010 legacy]
+    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddMemAllocNode 11040 legacy]
+    cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, pointer: DevicePointer)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddMemFreeNode 11040 legacy]
+    cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddBatchMemOpNode 11070 legacy]
+    cuGraphAddExternalSemaphoresSignalNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddExternalSemaphoresSignalNode 11020 legacy]
+    cuGraphAddExternalSemaphoresWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
+        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+        [cuGraphAddExternalSemaphoresWaitNode 11020 legacy]
+    cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, child: Handle)
+        => (|cx| graph::node_added(cx, graph, child))
+        [cuGraphAddChildGraphNode 10000 legacy]
+    cuGraphAddNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void)
+        => (|cx| graph::any_node_added(cx, graph, what))
+        [cuGraphAddNode 12020 legacy]
+    cuGraphAddNode(out: *mut Handle, graph: Handle, before: *const Handle, edges: *const c_void, count: usize, what: *mut c_void)
+        => (|cx| graph::any_node_added(cx, graph, what))
+        [cuGraphAddNode_v2 12030 legacy, cuGraphAddNode_v3 13040 legacy]
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
 
 use crate::api::Entry;
+use crate::describe::graph;
 use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
 use crate::{failed_exec, python, start};
@@ -105,6 +106,9 @@ pub fn around(
                 detail: did.detail,
             };
             slot.emit(session, &[call.to_cell()]);
+            if slot.nodes().1 != 0 {
+                graph::tell_nodes(&context, slot, &call);
+            }
         }
         if let Some(first_ticks) = sampled {
             // All but the original: from the first reading to its start, and from its end to now.

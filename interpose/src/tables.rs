@@ -18,6 +18,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
 use crate::api::{ENTRIES, Entry};
+use crate::cupti::nodes;
 use crate::driver::{self, Device, Handle, SUCCESS};
 
 /// Room for about half as many handles. The tables are touched only where used: 16 bytes a handle.
@@ -337,20 +338,25 @@ impl Tables {
     // --- graphs
 
     pub fn graph(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-        self.graphs.get_or_define(handle as u64, || {
-            session.define(kind::GRAPH, &[handle as u64, form, source.into()], b"")
-        })
+        self.graphs.get_or_define(handle as u64, || define_graph(session, handle, form, source))
     }
 
     pub fn graph_made(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-        self.graphs.redefine(handle as u64, || {
-            session.define(kind::GRAPH, &[handle as u64, form, source.into()], b"")
-        })
+        self.graphs.redefine(handle as u64, || define_graph(session, handle, form, source))
     }
 
-    pub fn forget_graph(&self, handle: Handle) {
+    /// The graph's definition, for the last time.
+    pub fn forget_graph(&self, handle: Handle) -> u32 {
+        let id = self.graphs.get(handle as u64).unwrap_or(0);
         self.graphs.forget(handle as u64);
+        id
     }
+}
+
+#[cold]
+fn define_graph(session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
+    let number = nodes::graph_number(handle, form == 1);
+    session.define(kind::GRAPH, &[handle as u64, form, source.into(), number.into()], b"")
 }
 
 /// `CU_STREAM_PER_THREAD`; `CU_STREAM_LEGACY` is 1 and 0 means either.

@@ -52,6 +52,8 @@ pub struct Slot {
     thread: Shared<u32>,
     /// The correlation id that the device library gave to the call under way.
     correlation: Shared<u32>,
+    /// Nodes that the call under way made: the first one, and how many follow each other.
+    nodes: Shared<(u64, u32)>,
     calls: Shared<u32>,
     /// A word for the vendor's side: what it knows of the thread and may forget at any time.
     note: Shared<u64>,
@@ -73,6 +75,7 @@ thread_local! {
             header: Shared::new(None),
             thread: Shared::new(0),
             correlation: Shared::new(0),
+            nodes: Shared::new((0, 0)),
             calls: Shared::new(0),
             note: Shared::new(0),
             may_wait: Shared::new(false),
@@ -142,6 +145,17 @@ impl Slot {
     #[inline(always)]
     pub fn take_correlation(&self) -> u32 {
         self.correlation.replace(0)
+    }
+
+    /// Nodes of a graph that were made since the last [`set_nodes`](Slot::set_nodes): the first, and
+    /// how many there are.
+    #[inline(always)]
+    pub fn nodes(&self) -> (u64, u32) {
+        self.nodes.get()
+    }
+
+    pub fn set_nodes(&self, nodes: (u64, u32)) {
+        self.nodes.set(nodes);
     }
 
     /// The vendor's word; 0 where it knows nothing.

@@ -7,11 +7,14 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use cupti_sys::cupti::{CUpti_CallbackData, CUpti_CallbackDomain, CUpti_CallbackId, CUptiResult};
+use cupti_sys::cupti::{
+    CUpti_CallbackData, CUpti_CallbackDomain, CUpti_CallbackId, CUpti_CallbackIdResource, CUpti_ResourceData,
+    CUptiResult,
+};
 
 use super::guest::{own_calls, subscription};
-use super::launches;
 use super::root::Root;
+use super::{launches, nodes};
 
 /// Driver, runtime, resource, synchronisation, NVTX, state.
 const LAST_DOMAIN: u32 = 6;
@@ -70,6 +73,14 @@ pub unsafe extern "C" fn dispatch(
         // SAFETY: for this domain CUPTI passes a CUpti_CallbackData that lives across the call.
         launches::at_call(unsafe { &*data.cast::<CUpti_CallbackData>() });
     }
+    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE
+        && id == NODE_CREATED
+        && !data.is_null()
+        && OF_TRACER.has(domain.0, id)
+    {
+        // SAFETY: for this domain CUPTI passes a CUpti_ResourceData that lives across the call.
+        nodes::at_creation(unsafe { &*data.cast::<CUpti_ResourceData>() });
+    }
     if OF_GUEST.has(domain.0, id) && !own_calls::is_under_way() {
         subscription::call(domain, id, data);
     }
@@ -87,7 +98,16 @@ pub fn enable_for_tracer(root: &Root) {
         let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
         OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
     }
+    if root.api.get_graph_node_id.is_some() {
+        let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
+        // SAFETY: as above.
+        let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, NODE_CREATED) };
+        OF_TRACER.set(domain.0, NODE_CREATED, result == CUptiResult::CUPTI_SUCCESS);
+    }
 }
+
+/// Comes for each node of a graph as it is made.
+const NODE_CREATED: u32 = CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED.0;
 
 /// The guest wants one callback, or no longer does.
 pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: bool) -> CUptiResult {
@@ -116,7 +136,13 @@ const NO_FUNCTION: u32 = 0;
 
 /// The guest wants all callbacks of a domain, or none.
 pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bool) -> CUptiResult {
-    let is_ours_too = domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
+    // How many callbacks the domain has at least: beyond, a refused id means that the list is at its end.
+    let known = match domain {
+        CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API => Some(1024),
+        CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE => Some(64),
+        _ => None,
+    };
+    let is_ours_too = known.is_some();
     if on || !is_ours_too {
         // SAFETY: the one real subscription.
         let result = unsafe { (root.api.enable_domain)(u32::from(on), root.subscriber(), domain) };
@@ -130,15 +156,12 @@ pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bo
     for id in (1..IDS as u32).filter(|id| !OF_TRACER.has(domain.0, *id)) {
         // SAFETY: as above; ids past the last one are refused.
         let result = unsafe { (root.api.enable_callback)(0, root.subscriber(), domain, id) };
-        if result != CUptiResult::CUPTI_SUCCESS && id > LAST_KNOWN_ID {
+        if result != CUptiResult::CUPTI_SUCCESS && known.is_none_or(|known| id > known) {
             break;
         }
     }
     CUptiResult::CUPTI_SUCCESS
 }
-
-/// Beyond this many, a refused id means that the list is at its end.
-const LAST_KNOWN_ID: u32 = 1024;
 
 /// All domains, or none.
 pub fn enable_all_for_guest(root: &Root, on: bool) -> CUptiResult {

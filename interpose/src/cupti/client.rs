@@ -130,7 +130,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
 }
 
 /// The library whose records are being taken.
-fn in_use() -> Option<&'static Root> {
+pub(super) fn in_use() -> Option<&'static Root> {
     if is_on() { root::current() } else { None }
 }
 

@@ -8,6 +8,7 @@
 //! | `client` | the tracer's use: its kinds, its flushes, and leaving |
 //! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
 //! | `launches` | the tracer's: correlation ids for the hooks |
+//! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `records` | records become events |
 //! | `guest/` | another client, which finds a CUPTI of its own |
@@ -22,6 +23,7 @@ pub mod guest;
 mod launches;
 pub mod library;
 mod linked_in;
+pub mod nodes;
 mod records;
 mod root;
 

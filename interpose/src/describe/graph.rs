@@ -1,10 +1,13 @@
 //! Captures, graphs and their launches.
 
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use gputrace_producer::session;
-use gputrace_wire::call::{Detail, operation};
+use gputrace_producer::thread::Slot;
+use gputrace_wire::call::{Call, Detail, operation};
 use gputrace_wire::cell::{flag, kind};
+use gputrace_wire::graph::NodesMade;
 
 use super::written;
 use crate::driver::{Handle, Status};
@@ -63,15 +66,86 @@ pub fn updated(cx: &Context, exec: Handle, source: Handle) -> Did {
     did(operation::UPDATE, cx.tables.graph(cx.session, exec, 1, 0), source)
 }
 
-/// Before the original: once it returns, the handle may be somebody else's.
-pub fn forget(graph: Handle) {
-    if let Some(session) = session::current()
-        && let Some(tables) = tables::of(session)
-    {
-        tables.forget_graph(graph);
+/// `child` is the graph that the node holds a copy of, or null.
+pub fn node_added(cx: &Context, graph: Handle, child: Handle) -> Did {
+    if !cx.succeeded() {
+        return did(operation::ADD_NODE, 0, 0);
+    }
+    let child = if child.is_null() { 0 } else { cx.tables.graph(cx.session, child, 0, 0) };
+    did(operation::ADD_NODE, cx.tables.graph(cx.session, graph, 0, 0), child)
+}
+
+/// The same for a node whose kind stands in its parameters.
+pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Did {
+    let child = if cx.succeeded() { child_in(parameters.cast()) } else { core::ptr::null_mut() };
+    node_added(cx, graph, child)
+}
+
+/// The parameters of a node of any kind begin with the kind, and a graph's handle stands at byte 16.
+fn child_in(parameters: *const u8) -> Handle {
+    const KIND_GRAPH: c_int = 4;
+    const AT_HANDLE: usize = 16;
+    if parameters.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: a CUgraphNodeParams, 256 bytes, which the driver has just read.
+    unsafe {
+        match parameters.cast::<c_int>().read_unaligned() {
+            KIND_GRAPH => parameters.add(AT_HANDLE).cast::<Handle>().read_unaligned(),
+            _ => core::ptr::null_mut(),
+        }
     }
 }
 
-pub fn destroyed(_: &Context, _graph: Handle) -> Did {
-    did(operation::DESTROY, 0, 0)
+/// Before the original: once it returns, the handle may be somebody else's.
+pub fn forget(graph: Handle) -> u32 {
+    session::current().and_then(tables::of).map_or(0, |tables| tables.forget_graph(graph))
+}
+
+/// `graph` is what was forgotten.
+pub fn destroyed(_: &Context, graph: u32) -> Did {
+    did(operation::DESTROY, graph, 0)
+}
+
+/// Says that the call made nodes of a graph: a captured call, or one that adds a node. What is made
+/// beside that (clones, by instantiating) is known by what it was cloned from.
+#[cold]
+#[inline(never)]
+pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
+    let (node, count) = slot.nodes();
+    slot.set_nodes((0, 0));
+    let child = match call.detail {
+        Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,
+        Detail::Graph { .. } => return,
+        // The executable's nodes are those of what it was made from.
+        Detail::GraphLaunch { graph } => graph,
+        _ => 0,
+    };
+    if !cx.succeeded() {
+        return;
+    }
+    let stack = if call.stack != 0 { call.stack } else { cx.tables.stack(cx.session) };
+    let made = NodesMade { stack, ticks: call.start_ticks, node, count, child };
+    slot.emit(cx.session, &[made.to_cell()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cupti_sys::driver::CUgraphNodeParams;
+
+    #[test]
+    fn a_child_is_where_the_parameters_have_it() {
+        // SAFETY: plain data, for which zero is valid.
+        let mut parameters: CUgraphNodeParams = unsafe { core::mem::zeroed() };
+        let bytes = (&raw mut parameters).cast::<u8>();
+        assert!(child_in(bytes).is_null());
+        // SAFETY: both are inside the structure.
+        unsafe {
+            bytes.cast::<c_int>().write(4);
+            bytes.add(16).cast::<usize>().write(0x1230);
+        }
+        assert_eq!(child_in(bytes) as usize, 0x1230);
+        assert!(child_in(core::ptr::null()).is_null());
+    }
 }
