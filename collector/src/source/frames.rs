@@ -189,3 +189,109 @@ fn readable(bytes: &[u8]) -> Arc<str> {
     }
     text.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::definition::{self, Code as Said, kind, line_table};
+
+    use super::*;
+    use crate::batch::Definition;
+    use crate::model::Process;
+
+    #[derive(Default)]
+    struct Told(Totals);
+
+    impl Told {
+        fn define(&mut self, kind: u16, id: u32, fields: &[u64], text: &[u8]) {
+            if self.0.processes.is_empty() {
+                self.0.processes.push(Process::default());
+            }
+            let record = Definition { kind, id, fields: fields.to_vec(), text: text.to_vec() };
+            self.0.processes[0].definitions.add(&record);
+        }
+
+        /// A code with so much of its table, and the definition of what follows.
+        fn code(&mut self, id: u32, said: &Said<'_>) {
+            self.define(kind::CODE, id, &said.fields(), &[said.name, said.file, said.table].concat());
+        }
+
+        fn texts(&self, stack: u32) -> Vec<String> {
+            Stacks::new(&self.0).frames(0, stack).iter().map(StackFrame::text).collect()
+        }
+    }
+
+    fn said<'a>(table: &'a [u8], table_bytes: u64, more: u32) -> Said<'a> {
+        let (name, file) = (&b"f"[..], &b"f.py"[..]);
+        let table_form = line_table::LNOTAB;
+        Said { first_line: 10, table_form, table_bytes, more, name, file, table, ..Said::default() }
+    }
+
+    #[test]
+    fn a_table_in_pieces_is_read_as_one() {
+        let table: Vec<u8> = [2u8, 1].repeat(50);
+        let mut told = Told::default();
+        told.define(kind::LINES, 1, &[0], &table[61..]);
+        told.define(kind::LINES, 2, &[1], &table[33..61]);
+        told.code(3, &said(&table[..33], 100, 2));
+        // The same with its last piece missing, and one that is whole.
+        told.define(kind::LINES, 4, &[77], &table[33..61]);
+        told.code(5, &said(&table[..33], 100, 4));
+        told.code(6, &said(&table, 100, 0));
+        for at in [0, 40, 58, 60, 99, 100, 5_000] {
+            let stack = 10 + at as u32;
+            told.define(kind::STACK, stack, &[3, at, 5, at, 6, at], b"");
+            let texts = told.texts(stack);
+            let line = 10 + (at / 2).min(50);
+            let cut = if at > 60 { 10 } else { line };
+            assert_eq!(texts, [line, cut, line].map(|line| format!("f f.py:{line}")), "{at}");
+        }
+    }
+
+    #[test]
+    fn pieces_that_name_each_other_are_read_no_further_than_what_was_said() {
+        let mut told = Told::default();
+        let piece = vec![1u8; definition::TEXT_MAX];
+        told.define(kind::LINES, 1, &[2], &piece);
+        told.define(kind::LINES, 2, &[1], &piece);
+        told.define(kind::LINES, 3, &[3], b"");
+        for code in 10..200 {
+            told.code(code, &said(b"", u64::MAX, if code % 9 == 0 { 3 } else { 1 }));
+            told.define(kind::STACK, code + 1_000, &[code.into(), 4], b"");
+        }
+        let mut stacks = Stacks::new(&told.0);
+        let before = stacks.table_bytes_left;
+        for code in 10..200 {
+            assert_eq!(stacks.frames(0, code + 1_000).len(), 1);
+        }
+        let runs: usize = stacks.codes.values().flatten().map(|code| code.lines.len()).sum();
+        assert!(runs <= before + 190 * (definition::TEXT_MAX + 2), "{runs} of {before}");
+    }
+
+    #[test]
+    fn positions_and_other_kinds_of_frames_are_read() {
+        let mut told = Told::default();
+        told.code(3, &said(&[2, 1], 2, 0));
+        told.define(kind::NAME, 4, &[], b"a range");
+        told.define(
+            kind::STACK,
+            5,
+            &[3, NOT_BEGUN, 4, 9, 3, 2, 6, 0, 3, u64::MAX, 0, 0, 0, 1, 0, 7, 5, 1],
+            b"",
+        );
+        let expected = [
+            "f f.py:10",
+            "a range",
+            "f f.py:11",
+            "[frame missing]",
+            "f f.py:10",
+            "[frames missing]",
+            "[frame missing]",
+            "[7 frames missing]",
+            "[frame missing]",
+        ];
+        assert_eq!(told.texts(5), expected);
+        told.define(kind::STACK, 7, &[0, 0, 3], b"");
+        assert_eq!(told.texts(7), ["[truncated]"]);
+        assert!(told.texts(0).is_empty() && told.texts(3).is_empty() && told.texts(99).is_empty());
+    }
+}

@@ -41,6 +41,12 @@ impl LineTable {
         self.runs.get(after.checked_sub(1)?)?.line
     }
 
+    /// How many runs there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
     /// CPython 3.8 and 3.9: each pair is a step in code and line, and the last line goes on.
     fn lnotab(&mut self, mut line: i64, table: &[u8], whole: bool) {
         let mut from = 0u32;
