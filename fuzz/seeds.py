@@ -135,6 +135,17 @@ SEEDS = {
         "killed": invented(
             cells(entry(0), entry(4), entry(5), entry(7)), cells(entry(14), entry(1), ring=1), b"\6\2" + words(9)
         ),
+        # A stack of two lines of a code and a mark; the table's pieces name each other.
+        "a_stack": invented(
+            definitions(
+                definition(10, 1, 0, 0, 3, 2, 3, 200),
+                definition(14, 3, 1, 12, 40, 1, 4, 3, 12, 5, text=b"ffile" + bytes([0x80 | 13 << 3, 2, 0xF8, 0xF0, 0x7F, 0x7F])),
+                definition(15, 5, 7, text=bytes([0xDA, 1])),
+                definition(15, 7, 5, text=bytes([0x9A, 0xFA])),
+            ),
+            cells(entry(0), entry(4), entry(5)),
+            cells(entry(14), entry(1), entry(17), ring=1),
+        ),
         "no_session": invented(b"\xc6\0" + words(1), cells(entry(4))),
     },
     "trace_file": {
