@@ -154,6 +154,13 @@ mod tests {
             b"operator".repeat(1_250),
             b"{lambda(".repeat(1_250),
             "é<…>".repeat(1_500).into_bytes(),
+            nested("f", "a<", "b", ">", 3_000),
+            nested("void f", "<iter<x,", "b", ">>", 1_500),
+            nested("void f<g", "(int)::{lambda(h", "b", ")#1}", 1_000),
+            format!("void f<{}b>(int)", "iter<a<b<c, d>, e>, f>, ".repeat(1_200)).into_bytes(),
+            format!("void f<{}>(int)", nested_list(3, 16)).into_bytes(),
+            format!("void f<{}1>(int)", "true, 1, ".repeat(3_000)).into_bytes(),
+            format!("sm80_xmma_{}tilesize{}", "a_".repeat(4_000), "_stage3".repeat(2_000)).into_bytes(),
         ];
         // Each parameter doubles the one before: 2^60 characters if nobody stops it.
         let mut doubling = b"_Z1f1aIiiE".to_vec();
@@ -163,6 +170,18 @@ mod tests {
         }
         names.push(doubling);
         names
+    }
+
+    fn nested(begin: &str, open: &str, inside: &str, close: &str, depth: usize) -> Vec<u8> {
+        [begin, &open.repeat(depth), inside, &close.repeat(depth)].concat().into_bytes()
+    }
+
+    fn nested_list(depth: usize, width: usize) -> String {
+        if depth == 0 {
+            return "a".to_owned();
+        }
+        let inside = nested_list(depth - 1, width);
+        vec![format!("iter<{inside}>"); if depth == 1 { 8 } else { width }].join(", ")
     }
 
     fn base36(mut value: u32) -> String {
@@ -176,6 +195,49 @@ mod tests {
         }
         digits.reverse();
         String::from_utf8(digits).unwrap()
+    }
+
+    #[test]
+    fn hostile_names_are_told_apart_in_bounded_time() {
+        for name in hostile() {
+            let begun = Instant::now();
+            let full = demangle(&name);
+            let mut table = crate::names::NameTable::default();
+            let mut seen = std::collections::HashSet::new();
+            for other in [full.clone(), full.replace('a', "z"), full.replace("1", "2"), format!("{full} ")] {
+                table.short(&other);
+                seen.insert(other);
+            }
+            let shorts: std::collections::HashSet<_> = seen.iter().map(|full| table.short(full)).collect();
+            assert_eq!(shorts.len(), seen.len());
+            let took = begun.elapsed();
+            let shown = String::from_utf8_lossy(&name[..name.len().min(24)]).into_owned();
+            assert!(took < Duration::from_secs(8), "{shown}… took {took:?}");
+        }
+    }
+
+    /// Twice as long a name takes some twice as long, not four times.
+    #[test]
+    fn time_grows_with_the_length() {
+        let lists: [fn(usize) -> String; 4] = [
+            |n| format!("void f<{}b>(int)", "iter<a<b<c, d>, e>, f>, ".repeat(n)),
+            |n| format!("void {}f<int>(int)", "a<b>::".repeat(4 * n)),
+            |n| format!("void f<{}>(int)", "a".repeat(24 * n)),
+            |n| format!("sm80_xmma_{}tilesize1_2", "ab_".repeat(8 * n)),
+        ];
+        let time = |full: &str| {
+            let once = || {
+                let begun = Instant::now();
+                std::hint::black_box(crate::names::short(full));
+                begun.elapsed()
+            };
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        for list in lists {
+            let (one, eight) = (time(&list(100)), time(&list(800)));
+            let bound = one * 8 * 4 + Duration::from_millis(20);
+            assert!(eight < bound, "{}…: {one:?}, eight times as long {eight:?}", &list(1)[..20]);
+        }
     }
 
     #[test]

@@ -1,22 +1,64 @@
-//! The golden list of names: `tests/kernels.txt` holds names as device libraries say them, each
-//! followed by the short name that people get.
+//! The golden lists of names: names as device libraries say them, each followed by the short name
+//! that people get when the file's kernels are one program's, met in this order.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::names::{demangle, short};
+use crate::names::table::MARK_MAX_CHARS;
+use crate::names::{NameTable, SHORT_MAX_CHARS, demangle};
 
-/// Rewrites the golden file instead of comparing.
+/// Rewrites the golden files instead of comparing.
 const BLESS: &str = "GPUTRACE_BLESS";
+
+fn files() -> Vec<PathBuf> {
+    let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/names/tests/kernels.txt"));
+    let libraries = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/kernel-names");
+    let entries = std::fs::read_dir(libraries).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
+    files.push(own);
+    files.sort();
+    files
+}
+
+fn full_names(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with("    ")).collect()
+}
 
 #[test]
 fn kernels_have_the_short_names_people_know() {
-    let golden = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/names/tests/kernels.txt"));
-    let text = std::fs::read_to_string(&golden).unwrap();
-    let full: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with("    ")).collect();
-    assert!(full.len() >= 60, "only {} names", full.len());
-    let now: String =
-        full.iter().map(|name| format!("{name}\n    {}\n\n", short(&demangle(name.as_bytes())))).collect();
-    compare(&golden, &text, &now);
+    let mut names = 0;
+    for golden in files() {
+        let text = std::fs::read_to_string(&golden).unwrap();
+        let mut table = NameTable::default();
+        let full = full_names(&text);
+        names += full.len();
+        let entry = |name: &&str| format!("{name}\n    {}\n", table.short(&demangle(name.as_bytes())));
+        let now: Vec<String> = full.iter().map(entry).collect();
+        compare(&golden, &text, &now.join("\n"));
+    }
+    assert!(names >= 600, "only {names} names");
+}
+
+#[test]
+fn no_two_kernels_of_a_program_share_a_short_name() {
+    // All libraries in one program, which is worse than any there is.
+    let mut table = NameTable::default();
+    let mut taken: HashMap<String, String> = HashMap::new();
+    let mut comfortable = 0;
+    for golden in files() {
+        for name in full_names(&std::fs::read_to_string(&golden).unwrap()) {
+            let full = demangle(name.as_bytes());
+            let short = table.short(&full).to_string();
+            let chars = short.chars().count();
+            assert!(chars <= SHORT_MAX_CHARS + MARK_MAX_CHARS + 3, "{short}");
+            comfortable += usize::from(chars <= 72);
+            let first = taken.entry(short.clone()).or_insert(full.clone());
+            assert_eq!(*first, full, "both are {short}");
+        }
+    }
+    let share = comfortable * 100 / taken.len();
+    assert!(share >= 85, "only {share} % of the names are comfortable to read");
 }
 
 fn compare(golden: &Path, expected: &str, now: &str) {

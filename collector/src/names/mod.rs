@@ -3,13 +3,18 @@
 //! Owns demangling, shortening, making short names unique, and escaping for line-based formats.
 //! Knows nothing of traces; every function is bounded in time and memory for hostile names.
 
+mod argument;
 mod demangle;
+mod difference;
 mod escape;
 #[cfg(test)]
 mod golden;
+mod identifier;
 mod path;
 mod short;
+mod summary;
 mod table;
+mod vocabulary;
 
 pub use demangle::demangle;
 pub use escape::{fold_safe, line_safe};

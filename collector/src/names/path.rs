@@ -53,7 +53,7 @@ fn begins_path(text: &str) -> bool {
 }
 
 /// Takes `const`, `*` and `&` off the end of a type.
-fn without_qualifiers(text: &str) -> (&str, bool) {
+pub fn without_qualifiers(text: &str) -> (&str, bool) {
     let mut rest = text;
     let mut pointer = false;
     loop {
@@ -142,7 +142,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Cuts the text at every separator outside brackets; `None` if brackets do not match.
-fn split<'a>(text: &'a str, separator: &str) -> Option<Vec<&'a str>> {
+pub fn split<'a>(text: &'a str, separator: &str) -> Option<Vec<&'a str>> {
     let mut walk = Walk::new(text);
     let mut pieces = Vec::new();
     let mut from = 0;

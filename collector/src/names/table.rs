@@ -3,16 +3,30 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::names::difference::differences;
 use crate::names::{line_safe, short};
 
+/// Marks longer than this are only tried after shorter ones.
+const MARK_COMFORTABLE_CHARS: usize = 32;
+/// The most characters of a mark.
+pub(super) const MARK_MAX_CHARS: usize = 48;
+
 /// Gives every distinct full name a short name of its own. The first to come has the plain one,
-/// later ones with the same short name are marked `name#2`, `name#3`, …
+/// later ones with the same short name are marked by what they have that the first has not,
+/// `name [double]`, or by a number where nothing short tells them apart, `name#2`, `name#3`, …
 ///
 /// Grows with the names put in; whoever fills it bounds their number.
 #[derive(Clone, Debug, Default)]
 pub struct NameTable {
     by_full: HashMap<Arc<str>, Arc<str>>,
-    taken: HashMap<Arc<str>, u32>,
+    taken: HashMap<Arc<str>, Taken>,
+}
+
+#[derive(Clone, Debug)]
+struct Taken {
+    full: Arc<str>,
+    /// How many names were marked by a number.
+    numbered: u32,
 }
 
 impl NameTable {
@@ -21,22 +35,54 @@ impl NameTable {
         if let Some(known) = self.by_full.get(full) {
             return known.clone();
         }
-        let unique = self.unique(line_safe(&short(full)).into());
-        self.by_full.insert(full.into(), unique.clone());
+        let full: Arc<str> = full.into();
+        let unique = self.unique(line_safe(&short(&full)).into(), &full);
+        self.taken.insert(unique.clone(), Taken { full: full.clone(), numbered: 1 });
+        self.by_full.insert(full, unique.clone());
         unique
     }
 
-    fn unique(&mut self, plain: Arc<str>) -> Arc<str> {
-        let mut candidate = plain.clone();
-        // A kernel may really be called `name#2`, so the mark is tried until it is free.
-        while self.taken.contains_key(&candidate) {
-            let count = self.taken.entry(plain.clone()).or_insert(1);
-            *count += 1;
-            candidate = format!("{plain}#{count}").into();
-        }
-        self.taken.insert(candidate.clone(), 1);
-        candidate
+    fn unique(&mut self, plain: Arc<str>, full: &str) -> Arc<str> {
+        let Some(first) = self.taken.get(&plain) else { return plain };
+        let marked = marks(&differences(full, &first.full, &plain))
+            .into_iter()
+            .map(|mark| Arc::from(format!("{plain} [{}]", line_safe(&mark))))
+            .find(|marked| !self.taken.contains_key(marked));
+        marked.unwrap_or_else(|| self.numbered(&plain))
     }
+
+    fn numbered(&mut self, plain: &Arc<str>) -> Arc<str> {
+        // A kernel may really be called `name#2`, so the mark is tried until it is free.
+        loop {
+            let Some(first) = self.taken.get_mut(plain) else { return plain.clone() };
+            first.numbered += 1;
+            let candidate = format!("{plain}#{}", first.numbered);
+            if !self.taken.contains_key(candidate.as_str()) {
+                return candidate.into();
+            }
+        }
+    }
+}
+
+/// The marks to try: as many differences as are comfortable, then one more at a time.
+fn marks(differences: &[String]) -> Vec<String> {
+    let mut marks: Vec<String> = Vec::new();
+    let mut mark = String::new();
+    for word in differences {
+        if !mark.is_empty() {
+            mark.push_str(", ");
+        }
+        mark.push_str(word);
+        let chars = mark.chars().count();
+        if chars > MARK_MAX_CHARS {
+            break;
+        }
+        if chars <= MARK_COMFORTABLE_CHARS {
+            marks.clear();
+        }
+        marks.push(mark.clone());
+    }
+    marks
 }
 
 #[cfg(test)]
@@ -46,18 +92,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_keeps_the_plain_name() {
+    fn the_first_keeps_the_plain_name_and_later_ones_say_what_they_have_instead() {
         let mut table = NameTable::default();
         assert_eq!(&*table.short("void a::f<int>(int)"), "f<int>");
-        assert_eq!(&*table.short("void b::f<int>(int)"), "f<int>#2");
-        assert_eq!(&*table.short("void c::f<int>(int)"), "f<int>#3");
-        assert_eq!(&*table.short("void b::f<int>(int)"), "f<int>#2");
-        assert_eq!(&*table.short("f<int>"), "f<int>#4");
+        assert_eq!(&*table.short("void b::f<int>(int)"), "f<int> [b]");
+        assert_eq!(&*table.short("void c::f<int>(int)"), "f<int> [c]");
+        assert_eq!(&*table.short("void b::f<int>(int)"), "f<int> [b]");
+        assert_eq!(&*table.short("void a::f<int>(long)"), "f<int> [long]");
+        assert_eq!(&*table.short("f<int>"), "f<int>#2");
+        assert_eq!(&*table.short("long a::f<int>(int)"), "f<int>#3");
+    }
+
+    #[test]
+    fn the_mark_is_the_argument_that_the_short_name_leaves_out() {
+        let mut table = NameTable::default();
+        let full = |functor: &str, flag: bool| {
+            format!(
+                "void at::native::vectorized_elementwise_kernel<4, at::native::{functor}, std::array<char*, 2ul>, {flag}>(int)"
+            )
+        };
+        let gelu = |number: u32| {
+            format!(
+                "GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{{lambda()#{number}}}::operator()() const::{{lambda()#2}}::operator()() const::{{lambda(float)#1}}"
+            )
+        };
+        assert_eq!(
+            &*table.short(&full(&gelu(2), false)),
+            "vectorized_elementwise_kernel<4, GeluCUDAKernelImpl(float)>"
+        );
+        assert_eq!(
+            &*table.short(&full(&gelu(1), false)),
+            "vectorized_elementwise_kernel<4, GeluCUDAKernelImpl(float)> [lambda 1]"
+        );
+        assert_eq!(
+            &*table.short(&full(&gelu(1), true)),
+            "vectorized_elementwise_kernel<4, GeluCUDAKernelImpl(float)> [true, lambda 1]"
+        );
     }
 
     proptest! {
         #[test]
-        fn short_names_are_unique(names in prop::collection::vec("[ab](::[fg])?(<[12]>)?(#2)?", 1..60)) {
+        fn short_names_are_unique(names in prop::collection::vec("[ab](::[fg])?(<[12](, (true|false))?>)?(#2| \\[2\\])?", 1..60)) {
             let mut table = NameTable::default();
             let mut by_short = HashMap::new();
             for full in &names {

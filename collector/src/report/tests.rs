@@ -621,8 +621,34 @@ fn every_page_keeps_to_its_width() {
 }
 
 #[test]
+fn the_table_of_lines_keeps_to_the_width() {
+    let mut tape = Tape::new(false);
+    python_stacks(&mut tape);
+    tape.code(
+        120,
+        "größe.".repeat(40).as_bytes(),
+        b"a_file_with_a_very_long_name_indeed_for_a_module_of_a_library.py",
+        1_234_567,
+    );
+    tape.stack(121, &[(120, 3)]);
+    for stack in [110, 121, 113, 0] {
+        tape.at(stack);
+        tape.launch(20, 512, Some(123_456_789_000));
+        tape.launch(23, 512, Some(1));
+    }
+    let (totals, aggregates) = tape.play(Counters::default());
+    let report = Report::new(&totals, &aggregates);
+    for width in 80..=160 {
+        let text = report.to_text(&TextOptions { width, ..TextOptions::default() });
+        let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(longest.chars().count() <= width, "{width}: {longest}");
+        assert_eq!(text.contains("mostly"), width >= 95, "{text}");
+    }
+}
+
+#[test]
 fn colour_changes_nothing_but_colour() {
-    let (totals, aggregates) = training(true);
+    let (totals, aggregates) = stacked(true);
     let report = Report::new(&totals, &aggregates);
     let plain = report.to_text(&TextOptions::default());
     let coloured = report.to_text(&TextOptions { color: true, ..TextOptions::default() });
@@ -732,7 +758,7 @@ fn equal_short_names_are_told_apart() {
         names[2..],
         [
             "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
-            "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>#2"
+            "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>> [foo]"
         ]
     );
 }

@@ -1,0 +1,278 @@
+//! Parts of a name and their template arguments as people read them.
+
+use crate::names::path::{Node, Part, split, without_qualifiers};
+use crate::names::summary::{Summary, shape, summed_up};
+use crate::names::vocabulary as known;
+
+/// How much of the template arguments to show.
+#[derive(Clone, Copy)]
+pub struct Detail {
+    /// Lists of arguments within each other; below that a type is only summed up.
+    pub depth: usize,
+    /// Arguments of one list. Those that say most are kept.
+    pub arguments: usize,
+    /// Whether `true` and `false` are shown, which say nothing by themselves.
+    pub flags: bool,
+    /// Whether a type that is summed up shows what it works on.
+    pub elements: bool,
+}
+
+/// A type summed up.
+pub const BRIEF: Detail = Detail { depth: 0, arguments: 1, flags: false, elements: true };
+
+impl Detail {
+    fn inner(self) -> Detail {
+        Detail { depth: self.depth.saturating_sub(1), ..self }
+    }
+}
+
+/// Numbers of more digits are encodings that nobody reads.
+const NUMBER_MAX_DIGITS: usize = 9;
+/// Text that is no path is not shown if it is longer.
+const TEXT_MAX_CHARS: usize = 24;
+
+/// A part of a path with its template arguments.
+pub fn part(part: &Part<'_>, detail: Detail) -> String {
+    let name = known::element(part.name).unwrap_or(part.name);
+    let kept = kept(part);
+    if kept.is_empty() {
+        return name.to_owned();
+    }
+    if let Some(work) = known::held(part) {
+        if detail.depth == 0 {
+            return argument(work, detail);
+        }
+        return format!("{name}<{}>", argument(work, detail.inner()));
+    }
+    if detail.depth == 0 {
+        let simple = !detail.elements && !known::is_element(name) && Summary::of(&kept).work.is_none();
+        return if simple { name.to_owned() } else { summed_up(name, &kept) };
+    }
+    let mut shown: Vec<(u8, String)> = Vec::new();
+    let flags = detail.flags && !known::has_constant_flags(part.name);
+    for arg in kept {
+        let is_flag = known::is_flag(arg);
+        if is_flag && !flags {
+            continue;
+        }
+        let text = argument(arg, detail.inner());
+        // `float, float, float` says nothing that `float` does not.
+        if is_flag || is_number(arg) || shown.last().is_none_or(|(_, last)| *last != text) {
+            shown.push((weight(arg), text));
+        }
+    }
+    if shown.is_empty() {
+        return name.to_owned();
+    }
+    format!("{name}<{}>", fewer(shown, detail.arguments).join(", "))
+}
+
+/// The arguments that say something; those of a bundle of settings in its place.
+fn kept<'n, 'a>(part: &'n Part<'a>) -> Vec<&'n Node<'a>> {
+    // Nobody sees more of them.
+    const KEPT_MAX: usize = 64;
+    let numbers = !known::has_constant_numbers(part.name);
+    let says_something = |arg: &&Node<'_>| {
+        !known::is_plumbing(arg) && !is_encoding(arg) && (numbers || !is_number(arg)) && !is_nothing(arg)
+    };
+    let mut kept = Vec::new();
+    for arg in part.args.iter().filter(says_something).take(KEPT_MAX) {
+        match bundle(arg) {
+            Some(bundle) if !known::is_bundle(part.name) => {
+                kept.extend(
+                    bundle.args.iter().filter(|arg| says_something(arg) && self::bundle(arg).is_none()),
+                );
+            }
+            Some(_) => {}
+            None => kept.push(arg),
+        }
+    }
+    kept
+}
+
+fn bundle<'n, 'a>(node: &'n Node<'a>) -> Option<&'n Part<'a>> {
+    let Node::Path { parts, .. } = node else { return None };
+    parts.last().filter(|own| known::is_bundle(own.name) && !own.args.is_empty())
+}
+
+/// Keeps the arguments that say most, in their order.
+fn fewer(mut shown: Vec<(u8, String)>, most: usize) -> Vec<String> {
+    let mut places: Vec<usize> = (0..shown.len()).collect();
+    if shown.len() > most {
+        places.sort_by_key(|place| std::cmp::Reverse(shown[*place].0));
+        places.truncate(most);
+        places.sort_unstable();
+        shown.push((0, "…".to_owned()));
+        places.push(shown.len() - 1);
+    }
+    places.into_iter().map(|place| std::mem::take(&mut shown[place].1)).collect()
+}
+
+/// How much an argument says: functions and functors, then shapes and classes, then what kind of
+/// element, then numbers and indices.
+fn weight(node: &Node<'_>) -> u8 {
+    match node {
+        Node::Text(_) => 1,
+        Node::Path { parts, pointer } => match parts.last() {
+            Some(own) if own.params.is_some() || own.is_lambda() || own.name == "operator()" => 5,
+            Some(_) if Summary::of(&[node]).work.is_some() => 5,
+            Some(own) if *pointer || known::is_carrier(own.name) => 1,
+            Some(own) if known::element(own.name).is_some() => 3,
+            Some(own) if is_index(own.name) => 1,
+            Some(_) => 4,
+            None => 0,
+        },
+    }
+}
+
+fn is_index(name: &str) -> bool {
+    matches!(
+        name,
+        "int" | "long" | "short" | "char" | "bool" | "true" | "false" | "size_t" | "signed" | "unsigned"
+    )
+}
+
+pub fn argument(node: &Node<'_>, detail: Detail) -> String {
+    match node {
+        Node::Text(text) => literal(text),
+        Node::Path { parts, pointer } => path(parts, detail, *pointer),
+    }
+}
+
+/// `(Enum)3` and `3ul` as `3`, builtin types in one word; anything else as it is, unless long.
+pub fn literal(text: &str) -> String {
+    let value = match text.rsplit_once(')') {
+        Some((before, value)) if before.starts_with('(') && !value.is_empty() => value,
+        _ => text,
+    };
+    let digits = value.trim_end_matches(['u', 'l']);
+    if digits.strip_prefix('-').unwrap_or(digits).bytes().all(|b| b.is_ascii_digit()) && !digits.is_empty() {
+        return digits.to_owned();
+    }
+    let (core, pointer) = without_qualifiers(value);
+    if let Some(word) = known::builtin(core.trim_end()) {
+        return if pointer { format!("{word}*") } else { word.to_owned() };
+    }
+    if value.chars().count() > TEXT_MAX_CHARS { "…".to_owned() } else { value.to_owned() }
+}
+
+/// A path that is no kernel's own: a type or a function.
+pub fn path(parts: &[Part<'_>], detail: Detail, pointer: bool) -> String {
+    let Some((own, outer)) = parts.split_last() else { return String::new() };
+    if own.is_lambda() || (own.name == "operator()" && outer.iter().any(Part::is_lambda)) {
+        return lambda(parts, detail);
+    }
+    if own.name == "operator()"
+        && let Some(class) = outer.last()
+    {
+        return part(class, detail);
+    }
+    if let Some(work) = known::unwrapped(own) {
+        return argument(work, detail);
+    }
+    if known::is_carrier(own.name)
+        && let Some(work) = Summary::of(&own.args.iter().collect::<Vec<_>>()).work
+    {
+        return work;
+    }
+    if known::is_number_type(own.name)
+        && let Some(value) = own.args.last()
+    {
+        return argument(value, detail);
+    }
+    if let Some(shape) = shape(own) {
+        return shape;
+    }
+    let mut shown = String::new();
+    // A type within a class template, or one that is nothing without its home.
+    if let Some(home) = outer.last().filter(|home| !home.args.is_empty() && !known::is_version(home.name)) {
+        shown += &part(home, Detail { depth: detail.depth.min(1), ..detail });
+        shown += "::";
+    }
+    shown += &part(own, detail);
+    if pointer {
+        shown.push('*');
+    }
+    shown
+}
+
+/// A lambda is called after the function that it was written in, with the types that it takes;
+/// launchers only pass on the functor in their own arguments.
+pub fn lambda(parts: &[Part<'_>], detail: Detail) -> String {
+    let Some(at) = parts.iter().position(|part| part.params.is_some() || part.is_lambda()) else {
+        return "lambda".to_owned();
+    };
+    let home = &parts[at];
+    if home.name == "operator()" && at > 0 {
+        return part(&parts[at - 1], detail);
+    }
+    if known::is_launcher(home.name)
+        && let Some(work) = home.args.iter().find(|arg| matches!(arg, Node::Path { .. }))
+    {
+        return argument(work, detail);
+    }
+    let params = parts.iter().rev().find(|part| part.is_lambda()).map_or("", |part| lambda_params(part));
+    let mut types: Vec<String> =
+        split(params, ",").unwrap_or_default().into_iter().filter_map(last_name).collect();
+    types.dedup();
+    // Where the lambda takes no elements, its home may say of which type they are.
+    let mut name = if home.is_lambda() { "lambda".to_owned() } else { home.name.to_owned() };
+    if !types.iter().any(|name| known::is_element(name)) {
+        let elements = Summary::of(&home.args.iter().collect::<Vec<_>>()).elements;
+        if !elements.is_empty() {
+            name = format!("{name}<{}>", elements.join(", "));
+        }
+    }
+    const TYPES_MAX: usize = 3;
+    if types.len() > TYPES_MAX {
+        types.truncate(TYPES_MAX);
+        types.push("…".to_owned());
+    }
+    if types.is_empty() { format!("{name}::lambda") } else { format!("{name}({})", types.join(", ")) }
+}
+
+/// The parameters of `{lambda(float, int)#1}` or `'lambda'(float, int)`.
+fn lambda_params<'a>(part: &Part<'a>) -> &'a str {
+    let inside = part.name.strip_prefix("{lambda(").and_then(|rest| rest.rsplit_once(')'));
+    inside.map(|(params, _)| params).or(part.params).unwrap_or("")
+}
+
+/// A type's own name without namespaces and arguments, unless it is long. Works on text alone, as nothing else
+/// bounds how deep the parameters of lambdas nest.
+fn last_name(text: &str) -> Option<String> {
+    let (core, _) = without_qualifiers(text.trim());
+    let core = core.trim();
+    if let Some(word) = known::builtin(core) {
+        return Some(word.to_owned());
+    }
+    let (head, rest) = core.split_at(core.find(['<', '(']).unwrap_or(core.len()));
+    let name = head
+        .rsplit([':', ' '])
+        .next()
+        .filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'))?;
+    const PLAIN_MAX_BYTES: usize = 12;
+    let Some(element) = known::element(name) else {
+        return (name.len() <= PLAIN_MAX_BYTES).then(|| name.to_owned());
+    };
+    let inner =
+        rest.strip_prefix('<').and_then(|rest| rest.split('>').next()).filter(|_| element == "complex");
+    match inner.and_then(|inner| inner.rsplit(':').next()) {
+        Some(inner) => Some(format!("complex<{}>", known::element(inner.trim()).unwrap_or(inner.trim()))),
+        None => Some(element.to_owned()),
+    }
+}
+
+pub fn is_number(node: &Node<'_>) -> bool {
+    let Node::Text(text) = node else { return false };
+    literal(text).bytes().all(|b| b.is_ascii_digit() || b == b'-')
+}
+
+fn is_encoding(node: &Node<'_>) -> bool {
+    let Node::Text(text) = node else { return false };
+    is_number(node) && literal(text).len() > NUMBER_MAX_DIGITS
+}
+
+/// `{…}`, an empty pack.
+fn is_nothing(node: &Node<'_>) -> bool {
+    matches!(node, Node::Text(text) if text.trim().is_empty())
+}

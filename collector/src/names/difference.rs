@@ -1,0 +1,205 @@
+//! What tells two names apart that people would shorten to the same one.
+
+use crate::names::argument::{Detail, argument, part};
+use crate::names::identifier::is_filler;
+use crate::names::path::{Node, Part, parse};
+use crate::names::short::{bare, structure};
+use crate::names::vocabulary as known;
+
+/// Differences looked for; what has more is another kernel altogether.
+const DIFFERENCES_MAX: usize = 12;
+/// Parts and arguments compared.
+const COMPARED_MAX: usize = 2000;
+/// How much of a differing argument is shown.
+const SHOWN: Detail = Detail { depth: 1, arguments: 3, flags: true, elements: true };
+/// Arguments this long that are shown already are not shown again.
+const SAME_MIN_BYTES: usize = 8;
+/// Longer words are no marks.
+const WORD_MAX_CHARS: usize = 40;
+
+/// What our full name says otherwise than theirs, in its order, with plumbing last. `shown` is the
+/// short name, which needs not be said again. Empty if nothing can be said.
+pub fn differences(ours: &str, theirs: &str, shown: &str) -> Vec<String> {
+    let (ours, theirs) = (bare(ours), bare(theirs));
+    let mut found = Differences { shown, said: Vec::new(), plumbing: Vec::new(), compared: 0 };
+    match (structure(ours), structure(theirs)) {
+        (Some(ours), Some(theirs)) => found.path(&ours, &theirs),
+        (None, None) => found.words(ours, theirs),
+        _ => {}
+    }
+    found.said.extend(found.plumbing);
+    found.said.truncate(DIFFERENCES_MAX);
+    found.said
+}
+
+struct Differences<'s> {
+    shown: &'s str,
+    said: Vec<String>,
+    /// Said only after all else.
+    plumbing: Vec<String>,
+    compared: usize,
+}
+
+impl Differences<'_> {
+    fn say(&mut self, word: String) {
+        let fits = !word.is_empty() && word.chars().count() <= WORD_MAX_CHARS;
+        // The functor of a kernel comes again in its later arguments; a number is another one.
+        let number = word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+        if self.said.len() < DIFFERENCES_MAX && fits && (number || !self.said.contains(&word)) {
+            self.said.push(word);
+        }
+    }
+
+    /// A type or a namespace; its name alone where the rest is too long or is shown already.
+    fn say_part(&mut self, ours: &Part<'_>) {
+        let word = part(ours, SHOWN);
+        let inside =
+            word.split_once('<').and_then(|(_, rest)| rest.rsplit_once('>')).map(|(inside, _)| inside);
+        let known = self.shown.contains(&word)
+            || inside.is_some_and(|inside| inside.len() > SAME_MIN_BYTES && self.shown.contains(inside));
+        let name = known::element(ours.name).unwrap_or(ours.name);
+        self.say(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
+    }
+
+    fn say_node(&mut self, ours: &Node<'_>) {
+        match ours {
+            Node::Path { parts, pointer: false } => match parts.last() {
+                Some(own)
+                    if !own.is_lambda() && own.name != "operator()" && !known::is_number_type(own.name) =>
+                {
+                    self.say_part(own)
+                }
+                _ => self.say(argument(ours, SHOWN)),
+            },
+            _ => self.say(argument(ours, SHOWN)),
+        }
+    }
+
+    fn path(&mut self, ours: &[Part<'_>], theirs: &[Part<'_>]) {
+        let said = self.said.len();
+        for (a, b) in ours.iter().rev().zip(theirs.iter().rev()) {
+            self.part(a, b);
+        }
+        // One has more namespaces or classes around it.
+        let more = ours.len().saturating_sub(theirs.len());
+        for outer in &ours[..more] {
+            self.say_part(outer);
+        }
+        if self.said.len() == said
+            && let (Some(a), Some(b)) = (ours.last(), theirs.last())
+            && a.params != b.params
+        {
+            self.parameters(a.params.unwrap_or_default(), b.params.unwrap_or_default());
+        }
+    }
+
+    fn part(&mut self, ours: &Part<'_>, theirs: &Part<'_>) {
+        self.compared += 1;
+        if self.compared > COMPARED_MAX {
+            return;
+        }
+        if ours.is_lambda() && theirs.is_lambda() {
+            if ours.name != theirs.name {
+                let number = ours.name.rsplit('#').next().unwrap_or_default().trim_end_matches('}');
+                self.say(format!("lambda {number}"));
+            }
+            return;
+        }
+        if ours.name != theirs.name {
+            return self.say_part(ours);
+        }
+        self.flags(&ours.args, &theirs.args);
+        for (at, ours) in ours.args.iter().enumerate() {
+            match theirs.args.get(at) {
+                Some(theirs) if known::is_flag(ours) && known::is_flag(theirs) => {}
+                Some(theirs) if known::is_plumbing(ours) => self.aside(|found| found.node(ours, theirs)),
+                Some(theirs) => self.node(ours, theirs),
+                None if known::is_plumbing(ours) => self.aside(|found| found.say_node(ours)),
+                None => self.say_node(ours),
+            }
+        }
+    }
+
+    /// What is found is put off.
+    fn aside(&mut self, look: impl FnOnce(&mut Self)) {
+        let said = std::mem::take(&mut self.said);
+        look(self);
+        let found = std::mem::replace(&mut self.said, said);
+        self.plumbing.extend(found);
+    }
+
+    /// Flags are told apart by all those of the list at once, as `TFF`: one alone says nothing.
+    fn flags(&mut self, ours: &[Node<'_>], theirs: &[Node<'_>]) {
+        let flags = |args: &[Node<'_>]| args.iter().filter_map(known::flag).collect::<Vec<bool>>();
+        let (ours, theirs) = (flags(ours), flags(theirs));
+        if ours == theirs {
+            return;
+        }
+        match ours.as_slice() {
+            [] => {}
+            [only] => self.say(only.to_string()),
+            many => self.say(many.iter().map(|flag| if *flag { 'T' } else { 'F' }).collect()),
+        }
+    }
+
+    fn node(&mut self, ours: &Node<'_>, theirs: &Node<'_>) {
+        match (ours, theirs) {
+            (Node::Path { parts: a, pointer: p }, Node::Path { parts: b, pointer: q }) if p == q => {
+                let own = |parts: &[Part<'_>]| parts.last().map(|own| (own.name.to_owned(), own.is_lambda()));
+                let same = own(a) == own(b) || (own(a).is_some_and(|a| a.1) && own(b).is_some_and(|b| b.1));
+                if same { self.path(a, b) } else { self.say_node(ours) }
+            }
+            (Node::Text(a), Node::Text(b)) if a == b => {}
+            _ => self.say_node(ours),
+        }
+    }
+
+    /// Overloads differ in their parameters alone.
+    fn parameters(&mut self, ours: &str, theirs: &str) {
+        let list = |params: &str| format!("f<{params}>");
+        let (ours, theirs) = (list(ours), list(theirs));
+        if let (Node::Path { parts: a, .. }, Node::Path { parts: b, .. }) = (parse(&ours), parse(&theirs))
+            && let (Some(a), Some(b)) = (a.last(), b.last())
+        {
+            for (at, node) in a.args.iter().enumerate() {
+                if b.args.get(at) != Some(node) {
+                    self.say(argument(node, SHOWN));
+                }
+            }
+        }
+    }
+
+    /// Plain words differ in what is between their underscores.
+    fn words(&mut self, ours: &str, theirs: &str) {
+        let mut theirs: Vec<&str> = theirs.split('_').take(COMPARED_MAX).collect();
+        theirs.sort_unstable();
+        for word in ours.split('_').take(COMPARED_MAX) {
+            if theirs.binary_search(&word).is_err() && !is_filler(word) {
+                self.say(word.to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_said_in_order() {
+        for (ours, theirs, expected) in [
+            ("void f<int, true>(int)", "void f<int, false>(int)", &["true"][..]),
+            ("void f<true, int, true>()", "void f<false, int, true>()", &["TT"]),
+            ("void f<a::B<4>, 7>()", "void f<a::B<5>, 8>()", &["4", "7"]),
+            ("void a::f<int>(int)", "void b::f<int>(int)", &["a"]),
+            ("void f(float*)", "void f(double*)", &["float*"]),
+            ("g<f(int)::{lambda(int)#2}>()", "g<f(int)::{lambda(int)#1}>()", &["lambda 2"]),
+            ("sm80_x_stage4_y", "sm80_x_stage5_y", &["stage4"]),
+            ("f<Params<2>, 3>()", "f<Params<1>, 4>()", &["3", "2"]),
+            ("f<int>", "f<int>", &[]),
+            ("f", "f<int>()", &[]),
+        ] {
+            assert_eq!(differences(ours, theirs, "f"), expected, "{ours} and {theirs}");
+        }
+    }
+}

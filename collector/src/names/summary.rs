@@ -1,0 +1,131 @@
+//! Template arguments summed up: what says most in a tree that is too large to show.
+
+use crate::names::argument::{BRIEF, is_number, lambda, literal, path};
+use crate::names::path::{Node, Part, without_qualifiers};
+use crate::names::vocabulary as known;
+
+/// A type whose arguments are too many or too deep: the function in it, or the tile and the
+/// elements that it works on.
+pub fn summed_up(name: &str, args: &[&Node<'_>]) -> String {
+    if let [Node::Path { parts, pointer }] = args
+        && let [.., only] = parts.as_slice()
+        && only.args.is_empty()
+        && !only.is_lambda()
+    {
+        return format!("{name}<{}>", path(parts, BRIEF, *pointer));
+    }
+    if let [Node::Text(text)] = args {
+        return format!("{name}<{}>", literal(text));
+    }
+    let summary = Summary::of(args);
+    let mut words: Vec<String> = summary.work.or(summary.tile).into_iter().collect();
+    words.extend(summary.elements.into_iter().map(str::to_owned));
+    if words.is_empty() {
+        let first = args.iter().find_map(|arg| match arg {
+            Node::Path { parts, .. } => {
+                parts.last().map(|own| own.name).filter(|name| !known::is_carrier(name))
+            }
+            Node::Text(_) => None,
+        });
+        words.extend(first.map(str::to_owned));
+        words.extend((args.len() > 1 || first.is_none()).then(|| "…".to_owned()));
+    }
+    format!("{name}<{}>", words.join(", "))
+}
+
+/// A kernel class's name with its tile and elements, if it has a tile.
+pub fn tiled(part: &Part<'_>) -> Option<String> {
+    let args: Vec<&Node<'_>> = part.args.iter().collect();
+    Summary::of(&args).tile.is_some().then(|| summed_up(part.name, &args))
+}
+
+/// What says most in a tree of arguments, found in their order.
+#[derive(Default)]
+pub struct Summary {
+    /// The function or functor that does the work.
+    pub work: Option<String>,
+    /// The shape of a matrix kernel's block.
+    pub tile: Option<String>,
+    /// What it works on.
+    pub elements: Vec<&'static str>,
+    visited: usize,
+}
+
+impl Summary {
+    const VISITED_MAX: usize = 200;
+    const ELEMENTS_MAX: usize = 3;
+
+    pub fn of(args: &[&Node<'_>]) -> Summary {
+        let mut summary = Summary::default();
+        for arg in args {
+            summary.visit(arg);
+        }
+        if summary.work.is_some() {
+            summary.elements.clear();
+        }
+        summary
+    }
+
+    fn visit(&mut self, node: &Node<'_>) {
+        self.visited += 1;
+        if self.visited > Self::VISITED_MAX || self.work.is_some() || known::is_plumbing(node) {
+            return;
+        }
+        let parts = match node {
+            Node::Text(text) => return self.element(without_qualifiers(text).0),
+            Node::Path { parts, .. } => parts,
+        };
+        let Some(own) = parts.last() else { return };
+        if parts.iter().any(Part::is_lambda) {
+            self.work = Some(lambda(parts, BRIEF));
+            return;
+        }
+        if let Some(shape) = shape(own) {
+            if self.tile.is_none() && is_tile(&shape) {
+                self.tile = Some(shape);
+            }
+            return;
+        }
+        if own.args.is_empty() {
+            self.element(own.name);
+        }
+        for arg in parts.iter().rev().flat_map(|part| &part.args) {
+            self.visit(arg);
+        }
+    }
+
+    fn element(&mut self, name: &str) {
+        if let Some(element) = known::element(name)
+            && self.elements.len() < Self::ELEMENTS_MAX
+            && !self.elements.contains(&element)
+        {
+            self.elements.push(element);
+        }
+    }
+}
+
+/// Clusters of thread blocks are shapes too, but small ones.
+fn is_tile(shape: &str) -> bool {
+    const SMALLEST: u32 = 16;
+    shape.contains('x') && shape.split('x').any(|side| side.parse().is_ok_and(|side: u32| side >= SMALLEST))
+}
+
+/// A list of numbers as 128x64x32.
+pub fn shape(part: &Part<'_>) -> Option<String> {
+    if !known::is_shape(part.name) || part.args.is_empty() {
+        return None;
+    }
+    Some(part.args.iter().map(size).collect::<Option<Vec<_>>>()?.join("x"))
+}
+
+/// A number, or a type that stands for one.
+fn size(node: &Node<'_>) -> Option<String> {
+    match node {
+        Node::Text(text) if is_number(node) => Some(literal(text)),
+        Node::Text(_) => None,
+        Node::Path { parts, .. } => {
+            let own = parts.last().filter(|own| known::is_number_type(own.name))?;
+            size(own.args.last()?)
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What is known of the libraries whose kernels people see: which words of a name say something
+//! and which are plumbing. Only tables and the questions asked of them.
+
+use crate::names::path::{Node, Part};
+
+/// Libraries whose name stays in front of a kernel's own, because it says whose kernel it is.
+const LIBRARIES: [&str; 16] = [
+    "cub",
+    "cublasLt",
+    "cudf",
+    "cudnn",
+    "cuml",
+    "cusparse",
+    "cute",
+    "cutlass",
+    "fbgemm_gpu",
+    "flashinfer",
+    "raft",
+    "rmm",
+    "tensorrt_llm",
+    "thrust",
+    "vllm",
+    "xgboost",
+];
+
+/// Types that carry data to a kernel and say nothing about what it does.
+const PLUMBING: [&str; 28] = [
+    "CUDAGeneratorImpl",
+    "Empty",
+    "FusedOptimizerTensorListMetadata",
+    "LoadWithCast",
+    "LoadWithoutCast",
+    "NullType",
+    "OffsetCalculator",
+    "Params",
+    "StoreWithCast",
+    "StoreWithoutCast",
+    "TensorListMetadata",
+    "TensorListScalarListMetadata",
+    "TensorListScalarTensorMetadata",
+    "TrivialOffsetCalculator",
+    "allocator",
+    "always_true",
+    "array",
+    "default_delete",
+    "enable_if",
+    "identity",
+    "identity_decomposer_t",
+    "__identity",
+    "no_init_t",
+    "null_type",
+    "rng_config",
+    "qrng_config_override",
+    "use_default",
+    "void",
+];
+
+/// The same, for families of types.
+const PLUMBING_PREFIXES: [&str; 6] = [
+    "cublasGemvTensor",
+    "curandDiscreteDistribution",
+    "normal_args_",
+    "policy_hub",
+    "policy_selector",
+    "policy_wrapper",
+];
+
+/// Wrappers that are not shown, with the place of the argument that does the work.
+const WRAPPERS: [(&str, usize); 14] = [
+    ("AlignedArray", 0),
+    ("BinaryFunctor", 3),
+    ("InputValue", 0),
+    ("ReduceOp", 1),
+    ("ReducedPrec", 0),
+    ("UnaryFunctor", 2),
+    ("arg_t", 0),
+    ("device_pointer_t", 0),
+    ("device_ptr", 0),
+    ("device_reference", 0),
+    ("func_wrapper_t", 1),
+    ("kernel_arg", 0),
+    ("normal_iterator", 0),
+    ("op_wrapper_t", 1),
+];
+
+/// Wrappers of which only one argument is shown.
+const HOLDERS: [(&str, usize); 5] = [
+    ("AUnaryFunctor", 3),
+    ("BUnaryFunctor", 3),
+    ("ParallelForAgent", 0),
+    ("binary_transform_f", 4),
+    ("unary_transform_f", 3),
+];
+
+/// Kernels that only run the kernel class given as their first argument.
+const SHELLS: [&str; 6] =
+    ["DeviceKernel", "Kernel", "Kernel2", "_kernel_agent", "device_kernel", "kernel_agent"];
+
+/// Functions that only pass on the functor among their own arguments.
+const LAUNCHERS: [&str; 5] =
+    ["gpu_kernel", "launch_", "LaunchN", "opmath_gpu_kernel", "opmath_symmetric_gpu_kernel"];
+
+/// Names that say nothing without the namespace or class around them.
+const GENERIC: [&str; 12] = [
+    "Kernel",
+    "apply",
+    "entry",
+    "impl",
+    "invoke",
+    "kernel",
+    "kernelImpl",
+    "launch",
+    "main",
+    "run",
+    "static_kernel",
+    "transform",
+];
+
+/// Kernels whose numbers are the same in all their instances.
+const CONSTANT_NUMBERS: [&str; 3] =
+    ["elementwise_kernel", "unrolled_elementwise_kernel", "elementwise_kernel_with_index"];
+
+/// Kernels whose flags say how they were built, not what they do.
+const CONSTANT_FLAGS: [&str; 1] = ["vectorized_elementwise_kernel"];
+
+/// Types that are lists of numbers, shown as 128x64x32.
+const SHAPES: [&str; 7] =
+    ["GemmShape", "MatrixShape", "PitchLinearShape", "Shape", "shape", "tuple", "TensorNHWCShape"];
+
+/// Types that stand for a number.
+const NUMBERS: [&str; 5] = ["C", "Int", "bool_constant", "constant", "integral_constant"];
+
+/// Element types that libraries call by many names, and those that say what a kernel works on.
+const ELEMENTS: [(&str, &str); 44] = [
+    ("BFloat16", "bf16"),
+    ("Complex", "complex"),
+    ("Float4_e2m1fn_x2", "e2m1"),
+    ("Float8_e4m3fn", "e4m3"),
+    ("Float8_e4m3fnuz", "e4m3fnuz"),
+    ("Float8_e5m2", "e5m2"),
+    ("Float8_e5m2fnuz", "e5m2fnuz"),
+    ("Float8_e8m0fnu", "e8m0"),
+    ("Half", "half"),
+    ("__half", "half"),
+    ("__half2", "half2"),
+    ("__nv_bfloat16", "bf16"),
+    ("__nv_bfloat162", "bf162"),
+    ("__nv_fp4_e2m1", "e2m1"),
+    ("__nv_fp8_e4m3", "e4m3"),
+    ("__nv_fp8_e5m2", "e5m2"),
+    ("__nv_fp8_e8m0", "e8m0"),
+    ("bfloat16_t", "bf16"),
+    ("complex", "complex"),
+    ("cuComplex", "complex<float>"),
+    ("cuDoubleComplex", "complex<double>"),
+    ("double", "double"),
+    ("double2", "double2"),
+    ("float", "float"),
+    ("float2", "float2"),
+    ("float_e2m1_t", "e2m1"),
+    ("float_e4m3_t", "e4m3"),
+    ("float_e5m2_t", "e5m2"),
+    ("float_ue4m3_t", "ue4m3"),
+    ("float_ue8m0_t", "ue8m0"),
+    ("half", "half"),
+    ("half_t", "half"),
+    ("int4b_t", "int4"),
+    ("int8_t", "int8"),
+    ("nv_bfloat16", "bf16"),
+    ("nv_float4_t", "nvfp4"),
+    ("mx_float4_t", "mxfp4"),
+    ("mx_float8_t", "mxfp8"),
+    ("mx_float6_t", "mxfp6"),
+    ("signed char", "schar"),
+    ("tfloat32_t", "tf32"),
+    ("uint4b_t", "uint4"),
+    ("uint8_t", "uint8"),
+    ("unsigned char", "uchar"),
+];
+
+/// Builtin types of several words.
+const BUILTINS: [(&str, &str); 9] = [
+    ("__int128", "int128"),
+    ("long long", "longlong"),
+    ("signed char", "schar"),
+    ("unsigned __int128", "uint128"),
+    ("unsigned char", "uchar"),
+    ("unsigned int", "uint"),
+    ("unsigned long", "ulong"),
+    ("unsigned long long", "ulonglong"),
+    ("unsigned short", "ushort"),
+];
+
+pub fn is_library(name: &str) -> bool {
+    LIBRARIES.contains(&name)
+}
+
+pub fn is_generic(name: &str) -> bool {
+    GENERIC.contains(&name)
+}
+
+pub fn is_shell(name: &str) -> bool {
+    SHELLS.contains(&name)
+}
+
+pub fn is_launcher(name: &str) -> bool {
+    LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+pub fn has_constant_numbers(name: &str) -> bool {
+    CONSTANT_NUMBERS.contains(&name)
+}
+
+pub fn has_constant_flags(name: &str) -> bool {
+    CONSTANT_FLAGS.contains(&name)
+}
+
+/// Types that bring data or settings to the functors beside them.
+pub fn is_carrier(name: &str) -> bool {
+    name.contains("iter") || name.contains("Iter") || name.contains("Policy") || name.contains("TileState")
+}
+
+/// Whether this is what we call an element type.
+pub fn is_element(name: &str) -> bool {
+    let name = name.split('<').next().unwrap_or(name);
+    ELEMENTS.iter().any(|(_, ours)| ours.split('<').next() == Some(name))
+}
+
+pub fn is_number_type(name: &str) -> bool {
+    NUMBERS.contains(&name)
+}
+
+pub fn is_shape(name: &str) -> bool {
+    SHAPES.contains(&name)
+}
+
+/// Bundles of a kernel's settings, which read better without the bundle's name.
+pub fn is_bundle(name: &str) -> bool {
+    name.ends_with("traits") || name.ends_with("Traits")
+}
+
+/// Namespaces that libraries make up to keep their versions apart.
+pub fn is_version(name: &str) -> bool {
+    name.starts_with("_V_") || name.starts_with("CUB_") || name.starts_with("THRUST_") || name == "__1"
+}
+
+/// The argument behind a wrapper that says nothing itself.
+pub fn unwrapped<'n, 'a>(own: &'n Part<'a>) -> Option<&'n Node<'a>> {
+    if own.name.starts_with("enable_") && own.args.len() == 1 {
+        return own.args.first();
+    }
+    let (_, place) = WRAPPERS.iter().find(|(name, _)| *name == own.name.trim_start_matches('_'))?;
+    own.args.get(*place)
+}
+
+/// The argument that matters of a type that holds a functor.
+pub fn held<'n, 'a>(own: &'n Part<'a>) -> Option<&'n Node<'a>> {
+    let (_, place) = HOLDERS.iter().find(|(name, _)| *name == own.name)?;
+    own.args.get(*place)
+}
+
+/// What an element type is called here.
+pub fn element(name: &str) -> Option<&'static str> {
+    ELEMENTS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
+}
+
+/// What a builtin type of several words is called here.
+pub fn builtin(name: &str) -> Option<&'static str> {
+    BUILTINS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
+}
+
+pub fn is_plumbing(node: &Node<'_>) -> bool {
+    let Node::Path { parts, .. } = node else { return false };
+    parts.last().is_some_and(|own| {
+        PLUMBING.contains(&own.name)
+            || PLUMBING_PREFIXES.iter().any(|prefix| own.name.starts_with(prefix))
+            || (own.name.starts_with("cublas") && own.name.contains("Params"))
+            || is_policy(own.name)
+    })
+}
+
+/// CUB's tuning policies, one a generation of devices.
+fn is_policy(name: &str) -> bool {
+    let rest = name.strip_prefix("Policy").or(name.strip_prefix("policy_")).or(name.strip_prefix("policy"));
+    let rest = rest.map(|rest| rest.strip_suffix("_t").unwrap_or(rest));
+    rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+}
+
+pub fn is_flag(node: &Node<'_>) -> bool {
+    flag(node).is_some()
+}
+
+/// The value of an argument that is `true` or `false`.
+pub fn flag(node: &Node<'_>) -> Option<bool> {
+    match node {
+        Node::Text(text) => match *text {
+            "(bool)0" => Some(false),
+            "(bool)1" => Some(true),
+            _ => None,
+        },
+        Node::Path { parts, .. } => match parts.as_slice() {
+            [only] if only.args.is_empty() && only.params.is_none() => match only.name {
+                "true" => Some(true),
+                "false" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuning_policies_are_told_from_policies_that_say_something() {
+        assert!(is_policy("Policy1000") && is_policy("policy_350_t") && is_policy("policy1000"));
+        assert!(!is_policy("Policy") && !is_policy("CooMMPolicy") && !is_policy("policy_selector"));
+    }
+}
