@@ -1,4 +1,5 @@
-//! How many entries a second the collector gets through on one core: model, aggregates, file.
+//! How many entries a second the collector gets through on one core: model, aggregates, file; and
+//! how long it takes to render many deep stacks.
 //!
 //! The target is 5 million entries a second through the model with an empty sink.
 #![allow(clippy::unwrap_used)]
@@ -8,11 +9,14 @@ use std::path::Path;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::batch::{Batch, ProcessBegin, SessionBegin};
+use gputrace_collector::batch::{Batch, Definition, ProcessBegin, SessionBegin};
+use gputrace_collector::flame::Flame;
 use gputrace_collector::model::Model;
+use gputrace_collector::report::Report;
 use gputrace_collector::trace_file::{TraceReader, TraceWriter};
 use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::definition::{self, Code, line_table};
 use gputrace_wire::device::{Kernel, Place};
 
 /// Launches in one batch, as the recorder gathers them.
@@ -134,5 +138,96 @@ fn pipeline(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, pipeline);
+/// Definitions of stacks forty frames deep, as of a large model, and a launch from each.
+fn deep_stacks() -> Vec<Batch> {
+    const STACKS: u32 = 10_000;
+    const CODES: u32 = 800;
+    let define = |kind, id, fields: &[u64], text: &[u8]| Definition {
+        kind,
+        id,
+        fields: fields.to_vec(),
+        text: text.to_vec(),
+    };
+    let code = |id: u32| {
+        let (name, file) = (
+            format!("Module{id}.forward"),
+            format!("/opt/lib/python3.12/site-packages/model/layers/part_{}.py", id % 90),
+        );
+        let table = [2u8, 1].repeat(120);
+        let code = Code {
+            first_line: 10,
+            table_form: line_table::LNOTAB,
+            table_bytes: table.len() as u64,
+            name: name.as_bytes(),
+            file: file.as_bytes(),
+            ..Code::default()
+        };
+        define(definition::kind::CODE, id, &code.fields(), &[code.name, code.file, &table].concat())
+    };
+    let stack = |id: u32| {
+        let frame =
+            |depth: u32| [1 + scatter(id / (1 << (depth / 4)) + depth, CODES), 2 * scatter(id ^ depth, 120)];
+        let fields: Vec<u64> = (0..40).rev().flat_map(frame).collect();
+        define(definition::kind::STACK, id, &fields, b"")
+    };
+    let mut batches = vec![
+        Batch::SessionBegin(SessionBegin::default()),
+        Batch::ProcessBegin(ProcessBegin {
+            tick_kind: 2,
+            ticks_per_second: 1_000_000_000,
+            ..ProcessBegin::default()
+        }),
+        Batch::Definitions { process: 0, records: (1..=CODES).map(code).collect() },
+        Batch::Definitions { process: 0, records: (1_000..1_000 + STACKS).map(stack).collect() },
+    ];
+    let launch = |i: u32| {
+        let launch = Launch { function: 100 + i % 40, grid: [1; 3], block: [128, 1, 1], ..Launch::default() };
+        let (start_ticks, stack) = (u64::from(i) * 9_000, 1_000 + i);
+        let detail = Detail::Launch(launch);
+        Call {
+            kind: kind::LAUNCH,
+            api: 3,
+            start_ticks,
+            duration_ticks: 3_000,
+            correlation: 1 + i,
+            stack,
+            detail,
+            ..Call::default()
+        }
+        .to_cell()
+    };
+    let record = |i: u32| {
+        let start_ns = u64::from(i) * 9_000;
+        let place = Place {
+            correlation: 1 + i,
+            start_ns,
+            end_ns: start_ns + 4_000 + scatter(i, 3_000),
+            ..Place::default()
+        };
+        Kernel { place, name: 20 + i % 40, grid: [1; 3], block: [128, 1, 1], ..Kernel::default() }.to_cells()
+    };
+    batches.push(Batch::Cells { process: 0, ring: 2, cells: (0..STACKS).map(launch).collect() });
+    batches.push(Batch::Cells { process: 0, ring: 0, cells: (0..STACKS).flat_map(record).collect() });
+    batches
+}
+
+/// What is made at the end, once.
+fn render(criterion: &mut Criterion) {
+    let mut model = Model::new(Aggregates::default());
+    deep_stacks().iter().for_each(|batch| model.consume(batch));
+    let (totals, aggregates) = model.finish();
+    let flame = Flame::new(&totals, &aggregates);
+    let mut group = criterion.benchmark_group("deep_stacks");
+    group.sample_size(10);
+    group.bench_function("report", |bencher| {
+        bencher.iter(|| black_box(Report::new(&totals, &aggregates)).lines.len())
+    });
+    group.bench_function("flame", |bencher| {
+        bencher.iter(|| black_box(Flame::new(&totals, &aggregates)).lines.len())
+    });
+    group.bench_function("svg", |bencher| bencher.iter(|| black_box(flame.svg()).unwrap().len()));
+    group.finish();
+}
+
+criterion_group!(benches, pipeline, render);
 criterion_main!(benches);
