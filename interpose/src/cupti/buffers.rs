@@ -20,12 +20,17 @@ const BUFFERS: usize = 64;
 
 static FREE: AtomicU64 = AtomicU64::new(u64::MAX);
 static POOL: [AtomicPtr<u8>; BUFFERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; BUFFERS];
+/// Buffers whose contents are thrown away, mapped beforehand; a page of them costs nothing until
+/// it is written to. CUPTI completes records in place, so no two of its buffers may be one, but for
+/// the last of these, which is given again and again where even they are used up.
+const DISCARDS: usize = 16;
 static DISCARD: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+static DISCARDS_FREE: AtomicU64 = AtomicU64::new((1 << DISCARDS) - 1);
 
 /// Maps what cannot be mapped in a callback when memory is short.
 pub fn prepare() -> bool {
     if DISCARD.load(Ordering::Acquire).is_null()
-        && let Some(discard) = memory::map_bytes(BUFFER_BYTES)
+        && let Some(discard) = memory::map_bytes(DISCARDS * BUFFER_BYTES)
     {
         DISCARD.store(discard, Ordering::Release);
     }
@@ -59,6 +64,27 @@ fn take() -> Option<*mut u8> {
     }
 }
 
+/// A buffer to be thrown away.
+fn take_discard() -> *mut u8 {
+    let taken = DISCARDS_FREE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| {
+        (free != 0).then_some(free & (free.wrapping_sub(1)))
+    });
+    let index = taken.map_or(DISCARDS - 1, |free| free.trailing_zeros() as usize);
+    let first = DISCARD.load(Ordering::Acquire);
+    if first.is_null() { first } else { first.wrapping_add(index * BUFFER_BYTES) }
+}
+
+/// Takes one back; false if the buffer is none of them.
+fn give_back_discard(buffer: *mut u8) -> bool {
+    let first = DISCARD.load(Ordering::Acquire);
+    let offset = (buffer as usize).wrapping_sub(first as usize);
+    if first.is_null() || offset >= DISCARDS * BUFFER_BYTES {
+        return false;
+    }
+    DISCARDS_FREE.fetch_or(1 << (offset / BUFFER_BYTES), Ordering::AcqRel);
+    true
+}
+
 fn give_back(buffer: *mut u8) {
     if let Some(index) = POOL.iter().position(|slot| slot.load(Ordering::Acquire) == buffer) {
         FREE.fetch_or(1 << index, Ordering::AcqRel);
@@ -67,7 +93,7 @@ fn give_back(buffer: *mut u8) {
 
 /// CUPTI wants a buffer.
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
-    let given = take().unwrap_or_else(|| DISCARD.load(Ordering::Acquire));
+    let given = take().unwrap_or_else(take_discard);
     // SAFETY: CUPTI's own out parameters.
     unsafe {
         buffer.write(given);
@@ -84,7 +110,7 @@ pub unsafe extern "C" fn completed(
     _: usize,
     valid_bytes: usize,
 ) {
-    if buffer == DISCARD.load(Ordering::Acquire) {
+    if give_back_discard(buffer) {
         if let Some(session) = session::current() {
             session.count(Counter::BuffersExhausted, 1);
         }
@@ -111,6 +137,10 @@ mod tests {
         // SAFETY: three out parameters that live across the call.
         unsafe { requested(&mut given, &mut bytes, &mut most) };
         assert_eq!((given, bytes, most), (DISCARD.load(Ordering::Relaxed), BUFFER_BYTES, 0));
+        let more: Vec<_> = (0..DISCARDS).map(|_| take_discard()).collect();
+        assert!(!more.contains(&given) && more[DISCARDS - 1] == more[DISCARDS - 2], "{more:?}");
+        assert!(give_back_discard(more[3]) && !give_back_discard(taken[0]));
+        assert_eq!(take_discard(), more[3]);
         let mut distinct = taken.clone();
         distinct.sort_unstable();
         distinct.dedup();

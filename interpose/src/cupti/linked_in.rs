@@ -29,11 +29,14 @@ unsafe extern "C" fn look_at_program(object: *mut libc::dl_phdr_info, _: usize, 
         if object.dlpi_phdr.is_null() {
             return 1;
         }
-        for header in core::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) {
-            let is_constant = header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R;
-            if header.p_type != libc::PT_LOAD || !is_constant {
-                continue;
-            }
+        let headers = core::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
+        let is_loaded = |header: &&libc::Elf64_Phdr, flags| {
+            header.p_type == libc::PT_LOAD && header.p_flags & (libc::PF_R | libc::PF_W | libc::PF_X) == flags
+        };
+        // Constants lie with the code where the linker was told to keep them together.
+        let has_constants = headers.iter().any(|header| is_loaded(&header, libc::PF_R));
+        let flags = if has_constants { libc::PF_R } else { libc::PF_R | libc::PF_X };
+        for header in headers.iter().filter(|header| is_loaded(header, flags)) {
             let begin = (object.dlpi_addr + header.p_vaddr) as *const c_void;
             let bytes = header.p_filesz as usize;
             if !libc::memmem(begin, bytes, mark.as_ptr().cast(), mark.len()).is_null() {

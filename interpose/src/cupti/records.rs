@@ -61,6 +61,8 @@ enum Out<'a> {
     Records { ring: Producer<'static>, header: &'static RingHeader },
     /// The ring of the delivering thread.
     Own(&'a thread::Slot),
+    /// None: the other ring is taken, and the thread was interrupted while it wrote to its own.
+    Nowhere,
 }
 
 /// Turns a buffer's records into events.
@@ -73,11 +75,11 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
     let Some(tables) = tables::of(session) else { return };
     let begun = clock::now();
     thread::with(|slot| {
-        let _inside = slot.enter();
+        let inside = slot.enter();
         let mut delivery = Delivery {
             session,
             tables,
-            out: Out::Own(slot),
+            out: if inside.is_some() { Out::Own(slot) } else { Out::Nowhere },
             waited: Duration::ZERO,
             count: 0,
             first_end_ns: 0,
@@ -239,7 +241,7 @@ impl Delivery<'_> {
                 Offer::Full => Counter::RecordsRingFull,
                 Offer::NoRing => Counter::NoRing,
             };
-            if self.waited >= WAIT_MOST {
+            if self.waited >= WAIT_MOST || matches!(self.out, Out::Nowhere) {
                 self.session.count(lost, 1);
                 return;
             }
@@ -252,6 +254,7 @@ impl Delivery<'_> {
         let session = self.session;
         match &mut self.out {
             Out::Own(slot) => slot.offer(session, cells),
+            Out::Nowhere => Offer::NoRing,
             // A signal handler that forked returns here in the child, which has no such ring.
             Out::Records { .. } if !session.is_current() => Offer::Over,
             Out::Records { ring, header } => {

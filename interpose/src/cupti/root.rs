@@ -161,23 +161,33 @@ impl Root {
     }
 
     /// Wants a kind, or no longer does. CUPTI is told where that makes a difference.
+    ///
+    /// Each notes its own wish before it looks at the other's, so that of two at once at least one
+    /// sees the other; and whoever switched off looks again, as the other may have come in between.
     pub fn want(&self, who: Who, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
         let Some(bit) = 1u64.checked_shl(kind.0) else {
             return CUptiResult::CUPTI_ERROR_INVALID_KIND;
         };
         let (own, other) = sides(&WANTED, who);
-        let other_wants = other.load(Ordering::Acquire) & bit != 0;
-        let result = match (other_wants, is_wanted) {
-            (true, _) => CUptiResult::CUPTI_SUCCESS,
-            // SAFETY: no precondition: a kind that cannot be is refused.
-            (false, true) => unsafe { (self.api.activity_enable)(kind) },
-            // SAFETY: as above.
-            (false, false) => unsafe { (self.api.activity_disable)(kind) },
-        };
-        if !is_wanted {
-            own.fetch_and(!bit, Ordering::AcqRel);
-        } else if result == CUptiResult::CUPTI_SUCCESS {
-            own.fetch_or(bit, Ordering::AcqRel);
+        let others = || other.load(Ordering::SeqCst) & bit != 0;
+        // SAFETY: no precondition: a kind that cannot be is refused.
+        let enable = || unsafe { (self.api.activity_enable)(kind) };
+        if is_wanted {
+            own.fetch_or(bit, Ordering::SeqCst);
+            let result = if others() { CUptiResult::CUPTI_SUCCESS } else { enable() };
+            if result != CUptiResult::CUPTI_SUCCESS {
+                own.fetch_and(!bit, Ordering::SeqCst);
+            }
+            return result;
+        }
+        own.fetch_and(!bit, Ordering::SeqCst);
+        if others() {
+            return CUptiResult::CUPTI_SUCCESS;
+        }
+        // SAFETY: as above.
+        let result = unsafe { (self.api.activity_disable)(kind) };
+        if others() {
+            enable();
         }
         result
     }

@@ -15,6 +15,8 @@ use cupti_sys::cupti::{
     CUptiResult,
 };
 
+use cupti_sys::records::Record;
+
 use super::clock::{self, Line};
 use super::{own_calls, times, windows};
 use crate::cupti::root::{self, Who};
@@ -101,16 +103,17 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
         }
         // SAFETY: a record lies in these bytes.
         let source = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), bytes) };
-        if let Some(kind) = kind_for_guest(source) {
+        // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+        let typed = unsafe { Record::new(record.cast(), root.version()) };
+        if let Some(kind) = kind_for_guest(source, &typed) {
             filling.put(source, kind, line.as_ref());
         }
     }
 }
 
 /// The kind under which the guest gets the record; `None` if it never asked for it.
-fn kind_for_guest(record: &[u8]) -> Option<u32> {
-    let word = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
-    let kind = word(0)?;
+fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
+    let kind = u32::from_ne_bytes(*record.first_chunk()?);
     if !root::wants(Who::Tracer, kind) {
         if own_calls::is_of_one(record) {
             return None;
@@ -118,13 +121,14 @@ fn kind_for_guest(record: &[u8]) -> Option<u32> {
         // On for the guest alone: CUPTI itself has kept to its windows.
         return Some(if kind == CONCURRENT_KERNEL { as_asked(kind) } else { kind });
     }
-    let correlation = match kind {
-        CONCURRENT_KERNEL => word(92)?,
-        22 => word(60)?,
-        51 => word(4)?,
-        _ => word(44)?,
+    let (correlation, start_ns) = match typed {
+        Record::Kernel(kernel) => (kernel.correlation_id(), kernel.start_ns()),
+        Record::Memcpy(copy) => (copy.correlation_id(), copy.start_ns()),
+        Record::MemcpyPtoP(copy) => (copy.correlation_id(), copy.start_ns()),
+        Record::Memset(fill) => (fill.correlation_id(), fill.start_ns()),
+        // The tracer has no other kind on.
+        _ => return None,
     };
-    let start_ns = u64::from_ne_bytes(record.get(16..24)?.try_into().ok()?);
     if kind == CONCURRENT_KERNEL && windows::had(KERNEL, correlation, start_ns) {
         return Some(KERNEL);
     }

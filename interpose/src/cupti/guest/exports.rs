@@ -224,6 +224,7 @@ pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
         }
         _ => match index {
             Some(SUBSCRIBE) => second_library::subscribe_in_place_of(found),
+            Some(SUBSCRIBE_V2) => second_library::subscribe_v2_in_place_of(found),
             Some(REGISTER_CALLBACKS) => second_library::register_in_place_of(found),
             _ => found,
         },

@@ -44,11 +44,17 @@ fn serves(ours: u32, theirs: u32) -> bool {
 }
 
 static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Ours for that library's `cuptiSubscribe`.
 pub fn subscribe_in_place_of(found: *mut c_void) -> *mut c_void {
     keep(&SUBSCRIBE, found, subscribe as *mut c_void)
+}
+
+/// Ours for that library's `cuptiSubscribe_v2`.
+pub fn subscribe_v2_in_place_of(found: *mut c_void) -> *mut c_void {
+    keep(&SUBSCRIBE_V2, found, subscribe_v2 as *mut c_void)
 }
 
 /// Ours for that library's `cuptiActivityRegisterCallbacks`.
@@ -77,6 +83,26 @@ unsafe extern "C" fn subscribe(
     unsafe {
         let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE.load(Ordering::Acquire));
         real(handle, callback, user_data)
+    }
+}
+
+unsafe extern "C" fn subscribe_v2(
+    handle: *mut CUpti_SubscriberHandle,
+    callback: CUpti_CallbackFunc,
+    user_data: *mut c_void,
+    parameters: *mut c_void,
+) -> CUptiResult {
+    type Real = unsafe extern "C" fn(
+        *mut CUpti_SubscriberHandle,
+        CUpti_CallbackFunc,
+        *mut c_void,
+        *mut c_void,
+    ) -> CUptiResult;
+    client::give_way_to_another_library();
+    // SAFETY: as above, that library's cuptiSubscribe_v2.
+    unsafe {
+        let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE_V2.load(Ordering::Acquire));
+        real(handle, callback, user_data, parameters)
     }
 }
 
