@@ -1,9 +1,10 @@
 //! The session's socket, in a folder that nobody but this user enters.
 //!
-//! The folder is held by a descriptor while it is looked at, so that what was checked is what is
-//! used: nothing is done through a link, and nothing to a folder of another user.
+//! The folder is held by a descriptor, so that what was checked is what is used: nothing is done
+//! through a link, and nothing to a folder of another user. Only sockets are ever removed from it:
+//! one that an earlier session left, and at the end our own.
 
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,19 +21,52 @@ use crate::error::Error;
 const SOCKET_PATH_MAX: usize = 108;
 const NAME: &str = "socket";
 
+/// Where a session listens. The socket's name goes when this value does.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    folder: OwnedFd,
+    /// The socket as a file: held, so that no other gets its number.
+    file: OwnedFd,
+}
+
+impl Place {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Place {
+    /// Another session may listen here by now: its socket stays.
+    fn drop(&mut self) {
+        let ours = rustix::fs::fstat(&self.file);
+        let there = rustix::fs::statat(&self.folder, NAME, AtFlags::SYMLINK_NOFOLLOW);
+        if let (Ok(ours), Ok(there)) = (ours, there)
+            && (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+        {
+            let _ = rustix::fs::unlinkat(&self.folder, NAME, AtFlags::empty());
+        }
+    }
+}
+
 /// Listens at `directory`/socket. The folder is made if it is not there; it must be this user's,
 /// and is closed to all others.
-pub fn listen_in(directory: &Path) -> Result<(OwnedFd, PathBuf), Error> {
-    listen_at(directory, NAME, SocketType::SEQPACKET)
+pub fn listen_in(directory: &Path) -> Result<(OwnedFd, Place), Error> {
+    let (socket, path, folder) = listen_at(directory, NAME, SocketType::SEQPACKET)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&folder, NAME, flags, Mode::empty())
+        .map_err(|errno| Error::Listen { path: path.clone(), source: errno.into() })?;
+    Ok((socket, Place { path, folder, file }))
 }
 
 /// Listens at `directory`/`name` for connections of bytes, in a folder of the same kind. Accepting
 /// does not wait.
 pub fn listen_for_talk(directory: &Path, name: &str) -> Result<UnixListener, Error> {
-    listen_at(directory, name, SocketType::STREAM).map(|(socket, _)| socket.into())
+    // Its folder goes with the session, and the name with it.
+    listen_at(directory, name, SocketType::STREAM).map(|(socket, ..)| socket.into())
 }
 
-fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd, PathBuf), Error> {
+fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd, PathBuf, OwnedFd), Error> {
     let folder_error = |source| Error::SessionFolder { path: directory.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(folder_error)?;
     let folder = private(directory).map_err(folder_error)?;
@@ -43,10 +77,7 @@ fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd,
         return Err(Error::SocketPathTooLong { path, bytes, limit: SOCKET_PATH_MAX - 1 });
     }
     let listen_error = |source: io::Error| Error::Listen { path: path.clone(), source };
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen_error(error)),
-        _ => {}
-    }
+    remove_socket(&folder, name).map_err(listen_error)?;
     let open = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -60,7 +91,24 @@ fn listen_at(directory: &Path, name: &str, kind: SocketType) -> Result<(OwnedFd,
         Ok(socket)
     };
     let socket = open().map_err(|errno: Errno| listen_error(errno.into()))?;
-    Ok((socket, path))
+    Ok((socket, path, folder))
+}
+
+/// Makes room for a socket where an earlier one was left. What is anything else is somebody's own,
+/// and stays.
+fn remove_socket(folder: &OwnedFd, name: &str) -> io::Result<()> {
+    let found = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "something that is no socket has this name; it was left as it is",
+        ));
+    }
+    Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
 }
 
 /// Opens the folder, if it is this user's, and closes it to all others.
@@ -83,6 +131,7 @@ fn own_id() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
@@ -97,14 +146,44 @@ mod tests {
         symlink(&target, &link).unwrap();
         assert!(matches!(listen_in(&link), Err(Error::SessionFolder { .. })));
         assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o777, "nothing was done through the link");
-        let (_socket, path) = listen_in(&target).unwrap();
+        let (_socket, place) = listen_in(&target).unwrap();
         assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(path, target.join("socket"));
-        // What lies in the socket's place is replaced, not followed.
+        assert_eq!(place.path(), target.join("socket"));
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn only_sockets_are_removed_and_at_the_end_only_ones_own() {
+        let base = std::env::temp_dir().join(format!("gputrace-listener-own-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        let path = base.join(NAME);
+        fs::create_dir_all(&base).unwrap();
+        fs::write(&path, b"precious").unwrap();
+        let refused = listen_in(&base).unwrap_err();
+        assert!(refused.to_string().contains("no socket"), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
         fs::remove_file(&path).unwrap();
+        // A link leads to somebody's file, and is one itself.
         symlink("/nonexistent/socket", &path).unwrap();
-        listen_in(&target).unwrap();
-        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+        listen_in(&base).unwrap_err();
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+        fs::remove_file(&path).unwrap();
+
+        // One that was left is replaced; the session that it was leaves its successor's alone.
+        let (_first, left) = listen_in(&base).unwrap();
+        let (_second, ours) = listen_in(&base).unwrap();
+        drop(left);
+        assert!(path.exists());
+        // What the user laid there in the meantime stays as well.
+        let aside = base.join("aside");
+        fs::rename(&path, &aside).unwrap();
+        fs::write(&path, b"precious").unwrap();
+        drop(ours);
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        fs::remove_file(&path).unwrap();
+        let (_third, own) = listen_in(&base).unwrap();
+        drop(own);
+        assert!(!path.exists());
         fs::remove_dir_all(&base).unwrap();
     }
 }

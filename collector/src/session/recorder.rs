@@ -1,6 +1,5 @@
 //! The recorder: a session from its socket to its totals.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,7 @@ use crate::session::death::Death;
 use crate::session::digest::{self, Digested};
 use crate::session::drain::{self, Drain};
 use crate::session::handle::Handle;
-use crate::session::listener;
+use crate::session::listener::{self, Place};
 use crate::session::out::Out;
 use crate::session::peer;
 use crate::trace_file::TraceWriter;
@@ -207,7 +206,8 @@ type Outcome<S> = (Option<Digested<S>>, Vec<Dump>);
 /// A running session.
 pub struct Recorder<S> {
     shared: Arc<Shared>,
-    socket_path: Option<PathBuf>,
+    /// Its drop removes the socket.
+    place: Option<Place>,
     /// Dropped to end the stream.
     stream: Option<Sender<Step>>,
     drain: Option<JoinHandle<Option<OwnedFd>>>,
@@ -239,10 +239,10 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
         let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
-        let (listener, connected, socket_path) = match source {
+        let (listener, connected, place) = match source {
             Source::Listen { directory } | Source::Standing { directory } => {
-                let (listener, path) = listener::listen_in(&directory)?;
-                (Some(listener), None, Some(path))
+                let (listener, place) = listener::listen_in(&directory)?;
+                (Some(listener), None, Some(place))
             }
             Source::Connected(socket) => (None, Some(socket), None),
         };
@@ -279,7 +279,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         };
         let mut recorder = Recorder {
             shared: Arc::clone(&shared),
-            socket_path,
+            place,
             stream: Some(stream.clone()),
             drain: None,
             digest: Some(digest),
@@ -301,7 +301,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
 
     /// Where processes connect; `None` for a single connected process.
     pub fn socket_path(&self) -> Option<&Path> {
-        self.socket_path.as_deref()
+        self.place.as_ref().map(Place::path)
     }
 
     /// Blocks until the single connected process has said good-bye or is gone.
@@ -353,9 +353,7 @@ impl<S> Drop for Recorder<S> {
         if let Some(digest) = self.digest.take() {
             let _ = digest.join();
         }
-        if let Some(path) = &self.socket_path {
-            let _ = fs::remove_file(path);
-        }
+        self.place = None;
     }
 }
 
