@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::flight_recorder::dumps::{Dump, DumpReason, DumpRequest, Dumper};
 use crate::flight_recorder::window::Window;
 use crate::model::operation::Sink;
-use crate::session::{Board, Death, Digested, Step, monotonic_ns, signal_name};
+use crate::session::{Board, Death, Digested, Next, Pace, Step, monotonic_ns, signal_name};
 use crate::trace_file::TraceWriter;
 
 /// Consumes the stream up to its end, and writes what is held then. What was dumped before comes
@@ -26,17 +26,29 @@ pub(crate) fn run<S: Sink>(
     let mut deaths = BTreeMap::new();
     // Why the session ends, as far as its processes show: the last of them crashed, or none did.
     let mut ended_by = None;
-    for step in steps {
+    let mut pace = Pace::default();
+    loop {
+        let next = pace.next(steps);
         let now_ns = monotonic_ns();
+        let step = match next {
+            Next::Step(step) => step,
+            Next::Tell => {
+                board.flight(&window, now_ns);
+                continue;
+            }
+            Next::End => break,
+        };
         match step {
             Step::Batch(batch) => {
+                pace.note(&batch);
                 // Only memory is written to: what could fail is the compressor.
                 if let Err(source) = window.push(&batch, now_ns) {
                     trace_error.get_or_insert(Error::System { operation: "compressing", source });
                 }
                 if let Batch::ProcessEnd { process, end, .. } = batch {
+                    let death = deaths.remove(&process);
                     let crash = (end == ProcessEnd::Vanished && window.has_events_of(process))
-                        .then(|| crash(deaths.remove(&process)))
+                        .then(|| crash(death))
                         .flatten();
                     if let Some(reason) = &crash {
                         let request = DumpRequest { reason: DumpReason::Crash, reply: None };
@@ -45,9 +57,6 @@ pub(crate) fn run<S: Sink>(
                     if end != ProcessEnd::Running {
                         ended_by = crash;
                     }
-                }
-                if !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. }) {
-                    board.flight(&window, now_ns);
                 }
             }
             Step::Death { process, death } => {

@@ -1,19 +1,21 @@
-//! A session's state for whoever asks while it goes on: written by the digest thread once a second,
-//! read by the control socket's.
+//! A session's state for whoever asks while it goes on: written by the digest thread at most twice a
+//! second, read by the control socket's.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
 
-use crate::batch::{Counters, ProcessBegin};
+use crate::batch::{Batch, Counters, ProcessBegin};
 use crate::flight_recorder::Window;
 use crate::model::Model;
 use crate::model::operation::Sink;
 use crate::session::drain::monotonic_ns;
+use crate::session::recorder::Step;
 
 /// Processes that are listed; the others are in the sums.
 const PROCESSES_MAX: usize = 200;
@@ -126,6 +128,51 @@ impl Board {
     }
 }
 
+/// How often the board is written at most. To write it takes a look at every process that ever
+/// joined, some milliseconds where there were tens of thousands, on the thread that empties the
+/// queue: so by time, and never by what comes.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// When the board is written again. What came too soon after the last time is owed, and told once
+/// the time is up, whether anything more comes or not.
+#[derive(Default)]
+pub(crate) struct Pace {
+    told: Option<Instant>,
+    owed: bool,
+}
+
+/// What the digest thread does next.
+pub(crate) enum Next {
+    Step(Step),
+    Tell,
+    End,
+}
+
+impl Pace {
+    /// Waits for what comes, or for the time to tell.
+    pub fn next(&mut self, steps: &Receiver<Step>) -> Next {
+        if !self.owed {
+            return steps.recv().map_or(Next::End, Next::Step);
+        }
+        let rest = self.told.map_or(Duration::ZERO, |told| TOLD_EVERY.saturating_sub(told.elapsed()));
+        if rest.is_zero() {
+            self.owed = false;
+            self.told = Some(Instant::now());
+            return Next::Tell;
+        }
+        match steps.recv_timeout(rest) {
+            Ok(step) => Next::Step(step),
+            Err(RecvTimeoutError::Timeout) => self.next(steps),
+            Err(RecvTimeoutError::Disconnected) => Next::End,
+        }
+    }
+
+    /// There is something new to tell: all but cells and definitions, of which there are very many.
+    pub fn note(&mut self, batch: &Batch) {
+        self.owed |= !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. });
+    }
+}
+
 /// A process as the model knows it while the session goes on.
 pub(crate) struct Running<'a> {
     pub begin: &'a ProcessBegin,
@@ -182,5 +229,40 @@ impl Status {
                 counters: counted.map(|(counter, value)| (counter.name(), value)).collect(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many batches come, the board is written by time; and the last of them is told though
+    /// nothing follows it.
+    #[test]
+    fn what_comes_is_told_by_time() {
+        let (stream, steps) = crossbeam_channel::unbounded();
+        let batches = 10_000;
+        for wall_ns in 0..batches {
+            stream.send(Step::Batch(Batch::SessionEnd { wall_ns })).unwrap();
+        }
+        let begin = Instant::now();
+        let (mut pace, mut seen, mut told) = (Pace::default(), 0, 0);
+        loop {
+            match pace.next(&steps) {
+                Next::Step(Step::Batch(batch)) => {
+                    pace.note(&batch);
+                    seen += 1;
+                }
+                Next::Tell => told += 1,
+                Next::Step(_) | Next::End => unreachable!(),
+            }
+            if seen == batches && !pace.owed {
+                break;
+            }
+        }
+        let most = 2 + begin.elapsed().as_millis() / TOLD_EVERY.as_millis();
+        assert!((2..=most).contains(&told), "{told} times in {:?}", begin.elapsed());
+        drop(stream);
+        assert!(matches!(pace.next(&steps), Next::End));
     }
 }

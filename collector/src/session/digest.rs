@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
-use crate::session::board::Board;
+use crate::session::board::{Board, Next, Pace};
 use crate::session::recorder::Step;
 use crate::trace_file::TraceWriter;
 
@@ -34,18 +34,25 @@ pub fn run<S: Sink>(
 ) -> Digested<S> {
     let mut model = Model::new(sink);
     let mut trace_error = None;
-    for step in steps {
-        // Nothing is dumped where everything is kept.
-        let Step::Batch(batch) = step else { continue };
+    let mut pace = Pace::default();
+    loop {
+        let batch = match pace.next(steps) {
+            Next::Step(Step::Batch(batch)) => batch,
+            // Nothing is dumped where everything is kept.
+            Next::Step(_) => continue,
+            Next::Tell => {
+                board.model(&model);
+                continue;
+            }
+            Next::End => break,
+        };
+        pace.note(&batch);
         if let Err(error) = writer.write(&batch) {
             trace_error.get_or_insert(error);
         }
         // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file.
         stored.fetch_add(1, Ordering::Release);
         model.consume(&batch);
-        if !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. }) {
-            board.model(&model);
-        }
     }
     let (totals, sink) = model.finish();
     Digested {

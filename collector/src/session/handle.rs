@@ -48,7 +48,7 @@ impl Handle {
         self.shared.note_death(pid, signal.map_or(Death::Exit, Death::Signal));
     }
 
-    /// As the stream told it last, a second ago at most while the collector keeps up.
+    /// As the stream told it last, half a second ago at most while the collector keeps up.
     pub fn status(&self) -> Status {
         self.board.status()
     }

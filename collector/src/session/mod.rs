@@ -26,7 +26,7 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::{Board, Running};
+pub(crate) use board::{Board, Next, Pace, Running};
 pub use board::{ProcessStatus, Status};
 pub(crate) use death::{Death, signal_name};
 pub(crate) use digest::Digested;
