@@ -44,6 +44,11 @@ const HELLO_OF_MANY: Duration = Duration::from_millis(250);
 /// processes that are recorded at a time.
 const PENDING_MAX: usize = 256;
 const TRACKED_MAX: usize = 4096;
+/// Messages of one process that are taken in a turn: whoever sends on and on is heard again at the
+/// next, and keeps nobody's rings from being emptied.
+const HEARD_A_TURN: usize = 64;
+/// The same when it is over: more than a socket's queue holds.
+const HEARD_AT_THE_END: usize = 4096;
 /// How long past the deadline the sockets are still listened to, if they have something to say.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Looks at the sockets at the very end, while there is something: the listener's queue empties in
@@ -195,7 +200,8 @@ impl Drain {
         // said its good-bye before its new image says hello.
         for (index, ready_now) in ready.tracked.iter().enumerate() {
             if let (true, Some(process)) = (*ready_now, self.tracked.get_mut(index)) {
-                heard |= hear_process(process, &mut self.buffer, &self.shared, &mut self.gather);
+                heard |=
+                    hear_process(process, HEARD_A_TURN, &mut self.buffer, &self.shared, &mut self.gather);
             }
         }
         for (process, dead) in self.tracked.iter_mut().zip(&ready.dead) {
@@ -334,7 +340,7 @@ impl Drain {
         let over: Vec<_> = self.tracked.extract_if(.., is_over).collect();
         for mut process in over {
             // Its last messages may have come after this turn's look at its socket.
-            hear_process(&mut process, &mut self.buffer, &self.shared, &mut self.gather);
+            hear_process(&mut process, HEARD_AT_THE_END, &mut self.buffer, &self.shared, &mut self.gather);
             self.finish_process(process);
         }
     }
@@ -423,15 +429,17 @@ fn runs_on(process: &Tracked) -> bool {
     process.connection.is_some() && process.bye.is_none()
 }
 
-/// Takes all messages of a process. Returns whether anything came.
+/// Takes a process's messages, `most` of them. Returns whether anything came.
 fn hear_process(
     process: &mut Tracked,
+    most: usize,
     buffer: &mut PacketBuffer,
     shared: &Shared,
     gather: &mut Coalescer,
 ) -> bool {
     let mut heard = false;
-    while let Some(connection) = &process.connection {
+    for _ in 0..most {
+        let Some(connection) = &process.connection else { break };
         let received = peer::receive(connection, buffer);
         heard |= !matches!(received, Received::Nothing);
         match received {
