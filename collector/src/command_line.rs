@@ -23,12 +23,17 @@ pub fn masked(arguments: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The program, and that it had arguments if it had any.
+/// The program, and that it had arguments if it had any. A process that sets its title has all of
+/// them in the first, so that only its first word is kept.
 pub fn redacted(arguments: &[String]) -> Vec<String> {
-    match arguments {
-        [program, _, ..] => vec![program.clone(), MASK.to_owned()],
-        other => other.to_vec(),
+    let Some((first, rest)) = arguments.split_first() else { return Vec::new() };
+    let title = first.trim_start();
+    let program = title.split(char::is_whitespace).next().unwrap_or("");
+    let mut kept = vec![program.to_owned()];
+    if program.len() < title.len() || !rest.is_empty() {
+        kept.push(MASK.to_owned());
     }
+    kept
 }
 
 /// The same as [`masked`] of arguments that are separated by NUL, as the kernel has them.
@@ -51,7 +56,7 @@ fn takes_secret(argument: &str) -> bool {
 /// Takes out the user of every URL, and every value whose name looks like a secret's:
 /// `--password=x`, `API_KEY=x`, `?token=x&…`, `{"secret": "x"}`, `Authorization: Bearer x`.
 fn mask_text(text: &str) -> String {
-    let text = mask_users(text);
+    let text = mask_users(&mask_next_words(text));
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some(at) = rest.find(['=', ':']) {
@@ -78,6 +83,35 @@ fn mask_text(text: &str) -> String {
             out.push_str(MASK);
         }
         rest = inner.get(length..).unwrap_or("");
+    }
+    out.push_str(rest);
+    out
+}
+
+/// `--password x` with the word after it taken out: a title and a shell's command have a whole command
+/// line in one argument.
+fn mask_next_words(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((word, after)) = rest.split_once(' ') {
+        out.push_str(word);
+        out.push(' ');
+        rest = after;
+        if !takes_secret(word.trim_start_matches(['"', '\''])) {
+            continue;
+        }
+        let value = rest.trim_start_matches(' ');
+        out.push_str(rest.get(..rest.len() - value.len()).unwrap_or(""));
+        let length = match value.chars().next() {
+            Some(quote @ ('"' | '\'')) => {
+                value.get(1..).and_then(|inner| inner.find(quote)).map_or(value.len(), |end| end + 2)
+            }
+            _ => value.find([' ', '"', '\'', ';', ')', '\n']).unwrap_or(value.len()),
+        };
+        if length > 0 {
+            out.push_str(MASK);
+        }
+        rest = value.get(length..).unwrap_or("");
     }
     out.push_str(rest);
     out
@@ -188,6 +222,10 @@ mod tests {
             ("curl|-H|Authorization: Bearer abc", "curl|-H|Authorization: [redacted]"),
             ("sh|-c|PASSWORD='a' run --token=b c", "sh|-c|PASSWORD='[redacted]' run --token=[redacted] c"),
             ("prog|AWS_SECRET_ACCESS_KEY=a", "prog|AWS_SECRET_ACCESS_KEY=[redacted]"),
+            // A process that set its title, and a shell's command.
+            ("trainer --password hunter2 user@host", "trainer --password [redacted] user@host"),
+            ("sh|-c|run --token  'a b' x; y", "sh|-c|run --token  [redacted] x; y"),
+            ("sh|-c|exec run --token abc; y", "sh|-c|exec run --token [redacted]; y"),
         ] {
             assert_eq!(masked(&split(line)), split(after), "{line}");
         }
@@ -218,5 +256,8 @@ mod tests {
         assert_eq!(redacted(&split("/bin/prog|a|b")), split("/bin/prog|[redacted]"));
         assert_eq!(redacted(&split("/bin/prog")), split("/bin/prog"));
         assert_eq!(redacted(&[]), Vec::<String>::new());
+        // As a process shows that set its title.
+        assert_eq!(redacted(&split("trainer --password hunter2")), split("trainer|[redacted]"));
+        assert_eq!(redacted(&split(" a\tb|c")), split("a|[redacted]"));
     }
 }
