@@ -1,19 +1,22 @@
 //! A code object told from another at the same address.
 //!
 //! A code object that is freed leaves its address to the next one. From 3.12 a code object has a number
-//! that no other of its interpreter ever gets. Before that, what is shown of it is compared: its
-//! name, its file, its first line and its line table, and besides where its own parts are. Where two
-//! such objects agree in all of that, a stack shows the same for both.
+//! that no other of its interpreter ever gets; before that it is given one ([`super::lives`]). Where there
+//! is neither, what is shown of it is compared: its name, its file, its first line and its line table,
+//! and besides where its own parts are. Where two such objects agree in all of that, a stack shows the same for
+//! both.
 //!
-//! Of a line table longer than [`WORDS_MAX`] words so many are compared, spread evenly over it, so that two
-//! objects that differ nowhere else are told apart but by chance. That bounds the cost.
+//! Of a line table longer than 64 bytes, eight words are compared, spread evenly over it: that bounds the cost. Two
+//! objects that differ between those words only, and are in all their parts at the same addresses, are
+//! taken for one.
 
 use super::layout::{ABSENT, Layout};
+use super::lives::Lives;
 use super::memory::Memory;
 use super::walk::Damaged;
 
-/// 128 bytes: nearly all line tables up to 3.10 are shorter.
-const WORDS_MAX: u64 = 16;
+/// Words of a line table, or of a string without a hash, that are compared.
+const WORDS: u64 = 8;
 /// A table of lines longer than this is none.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -24,100 +27,99 @@ pub fn fold(a: u64, b: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
+/// What is known beside the code object itself, for the frames of one stack.
+#[derive(Default)]
+pub struct Known<'l> {
+    /// Where lives are numbered because the interpreter does not.
+    pub lives: Option<&'l Lives>,
+    /// The last file: frames that follow one another are often of one.
+    file: u64,
+    digest: u64,
+}
+
+impl Known<'_> {
+    pub fn new(lives: Option<&Lives>) -> Known<'_> {
+        Known { lives, file: 0, digest: 0 }
+    }
+}
+
 /// A word that tells the code object from any other that was or will be at its address.
 #[inline(always)]
-pub fn of<M: Memory>(memory: &M, layout: &Layout, code: u64) -> Result<u64, Damaged> {
-    if layout.code_version != ABSENT {
-        let version = memory.half(code, layout.code_version.into()).ok_or(Damaged)?;
-        let first_line = memory.half(code, layout.code_first_line.into()).ok_or(Damaged)?;
+pub fn of<M: Memory>(memory: &M, layout: &Layout, code: u64, known: &mut Known) -> Result<u64, Damaged> {
+    let number = if layout.code_version != ABSENT {
         // 0 once the interpreter has run out of numbers.
-        if version != 0 {
-            return Ok(u64::from(version) << 32 | u64::from(first_line));
-        }
+        memory.half(code, layout.code_version.into()).ok_or(Damaged)?
+    } else {
+        known.lives.map_or(0, |lives| lives.of(code))
+    };
+    if number == 0 {
+        return of_contents(memory, layout, code, known).ok_or(Damaged);
     }
-    of_contents(memory, layout, code).ok_or(Damaged)
+    let first_line = memory.half(code, layout.code_first_line.into()).ok_or(Damaged)?;
+    Ok(u64::from(number) << 32 | u64::from(first_line))
 }
 
 #[inline(never)]
-fn of_contents<M: Memory>(memory: &M, layout: &Layout, code: u64) -> Option<u64> {
+fn of_contents<M: Memory>(memory: &M, layout: &Layout, code: u64, known: &mut Known) -> Option<u64> {
     let word = |offset: u16| memory.word(code, offset.into());
-    let mut sum = Sum { sum: 0, factor: 0x9e37_79b9_7f4a_7c15 };
-    sum.add(memory.half(code, layout.code_first_line.into())?.into());
-    for part in layout.code_parts {
-        sum.add(word(part)?);
-    }
-    for name in [word(layout.code_name)?, word(layout.code_file)?] {
-        text(memory, layout, name, &mut sum)?;
+    let first_line = memory.half(code, layout.code_first_line.into())?;
+    let [first, second, third, fourth] = layout.code_parts;
+    let parts = [word(first)?, word(second)?, word(third)?, word(fourth)?];
+    let name = text(memory, layout, word(layout.code_name)?)?;
+    let file = word(layout.code_file)?;
+    if known.file != file || file == 0 {
+        (known.file, known.digest) = (file, text(memory, layout, file)?);
     }
     let table = word(layout.code_table)?;
-    sum.add(table);
     if !memory.may_hold(table) {
         return None;
     }
     let bytes = memory.word(table, layout.object_size.into()).filter(|bytes| *bytes < BYTES_MAX)?;
-    sum.add(bytes);
-    words(memory, table, layout.bytes_data.into(), bytes, &mut sum)?;
-    Some(fold(sum.sum, sum.sum.rotate_left(32)))
+    // None of these waits for another.
+    let sum = fold(u64::from(first_line) << 32 ^ bytes, table)
+        .wrapping_add(fold(parts[0] ^ parts[1].rotate_left(32), parts[2] ^ parts[3].rotate_left(32)))
+        .wrapping_add(fold(name, known.digest.rotate_left(1)))
+        .wrapping_add(words(memory, table, layout.bytes_data.into(), bytes)?);
+    Some(fold(sum, code))
 }
 
-/// Interned strings have their hash, and nearly all names are interned; of others the letters are
-/// looked at.
-fn text<M: Memory>(memory: &M, layout: &Layout, text: u64, sum: &mut Sum) -> Option<()> {
+/// What tells a string from another at its address. Interned strings have their hash, and nearly all names are
+/// interned; of others the letters are looked at.
+#[inline(always)]
+fn text<M: Memory>(memory: &M, layout: &Layout, text: u64) -> Option<u64> {
     if !memory.may_hold(text) {
         return None;
     }
     let hash = memory.word(text, layout.text_hash.into())?;
+    if hash == u64::MAX { letters(memory, layout, text) } else { Some(hash ^ text.rotate_left(32)) }
+}
+
+fn letters<M: Memory>(memory: &M, layout: &Layout, text: u64) -> Option<u64> {
     let length = memory.word(text, layout.text_length.into()).filter(|length| *length < BYTES_MAX)?;
-    sum.add(text);
-    sum.add(hash);
-    sum.add(length);
-    if hash == u64::MAX {
-        // As many bytes as letters: all of an ASCII string, the beginning of another.
-        let state = memory.half(text, layout.text_state.into())?;
-        let is_ascii = state >> (layout.text_kind_shift + 4) & 1 == 1;
-        let at = if is_ascii { layout.text_ascii } else { layout.text_compact };
-        words(memory, text, at.into(), length, sum)?;
-    }
-    Some(())
+    let state = memory.half(text, layout.text_state.into())?;
+    let is_ascii = state >> (layout.text_kind_shift + 4) & 1 == 1;
+    let at = if is_ascii { layout.text_ascii } else { layout.text_compact };
+    // As many bytes as letters: all of an ASCII string, the beginning of another.
+    Some(words(memory, text, at.into(), length)? ^ fold(text, length))
 }
 
-/// Adds what `bytes` bytes from there hold, or as many words of it as are looked at.
-fn words<M: Memory>(memory: &M, base: u64, from: u64, bytes: u64, sum: &mut Sum) -> Option<()> {
-    let count = bytes / 8;
-    if count == 0 {
-        for at in 0..bytes {
-            sum.add(memory.byte(base, from + at)?.into());
-        }
-        return Some(());
-    }
-    if count <= WORDS_MAX {
-        for at in 0..count {
-            sum.add(memory.word(base, from + at * 8)?);
-        }
-    } else {
-        for at in 0..WORDS_MAX {
-            sum.add(memory.word(base, from + at * (count - 1) / (WORDS_MAX - 1) * 8)?);
-        }
-    }
-    // The last word, whole; it may overlap the one before.
-    sum.add(memory.word(base, from + bytes - 8)?);
-    Some(())
+/// Mixes what these bytes hold; of more than 64, eight words from the first to the last.
+#[inline(always)]
+fn words<M: Memory>(memory: &M, base: u64, from: u64, bytes: u64) -> Option<u64> {
+    let Some(last) = bytes.checked_sub(8) else { return few(memory, base, from, bytes) };
+    // Without a branch: short ones overlap.
+    let step = (last << 16) / (WORDS - 1);
+    let word = |index: u64| memory.word(base, from + (index * step >> 16));
+    let sum = fold(word(0)?, word(1)?)
+        .wrapping_add(fold(word(2)?, word(3)?).rotate_left(1))
+        .wrapping_add(fold(word(4)?, word(5)?).rotate_left(2))
+        .wrapping_add(fold(word(6)?, memory.word(base, from + last)?).rotate_left(3));
+    Some(sum)
 }
 
-/// A sum of words, each times an odd number of its own: a change of one word always shows, and no
-/// multiplication waits for another.
-struct Sum {
-    sum: u64,
-    factor: u64,
-}
-
-impl Sum {
-    #[inline(always)]
-    fn add(&mut self, word: u64) {
-        self.sum = self.sum.wrapping_add(word.wrapping_mul(self.factor));
-        // Even, so that the factors stay odd.
-        self.factor = self.factor.wrapping_add(0xd6e8_feb8_6659_fd92);
-    }
+#[cold]
+fn few<M: Memory>(memory: &M, base: u64, from: u64, bytes: u64) -> Option<u64> {
+    (0..bytes).try_fold(bytes, |sum, at| Some(sum << 8 | u64::from(memory.byte(base, from + at)?)))
 }
 
 #[cfg(test)]
@@ -152,7 +154,7 @@ mod tests {
     }
 
     fn of(layout: &Layout, bytes: &[u8]) -> u64 {
-        super::of(&Image { start: START, bytes }, layout, CODE).unwrap()
+        super::of(&Image { start: START, bytes }, layout, CODE, &mut Known::default()).unwrap()
     }
 
     #[test]
@@ -161,12 +163,11 @@ mod tests {
             let layout = Layout::of_minor(minor).unwrap();
             let bytes = image(&layout, 60);
             let before = of(&layout, &bytes);
-            let text = FILE + u64::from(layout.text_ascii);
+            let letters = FILE + u64::from(layout.text_ascii);
             let table = TABLE + u64::from(layout.bytes_data);
-            let places = (text..text + 20).chain(table..table + 60).chain([
+            let places = (letters..letters + 20).chain(table..table + 60).chain([
                 CODE + u64::from(layout.code_first_line),
                 NAME + u64::from(layout.text_hash),
-                NAME + u64::from(layout.text_length),
                 CODE + u64::from(layout.code_parts[0]),
             ]);
             for place in places {
@@ -175,7 +176,7 @@ mod tests {
                 assert_ne!(of(&layout, &other), before, "3.{minor} {place:#x}");
             }
             // Past the end of either nothing counts.
-            for place in [text + 21, table + 60] {
+            for place in [letters + 21, table + 60] {
                 let mut other = bytes.clone();
                 other[(place - START) as usize] ^= 1;
                 assert_eq!(of(&layout, &other), before, "3.{minor} {place:#x}");
@@ -205,10 +206,17 @@ mod tests {
                 let from = (at - START) as usize + usize::from(offset);
                 bytes[from..from + 8].copy_from_slice(&bad.to_le_bytes());
                 let memory = Image { start: START, bytes: &bytes };
-                assert_eq!(super::of(&memory, &layout, CODE), Err(Damaged), "{bad:#x}");
+                assert_eq!(
+                    super::of(&memory, &layout, CODE, &mut Known::default()),
+                    Err(Damaged),
+                    "{bad:#x}"
+                );
             }
         }
         let bytes = image(&layout, u64::MAX);
-        assert_eq!(super::of(&Image { start: START, bytes: &bytes }, &layout, CODE), Err(Damaged));
+        assert_eq!(
+            super::of(&Image { start: START, bytes: &bytes }, &layout, CODE, &mut Known::default()),
+            Err(Damaged)
+        );
     }
 }

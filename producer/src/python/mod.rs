@@ -28,6 +28,7 @@
 //! | `layout` | where a version keeps what; `layout/table.rs` is written by a script |
 //! | `walk` | frames, from the innermost out |
 //! | `identity` | a code object told from another at its address |
+//! | `lives` | a number for each code object's life, before 3.12 |
 //! | `unicode` | a string as UTF-8 |
 //! | `code` | a code object as a definition |
 //! | `stacks` | frames → stack id |
@@ -37,6 +38,7 @@ pub mod check;
 pub mod code;
 pub mod identity;
 pub mod layout;
+pub mod lives;
 pub mod memory;
 pub mod runtime;
 pub mod stacks;

@@ -8,7 +8,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::check::{self, Verdict};
-use super::layout::{Layout, debug_offsets};
+use super::layout::{ABSENT, Layout, debug_offsets};
+use super::lives;
 use super::memory::{Checked, Memory, is_plausible};
 use super::walk::Types;
 use crate::memory;
@@ -127,6 +128,10 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     let [code, text, bytes] = types;
     if types.iter().any(|found| !is_plausible(*found)) {
         return None;
+    }
+    if layout.code_version == ABSENT {
+        // Where it cannot be, code objects are told apart by what they contain.
+        lives::begin(&Checked::new(), code);
     }
     Some(Runtime {
         layout,

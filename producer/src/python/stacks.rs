@@ -15,10 +15,12 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX, kind};
 
 use super::code::{self, Define, Text};
-use super::identity::{self, fold};
+use super::identity::{self, Known, fold};
+use super::layout::Layout;
+use super::lives;
 use super::memory::{Checked, Memory, Own};
 use super::runtime::{self, Runtime};
-use super::walk::{Damaged, End, Frame, frames, position};
+use super::walk::{Damaged, End, Frame, Types, frames, position};
 use crate::handles::Handles;
 use crate::memory::{self, Zeroed};
 use crate::session::Session;
@@ -79,7 +81,7 @@ impl Stacks {
         // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
         // until the hook returns the thread runs no Python, so its frames and what they name stay.
         let memory = unsafe { Own::new() };
-        match hash(&memory, runtime, state) {
+        match hash(&memory, &runtime.layout, &runtime.types, state) {
             Ok(0) => 0,
             Ok(hash) => match self.stacks.get(hash) {
                 Some(id) => id,
@@ -152,8 +154,9 @@ impl Stacks {
                 (*to_code, *to_at) = (code.into(), at);
             }
         };
+        let mut known = Known::new(lives::current());
         let end = frames(memory, layout, types, state, |frame| {
-            let identity = identity::of(memory, layout, frame.code)?;
+            let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
             let code = match self.codes.get(key) {
                 Some(code) => code,
@@ -177,12 +180,12 @@ impl Stacks {
     }
 }
 
-/// A hash of the thread's frames; 0 where it has none.
+/// A hash of the frames of that thread state; 0 where it has none.
 #[inline(always)]
-fn hash<M: Memory>(memory: &M, runtime: &Runtime, state: u64) -> Result<u64, Damaged> {
-    let mut hash = 0u64;
-    let end = frames(memory, &runtime.layout, &runtime.types, state, |frame| {
-        let identity = identity::of(memory, &runtime.layout, frame.code)?;
+pub fn hash<M: Memory>(memory: &M, layout: &Layout, types: &Types, state: u64) -> Result<u64, Damaged> {
+    let (mut hash, mut known) = (0u64, Known::new(lives::current()));
+    let end = frames(memory, layout, types, state, |frame| {
+        let identity = identity::of(memory, layout, frame.code, &mut known)?;
         hash = step(hash, &frame, identity);
         Ok(())
     })?;

@@ -1,0 +1,21 @@
+"""Launches from a stack of DEPTH functions, each a code object of its own; prints ns a launch: hot, and after 1 MiB read."""
+
+import ctypes
+import sys
+
+bursts = ctypes.PyDLL(sys.argv[1])
+bursts.bursts.restype = ctypes.c_double
+bursts.bursts.argtypes = [ctypes.c_long]
+depth = int(sys.argv[2])
+
+
+def innermost():
+    return bursts.bursts(0), bursts.bursts(1 << 20)
+
+
+functions = {"step_0": innermost}
+for index in range(1, depth - 1):
+    source = "def step_%d():\n    x = %d\n    y = [x, x]\n    result = step_%d()\n    return result\n" % (index, index, index - 1)
+    exec(compile(source, "/a/folder/of/some/program/module_%d.py" % (index % 7), "exec"), functions)
+bursts.begin()
+print("%.1f %.1f" % functions["step_%d" % (depth - 2)]())
