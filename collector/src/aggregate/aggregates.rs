@@ -112,7 +112,7 @@ mod tests {
                 device,
                 context: 0,
                 stream: 0,
-                graph: node.then_some(GraphNode { graph: 1, node: 2 }),
+                graph: node.then_some(GraphNode { graph: 1, node: 2, made: None }),
             },
         )
     }
@@ -124,6 +124,7 @@ mod tests {
             kind: kind::LAUNCH,
             flags: 0,
             api: 9,
+            start_ticks: 0,
             start_ns: 0,
             duration_ns: 77,
             correlation: 0,

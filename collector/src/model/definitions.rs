@@ -129,6 +129,8 @@ pub struct Graph {
     pub handle: u64,
     pub executable: bool,
     pub source: u32,
+    /// As device records name it; 0 if unknown.
+    pub record_id: u32,
 }
 
 /// A device and the limits that occupancy needs. 0 where the driver did not say.
@@ -386,6 +388,7 @@ impl Definitions {
             handle: entry.field(field::HANDLE),
             executable: entry.field(field::FORM) == 1,
             source: entry.id(field::SOURCE),
+            record_id: entry.small(field::RECORD_ID),
         })
     }
 

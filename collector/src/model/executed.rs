@@ -4,6 +4,7 @@ use gputrace_wire::call::{Detail, direction};
 
 use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
+use crate::model::graphs::Graphs;
 use crate::model::in_flight::Progress;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
@@ -12,6 +13,7 @@ use crate::model::unidentified::{Unidentified, fits};
 /// Where results go while one batch is looked at.
 pub(super) struct Out<'a, S> {
     pub definitions: &'a Definitions,
+    pub graphs: &'a Graphs,
     pub counts: &'a mut Counts,
     pub unidentified: &'a mut Unidentified,
     pub progress: &'a mut Progress,
@@ -36,6 +38,10 @@ impl<S: Sink> Out<'_, S> {
             operation.what = complete(operation.what, &call.detail, self.definitions);
         } else {
             self.counts.device_only += 1;
+        }
+        if let Some(node) = &mut operation.graph {
+            let launch_ticks = operation.call.as_ref().map_or(u64::MAX, |call| call.start_ticks);
+            node.made = self.graphs.find(node.node, launch_ticks);
         }
         self.progress.record(&operation);
         self.counts.executed += 1;

@@ -10,6 +10,7 @@ pub mod correlate;
 pub mod definitions;
 mod executed;
 mod feed;
+mod graphs;
 mod given_up;
 pub mod in_flight;
 #[cfg(test)]

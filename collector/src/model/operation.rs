@@ -16,6 +16,8 @@ pub struct HostCall {
     pub flags: u8,
     /// API definition.
     pub api: u32,
+    /// As the process's clock has it: what tells which of two calls came first.
+    pub start_ticks: u64,
     pub start_ns: u64,
     pub duration_ns: u64,
     pub correlation: u32,
@@ -59,6 +61,17 @@ pub struct Timing {
 pub struct GraphNode {
     pub graph: u32,
     pub node: u64,
+    /// Where it was captured or built, if that is known.
+    pub made: Option<Made>,
+}
+
+/// The call that made a node of a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// Its stack, 0 for none.
+    pub stack: u32,
+    /// The ranges that were open, as in [`HostCall::ranges`].
+    pub ranges: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

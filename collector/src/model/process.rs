@@ -8,6 +8,7 @@ use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::definition::rung;
 use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
+use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::batch::{Counters, Definition, Gap, ProcessBegin, ProcessEnd};
@@ -15,6 +16,7 @@ use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Key, Outcome};
 use crate::model::definitions::Definitions;
 use crate::model::executed::{Out, direction_of_record};
+use crate::model::graphs::Graphs;
 use crate::model::in_flight::{InFlight, Progress};
 use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::ranges::Ranges;
@@ -60,6 +62,7 @@ pub(super) struct ProcessState {
     join: Join,
     unidentified: Unidentified,
     ranges: Ranges,
+    graphs: Graphs,
     progress: Progress,
     in_flight: InFlight,
     /// Whether what is in flight is known: whatever comes after the end does not change it.
@@ -88,6 +91,7 @@ impl ProcessState {
             join: Join::default(),
             unidentified: Unidentified::default(),
             ranges: Ranges::default(),
+            graphs: Graphs::default(),
             progress: Progress::default(),
             in_flight: InFlight::default(),
             told: false,
@@ -219,6 +223,9 @@ impl ProcessState {
                     self.range_end(ring, &end);
                 }
             }
+            kind::GRAPH_NODE => {
+                self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
+            }
             kind::THREAD_BEGIN => {
                 ring.thread = ThreadBegin::from_cell(first).thread;
                 self.ranges.left_open(ring.ranges);
@@ -313,6 +320,7 @@ impl ProcessState {
             kind: call.kind,
             flags: call.flags,
             api: call.api,
+            start_ticks: call.start_ticks,
             start_ns,
             duration_ns,
             correlation: call.correlation,
@@ -325,6 +333,9 @@ impl ProcessState {
         };
         sink.host_call(&host, &self.definitions);
 
+        if call.kind == kind::GRAPH {
+            self.graphs.call(&host, &self.definitions);
+        }
         let counts = &mut self.counts;
         let is_launch = matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH);
         if !is_launch || call.status != 0 {
@@ -362,6 +373,7 @@ impl ProcessState {
         let no_records = self.definitions.rung() == rung::HOOKS && key.correlation == 0;
         let mut out = Out {
             definitions: &self.definitions,
+            graphs: &self.graphs,
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
             progress: &mut self.progress,
@@ -402,12 +414,16 @@ impl ProcessState {
             device: place.device,
             context: place.context,
             stream: place.stream,
-            graph: (place.graph != 0 || place.graph_node != 0)
-                .then_some(GraphNode { graph: place.graph, node: place.graph_node }),
+            graph: (place.graph != 0 || place.graph_node != 0).then_some(GraphNode {
+                graph: place.graph,
+                node: place.graph_node,
+                made: None,
+            }),
         };
         let key = Key { epoch, correlation: place.correlation };
         let mut out = Out {
             definitions: &self.definitions,
+            graphs: &self.graphs,
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
             progress: &mut self.progress,
@@ -440,6 +456,7 @@ impl ProcessState {
         self.end = self.end.or(end);
         let mut out = Out {
             definitions: &self.definitions,
+            graphs: &self.graphs,
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
             progress: &mut self.progress,
@@ -477,9 +494,13 @@ impl ProcessState {
         let late = self.join.late_records;
         let refused = self.definitions.refused;
         let ring_full = self.counters.ring_full;
-        for (loss, count) in
-            [(Loss::LateRecords, late), (Loss::RefusedDefinitions, refused), (Loss::RingFull, ring_full)]
-        {
+        let reasons = [
+            (Loss::LateRecords, late),
+            (Loss::RefusedDefinitions, refused),
+            (Loss::RefusedGraphNodes, self.graphs.refused),
+            (Loss::RingFull, ring_full),
+        ];
+        for (loss, count) in reasons {
             if count > 0 {
                 self.lose(loss, count);
             }

@@ -199,6 +199,8 @@ pub enum Loss {
     LateRecords,
     /// Cells that a collector had read and not yet stored when it was killed.
     LostWithCollector,
+    /// Nodes of graphs past the limit of what is kept: their kernels are charged to the launch.
+    RefusedGraphNodes,
 }
 
 impl Loss {
@@ -214,6 +216,7 @@ impl Loss {
             Loss::UnknownProcess => "unknown_process",
             Loss::LateRecords => "late_records",
             Loss::LostWithCollector => "lost_with_collector",
+            Loss::RefusedGraphNodes => "refused_graph_nodes",
         }
     }
 }
