@@ -137,9 +137,39 @@ pub fn is_on_noexec(path: &Path) -> bool {
 fn ensure_file(folder: &Path, embedded: &Embedded) -> io::Result<PathBuf> {
     let path = folder.join(embedded.name);
     if !is_intact(&path, embedded)? {
+        remove_parts(folder);
         write_atomically(&path, embedded.bytes)?;
+        if !is_intact(&path, embedded)? {
+            return Err(io::Error::other(format!("{} is not what was written there", path.display())));
+        }
     }
     Ok(path)
+}
+
+/// What a file is called until it is whole. Containers that share a home often have the same process
+/// ids too, and each is to write a file of its own.
+fn part_of(path: &Path) -> PathBuf {
+    let mut random = [0; 8];
+    // SAFETY: a live buffer of eight bytes. Without the call, which is older than any kernel that runs
+    // this, the name is as good as the process id.
+    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    let unique = u64::from_ne_bytes(random);
+    path.with_extension(format!("{}-{unique:016x}{PART}", std::process::id()))
+}
+
+const PART: &str = ".new";
+/// Nobody takes that long to write a file.
+const PART_IS_LEFT_AFTER: Duration = Duration::from_secs(3600);
+
+/// Removes what was left by those that were killed while they wrote.
+fn remove_parts(folder: &Path) {
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let written = fs::symlink_metadata(&path).and_then(|found| found.modified());
+        let is_left = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > PART_IS_LEFT_AFTER));
+        if is_left && path.as_os_str().as_encoded_bytes().ends_with(PART.as_bytes()) {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Whether the file is ours, a plain one, and byte for byte what is embedded.
@@ -164,8 +194,7 @@ fn is_intact(path: &Path, embedded: &Embedded) -> io::Result<bool> {
 
 /// Never writes into a file that a running program has mapped: a new file takes its place.
 fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = fs::remove_file(&temporary);
+    let temporary = part_of(path);
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -186,10 +215,11 @@ fn link_program(folder: &Path) -> io::Result<()> {
     if fs::read_link(&link).is_ok_and(|target| target == program) {
         return Ok(());
     }
-    let temporary = folder.join(format!("gputrace.{}.new", std::process::id()));
-    let _ = fs::remove_file(&temporary);
+    let temporary = part_of(&link);
     symlink(&program, &temporary)?;
-    fs::rename(&temporary, &link)
+    fs::rename(&temporary, &link).inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
 }
 
 #[cfg(test)]
@@ -210,6 +240,41 @@ mod tests {
         assert_eq!(fs::read(&first.preload).unwrap(), LIBGPUTRACE.bytes);
         assert!(fs::symlink_metadata(&simulated).unwrap().is_file());
         assert_eq!(fs::read(&simulated).unwrap(), SIMULATED_DRIVER.bytes);
+    }
+
+    /// As containers do that share a home, and have the same process ids.
+    #[test]
+    fn many_with_one_process_id_fill_one_cache() {
+        let base = SessionFolder::create().unwrap();
+        for round in 0..20 {
+            let cache = base.path().join(format!("{round}"));
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let libraries = extract(&cache).unwrap();
+                        assert!(is_intact(&libraries.preload, &LIBGPUTRACE).unwrap());
+                    });
+                }
+            });
+            let parts = fs::read_dir(cache.join(version_folder())).unwrap().flatten();
+            assert_eq!(parts.filter(|part| part.path().to_string_lossy().ends_with(PART)).count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed_once_it_is_old() {
+        let base = SessionFolder::create().unwrap();
+        let first = extract(base.path()).unwrap();
+        let (old, young) = (part_of(&first.preload), part_of(&first.preload));
+        fs::write(&old, b"half").unwrap();
+        fs::write(&young, b"half").unwrap();
+        let long_ago = SystemTime::now() - 2 * PART_IS_LEFT_AFTER;
+        File::open(&old).unwrap().set_modified(long_ago).unwrap();
+        fs::remove_file(&first.preload).unwrap();
+        extract(base.path()).unwrap();
+        assert!(!old.exists() && young.exists());
     }
 
     #[test]
