@@ -4,7 +4,7 @@
 //! Nothing is written through a link that lies where a file belongs.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl OutputFolder {
             .recursive(true)
             .mode(0o700)
             .create(&path)
-            .and_then(|()| OpenOptions::new().write(true).create_new(true).open(&probe))
+            .and_then(|()| create(&probe))
             .and_then(|_| fs::remove_file(&probe));
         match tried {
             Ok(()) => Ok(OutputFolder { path, is_new }),
@@ -126,12 +126,19 @@ fn try_write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
     replace(path, contents)
 }
 
-/// By way of a file of our own beside it: one that is there already is nobody's we know.
+/// A new file with one of our passing names. What has the name already was left by a run that was
+/// killed and had our process id, as happens in containers; a link goes, and not what it leads to.
+fn create(path: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(path);
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// By way of a file of our own beside it.
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{}.part", std::process::id()));
     let temporary = PathBuf::from(temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let mut file = create(&temporary)?;
     let written = file.write_all(contents).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
@@ -193,8 +200,23 @@ mod tests {
         assert_eq!(fs::read(&pipe).unwrap(), b"ours");
         // The name that the file has until it is whole may be guessed.
         symlink(&victim, folder.file(&format!("z.{}.part", std::process::id()))).unwrap();
-        folder.write("z", b"ours").unwrap_err();
+        folder.write("z", b"ours").unwrap();
+        assert_eq!(fs::read(folder.file("z")).unwrap(), b"ours");
         assert_eq!(fs::read(&victim).unwrap(), b"dear");
+    }
+
+    #[test]
+    fn what_a_killed_run_with_our_process_id_left_stops_nothing() {
+        let base = SessionFolder::create().unwrap();
+        let pid = std::process::id();
+        let (probe, part) = (format!(".gputrace-{pid}"), format!("x.{pid}.part"));
+        for left in [&probe, &part] {
+            fs::write(base.path().join(left), b"half").unwrap();
+        }
+        let folder = OutputFolder::prepare(base.path().to_owned()).unwrap();
+        folder.write("x", b"whole").unwrap();
+        assert_eq!(fs::read(folder.file("x")).unwrap(), b"whole");
+        assert!(!folder.file(&probe).exists() && !folder.file(&part).exists());
     }
 
     #[test]
