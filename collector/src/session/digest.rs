@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use crossbeam_channel::Receiver;
 use gputrace_wire::atomic::{AtomicU64, Ordering};
 
-use crate::batch::Batch;
 use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
