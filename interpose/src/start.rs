@@ -59,7 +59,14 @@ pub fn begin(claim: Claim) {
     on_full::set_waits(settings::get(settings::ON_FULL).is_some_and(|value| value == c"wait"));
     let mut command = [0u8; 4096];
     let command = command_line(&mut command);
-    let (socket, bare) = match settings::get(settings::SESSION) {
+    let session_path = settings::get(settings::SESSION);
+    if session_path.is_none() && collector_process::would_be_adopted() {
+        session::turn_off();
+        stderr::line(&[b"not tracing: this process adopts orphans (it is process 1, or a subreaper), so a \
+              collector would become its child; start it by `gputrace run`"]);
+        return;
+    }
+    let (socket, bare) = match session_path {
         Some(path) => (Socket::connect(path.to_bytes()), false),
         None => (start_collector().ok_or(NotConnected::Nobody), true),
     };
@@ -163,8 +170,8 @@ fn environment_without(prefixes: &[&[u8]]) -> Vec<*const c_char> {
         static environ: *const *const c_char;
     }
     let mut kept = Vec::with_capacity(128);
-    // SAFETY: the C library's array of C strings, null-terminated; nobody changes it while the
-    // program is inside cuInit, or it would race with any getenv of its own.
+    // SAFETY: the C library's array of C strings, null-terminated. A thread that changes it
+    // meanwhile races with this as with any getenv: no more and no less may be had of it.
     unsafe {
         let mut entry = environ;
         while !entry.is_null() && !(*entry).is_null() {

@@ -2,8 +2,9 @@
 
 use crate::harness::folder::Folder;
 use crate::harness::life::same_as_untraced;
+use crate::harness::needs;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{calls, count, dropped, run, run_command};
+use crate::harness::tool::{Run, bare_command, calls, count, dropped, run, run_command};
 
 #[test]
 fn parent_and_child_are_both_counted() {
@@ -36,6 +37,24 @@ fn children_of_a_shell_join() {
     let script = format!("{0} & {0}; wait", compiled("basic", Link::Driver).display());
     let report = run_command("sh").arg("-c").arg(script).succeed().report();
     assert_eq!(count(&report, "launches"), 20);
+}
+
+/// Bare, the collector would be adopted by a subreaper or by process 1, and whoever waits for all
+/// of its children would wait for ever: there is none, and one line says so.
+#[test]
+fn a_program_that_adopts_orphans_is_not_given_one_of_ours() {
+    let program = compiled("adopts", Link::Driver);
+    let traced = run_command(&program).arg("subreaper").succeed();
+    assert_eq!(count(&traced.report(), "launches"), 1, "under run it has no child of ours");
+    let untraced = |bare: Run| {
+        let ended = bare.go().expect_code(0);
+        assert_eq!(ended.ended.stderr.matches("not tracing: this process adopts").count(), 1, "{ended:?}");
+        assert!(!ended.output.exists(), "{ended:?}");
+    };
+    untraced(bare_command(&program).arg("subreaper"));
+    if needs::process_one("a_program_that_adopts_orphans_is_not_given_one_of_ours (as process 1)") {
+        untraced(bare_command("unshare").arg("-Urpf").arg(&program).arg("first"));
+    }
 }
 
 #[test]

@@ -40,6 +40,17 @@ pub fn change_of_root(test: &str) -> ChangeOfRoot {
     ChangeOfRoot::Impossible
 }
 
+/// Whether a program can be process 1 of a namespace here; where not, says that `test` is skipped.
+pub fn process_one(test: &str) -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["-Urpf", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let works = command.status().is_ok_and(|status| status.success());
+    if !works {
+        skipped(test, "no namespace of processes is to be had");
+    }
+    works
+}
+
 /// Says on the real stderr that a test is skipped: the test runner keeps what the print macros
 /// of a passing test write to itself, and it has no word for a test that skips itself.
 pub fn skipped(test: &str, why: &str) {
