@@ -2,9 +2,9 @@
 
 use gputrace_wire::call::Detail;
 
-use crate::aggregate::{Calls, Devices, Durations, Kernels, Leaf, StackKey, Stacks, Transfers};
+use crate::aggregate::{Calls, Devices, Durations, Kernels, Leaf, Owner, StackKey, Stacks, Transfers};
 use crate::model::definitions::Definitions;
-use crate::model::operation::{HostCall, Operation, Sink, What};
+use crate::model::operation::{HostCall, Made, Operation, Sink, What};
 
 #[derive(Clone, Debug, Default)]
 pub struct Aggregates {
@@ -60,8 +60,11 @@ impl Sink for Aggregates {
             }
         };
         let key = match &operation.call {
-            Some(call) => stack_key(call, leaf),
-            None => StackKey { process, thread: 0, stack: 0, ranges: 0, api: 0, leaf },
+            Some(call) => match operation.graph {
+                Some(node) if operation.what != What::Graph => node_key(call, node.made, leaf),
+                _ => stack_key(call, leaf),
+            },
+            None => StackKey { process, thread: 0, stack: 0, ranges: 0, owner: Owner::Call, api: 0, leaf },
         };
         self.device_stacks.add(key, duration_ns);
     }
@@ -73,8 +76,23 @@ fn stack_key(call: &HostCall, leaf: Leaf) -> StackKey {
         thread: call.thread,
         stack: call.stack,
         ranges: call.ranges,
+        owner: Owner::Call,
         api: call.api,
         leaf,
+    }
+}
+
+/// A node of a graph is charged to the call that captured or built it. Where that is not known, or had
+/// no stack while the launch has one, the launch answers.
+fn node_key(launch: &HostCall, made: Option<Made>, leaf: Leaf) -> StackKey {
+    let key = stack_key(launch, leaf);
+    let owner = Owner::Capture { replay_stack: launch.stack, replay_ranges: launch.ranges };
+    match made {
+        Some(Made { stack, ranges }) if stack != 0 || ranges != 0 && launch.stack == 0 => {
+            StackKey { stack, ranges: if ranges != 0 { ranges } else { launch.ranges }, owner, ..key }
+        }
+        _ if launch.stack != 0 => StackKey { owner: Owner::Replay, ..key },
+        _ => key,
     }
 }
 
@@ -145,6 +163,29 @@ mod tests {
             aggregates.operation(operation, &definitions);
         }
         aggregates
+    }
+
+    #[test]
+    fn a_node_is_charged_to_its_capture_and_else_to_the_launch() {
+        let launch = HostCall { stack: 5, ranges: 6, ..call(1, 2) };
+        let without = call(1, 2);
+        let made = |stack, ranges| Some(Made { stack, ranges });
+        let of = |launch, made| {
+            let key = node_key(launch, made, Leaf::Fill);
+            (key.stack, key.ranges, key.owner)
+        };
+        let captured = Owner::Capture { replay_stack: 5, replay_ranges: 6 };
+        assert_eq!(of(&launch, made(7, 8)), (7, 8, captured));
+        // The ranges of the launch are better than none.
+        assert_eq!(of(&launch, made(7, 0)), (7, 6, captured));
+        assert_eq!(of(&launch, None), (5, 6, Owner::Replay));
+        assert_eq!(of(&launch, made(0, 8)), (5, 6, Owner::Replay));
+        // A program without frames has its ranges, and nothing is marked.
+        let captured = Owner::Capture { replay_stack: 0, replay_ranges: 0 };
+        assert_eq!(of(&without, made(0, 8)), (0, 8, captured));
+        assert_eq!(of(&without, None), (0, 0, Owner::Call));
+        let key = node_key(&launch, made(7, 8), Leaf::Fill).by_replay();
+        assert_eq!((key.stack, key.ranges, key.owner), (5, 6, Owner::Call));
     }
 
     /// All that can be said of the aggregates, in an order of its own.

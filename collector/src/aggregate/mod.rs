@@ -23,5 +23,5 @@ pub use durations::Durations;
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};
 pub use sketch::Sketch;
-pub use stacks::{Leaf, StackKey, Stacks, Weight};
+pub use stacks::{Leaf, Owner, StackKey, Stacks, Weight};
 pub use transfers::{Moved, Transfers};

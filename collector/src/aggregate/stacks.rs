@@ -19,9 +19,35 @@ pub struct StackKey {
     pub stack: u32,
     /// The ranges that were open, a node of the process's tree; 0 for none.
     pub ranges: u32,
+    /// Whose those are.
+    pub owner: Owner,
     /// API definition; 0 where no host call is known.
     pub api: u32,
     pub leaf: Leaf,
+}
+
+/// Whose stack and ranges a key has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Owner {
+    /// Those of the call itself.
+    #[default]
+    Call,
+    /// Those of the call that captured or built the node of a graph, which this launch replayed.
+    Capture { replay_stack: u32, replay_ranges: u32 },
+    /// Those of the launch that replayed a node of which nobody knows where it was captured.
+    Replay,
+}
+
+impl StackKey {
+    /// The same, with a node of a graph under the launch that replayed it.
+    pub fn by_replay(self) -> StackKey {
+        match self.owner {
+            Owner::Capture { replay_stack, replay_ranges } => {
+                StackKey { stack: replay_stack, ranges: replay_ranges, owner: Owner::Call, ..self }
+            }
+            Owner::Call | Owner::Replay => StackKey { owner: Owner::Call, ..self },
+        }
+    }
 }
 
 /// What is at the end of a stack.
@@ -76,6 +102,7 @@ impl Stacks {
                     thread: 0,
                     stack: 0,
                     ranges: 0,
+                    owner: Owner::Call,
                     api: 0,
                     leaf: Leaf::Other,
                 };
@@ -122,7 +149,9 @@ mod tests {
     #[test]
     fn stacks_beyond_those_kept_are_counted_together() {
         let mut stacks = Stacks::default();
-        let key = |stack| StackKey { process: 1, thread: 2, stack, ranges: 0, api: 3, leaf: Leaf::Kernel(4) };
+        let owner = Owner::Call;
+        let leaf = Leaf::Kernel(4);
+        let key = |stack| StackKey { process: 1, thread: 2, stack, ranges: 0, owner, api: 3, leaf };
         for stack in 0..STACKS_MAX as u32 + 5 {
             stacks.add(key(stack), (stack % 2 == 0).then_some(10));
         }

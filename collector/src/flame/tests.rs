@@ -3,7 +3,7 @@
 use gputrace_wire::definition;
 use proptest::prelude::*;
 
-use crate::aggregate::{Leaf, StackKey};
+use crate::aggregate::{Leaf, Owner, StackKey};
 use crate::batch::Counters;
 use crate::flame::{Flame, FlameLine, Frame, FrameKind};
 use crate::report::tests::{Tape, golden, stacked, training};
@@ -89,7 +89,7 @@ fn threads_and_processes_of_one_name_are_told_apart() {
     twin.number = 1;
     twin.begin.pid = 4343;
     totals.processes.push(twin);
-    let key = StackKey { process: 1, thread: 2, stack: 0, ranges: 0, api: 10, leaf: Leaf::Kernel(20) };
+    let key = StackKey { process: 1, thread: 2, stack: 0, ranges: 0, owner: Owner::Call, api: 10, leaf: Leaf::Kernel(20) };
     aggregates.device_stacks.add(key, Some(5_000));
     let labels = threads(&Flame::new(&totals, &aggregates));
     assert!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Leaf, Stacks as Weights, Weight};
+use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::model::Totals;
 use crate::report::KernelNames;
 use crate::source::{Line, StackFrame, Stacks};
@@ -41,6 +41,13 @@ pub struct LineReport {
     pub host_total_ns: u64,
     pub charged_host_calls: u64,
     pub charged_host_ns: u64,
+    /// Nodes of graphs that were launched at this line or under it, wherever they were captured: these
+    /// are among `calls` of the lines that captured them.
+    pub replayed_calls: u64,
+    pub replayed_ns: Option<u64>,
+    /// Those for whose launches this line answers.
+    pub charged_replayed_calls: u64,
+    pub charged_replayed_ns: Option<u64>,
 }
 
 /// Operations of one kind, for which one line answers.
@@ -113,6 +120,8 @@ struct Share {
 struct Both {
     device: Share,
     host: Share,
+    /// Nodes of graphs by the lines that launched the graphs.
+    replayed: Share,
     kernels: BTreeMap<Arc<str>, Weight>,
 }
 
@@ -124,8 +133,9 @@ pub(super) fn lines(
 ) -> (Vec<LineReport>, NoLineReport) {
     let mut names = KernelNames::new(totals, &aggregates.kernels);
     let mut found: BTreeMap<Line, Both> = BTreeMap::new();
+    let device = aggregates.device_stacks.sorted();
     let no_device = add(
-        &aggregates.device_stacks,
+        &device,
         stacks,
         &mut found,
         |both| &mut both.device,
@@ -135,7 +145,10 @@ pub(super) fn lines(
             }
         },
     );
-    let no_host = add(&aggregates.host_stacks, stacks, &mut found, |both| &mut both.host, |_, _, _, _| {});
+    let host = aggregates.host_stacks.sorted();
+    let no_host = add(&host, stacks, &mut found, |both| &mut both.host, |_, _, _, _| {});
+    let replays: Vec<_> = device.iter().filter(|(key, _)| key.owner != Owner::Call).map(by_replay).collect();
+    add(&replays, stacks, &mut found, |both| &mut both.replayed, |_, _, _, _| {});
     let all_ns = aggregates.device_stacks.total_ns();
     let mut lines: Vec<LineReport> =
         found.iter().map(|(line, both)| line_report(line, both, all_ns)).collect();
@@ -154,17 +167,22 @@ pub(super) fn lines(
     (lines, no_line)
 }
 
+/// The same under the stack of the launch.
+fn by_replay((key, weight): &(StackKey, Weight)) -> (StackKey, Weight) {
+    (key.by_replay(), *weight)
+}
+
 /// Divides weights among lines, and tells of what each answers for; what is left has none.
 fn add(
-    weights: &Weights,
+    weights: &[(StackKey, Weight)],
     stacks: &mut Stacks<'_>,
     found: &mut BTreeMap<Line, Both>,
     side: impl Fn(&mut Both) -> &mut Share,
     mut answers: impl FnMut(&mut Both, u32, Leaf, Weight),
 ) -> Weight {
     let mut by_stack: BTreeMap<(u32, u32), Vec<(Leaf, Weight)>> = BTreeMap::new();
-    for (key, weight) in weights.sorted() {
-        by_stack.entry((key.process, key.stack)).or_default().push((key.leaf, weight));
+    for (key, weight) in weights {
+        by_stack.entry((key.process, key.stack)).or_default().push((key.leaf, *weight));
     }
     let mut no_line = Weight::default();
     for ((process, stack), leaves) in by_stack {
@@ -234,5 +252,9 @@ fn line_report(line: &Line, both: &Both, all_ns: u64) -> LineReport {
         host_total_ns: both.host.under.ns,
         charged_host_calls: both.host.charged.count,
         charged_host_ns: both.host.charged.ns,
+        replayed_calls: both.replayed.under.count,
+        replayed_ns: timed_ns(both.replayed.under),
+        charged_replayed_calls: both.replayed.charged.count,
+        charged_replayed_ns: timed_ns(both.replayed.charged),
     }
 }
