@@ -39,7 +39,7 @@ pub fn part(part: &Part<'_>, detail: Detail) -> String {
         return name.to_owned();
     }
     if let Some(work) = known::held(part) {
-        if detail.depth == 0 {
+        if detail.depth == 0 && !detail.elements {
             return argument(work, detail);
         }
         return format!("{name}<{}>", argument(work, detail.inner()));

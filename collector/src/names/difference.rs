@@ -56,6 +56,8 @@ impl Differences<'_> {
         let inside =
             word.split_once('<').and_then(|(_, rest)| rest.rsplit_once('>')).map(|(inside, _)| inside);
         let known = self.shown.contains(&word)
+            || known::held(ours).is_some()
+            || known::unwrapped(ours).is_some()
             || inside.is_some_and(|inside| inside.len() > SAME_MIN_BYTES && self.shown.contains(inside));
         let name = known::element(ours.name).unwrap_or(ours.name);
         self.say(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
@@ -169,16 +171,32 @@ impl Differences<'_> {
         }
     }
 
-    /// Plain words differ in what is between their underscores.
+    /// Plain words differ in what is between their underscores, or in what they have not.
     fn words(&mut self, ours: &str, theirs: &str) {
-        let mut theirs: Vec<&str> = theirs.split('_').take(COMPARED_MAX).collect();
-        theirs.sort_unstable();
-        for word in ours.split('_').take(COMPARED_MAX) {
-            if theirs.binary_search(&word).is_err() && !is_filler(word) {
-                self.say(word.to_owned());
+        let (ours, theirs) = (together(ours), together(theirs));
+        let sorted = |name: &'_ str| {
+            let mut words: Vec<String> = name.split('_').take(COMPARED_MAX).map(str::to_owned).collect();
+            words.sort_unstable();
+            words
+        };
+        let (in_ours, in_theirs) = (sorted(&ours), sorted(&theirs));
+        let missing = |word: &&str, words: &[String]| {
+            !is_filler(word) && words.binary_search_by(|known| known.as_str().cmp(word)).is_err()
+        };
+        for word in ours.split('_').take(COMPARED_MAX).filter(|word| missing(word, &in_theirs)) {
+            self.say(word.to_owned());
+        }
+        if self.said.is_empty() {
+            for word in theirs.split('_').take(COMPARED_MAX).filter(|word| missing(word, &in_ours)) {
+                self.say(format!("no {word}"));
             }
         }
     }
+}
+
+/// Keeps the words together that say one thing.
+fn together(name: &str) -> String {
+    name.replace("segment_k_", "segment-k-").replace("split_k", "split-k")
 }
 
 #[cfg(test)]
@@ -195,6 +213,8 @@ mod tests {
             ("void f(float*)", "void f(double*)", &["float*"]),
             ("g<f(int)::{lambda(int)#2}>()", "g<f(int)::{lambda(int)#1}>()", &["lambda 2"]),
             ("sm80_x_stage4_y", "sm80_x_stage5_y", &["stage4"]),
+            ("sm80_x_y", "sm80_x_stage5_y", &["no stage5"]),
+            ("a_execute_segment_k_off_kernel", "a_execute_segment_k_on_kernel", &["segment-k-off"]),
             ("f<Params<2>, 3>()", "f<Params<1>, 4>()", &["3", "2"]),
             ("f<int>", "f<int>", &[]),
             ("f", "f<int>()", &[]),

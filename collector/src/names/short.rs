@@ -72,7 +72,7 @@ fn comfortable(parts: &[Part<'_>]) -> String {
     let mut bearable = None;
     let mut shortest: Option<(usize, String)> = None;
     for detail in DETAILS {
-        if detail.arguments < TELLING_ARGUMENTS && bearable.is_some() {
+        if (detail.arguments < TELLING_ARGUMENTS || !detail.elements) && bearable.is_some() {
             break;
         }
         let name = function(parts, detail);

@@ -140,5 +140,65 @@ mod tests {
                 prop_assert_eq!(by_short.entry(short).or_insert(full.clone()), full);
             }
         }
+
+        /// Names made of what C++ names are made of, well formed and not.
+        #[test]
+        fn anything_like_a_name_is_shortened_and_told_apart(
+            names in prop::collection::vec(prop::collection::vec(prop::sample::select(PIECES), 0..40), 1..8)
+        ) {
+            let mut table = NameTable::default();
+            let mut by_short = HashMap::new();
+            for full in names.iter().map(|pieces| pieces.concat()) {
+                prop_assert!(short(&full).chars().count() <= crate::names::SHORT_MAX_CHARS);
+                let short = table.short(&full);
+                prop_assert_eq!(by_short.entry(short).or_insert(full.clone()), &full);
+            }
+        }
     }
+
+    const PIECES: &[&str] = &[
+        "f",
+        "a::",
+        "kernel",
+        "Kernel2",
+        "<",
+        "<",
+        ">",
+        ">",
+        " >",
+        "(",
+        ")",
+        ", ",
+        "{lambda(",
+        ")#1}",
+        "{lambda()#2}",
+        "::operator()() const",
+        "operator<",
+        "(anonymous namespace)::",
+        " const",
+        "*",
+        "&",
+        "1",
+        "(Enum)2",
+        "3ul",
+        "true",
+        "false",
+        "unsigned int",
+        "float",
+        "iter",
+        "ReduceOp<",
+        "AUnaryFunctor<a, b, c, ",
+        "traits<",
+        "cute::C<64>",
+        "GemmShape<128, 64, 32>",
+        "_xmma_",
+        "_tilesize",
+        "_kernel__5x_",
+        "é",
+        "…",
+        "->",
+        "[abi:v1]",
+        "void ",
+        " [clone ",
+    ];
 }

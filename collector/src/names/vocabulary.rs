@@ -131,7 +131,7 @@ const SHAPES: [&str; 7] =
 const NUMBERS: [&str; 5] = ["C", "Int", "bool_constant", "constant", "integral_constant"];
 
 /// Element types that libraries call by many names, and those that say what a kernel works on.
-const ELEMENTS: [(&str, &str); 44] = [
+const ELEMENTS: [(&str, &str); 45] = [
     ("BFloat16", "bf16"),
     ("Complex", "complex"),
     ("Float4_e2m1fn_x2", "e2m1"),
@@ -142,6 +142,7 @@ const ELEMENTS: [(&str, &str); 44] = [
     ("Float8_e8m0fnu", "e8m0"),
     ("Half", "half"),
     ("__half", "half"),
+    ("__int128", "int128"),
     ("__half2", "half2"),
     ("__nv_bfloat16", "bf16"),
     ("__nv_bfloat162", "bf162"),
