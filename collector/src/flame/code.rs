@@ -27,16 +27,18 @@ impl<'a> CodeFrames<'a> {
         if self.last != (process, stack) {
             self.last = (process, stack);
             let frames = self.stacks.frames(process, stack).into_iter();
-            let known = &mut self.known;
+            let (known, stacks) = (&mut self.known, &self.stacks);
             self.frames = frames
                 .map(|frame| {
-                    let kind = match &frame {
-                        StackFrame::Line(line) if line.own => FrameKind::Code,
-                        StackFrame::Line(_) | StackFrame::Named(_) => FrameKind::Library,
-                        StackFrame::Truncated | StackFrame::Missing(_) => FrameKind::Other,
+                    let made = || {
+                        let kind = match (&frame, stacks.line(&frame)) {
+                            (StackFrame::Truncated | StackFrame::Missing(_), _) => FrameKind::Other,
+                            (_, Some(line)) if line.own => FrameKind::Code,
+                            _ => FrameKind::Library,
+                        };
+                        Frame::new(kind, &stacks.text(&frame))
                     };
-                    let text = frame.text();
-                    known.entry(frame).or_insert_with(|| Frame::new(kind, &text)).clone()
+                    known.entry(frame.clone()).or_insert_with(made).clone()
                 })
                 .collect();
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
@@ -60,7 +61,7 @@ pub struct ChargedReport {
 }
 
 /// A line of a function of a file.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 pub struct PlaceReport {
     pub function: String,
     /// Short, unique in the report; null for a frame that is not known.
@@ -80,10 +81,14 @@ pub struct NoLineReport {
 }
 
 impl PlaceReport {
-    pub fn new(frame: &StackFrame) -> PlaceReport {
-        let Some(line) = frame.line() else {
-            return PlaceReport { function: frame.text(), ..PlaceReport::default() };
-        };
+    pub fn new(stacks: &Stacks<'_>, frame: &StackFrame) -> PlaceReport {
+        match stacks.line(frame) {
+            Some(line) => PlaceReport::of(line),
+            None => PlaceReport { function: stacks.text(frame), ..PlaceReport::default() },
+        }
+    }
+
+    fn of(line: &Line) -> PlaceReport {
         PlaceReport {
             function: line.function.to_string(),
             file: Some(line.file.to_string()),
@@ -104,7 +109,8 @@ impl PlaceReport {
 /// The innermost frames of a stack, innermost first.
 pub(super) fn innermost(stacks: &mut Stacks<'_>, process: u32, stack: u32) -> Vec<PlaceReport> {
     const KEPT: usize = 16;
-    stacks.frames(process, stack).iter().rev().take(KEPT).map(PlaceReport::new).collect()
+    let frames = stacks.frames(process, stack);
+    frames.iter().rev().take(KEPT).map(|frame| PlaceReport::new(stacks, frame)).collect()
 }
 
 /// What a line has: under it, by itself, and to answer for.
@@ -132,7 +138,7 @@ pub(super) fn lines(
     stacks: &mut Stacks<'_>,
 ) -> (Vec<LineReport>, NoLineReport) {
     let mut names = KernelNames::new(totals, &aggregates.kernels);
-    let mut found: BTreeMap<Line, Both> = BTreeMap::new();
+    let mut found: FxHashMap<StackFrame, Both> = FxHashMap::default();
     let device = aggregates.device_stacks.sorted();
     let no_device = add(
         &device,
@@ -150,13 +156,14 @@ pub(super) fn lines(
     let replays: Vec<_> = device.iter().filter(|(key, _)| key.owner != Owner::Call).map(by_replay).collect();
     add(&replays, stacks, &mut found, |both| &mut both.replayed, |_, _, _, _| {});
     let all_ns = aggregates.device_stacks.total_ns();
-    let mut lines: Vec<LineReport> =
-        found.iter().map(|(line, both)| line_report(line, both, all_ns)).collect();
+    let known = found.iter().filter_map(|(frame, both)| Some((stacks.line(frame)?, both)));
+    let mut lines: Vec<LineReport> = known.map(|(line, both)| line_report(line, both, all_ns)).collect();
     let timed = aggregates.device_stacks.has_times();
-    lines.sort_by_key(|line| {
+    let weight = |line: &LineReport| {
         let host_ns = if timed { 0 } else { line.charged_host_ns };
-        std::cmp::Reverse((line.charged_ns, host_ns, line.charged_calls, line.total_ns, line.calls))
-    });
+        (line.charged_ns, host_ns, line.charged_calls, line.total_ns, line.calls)
+    };
+    lines.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| a.place.cmp(&b.place)));
     let no_line = NoLineReport {
         calls: no_device.count,
         timed_calls: no_device.timed,
@@ -176,7 +183,7 @@ fn by_replay((key, weight): &(StackKey, Weight)) -> (StackKey, Weight) {
 fn add(
     weights: &[(StackKey, Weight)],
     stacks: &mut Stacks<'_>,
-    found: &mut BTreeMap<Line, Both>,
+    found: &mut FxHashMap<StackFrame, Both>,
     side: impl Fn(&mut Both) -> &mut Share,
     mut answers: impl FnMut(&mut Both, u32, Leaf, Weight),
 ) -> Weight {
@@ -185,36 +192,37 @@ fn add(
         by_stack.entry((key.process, key.stack)).or_default().push((key.leaf, *weight));
     }
     let mut no_line = Weight::default();
+    let mut lines: FxHashSet<StackFrame> = FxHashSet::default();
     for ((process, stack), leaves) in by_stack {
         let mut weight = Weight::default();
         leaves.iter().for_each(|(_, of_leaf)| weight.add(*of_leaf));
         let frames = stacks.frames(process, stack);
-        let Some(charged) = charged(&frames) else {
+        let Some(charged) = charged(stacks, &frames) else {
             no_line.add(weight);
             continue;
         };
         let both = found.entry(charged.clone()).or_default();
         side(both).charged.add(weight);
         leaves.into_iter().for_each(|(leaf, weight)| answers(both, process, leaf, weight));
-        let mut lines: Vec<&Line> = frames.iter().filter_map(StackFrame::line).collect();
         // A frame is innermost only if nothing is missing behind it.
-        if let Some(StackFrame::Line(line)) = frames.last() {
-            side(found.entry(line.clone()).or_default()).itself.add(weight);
+        if let Some(frame @ StackFrame::Line(_)) = frames.last() {
+            side(found.entry(frame.clone()).or_default()).itself.add(weight);
         }
         // A function that calls itself has a line more than once.
-        lines.sort_unstable();
-        lines.dedup();
-        for line in lines {
-            side(found.entry(line.clone()).or_default()).under.add(weight);
+        lines.clear();
+        lines.extend(frames.iter().filter(|frame| matches!(frame, StackFrame::Line(_))).cloned());
+        for line in lines.drain() {
+            side(found.entry(line).or_default()).under.add(weight);
         }
     }
     no_line
 }
 
 /// The line that answers for what a stack asked for.
-fn charged(frames: &[StackFrame]) -> Option<&Line> {
-    let lines = || frames.iter().rev().filter_map(StackFrame::line);
-    lines().find(|line| line.own).or_else(|| lines().next())
+fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
+    let own = |frame: &&StackFrame| stacks.line(frame).is_some_and(|line| line.own);
+    let innermost = || frames.iter().rev();
+    innermost().find(own).or_else(|| innermost().find(|frame| matches!(frame, StackFrame::Line(_))))
 }
 
 /// What a line answers for, by name.
@@ -236,7 +244,7 @@ fn line_report(line: &Line, both: &Both, all_ns: u64) -> LineReport {
     let timed_ns = |weight: Weight| (weight.timed > 0).then_some(weight.ns);
     let share = |weight: Weight| timed_ns(weight).filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64);
     LineReport {
-        place: PlaceReport::new(&StackFrame::Line(line.clone())),
+        place: PlaceReport::of(line),
         own: line.own,
         calls: under.count,
         timed_calls: under.timed,

@@ -1,6 +1,7 @@
 //! Stacks as the program's frames: which function, in which file, at which line.
 //!
-//! Codes and lines are looked up when a stack is asked for, once each; texts are shared.
+//! Codes and lines are looked up when a stack is asked for, once each. Lines have numbers, so that
+//! who adds up over many stacks compares no texts.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::model::definitions::Definitions;
 use crate::source::{FileNames, LineTable, is_own};
 
 /// A line of a function.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
     pub function: Arc<str>,
     /// The file's short name, unique within the session.
@@ -25,9 +26,10 @@ pub struct Line {
 }
 
 /// A frame of a stack.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum StackFrame {
-    Line(Line),
+    /// The number of a line, of [`Stacks::line`]. Equal lines have the same, in all processes.
+    Line(usize),
     /// Of a kind that has a text and no lines.
     Named(Arc<str>),
     /// The stack was deeper than is recorded.
@@ -43,26 +45,6 @@ impl Line {
     }
 }
 
-impl StackFrame {
-    pub fn text(&self) -> String {
-        match self {
-            StackFrame::Line(line) => line.text(),
-            StackFrame::Named(text) => text.to_string(),
-            StackFrame::Truncated => "[truncated]".to_owned(),
-            StackFrame::Missing(0) => "[frames missing]".to_owned(),
-            StackFrame::Missing(1) => "[frame missing]".to_owned(),
-            StackFrame::Missing(count) => format!("[{count} frames missing]"),
-        }
-    }
-
-    pub fn line(&self) -> Option<&Line> {
-        match self {
-            StackFrame::Line(line) => Some(line),
-            _ => None,
-        }
-    }
-}
-
 /// What is known of a code.
 #[derive(Debug)]
 struct Code {
@@ -71,7 +53,9 @@ struct Code {
     path: Arc<str>,
     own: bool,
     first_line: u32,
-    lines: LineTable,
+    table: LineTable,
+    /// The numbers of those of its lines that were asked for.
+    lines: FxHashMap<u32, usize>,
 }
 
 /// The stacks of a session's processes.
@@ -80,6 +64,8 @@ pub struct Stacks<'a> {
     processes: FxHashMap<u32, &'a Definitions>,
     files: FileNames,
     codes: FxHashMap<(u32, u32), Option<Code>>,
+    lines: Vec<Line>,
+    numbers: FxHashMap<Line, usize>,
     /// What may still be read of line tables. A piece is of one table only, so that all together
     /// are no longer than what was said; a trace that says otherwise does not cost more.
     table_bytes_left: usize,
@@ -97,6 +83,8 @@ impl<'a> Stacks<'a> {
         Stacks {
             files: FileNames::new(paths.into_values()),
             codes: FxHashMap::default(),
+            lines: Vec::new(),
+            numbers: FxHashMap::default(),
             table_bytes_left: totals.processes.iter().map(|process| process.definitions.code_bytes()).sum(),
             processes,
         }
@@ -129,12 +117,42 @@ impl<'a> Stacks<'a> {
         let files = &self.files;
         let code =
             self.codes.entry((process, id)).or_insert_with(|| Code::read(definitions, files, id, left));
-        match code {
-            Some(code) => StackFrame::Line(code.at(at)),
-            None => match definitions.text(id) {
+        let Some(code) = code else {
+            return match definitions.text(id) {
                 "" => StackFrame::Missing(1),
                 text => StackFrame::Named(text.into()),
-            },
+            };
+        };
+        let line = code.line(at);
+        let number = code.lines.get(&line).copied().unwrap_or_else(|| {
+            let whole = code.whole(line);
+            let number = *self.numbers.entry(whole.clone()).or_insert(self.lines.len());
+            if number == self.lines.len() {
+                self.lines.push(whole);
+            }
+            code.lines.insert(line, number);
+            number
+        });
+        StackFrame::Line(number)
+    }
+
+    /// The line that a frame is at, if it is known.
+    pub fn line(&self, frame: &StackFrame) -> Option<&Line> {
+        match frame {
+            StackFrame::Line(number) => self.lines.get(*number),
+            _ => None,
+        }
+    }
+
+    /// A frame in a few words.
+    pub fn text(&self, frame: &StackFrame) -> String {
+        match frame {
+            StackFrame::Line(_) => self.line(frame).map_or_else(String::new, Line::text),
+            StackFrame::Named(text) => text.to_string(),
+            StackFrame::Truncated => "[truncated]".to_owned(),
+            StackFrame::Missing(0) => "[frames missing]".to_owned(),
+            StackFrame::Missing(1) => "[frame missing]".to_owned(),
+            StackFrame::Missing(count) => format!("[{count} frames missing]"),
         }
     }
 }
@@ -163,18 +181,23 @@ impl Code {
             own: is_own(&path),
             path,
             first_line: u32::try_from(code.first_line).unwrap_or(0),
-            lines: LineTable::decode(code.table_form, code.first_line, &table, table.len() == wanted),
+            lines: FxHashMap::default(),
+            table: LineTable::decode(code.table_form, code.first_line, &table, table.len() == wanted),
         })
     }
 
-    /// The line at a position. What is of no line is shown at the first.
-    fn at(&self, position: u64) -> Line {
+    /// The line at a position. What is of no line counts as being at the first.
+    fn line(&self, position: u64) -> u32 {
         let begun = (position as u32 as u64 != NOT_BEGUN).then_some(position as u32);
+        begun.and_then(|at| self.table.line(at)).unwrap_or(self.first_line)
+    }
+
+    fn whole(&self, line: u32) -> Line {
         Line {
             function: self.function.clone(),
             file: self.file.clone(),
             path: self.path.clone(),
-            line: begun.and_then(|at| self.lines.line(at)).unwrap_or(self.first_line),
+            line,
             own: self.own,
         }
     }
@@ -216,7 +239,9 @@ mod tests {
         }
 
         fn texts(&self, stack: u32) -> Vec<String> {
-            Stacks::new(&self.0).frames(0, stack).iter().map(StackFrame::text).collect()
+            let mut stacks = Stacks::new(&self.0);
+            let frames = stacks.frames(0, stack);
+            frames.iter().map(|frame| stacks.text(frame)).collect()
         }
     }
 
@@ -263,7 +288,7 @@ mod tests {
         for code in 10..200 {
             assert_eq!(stacks.frames(0, code + 1_000).len(), 1);
         }
-        let runs: usize = stacks.codes.values().flatten().map(|code| code.lines.len()).sum();
+        let runs: usize = stacks.codes.values().flatten().map(|code| code.table.len()).sum();
         assert!(runs <= before + 190 * (definition::TEXT_MAX + 2), "{runs} of {before}");
     }
 
