@@ -1,7 +1,7 @@
 //! Which of the process's frames are told: whether Python's, and where its interpreter is.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gputrace_producer::python::runtime::{self, Found};
 use gputrace_producer::session::Session;
@@ -13,11 +13,16 @@ use crate::settings;
 /// Objects that had been loaded when an interpreter was last looked for.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether Python's frames are asked for, as they are by default.
-pub fn is_asked_for() -> bool {
-    settings::get(settings::STACKS).is_none_or(|value| {
+/// Whether Python's frames are asked for, as was read at the session's start.
+static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// At a session's start: whether Python's frames are asked for, as they are by default. The
+/// environment is not read later: the program's threads may be changing it.
+pub fn prepare() {
+    let asked = settings::get(settings::STACKS).is_none_or(|value| {
         value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"python")
-    })
+    });
+    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
 }
 
 /// Calls that are told with their stack: those that put work on a device or wait for it, and those that
@@ -36,23 +41,24 @@ pub fn is_told_with_stack(call: u16) -> bool {
 
 /// Looks for an interpreter, if something was loaded since the last look. Not on the path of a call.
 pub fn look(session: &Session) {
-    if runtime::current().is_some() || !is_asked_for() {
+    if runtime::current().is_some() || !IS_ASKED_FOR.load(Ordering::Relaxed) {
         return;
     }
     let loaded = loaded();
     if LOADED.swap(loaded, Ordering::Relaxed) == loaded {
         return;
     }
-    // Every symbol is taken of one object: there may be two interpreters in the process.
+    // Every symbol is taken of one object: there may be two interpreters in the process. It is
+    // kept mapped from the moment it is known.
     let known = libc_symbols::in_mapped(c"PyCode_Type", |_| true);
+    pin(known);
     let Some(object) = originals::library_of(known) else { return };
     let found = runtime::find(|name| {
         let found = libc_symbols::in_mapped(name, |_| true);
         if originals::library_of(found) == Some(object) { found } else { core::ptr::null_mut() }
     });
     match found {
-        Found::Nothing => {}
-        Found::Known => pin(known),
+        Found::Nothing | Found::Known => {}
         Found::Unknown(version) => {
             runtime::say_unread(session, version, b"is of a version that is not known")
         }

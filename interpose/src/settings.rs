@@ -25,7 +25,9 @@ pub const ENABLED: &CStr = c"GPUTRACE";
 /// The variable's value; `None` where it is unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: the name is a C string. The result lives until the program changes that variable,
-    // which it has no reason to; all reads are at start.
+    // which it has no reason to. No thread of ours reads: each read is on a thread of the program's,
+    // at load, inside its cuInit or inside a call of a tool's interface, and races with a setenv
+    // on another as any getenv there would.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
         return None;

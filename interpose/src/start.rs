@@ -122,6 +122,7 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
     for ordinal in 0..count {
         tables.device(session, ordinal);
     }
+    python::prepare();
     python::look(session);
     nvtx::say(session);
     cupti::start(session, tables, version, simulated);

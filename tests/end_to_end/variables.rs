@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::harness::process::finish;
-use crate::harness::tool::{gputrace, run_command};
+use crate::harness::tool::{bare, gputrace, run, run_command};
 
 #[test]
 fn an_unknown_variable_is_warned_about_with_its_neighbour() {
@@ -17,6 +17,15 @@ fn an_unknown_variable_is_warned_about_with_its_neighbour() {
         "{}",
         traced.ended.stderr
     );
+}
+
+/// The program may change its environment at any time, and no lock keeps a getenv of another thread
+/// from reading what it frees: after the start our thread reads none.
+#[test]
+fn our_thread_reads_no_variable() {
+    for traced in [run("environment_reads").succeed(), bare("environment_reads").succeed()] {
+        assert!(traced.ended.stderr.contains("turns 1\n"), "{}", traced.ended.stderr);
+    }
 }
 
 #[test]

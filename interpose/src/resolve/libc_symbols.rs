@@ -81,8 +81,9 @@ pub fn in_libc(name: &CStr) -> *mut c_void {
     })
 }
 
-/// The name's default definition in a mapped library that is wanted by its file name. Only for
-/// libraries that are never unloaded.
+/// The name's default definition in a mapped library that is wanted by its file name. The address
+/// says where it was: of a library that may be unloaded, the caller sees to it that it is not, and
+/// looks whether it still is there.
 pub fn in_mapped(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> *mut c_void {
     let mut search = Search { name: name.as_ptr(), found: core::ptr::null_mut(), is_wanted };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
@@ -102,8 +103,8 @@ unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: 
     if !(search.is_wanted)(file) {
         return 0;
     }
-    // SAFETY: the object is mapped, with the tables its dynamic section names, while the loader
-    // shows it to us, and after that because those asked for are never unloaded.
+    // SAFETY: the object is mapped, with the tables its dynamic section names, as long as the
+    // loader shows it to us, which unwinders rely on too. Nothing reads it after that.
     search.found = unsafe { symbol(object, search.name) };
     c_int::from(!search.found.is_null())
 }
@@ -113,6 +114,7 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
+const STT_GNU_IFUNC: u8 = 10;
 
 #[repr(C)]
 struct Dynamic {
@@ -120,10 +122,11 @@ struct Dynamic {
     value: u64,
 }
 
-/// The default version of a symbol in a mapped object.
+/// The default version of a symbol in a mapped object. None of what is found by calling a function
+/// (IFUNC): the table has that function's address, not the symbol's.
 ///
 /// # Safety
-/// The object is mapped whole and stays so; the name is a C string.
+/// The object is mapped whole during the call; the name is a C string.
 unsafe fn symbol(object: &libc::dl_phdr_info, name: *const c_char) -> *mut c_void {
     let none = core::ptr::null_mut();
     // All addresses below come from the object's own dynamic section, which the loader has
@@ -179,8 +182,9 @@ unsafe fn symbol(object: &libc::dl_phdr_info, name: *const c_char) -> *mut c_voi
             // SAFETY: one version word a symbol.
             let hidden =
                 versions != 0 && unsafe { (versions as *const u16).add(index as usize).read() } & 0x8000 != 0;
+            let called_for = symbol.st_info & 15 == STT_GNU_IFUNC;
             // SAFETY: both are C strings.
-            if symbol.st_shndx != 0 && !hidden && unsafe { libc::strcmp(own_name, name) } == 0 {
+            if symbol.st_shndx != 0 && !hidden && !called_for && unsafe { libc::strcmp(own_name, name) } == 0 {
                 return base.wrapping_add(symbol.st_value) as *mut c_void;
             }
         }
@@ -215,8 +219,19 @@ mod tests {
 
     #[test]
     fn the_default_version_is_taken() {
-        // memcpy has an old hidden version beside its default one.
-        let ours = in_libc(c"memcpy");
-        assert!(!ours.is_null());
+        // realpath has an old hidden version beside its default one.
+        let (dlsym, dlvsym) = (dlsym().unwrap(), next_dlvsym().unwrap());
+        // SAFETY: a pseudo-handle and C strings.
+        let (taken, old) = unsafe {
+            let name = c"realpath".as_ptr();
+            (dlsym(libc::RTLD_DEFAULT, name), dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_2.2.5".as_ptr()))
+        };
+        assert!(!old.is_null() && old != taken);
+        assert_eq!(in_libc(c"realpath"), taken);
+    }
+
+    #[test]
+    fn what_a_function_of_its_own_chooses_is_not_found() {
+        assert!(in_libc(c"memcpy").is_null());
     }
 }
