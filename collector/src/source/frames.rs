@@ -288,7 +288,7 @@ mod tests {
         for code in 10..200 {
             assert_eq!(stacks.frames(0, code + 1_000).len(), 1);
         }
-        let runs: usize = stacks.codes.values().flatten().map(|code| code.table.len()).sum();
+        let runs: usize = stacks.codes.values().flatten().map(|code| code.table.run_count()).sum();
         assert!(runs <= before + 190 * (definition::TEXT_MAX + 2), "{runs} of {before}");
     }
 

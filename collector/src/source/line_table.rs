@@ -43,7 +43,7 @@ impl LineTable {
 
     /// How many runs there are.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
