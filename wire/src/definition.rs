@@ -216,10 +216,10 @@ pub mod domain {}
 pub mod label {
     /// The definition that the thing has; 0 for a thread.
     pub const OF: usize = 0;
-}
-
     /// The thread's id; 0 for other things.
     pub const TID: usize = 1;
+}
+
 /// Text: the command line, arguments separated by NUL.
 pub mod process {
     pub const PID: usize = 0;
