@@ -116,6 +116,54 @@ def definitions(*records):
     return struct.pack("<BB", 2, len(records)) + b"".join(records)
 
 
+# Where CPython 3.8, 3.11 and 3.12 keep what a stack is read from (producer/src/python/layout/table.rs).
+PYTHON = {
+    8: dict(frame=24, between=None, previous=24, code=32, at=104, owner=None, line=40, name=112, file=104, table=120,
+            version=None, ascii=48),
+    11: dict(frame=56, between=8, previous=48, code=32, at=56, owner=69, line=72, name=128, file=112, table=136,
+             version=None, ascii=48),
+    12: dict(frame=56, between=0, previous=8, code=0, at=56, owner=70, line=68, name=128, file=112, table=136,
+             version=92, ascii=40),
+}
+
+
+def python_process(minor, depth=2, ring=False, owner=0, table_bytes=20, version=0):
+    """An interpreter's memory: the thread state, frames, one code object, its name, its file and its line table."""
+    at = PYTHON[minor]
+    memory = bytearray(0x800 + 0x80 * depth + table_bytes)
+
+    def put(base, offset, value, size=8):
+        if offset is not None:
+            memory[base + offset : base + offset + size] = value.to_bytes(size, "little")
+
+    def pointer(offset):
+        return 0xFFFFFFFF << 32 | offset
+
+    between, code, name, file, frames = 0x100, 0x180, 0x300, 0x380, 0x400
+    table = frames + 0x80 * depth
+    innermost = pointer(frames)
+    put(0, 16, pointer(0))
+    put(0, at["frame"], innermost if at["between"] is None else pointer(between))
+    put(between, at["between"], innermost)
+    for index in range(depth):
+        frame, last = frames + 0x80 * index, index == depth - 1
+        put(frame, at["previous"], pointer(frames) if ring else 0 if last else pointer(frame + 0x80))
+        put(frame, at["code"], pointer(code))
+        put(frame, at["at"], 6 if minor < 11 else pointer(code + 0xC0))
+        put(frame, at["owner"], owner, 1)
+    put(code, at["line"], 22, 4)
+    put(code, at["version"], version, 4)
+    for field, target in (("name", name), ("file", file), ("table", table)):
+        put(code, at[field], pointer(target))
+    for text, letters in ((name, b"forward"), (file, b"model.py")):
+        put(text, 16, len(letters))
+        put(text, 24, MAX)
+        put(text, 32, 0b11001 << 2, 4)
+        memory[text + at["ascii"] : text + at["ascii"] + len(letters)] = letters
+    put(table, 16, table_bytes)
+    return bytes([minor - 8]) + bytes(memory)
+
+
 SEEDS = {
     "model": {
         "demo": DEMO,
@@ -229,6 +277,15 @@ SEEDS = {
         "ring_wraps_round": segment(1 << 16, cells=1 << 58),
         "ring_past_the_end": segment(1 << 16, data=(1 << 16) - 64, cells=2),
         "ring_not_a_power_of_two": segment(1 << 16, cells=3),
+        "empty": b"",
+    },
+    "python_frames": {
+        "old": python_process(8),
+        "contents": python_process(11),
+        "numbered": python_process(12, version=7),
+        "shims": python_process(12, owner=3),
+        "ring": python_process(12, ring=True),
+        "long_table": python_process(8, table_bytes=40_000),
         "empty": b"",
     },
 }
