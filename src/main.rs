@@ -9,5 +9,6 @@ mod workload;
 
 fn main() -> std::process::ExitCode {
     heap::prepare();
+    launch::signals::outlive_file_limits();
     cli::entry::main()
 }

@@ -78,10 +78,10 @@ fn page(topic: &str) -> Option<String> {
         "exit-codes" => {
             let rows = exit_code::TABLE.iter().map(|(code, meaning)| format!("{code:>5}  {meaning}\n"));
             let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
-                        makes gputrace die of the same. SIGTERM and SIGHUP are passed on to the command; SIGINT and\n\
-                        SIGQUIT are left to the terminal, which sends them to the command itself: sent to\n\
-                        gputrace alone, they end nothing. SIGUSR2 has a flight recorder write what it holds, and is not\n\
-                        passed on; without a flight recorder it ends gputrace. Apart from that:\n\n";
+                        makes gputrace die of the same. Whatever signal is sent to gputrace is passed on to the\n\
+                        command, but what a terminal sends (SIGINT, SIGQUIT), since the command has that already, what\n\
+                        stops and continues, and what the kernel sends for faults. With a flight recorder SIGUSR2 has\n\
+                        it write what it holds, and is not passed on. Apart from that:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
         _ => None,

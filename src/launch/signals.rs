@@ -1,27 +1,33 @@
 //! Signals while the traced program runs.
 //!
-//! The terminal sends SIGINT and SIGQUIT to the whole foreground group, the program included: it
-//! decides, we only must not die of them. SIGTERM and SIGHUP reach us alone, as far as we know,
-//! so they are passed on. The program itself starts with the dispositions that we were given.
-//! SIGUSR2 is none of our business, unless a flight recorder waits for it.
+//! Whoever started us takes us for the program, so what is sent to us alone is passed on to it. The
+//! terminal sends its own to the whole foreground group, the program included: those it has already,
+//! and we only must not die of them. The program itself starts with the dispositions that we were
+//! given. SIGUSR2 is passed on like any other, unless a flight recorder waits for it.
 
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use libc::c_int;
+use libc::{c_int, c_void, siginfo_t};
 
 use crate::launch::inherited;
 
 /// The program's process id; 0 while there is none (not yet started, or already gone).
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// A signal that came before the program was there, to be passed on as soon as it is.
-static EARLY: AtomicI32 = AtomicI32::new(0);
+/// Signals that came before the program was there, to be passed on as soon as it is: bit n - 1 is
+/// signal n.
+static EARLY: AtomicU64 = AtomicU64::new(0);
 
-const OUTLIVED: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
-const PASSED_ON: [c_int; 2] = [libc::SIGTERM, libc::SIGHUP];
+/// One more than the highest signal of Linux.
+const SIGNALS: usize = 65;
+/// What the kernel sends to us for reasons that are ours, or to the program as well: by the terminal
+/// to the whole group, and for the processor time that this process used.
+const OURS_FROM_THE_KERNEL: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGWINCH, libc::SIGXCPU];
+/// What ends us again once there is no program to end.
+const END_US_AFTERWARDS: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
 /// The signal that a flight recorder writes on.
 const DUMPS: c_int = libc::SIGUSR2;
@@ -31,79 +37,132 @@ static DUMP_TOLD: AtomicI32 = AtomicI32::new(-1);
 /// What was in force before [`take_over`], to be given to the program and restored at the end.
 #[derive(Clone, Copy)]
 pub struct Before {
-    actions: [(c_int, libc::sigaction); 5],
-    dumps: libc::sigaction,
+    /// By number; `None` for those that are not touched.
+    actions: [Option<libc::sigaction>; SIGNALS],
     mask: libc::sigset_t,
 }
 
-extern "C" fn outlive(_signal: c_int) {}
+/// Whether a signal that reaches us is meant for the program. Not so: what the kernel sends for a
+/// fault of this process, what stops and continues (a shell sends it to the group, and must see us
+/// stop), broken pipes and files that are too large, which are ours, and the two that libc uses.
+fn is_for_the_program(signal: c_int) -> bool {
+    use libc::{
+        SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGTSTP, SIGTTIN,
+        SIGTTOU, SIGXFSZ,
+    };
+    let ours = [
+        SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGTSTP, SIGTTIN,
+        SIGTTOU, SIGXFSZ,
+    ];
+    !ours.contains(&signal) && !(32..libc::SIGRTMIN()).contains(&signal)
+}
 
-extern "C" fn pass_on(signal: c_int) {
-    // Only async-signal-safe calls here: kill is one, and errno is put back.
-    let program = PROGRAM.load(Ordering::Relaxed);
-    if program == 0 {
-        EARLY.store(signal, Ordering::Relaxed);
-        return;
-    }
-    // SAFETY: __errno_location is this thread's errno; kill takes plain numbers. The program is
-    // not reaped while its id is in PROGRAM, so the id is no other process's.
+extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
+    // Only async-signal-safe calls here: getpid, kill and sigqueue are, and errno is put back.
+    // SAFETY: `info` is what the kernel gives a handler with SA_SIGINFO; __errno_location is this
+    // thread's errno.
     unsafe {
         let errno = *libc::__errno_location();
-        libc::kill(program, signal);
+        let by_kernel = (*info).si_code > 0;
+        // What this process raises itself, by abort() for one, is its own.
+        let by_us = !by_kernel && (*info).si_pid() == libc::getpid();
+        if !by_us && !(by_kernel && OURS_FROM_THE_KERNEL.contains(&signal)) {
+            let value = ((*info).si_code == libc::SI_QUEUE).then(|| (*info).si_value());
+            if !send(signal, value) {
+                let bit = 1 << (signal - 1);
+                EARLY.fetch_or(bit, Ordering::SeqCst);
+                // The program may have come in between, and its start looked before the line above.
+                if PROGRAM.load(Ordering::SeqCst) != 0 && EARLY.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+                    send(signal, value);
+                }
+            }
+        }
         *libc::__errno_location() = errno;
     }
 }
 
-/// Sets the handlers. A signal that we were started with ignored stays ignored: under nohup,
-/// and in the background of a shell without job control, nobody wants it.
+/// Sends it to the program, if there is one. Async-signal-safe.
+fn send(signal: c_int, value: Option<libc::sigval>) -> bool {
+    let program = PROGRAM.load(Ordering::SeqCst);
+    // SAFETY: both take plain numbers. The program is not reaped while its id is in PROGRAM, so the
+    // id is no other process's.
+    unsafe {
+        match value {
+            _ if program == 0 => return false,
+            Some(value) => libc::sigqueue(program, signal, value),
+            None => libc::kill(program, signal),
+        }
+    };
+    true
+}
+
+/// Sets the handlers. A signal that we were started with ignored is passed on as well: the program
+/// starts with it ignored too, but may have changed that.
 pub fn take_over() -> Before {
     // SAFETY: zeroed sigaction and sigset_t are valid values, filled by the calls below; the
-    // handlers are functions for the life of the process.
+    // handler is a function for the life of the process.
     unsafe {
-        let mut before = Before { actions: [(0, zeroed()); 5], dumps: zeroed(), mask: zeroed() };
-        libc::sigaction(DUMPS, std::ptr::null(), &raw mut before.dumps);
-        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut before.mask);
-        let watched = OUTLIVED.into_iter().chain(PASSED_ON).chain([libc::SIGCHLD]);
-        for (slot, signal) in before.actions.iter_mut().zip(watched) {
-            slot.0 = signal;
-            libc::sigaction(signal, std::ptr::null(), &raw mut slot.1);
-            if signal == libc::SIGCHLD {
-                // Were it ignored, the kernel would reap the program and keep its code.
-                libc::signal(signal, libc::SIG_DFL);
-            } else if slot.1.sa_sigaction != libc::SIG_IGN {
-                let mut action: libc::sigaction = zeroed();
-                let handler: extern "C" fn(c_int) =
-                    if PASSED_ON.contains(&signal) { pass_on } else { outlive };
-                action.sa_sigaction = handler as usize;
-                action.sa_flags = libc::SA_RESTART;
-                libc::sigaction(signal, &raw const action, null_mut());
+        let mut before = Before { actions: [None; SIGNALS], mask: zeroed() };
+        let mut heard: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut heard);
+        for signal in 1..=libc::SIGRTMAX() {
+            if !is_for_the_program(signal) && signal != libc::SIGCHLD {
+                continue;
             }
+            let mut action: libc::sigaction = zeroed();
+            libc::sigaction(signal, null(), &raw mut action);
+            before.actions[signal as usize] = Some(action);
+            // Were SIGCHLD ignored, the kernel would reap the program and keep its code.
+            action = zeroed();
+            if signal != libc::SIGCHLD {
+                let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = pass_on;
+                action.sa_sigaction = handler as usize;
+                action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
+                libc::sigaddset(&raw mut heard, signal);
+            }
+            libc::sigaction(signal, &raw const action, null_mut());
         }
+        // Blocked in us they would reach nobody.
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const heard, &raw mut before.mask);
         before
     }
 }
 
 impl Before {
-    /// Puts back what [`take_over`] changed. Async-signal-safe: runs in the forked child as well.
+    /// The program is gone: what ends a process ends us again. The rest was meant for the program, and
+    /// is for nobody now.
     pub fn restore(&self) {
-        // SAFETY: the actions and the mask are those that the kernel gave in `take_over`.
+        for signal in END_US_AFTERWARDS.into_iter().chain([libc::SIGCHLD]) {
+            self.restore_one(signal);
+        }
+    }
+
+    /// Puts back what [`take_over`] changed, with SIGPIPE and SIGXFSZ as this program found them.
+    /// Async-signal-safe: runs in the forked child.
+    pub fn restore_for_program(&self) {
+        for signal in 1..SIGNALS {
+            self.restore_one(signal as c_int);
+        }
+        // SAFETY: signal takes plain numbers; the mask is the one that the kernel gave.
         unsafe {
-            for (signal, action) in &self.actions {
-                libc::sigaction(*signal, action, null_mut());
-            }
+            libc::signal(libc::SIGPIPE, inherited::sigpipe());
+            libc::signal(libc::SIGXFSZ, inherited::sigxfsz());
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut());
         }
     }
 
-    /// As [`restore`](Self::restore), with SIGPIPE as this program found it.
-    pub fn restore_for_program(&self) {
-        self.restore();
-        // SAFETY: signal takes plain numbers; the action is the one that the kernel gave.
-        unsafe {
-            libc::signal(libc::SIGPIPE, inherited::sigpipe());
-            libc::sigaction(DUMPS, &raw const self.dumps, null_mut());
+    fn restore_one(&self, signal: c_int) {
+        if let Some(action) = &self.actions[signal as usize] {
+            // SAFETY: the action is the one that the kernel gave in `take_over`.
+            unsafe { libc::sigaction(signal, action, null_mut()) };
         }
     }
+}
+
+/// From now on a file that may not grow is an error where it is written, and not our end.
+pub fn outlive_file_limits() {
+    // SAFETY: signal takes plain numbers.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 extern "C" fn tell_dump(_signal: c_int) {
@@ -150,15 +209,14 @@ pub fn watch_dumps() -> io::Result<OwnedFd> {
 
 /// From now on signals are passed on to this process.
 pub fn program_started(pid: c_int) {
-    PROGRAM.store(pid, Ordering::Relaxed);
-    let early = EARLY.swap(0, Ordering::Relaxed);
-    if early != 0 {
-        // SAFETY: kill takes plain numbers; the program was just started and is not reaped.
-        unsafe { libc::kill(pid, early) };
+    PROGRAM.store(pid, Ordering::SeqCst);
+    let early = EARLY.swap(0, Ordering::SeqCst);
+    for signal in (1..SIGNALS as c_int).filter(|signal| early >> (signal - 1) & 1 != 0) {
+        send(signal, None);
     }
 }
 
 /// From now on its id may become another's.
 pub fn program_ended() {
-    PROGRAM.store(0, Ordering::Relaxed);
+    PROGRAM.store(0, Ordering::SeqCst);
 }
