@@ -184,7 +184,8 @@ unsafe fn symbol(object: &libc::dl_phdr_info, name: *const c_char) -> *mut c_voi
                 versions != 0 && unsafe { (versions as *const u16).add(index as usize).read() } & 0x8000 != 0;
             let called_for = symbol.st_info & 15 == STT_GNU_IFUNC;
             // SAFETY: both are C strings.
-            if symbol.st_shndx != 0 && !hidden && !called_for && unsafe { libc::strcmp(own_name, name) } == 0 {
+            if symbol.st_shndx != 0 && !hidden && !called_for && unsafe { libc::strcmp(own_name, name) } == 0
+            {
                 return base.wrapping_add(symbol.st_value) as *mut c_void;
             }
         }
