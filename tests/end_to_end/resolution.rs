@@ -168,3 +168,20 @@ fn another_hook_of_dlsym_after_us() {
         beside("look_up_hook", "", Other::AfterUs, "resolve", how, launches);
     }
 }
+
+/// What our `dlsym` needs to find libc's must not be what is being looked up.
+#[test]
+fn wrappers_of_libc_functions_find_the_real_ones_through_us() {
+    let (ours, other) = (tool::library().display().to_string(), compiled("wraps_libc", Link::Shared));
+    let other = other.display().to_string();
+    for order in [format!("{other}:{ours}"), format!("{ours}:{other}")] {
+        for switch in ["off", "on"] {
+            let mut command = Command::new("/bin/echo");
+            tool::clean(&mut command);
+            command.arg("there").env("LD_PRELOAD", &order).env("GPUTRACE", switch);
+            assert_eq!(finish(&mut command).expect_code(0).stdout, "there\n", "{order} {switch}");
+        }
+        let traced = bare("basic").env("LD_PRELOAD", &order).succeed();
+        assert_eq!(count(&traced.report(), "launches"), 10, "{order}");
+    }
+}

@@ -1,8 +1,10 @@
 //! libc's own `dlsym` and `dlvsym`, found without asking either.
 //!
 //! We export both names, so every ordinary way to ask for them, versioned or not, finds us. The
-//! loader's list of mapped objects and libc's own symbol table answer without any look-up: the
-//! table is read in place, as the loader reads it, and nothing is allocated or called.
+//! loader's list of mapped objects and libc's own symbol table answer without any look-up: both
+//! are read in place, as debuggers and the loader read them, and nothing is allocated or called.
+//! That is not for speed: `dl_iterate_phdr`, `strlen` or `strcmp` may be the program's own, a
+//! sanitizer's or a wrapper's, which looks up the real one by the very `dlsym` that asks here.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
@@ -67,45 +69,108 @@ pub fn next(name: &CStr) -> *mut c_void {
     dlsym().map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
-struct Search {
-    name: *const c_char,
+/// What the loader tells debuggers of an object (`struct link_map` of <link.h>).
+#[repr(C)]
+struct Object {
+    base: u64,
+    path: *const c_char,
+    dynamic: *const Dynamic,
+    next: *const Object,
+}
+
+/// Where the loader tells it (`struct r_debug`).
+#[repr(C)]
+struct Loader {
+    version: c_int,
+    first: *const Object,
+}
+
+/// The name's default definition in libc (or libdl, where it lived before glibc 2.34).
+pub fn in_libc(name: &CStr) -> *mut c_void {
+    unsafe extern "C" {
+        static _r_debug: Loader;
+    }
+    const FILES: [&[u8]; 3] = [b"libc.so.", b"libc-2.", b"libdl"];
+    let name = name.to_bytes_with_nul();
+    // SAFETY: the loader's own, set before any code of the process runs. Objects are in the order
+    // of loading: those before libc came with the program and are never unloaded, so nobody changes
+    // that part of the list.
+    let mut object = unsafe { _r_debug.first };
+    while !object.is_null() {
+        // SAFETY: as above; paths are C strings.
+        let (known, file) = unsafe { (&*object, file_of((*object).path)) };
+        if FILES.iter().any(|begin| file.get(..begin.len()) == Some(*begin)) {
+            // SAFETY: libc is mapped whole and never unloaded.
+            let found = unsafe { symbol(known.base, known.dynamic, name) };
+            if !found.is_null() {
+                return found;
+            }
+        }
+        object = known.next;
+    }
+    core::ptr::null_mut()
+}
+
+/// The file name in a path; empty for none.
+///
+/// # Safety
+/// Null or a C string that stays.
+unsafe fn file_of(path: *const c_char) -> &'static [u8] {
+    let path = if path.is_null() { c"".as_ptr() } else { path };
+    // SAFETY: the caller's word.
+    let path = unsafe { bytes(path) };
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// A C string's bytes, without `strlen`.
+///
+/// # Safety
+/// A C string that stays.
+pub unsafe fn bytes(text: *const c_char) -> &'static [u8] {
+    let mut length = 0;
+    // SAFETY: the caller's word. Volatile, or the compiler might make a call of `strlen` of it.
+    unsafe {
+        while text.add(length).read_volatile() != 0 {
+            length += 1;
+        }
+        core::slice::from_raw_parts(text.cast(), length)
+    }
+}
+
+struct Search<'a> {
+    name: &'a [u8],
     found: *mut c_void,
     /// Whether the library of that file name may have it.
     is_wanted: fn(&[u8]) -> bool,
 }
 
-/// The name's default definition in libc (or libdl, where it lived before glibc 2.34).
-pub fn in_libc(name: &CStr) -> *mut c_void {
-    in_mapped(name, |file| {
-        file.starts_with(b"libc.so.") || file.starts_with(b"libc-2.") || file.starts_with(b"libdl")
-    })
-}
-
 /// The name's default definition in a mapped library that is wanted by its file name. The address
 /// says where it was: of a library that may be unloaded, the caller sees to it that it is not, and
-/// looks whether it still is there.
+/// looks whether it still is there. Only once `dlsym` is known: it asks the loader.
 pub fn in_mapped(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> *mut c_void {
-    let mut search = Search { name: name.as_ptr(), found: core::ptr::null_mut(), is_wanted };
+    let name = name.to_bytes_with_nul();
+    let mut search = Search { name, found: core::ptr::null_mut(), is_wanted };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };
     search.found
 }
 
 unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description; `search` is `in_mapped`'s.
-    let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
-    if object.dlpi_name.is_null() {
+    // SAFETY: the loader passes a valid description with its program headers and a C string for a
+    // path; `search` is `in_mapped`'s.
+    let (object, search, file, headers) = unsafe {
+        let object = &*object;
+        let headers = core::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+        (object, &mut *search.cast::<Search<'_>>(), file_of(object.dlpi_name), headers)
+    };
+    if object.dlpi_name.is_null() || !(search.is_wanted)(file) {
         return 0;
     }
-    // SAFETY: the loader's C string.
-    let path = unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes();
-    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    if !(search.is_wanted)(file) {
-        return 0;
-    }
+    let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 0 };
+    let dynamic = object.dlpi_addr.wrapping_add(dynamic.p_vaddr) as *const Dynamic;
     // SAFETY: the object is mapped, with the tables its dynamic section names, as long as the
     // loader shows it to us, which unwinders rely on too. Nothing reads it after that.
-    search.found = unsafe { symbol(object, search.name) };
+    search.found = unsafe { symbol(object.dlpi_addr, dynamic, search.name) };
     c_int::from(!search.found.is_null())
 }
 
@@ -122,20 +187,18 @@ struct Dynamic {
     value: u64,
 }
 
-/// The default version of a symbol in a mapped object. None of what is found by calling a function
-/// (IFUNC): the table has that function's address, not the symbol's.
+/// The default version of a symbol, named with its NUL, in a mapped object.
 ///
 /// # Safety
-/// The object is mapped whole during the call; the name is a C string.
-unsafe fn symbol(object: &libc::dl_phdr_info, name: *const c_char) -> *mut c_void {
+/// The object is mapped whole during the call, and has that dynamic section.
+unsafe fn symbol(base: u64, dynamic: *const Dynamic, name: &[u8]) -> *mut c_void {
     let none = core::ptr::null_mut();
+    if dynamic.is_null() {
+        return none;
+    }
     // All addresses below come from the object's own dynamic section, which the loader has
     // relocated; the tables are laid out as the ELF specification says.
-    // SAFETY: the loader's own description of the object's program headers.
-    let headers = unsafe { core::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
-    let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return none };
-    let base = object.dlpi_addr;
-    let mut entry = base.wrapping_add(dynamic.p_vaddr) as *const Dynamic;
+    let mut entry = dynamic;
     let (mut strings, mut symbols, mut hashes, mut versions) = (0u64, 0u64, 0u64, 0u64);
     loop {
         // SAFETY: the dynamic section ends with DT_NULL, which ends the loop.
@@ -164,8 +227,7 @@ unsafe fn symbol(object: &libc::dl_phdr_info, name: *const c_char) -> *mut c_voi
     }
     let bucket_table = words.wrapping_add(4 + bloom_words as usize * (size_of::<usize>() / 4));
     let chain = bucket_table.wrapping_add(buckets as usize);
-    // SAFETY: a C string.
-    let hash = gnu_hash(unsafe { CStr::from_ptr(name) }.to_bytes());
+    let hash = gnu_hash(name.strip_suffix(b"\0").unwrap_or(name));
     // SAFETY: the bucket is below the count.
     let mut index = unsafe { bucket_table.add((hash % buckets) as usize).read() };
     if index < first {
@@ -177,15 +239,18 @@ unsafe fn symbol(object: &libc::dl_phdr_info, name: *const c_char) -> *mut c_voi
         if found | 1 == hash | 1 {
             // SAFETY: the index is of a symbol in the table.
             let symbol = unsafe { (symbols as *const libc::Elf64_Sym).add(index as usize).read() };
-            let own_name = strings.wrapping_add(symbol.st_name.into()) as *const c_char;
+            let own_name = strings.wrapping_add(symbol.st_name.into()) as *const u8;
             // Bit 15 marks a version that is not the default one.
             // SAFETY: one version word a symbol.
             let hidden =
                 versions != 0 && unsafe { (versions as *const u16).add(index as usize).read() } & 0x8000 != 0;
-            let called_for = symbol.st_info & 15 == STT_GNU_IFUNC;
-            // SAFETY: both are C strings.
-            if symbol.st_shndx != 0 && !hidden && !called_for && unsafe { libc::strcmp(own_name, name) } == 0
-            {
+            // SAFETY: the table's strings end with a NUL, as the name does: a difference is met first.
+            let is_same = || {
+                name.iter().enumerate().all(|(at, byte)| unsafe { own_name.add(at).read_volatile() } == *byte)
+            };
+            // What such a function chooses has no address here, only the function.
+            let is_chosen = symbol.st_info & 15 == STT_GNU_IFUNC;
+            if symbol.st_shndx != 0 && !hidden && !is_chosen && is_same() {
                 return base.wrapping_add(symbol.st_value) as *mut c_void;
             }
         }
@@ -220,19 +285,23 @@ mod tests {
 
     #[test]
     fn the_default_version_is_taken() {
-        // realpath has an old hidden version beside its default one.
-        let (dlsym, dlvsym) = (dlsym().unwrap(), next_dlvsym().unwrap());
+        // It has an old hidden version beside its default one, which behaves differently.
+        let name = c"pthread_cond_wait";
         // SAFETY: a pseudo-handle and C strings.
-        let (taken, old) = unsafe {
-            let name = c"realpath".as_ptr();
-            (dlsym(libc::RTLD_DEFAULT, name), dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_2.2.5".as_ptr()))
+        let [default, old] = unsafe {
+            let old = libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr());
+            [libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()), old]
         };
-        assert!(!old.is_null() && old != taken);
-        assert_eq!(in_libc(c"realpath"), taken);
+        assert!(!old.is_null() && default != old);
+        assert_eq!(in_libc(name), default);
+        assert!(in_libc(c"memcpy").is_null(), "an indirect function's own address is its chooser's");
     }
 
     #[test]
-    fn what_a_function_of_its_own_chooses_is_not_found() {
-        assert!(in_libc(c"memcpy").is_null());
+    fn bytes_are_those_before_the_nul() {
+        // SAFETY: C strings.
+        unsafe { assert_eq!((bytes(c"".as_ptr()), bytes(c"abc".as_ptr())), (&b""[..], &b"abc"[..])) };
+        // SAFETY: likewise.
+        unsafe { assert_eq!(file_of(c"/lib/libc.so.6".as_ptr()), b"libc.so.6") };
     }
 }

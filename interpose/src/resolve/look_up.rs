@@ -91,18 +91,20 @@ pub unsafe extern "C" fn dlvsym(
     )
 }
 
-/// The entry that a looked-up name stands for. Nearly all names a program looks up are not the
-/// driver's: two bytes tell.
-fn entry_of(name: *const c_char) -> Option<&'static Entry> {
-    if name.is_null() {
-        return None;
-    }
+/// Whether a name may be the driver's or CUPTI's. Nearly all names that a program looks up are
+/// not: two bytes tell. Nothing is called for the others: `strlen` may be the program's own and
+/// just be looking for the real one.
+fn may_be_ours(name: *const c_char) -> bool {
     // SAFETY: the program's C string; the second byte is read only if the first is not its end.
-    let is_driver_like = unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
-    if !is_driver_like {
+    !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char }
+}
+
+/// The entry that a looked-up name stands for.
+fn entry_of(name: *const c_char) -> Option<&'static Entry> {
+    if !may_be_ours(name) {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: the program's C string.
     api::by_symbol(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
@@ -138,9 +140,13 @@ fn hooked(
     caller: *const c_void,
 ) -> *mut c_void {
     failed_look_up::forget();
+    if !may_be_ours(name) {
+        return found;
+    }
     let Some(entry) = entry_of(name) else {
+        let Some(own) = cupti_name(name) else { return exports::replace(name, found) };
         // The handle's scope begins before us, as below.
-        if cupti_name(name) == Some(found) && !is_cupti_behind(caller, name, found) {
+        if own == found && !is_cupti_behind(caller, name, found) {
             failed_look_up::note(handle, name, version);
             return core::ptr::null_mut();
         }
@@ -226,7 +232,7 @@ fn own_look_up(name: *const c_char) -> Option<*mut c_void> {
         return None;
     }
     // SAFETY: the program's C string.
-    match unsafe { CStr::from_ptr(name) }.to_bytes() {
+    match unsafe { libc_symbols::bytes(name) } {
         b"dlsym" => Some(dlsym as *mut c_void),
         b"dlvsym" => Some(dlvsym as *mut c_void),
         _ => None,
@@ -235,13 +241,8 @@ fn own_look_up(name: *const c_char) -> Option<*mut c_void> {
 
 /// Our own export of that name, if it is one of CUPTI's.
 fn cupti_name(name: *const c_char) -> Option<*mut c_void> {
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: the program's C string; the second byte is read only if the first is not its end.
-    let is_cupti_like = unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
-    // SAFETY: as above.
-    if is_cupti_like { exports::own(unsafe { CStr::from_ptr(name) }) } else { None }
+    // SAFETY: the program's C string.
+    if may_be_ours(name) { exports::own(unsafe { CStr::from_ptr(name) }) } else { None }
 }
 
 /// Whether the caller's scope has CUPTI's own function behind our export of it.
