@@ -2,7 +2,8 @@
 //!
 //! A collector says in its WELCOME whether the session may outlive it. Until then a process that
 //! joined by a path takes it that way, and keeps what it would have to hand over again. The
-//! service thread alone makes and ends connections; every thread may send.
+//! service thread makes and ends connections, and the one who ends the session, both while no
+//! thread adds a segment; every thread may send.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -91,6 +91,46 @@ impl Rings {
         }
     }
 
+    /// Nobody takes over, so what the connection's other end has is never handed over again. For
+    /// whoever holds `growing`.
+    fn close_files_handed_over(&self, connection: &Connection) {
+        let number = connection.number();
+        let seen = self.more.iter().filter(|further| further.handed_by.load(Ordering::Relaxed) == number);
+        for file in core::iter::once(&self.file).chain(seen.map(|further| &further.file)) {
+            file.clear();
+        }
+    }
+
+    /// Events and their like that lie in segments no collector was ever given.
+    pub fn seen_by_nobody(&self) -> u64 {
+        let unseen = |further: &&Further| further.handed_by.load(Ordering::Relaxed) == 0;
+        let segments = self.more.iter().filter(unseen).filter_map(|further| further.segment.get());
+        let rings = segments.flat_map(|segment| segment.rings.iter());
+        rings
+            .map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Does it while no segment is added or handed over, and so while nobody sends one; `None` where
+    /// it cannot have that within some milliseconds. Whoever grows may be the very code that a
+    /// signal handler interrupted, and then it would wait for itself.
+    pub fn while_nobody_grows<R>(&self, does: impl FnOnce() -> R) -> Option<R> {
+        const TRIES: usize = 20;
+        for tried in 0..TRIES {
+            if !self.growing.swap(true, Ordering::Acquire) {
+                let done = does();
+                // SYNC: as in `grow`.
+                self.growing.store(false, Ordering::Release);
+                return Some(done);
+            }
+            if tried + 1 < TRIES {
+                // SAFETY: no descriptors: it only waits.
+                unsafe { libc::poll(core::ptr::null_mut(), 0, 1) };
+            }
+        }
+        None
+    }
+
     /// The ring kept for device records, or the service thread's.
     pub fn reserved(&self, role: u64) -> Option<Place> {
         let index = if role == role::DEVICE_RECORDS { 0 } else { 1 };
@@ -152,7 +192,9 @@ impl Rings {
             self.hand_over_in_order(connection, head);
             return added;
         }
-        let taken = connection.socket().send(head, b"", Some(number));
+        // An earlier one that has not gone yet goes first: rings are known by their number.
+        let socket = connection.socket();
+        let taken = self.hand_over_in_order(connection, head) && socket.send(head, b"", Some(number));
         // SAFETY: the descriptor was made above and is not used again.
         unsafe { libc::close(number) };
         if !taken {
@@ -160,34 +202,44 @@ impl Rings {
             unsafe { segment.discard() };
             return false;
         }
+        further.handed_by.store(connection.number(), Ordering::Relaxed);
         further.segment.set(segment).is_ok()
     }
 
-    /// Hands over what the connection as it is now has not seen. Done at every turn of the service
-    /// thread: a thread that is growing meanwhile does it itself, and what a full socket does not
-    /// take is tried again.
+    /// Hands over what the connection as it is now has not seen, and closes files once it is known
+    /// that nobody else will want them. Done at every turn of the service thread: a thread that is
+    /// growing meanwhile does it itself, and what a full socket does not take is tried again.
     pub fn hand_over(&self, connection: &Connection, head: Head) {
         if !self.growing.swap(true, Ordering::Acquire) {
-            self.hand_over_in_order(connection, head);
+            self.hand_over_while_held(connection, head);
             // SYNC: as in `grow`.
             self.growing.store(false, Ordering::Release);
         }
     }
 
+    /// The same for whoever is in `while_nobody_grows`.
+    pub fn hand_over_while_held(&self, connection: &Connection, head: Head) {
+        self.hand_over_in_order(connection, head);
+        if !connection.may_be_taken_over() {
+            self.close_files_handed_over(connection);
+        }
+    }
+
     /// For whoever holds `growing`. Stops at the first that cannot be handed over: a later one
-    /// would be taken for it.
-    fn hand_over_in_order(&self, connection: &Connection, head: Head) {
+    /// would be taken for it. True where there is none left.
+    fn hand_over_in_order(&self, connection: &Connection, head: Head) -> bool {
         let number = connection.number();
         for further in self.more.iter().take_while(|further| further.segment.get().is_some()) {
             if further.handed_by.load(Ordering::Relaxed) == number {
                 continue;
             }
-            let Some(file) = further.file.get().number() else { return };
+            let Some(file) = further.file.get().number() else { return false };
             if !connection.socket().send(head, b"", Some(file)) {
-                return;
+                return false;
             }
             further.handed_by.store(number, Ordering::Relaxed);
         }
+        true
     }
 
     /// Populates what the program's threads will write next, on their rings' first lap. `heads`

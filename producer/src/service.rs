@@ -210,14 +210,14 @@ impl Collector {
                 }
                 Received::Message(..) => {}
                 Received::Gone if session.can_rejoin() => {
-                    session.connection().close();
+                    session.disconnect();
                     if self.gone_since_ns.is_none() {
                         stderr::line(&[b"the collector is gone: events are kept while there is room, \
                               for another one to take over"]);
                     }
                     return self.wait_for_another(session);
                 }
-                Received::Gone => return self.give_up(),
+                Received::Gone => return self.give_up(session),
                 // The program closed our descriptor. The collector has the memory and watches the
                 // process itself, so recording goes on; it is joined again where that can be done.
                 Received::Lost if session.can_rejoin() => return self.wait_for_another(session),
@@ -235,7 +235,7 @@ impl Collector {
         let is_hopeless =
             now_ns.saturating_sub(since_ns) > REJOIN_PATIENCE_NS && !session.connection().was_told_so();
         if is_hopeless || !session.can_rejoin() {
-            return self.give_up();
+            return self.give_up(session);
         }
         self.place = At::Nowhere { next_ns: now_ns + self.pause_ns };
         self.pause_ns = (self.pause_ns * 2).min(REJOIN_MOST_NS);
@@ -250,9 +250,10 @@ impl Collector {
     }
 
     /// Nobody empties the rings any more; recording into them would only drop.
-    fn give_up(&mut self) {
+    fn give_up(&mut self, session: &Session) {
         stderr::line(&[b"the collector is gone: nothing is recorded from here on"]);
         session::turn_off();
+        session.close();
         self.place = At::Unheard;
     }
 }

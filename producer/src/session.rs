@@ -280,27 +280,37 @@ impl Session {
         self.connection.may_be_taken_over() && self.rings.primary_file().is_some()
     }
 
-    /// Joins whoever listens now, with the same memory. For the service thread, or after it ended.
+    /// Joins whoever listens now, with the same memory. For the service thread, and for the one who
+    /// ends the session: after that thread ended, or where it does not come back in time.
     pub fn rejoin(&self) -> bool {
         let Some(file) = self.rings.primary_file() else { return false };
         let Some(socket) = self.connection.another().map(Socket::out_of_the_way) else { return false };
-        if !socket.send(self.head(handshake::kind::HELLO, 0), b"", Some(file)) {
+        // A thread that adds a segment meanwhile would send it over the new connection before the
+        // earlier ones, or over a number of ours that is closed under it.
+        let joined = self.rings.while_nobody_grows(|| {
+            let joined = socket.send(self.head(handshake::kind::HELLO, 0), b"", Some(file));
+            if joined {
+                self.connection.replace(socket);
+                self.rings.hand_over_while_held(&self.connection, self.head(handshake::kind::SEGMENT, 0));
+            }
+            joined
+        });
+        if joined != Some(true) {
             socket.close();
-            return false;
         }
-        self.connection.replace(socket);
-        self.hand_over();
-        true
+        joined == Some(true)
+    }
+
+    /// Nobody is at the other end any more.
+    pub fn disconnect(&self) {
+        // Where a thread is sending there the number stays, until one joins again or the end.
+        self.rings.while_nobody_grows(|| self.connection.close());
     }
 
     /// Hands over the segments that the collector has not seen; closes their files once it is
     /// known that nobody else will want them.
     pub fn hand_over(&self) {
-        if self.connection.may_be_taken_over() {
-            self.rings.hand_over(&self.connection, self.head(handshake::kind::SEGMENT, 0));
-        } else {
-            self.rings.close_files();
-        }
+        self.rings.hand_over(&self.connection, self.head(handshake::kind::SEGMENT, 0));
     }
 
     /// Says which clock device records are stamped in from now on.
@@ -355,6 +365,11 @@ impl Session {
     /// Says good-bye, after everything was published. The segment says that it has ended only
     /// where that is so: a service thread that did not stop in time may write an anchor yet.
     pub fn say_bye(&self, reason: u64) {
+        // A last try for what a full socket did not take; what is left then is lost, and counted.
+        self.hand_over();
+        if let Some(word) = self.primary.counters().get(Counter::NoRing as usize) {
+            word.fetch_add(self.rings.seen_by_nobody(), Ordering::Relaxed);
+        }
         if service::is_quiet() {
             // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
             self.primary.header.state.store(segment::state::ENDED, Ordering::Release);
@@ -375,10 +390,13 @@ impl Session {
         self.close();
     }
 
-    /// Gives back the descriptors, when all is said.
+    /// Gives back the descriptors, when all is said. Where a thread is adding a segment at this
+    /// moment they stay: the exit or the exec that comes next closes them.
     pub fn close(&self) {
-        self.connection.close();
-        self.rings.close_files();
+        self.rings.while_nobody_grows(|| {
+            self.connection.close();
+            self.rings.close_files();
+        });
     }
 
     /// Waits for the collector to say that the outputs are there, while `goes_on` says so. Returns

@@ -1,6 +1,8 @@
 //! The collector's end: the socket, and the primary segment as the collector sees it.
 
 use std::mem::{size_of, zeroed};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::ptr;
 
 use gputrace_producer::session::{self, Session};
@@ -27,6 +29,32 @@ pub fn begin() -> (&'static Session, Peer) {
     let (ours, theirs) = pair();
     let session = session::start(session::claim().unwrap(), ours, b"test").unwrap();
     (session, Peer::new(theirs))
+}
+
+/// The same with a peer that listens at a path, whom another may take over from.
+pub fn begin_by_path() -> (&'static Session, Peer) {
+    gputrace_producer::thread::prepare();
+    let folder = std::env::temp_dir().join(format!("gputrace-peer-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    let path = folder.join("socket");
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: zero is a valid address; it outlives the calls, and the descriptors are the test's.
+    let (socket, accepted) = unsafe {
+        let mut address: libc::sockaddr_un = zeroed();
+        address.sun_family = libc::AF_UNIX as u16;
+        address.sun_path.iter_mut().zip(bytes).for_each(|(to, from)| *to = from.cast_signed());
+        let listener = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+        let length = size_of::<libc::sockaddr_un>() as u32;
+        assert_eq!(libc::bind(listener, (&raw const address).cast(), length), 0);
+        assert_eq!(libc::listen(listener, 1), 0);
+        let socket = Socket::connect(bytes).unwrap();
+        let accepted = libc::accept4(listener, ptr::null_mut(), ptr::null_mut(), libc::SOCK_CLOEXEC);
+        libc::close(listener);
+        (socket, accepted)
+    };
+    std::fs::remove_dir_all(&folder).unwrap();
+    let session = session::start(session::claim().unwrap(), socket, b"test").unwrap();
+    (session, Peer::new(accepted))
 }
 
 pub struct Peer {

@@ -11,7 +11,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::handshake;
 
 use crate::alone::{alone, holdings};
-use crate::peer::begin;
+use crate::peer::{begin, begin_by_path};
 
 const EVENT: u16 = kind::CALL;
 /// The first ring of the program's threads.
@@ -162,5 +162,52 @@ fn an_offer_that_is_repeated_counts_nothing() {
         assert_eq!(ring.written.load(Ordering::Relaxed), ring.capacity_cells.load(Ordering::Relaxed));
         gputrace_producer::session::turn_off();
         assert_eq!(offer(), Offer::Over);
+    });
+}
+
+/// A segment that a full socket did not take goes later, though by then it is known that nobody
+/// takes over and files are closed.
+#[test]
+fn a_segment_filed_before_the_welcome_is_handed_over_after_it() {
+    alone("rings::a_segment_filed_before_the_welcome_is_handed_over_after_it", || {
+        let (session, peer) = begin_by_path();
+        let rings = peer.rings() - FIRST;
+        let mut taken: Vec<_> = (0..rings).map(|_| session.take_ring().unwrap()).collect();
+        let mut fillers = 0;
+        let filler = handshake::Head::new(handshake::kind::DOORBELL, 0, 0, 0);
+        while session.socket().send(filler, &[0; 1024], None) {
+            fillers += 1;
+        }
+        let before = holdings();
+        taken.push(session.take_ring().expect("another may take over, so it is made all the same"));
+        assert_eq!(holdings(), (before.0 + 1, before.1 + 1), "a segment, and its file kept");
+        session.connection().told(0);
+        session.hand_over();
+        assert_eq!(holdings().1, before.1, "of the two files only that of the segment is kept");
+        for _ in 0..fillers {
+            assert_eq!(peer.hear().unwrap().0.kind, handshake::kind::DOORBELL);
+        }
+        session.hand_over();
+        let (head, beside) = peer.hear().unwrap();
+        assert_eq!((head.kind, beside), (handshake::kind::SEGMENT, true));
+        assert_eq!(holdings().1, before.1 - 1, "no file is kept");
+    });
+}
+
+#[test]
+fn what_lies_in_a_segment_that_nobody_got_is_counted() {
+    alone("rings::what_lies_in_a_segment_that_nobody_got_is_counted", || {
+        let (session, peer) = begin_by_path();
+        let taken: Vec<_> = (0..peer.rings() - FIRST).map(|_| session.take_ring().unwrap()).collect();
+        assert!(!taken.is_empty());
+        let filler = handshake::Head::new(handshake::kind::DOORBELL, 0, 0, 0);
+        while session.socket().send(filler, &[0; 1024], None) {}
+        for _ in 0..3 {
+            assert!(emit(session), "into a segment that is not handed over yet");
+        }
+        assert_eq!(peer.counter(Counter::NoRing), 0);
+        session.say_bye(handshake::bye::EXIT);
+        let lost = peer.counter(Counter::NoRing);
+        assert!((3..=4).contains(&lost), "{lost}: three events, and perhaps the thread's mark");
     });
 }
