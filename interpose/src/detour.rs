@@ -90,14 +90,14 @@ impl Drop for Stack {
 
 /// While it lives, the thread is not cancelled: neither `cuInit` nor `_exit` is a cancellation
 /// point, and what runs here would be one.
-struct KeepCancel(c_int);
+pub struct KeepCancel(c_int);
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 impl KeepCancel {
-    fn new() -> KeepCancel {
+    pub fn new() -> KeepCancel {
         const PTHREAD_CANCEL_DISABLE: c_int = 1;
         let mut old = 0;
         // SAFETY: the pointer is to a live int.

@@ -21,20 +21,28 @@ const HELD_MOST_NS: u64 = 10_000_000_000;
 /// Each time costs a session's memory, which is never given back.
 const TIMES_MOST: u32 = 16;
 
-/// Who ended the session for an exec, process and thread; 0 while nobody did.
+/// Who ended the session for an exec, process and thread; 0 while nobody did. The process alone while
+/// a thread begins the next one.
 static ENDED_BY: AtomicU64 = AtomicU64::new(0);
 static ENDED_AT_NS: AtomicU64 = AtomicU64::new(0);
 /// The end is under way: whoever calls meanwhile is counted, and nobody begins anything.
 const NOT_YET: u64 = u64::MAX;
 static MISSED: AtomicU64 = AtomicU64::new(0);
+/// The process that it is of.
+static MISSED_IN: AtomicU64 = AtomicU64::new(0);
 static TIMES: AtomicU32 = AtomicU32::new(0);
 
 /// The calling thread ends the session, to become another program.
 pub fn comes() {
+    let us = finish::us();
     ENDED_AT_NS.store(NOT_YET, Ordering::Relaxed);
-    MISSED.store(0, Ordering::Relaxed);
+    // What was missed in a fork's parent is told there. In this process it is told by the thread
+    // that began the session anew, which may not have come to it.
+    if MISSED_IN.swap(us >> 32, Ordering::Relaxed) != us >> 32 {
+        MISSED.store(0, Ordering::Relaxed);
+    }
     // SYNC: pairs with the Acquire load in `begin_again`; the time comes before it.
-    ENDED_BY.store(finish::us(), Ordering::Release);
+    ENDED_BY.store(us, Ordering::Release);
 }
 
 /// The session has ended; what follows is the exec.
@@ -55,12 +63,16 @@ fn begin_again() -> Option<&'static Session> {
     if by >> 32 != us >> 32 {
         return None;
     }
+    if by as u32 == 0 {
+        MISSED.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
     let ended_at_ns = ENDED_AT_NS.load(Ordering::Acquire);
     let waited_ns = clock::monotonic_ns().saturating_sub(ended_at_ns);
     // A service thread that the vendor's library still holds would be taken for the next one.
     let is_held = !service::is_quiet();
     if is_held && waited_ns > HELD_MOST_NS {
-        if ENDED_BY.swap(0, Ordering::AcqRel) != 0 {
+        if ENDED_BY.compare_exchange(by, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             stderr::line(&[b"an exec failed, and CUPTI does not let go: nothing is recorded from here on"]);
         }
         return None;
@@ -75,6 +87,9 @@ fn begin_again() -> Option<&'static Session> {
             MISSED.fetch_add(1, Ordering::Relaxed);
             return None;
         };
+        // Nobody else writes it now: there is no session that an exec could end.
+        let begins = us >> 32 << 32;
+        ENDED_BY.store(begins, Ordering::Release);
         let had_service = service::has_stopped();
         if TIMES.fetch_add(1, Ordering::Relaxed) >= TIMES_MOST {
             session::turn_off();
@@ -82,7 +97,8 @@ fn begin_again() -> Option<&'static Session> {
         } else {
             detour::run(|| start::begin(claim));
         }
-        ENDED_BY.store(0, Ordering::Release);
+        // Another thread that execs by now has ended the new session, and its word stays.
+        let _ = ENDED_BY.compare_exchange(begins, 0, Ordering::Release, Ordering::Relaxed);
         let session = session::current()?;
         session.notice(1, 0, b"an exec failed: the program goes on, in a session of its own");
         session.count(Counter::NoRing, MISSED.swap(0, Ordering::Relaxed));

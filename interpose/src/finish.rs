@@ -21,14 +21,13 @@ use crate::{cupti, detour, failed_exec, search_path};
 /// Whether the collector is our own child and its summary is ours to print.
 static BARE: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
-/// Who is ending the session: the process in the upper half, its thread in the lower.
+/// Who is ending the session: the process in the upper half, its thread in the lower; 0 while nobody
+/// is. A forked child has its parent's word.
 static ENDER: AtomicU64 = AtomicU64::new(0);
-static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Makes sure that the session is finished when the process ends.
 pub fn register(bare: bool) {
     BARE.store(bare, Ordering::Relaxed);
-    ENDED.store(false, Ordering::Relaxed);
     if REGISTERED.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -54,19 +53,30 @@ pub fn finish(reason: u64) {
     if !session.is_ours() {
         return;
     }
-    if !session.end() {
+    // Before the session ends: whoever finds it ended finds who is at it, too.
+    let (found, us) = (ENDER.load(Ordering::Acquire), us());
+    // A signal handler may have interrupted this very thread on its way there.
+    let is_mine = found == us;
+    let is_free = found >> 32 != us >> 32;
+    let takes = || ENDER.compare_exchange(found, us, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    if !is_mine && !(is_free && takes()) {
         return wait_for_the_ender();
     }
-    ENDER.store(us(), Ordering::Release);
-    if reason == bye::EXEC {
-        failed_exec::comes();
+    // Another thread may have ended it since it was found here, to the last.
+    if session.end() {
+        if reason == bye::EXEC {
+            failed_exec::comes();
+        }
+        // Whoever ends here may be on a signal handler's stack.
+        detour::run(|| end(session, reason));
+        if reason == bye::EXEC {
+            failed_exec::is_next();
+        }
     }
-    // Whoever ends here may be on a signal handler's stack.
-    detour::run(|| end(session, reason));
-    if reason == bye::EXEC {
-        failed_exec::is_next();
+    if !is_mine {
+        // SYNC: pairs with the Acquire load of those who wait.
+        ENDER.store(0, Ordering::Release);
     }
-    ENDED.store(true, Ordering::Release);
 }
 
 fn end(session: &'static Session, reason: u64) {
@@ -113,9 +123,11 @@ fn wait_for_the_ender() {
     if ender >> 32 != us >> 32 || ender == us {
         return;
     }
+    // No detour is needed for its stack, but as there: `_exit` is no place where a thread is cancelled.
     let _errno = stderr::KeepErrno::new();
+    let _cancel = detour::KeepCancel::new();
     let mut patience = Patience::new();
-    while !ENDED.load(Ordering::Acquire) && patience.goes_on(0) {
+    while ENDER.load(Ordering::Acquire) == ender && patience.goes_on(0) {
         // SAFETY: no descriptors: it only waits.
         unsafe { libc::poll(core::ptr::null_mut(), 0, 2) };
     }
