@@ -21,7 +21,7 @@ pub fn interpreters(test: &str) -> Vec<(u32, PathBuf)> {
     for minor in MINORS {
         match interpreter(minor) {
             Some(path) => found.push((minor, path)),
-            None => needs::skipped(test, &format!("there is no CPython 3.{minor}")),
+            None => needs::skipped(test, &format!("there is no CPython 3.{minor} (scripts/unpack-python makes one)")),
         }
     }
     found
