@@ -21,6 +21,8 @@ const TELLING_ARGUMENTS: usize = 3;
 /// Longer names are only cut: nothing that long reads well however it is taken apart.
 const PARSED_MAX_BYTES: usize = 32 * 1024;
 
+/// Classes around a kernel that are shown.
+const CLASSES_MAX: usize = 4;
 /// From this depth on, matrix kernels are summed up.
 const TILED_MAX_DEPTH: usize = 3;
 
@@ -102,7 +104,8 @@ fn function(parts: &[Part<'_>], detail: Detail) -> String {
         return function(kernel, detail);
     }
     let mut name = home(own, outer);
-    for class in outer.iter().filter(|part| !part.args.is_empty() && !known::is_version(part.name)) {
+    let near = &outer[outer.len().saturating_sub(CLASSES_MAX)..];
+    for class in near.iter().filter(|part| !part.args.is_empty() && !known::is_version(part.name)) {
         if detail.depth <= TILED_MAX_DEPTH
             && let Some(tiled) = tiled(class)
         {
