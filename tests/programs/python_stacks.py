@@ -45,7 +45,7 @@ def kernel_of(cuda):
         cuda.cuModuleGetFunction(ctypes.byref(function), module, b"kernel"),
     ):
         assert status == 0, status
-    return function
+    return context, function
 
 
 STACKS = []
@@ -53,7 +53,8 @@ LOCK = threading.Lock()
 SCENARIO, GIL = (sys.argv + ["many", "held"])[1:3]
 CUDA = driver(GIL == "held")
 CUDA.cuLaunchKernel.argtypes = [ctypes.c_void_p] + [ctypes.c_uint] * 7 + [ctypes.c_void_p] * 3
-LAUNCH = functools.partial(CUDA.cuLaunchKernel, kernel_of(CUDA))
+CONTEXT, KERNEL = kernel_of(CUDA)
+LAUNCH = functools.partial(CUDA.cuLaunchKernel, KERNEL)
 REST = (1, 1, 1, 1, 1, 0, None, None, None)
 
 
@@ -280,7 +281,7 @@ def many():
 def threads():
     def work(seed):
         pick = random.Random(seed)
-        assert CUDA.cuInit(0) == 0
+        assert CUDA.cuCtxSetCurrent(CONTEXT) == 0
         barrier.wait()
         for index in range(100):
             go(index % 20, pick)
@@ -319,7 +320,7 @@ def deep():
             LAUNCH(note(sys._getframe()), *REST)
 
     def work():
-        assert CUDA.cuInit(0) == 0
+        assert CUDA.cuCtxSetCurrent(CONTEXT) == 0
         for left in (100, 505, 520, 10_000):
             down(left)
 
@@ -348,7 +349,7 @@ def interpreters():
         "def inside():\n"
         "    launch(%d, 1, *%r)\n"
         "inside()\n"
-    ) % (address, LAUNCH.args[0].value, REST)
+    ) % (address, KERNEL.value, REST)
     STACKS.append([["<script>" if sys.version_info >= (3, 13) else "<string>", "<module>", 6], ["<script>", "inside", 5]])
     problem = module.run_string(other, script)
     assert not problem, problem
@@ -360,7 +361,7 @@ def ends():
     """Launches until, and while, the interpreter ends."""
 
     def work():
-        assert CUDA.cuInit(0) == 0
+        assert CUDA.cuCtxSetCurrent(CONTEXT) == 0
         while True:
             go(5, random.Random(1))
             LAUNCH(1, *REST)
@@ -390,7 +391,7 @@ def profiled():
 
 
 globals()[SCENARIO]()
-CUDA.cuCtxSynchronize()
+assert CUDA.cuCtxSynchronize() == 0
 if SCENARIO != "ends":
     for stack in STACKS:
         print(json.dumps(stack))
