@@ -209,20 +209,21 @@ fn decimal(mut value: u32, room: &mut [u8; 16]) -> Option<&CStr> {
     }
 }
 
-/// The command line, or what may be told of it: what stays in this process is in no trace.
+/// The command line, or what may be told of it: what stays in this process is in no trace. Then it is
+/// the first word alone: a process that sets its title has all its arguments in the first.
 fn command_line(room: &mut [u8; 4096]) -> &[u8] {
-    const TAKEN_OUT: &[u8] = b"[redacted]";
+    const TAKEN_OUT: &[u8] = b"\0[redacted]";
     let length = read_file(c"/proc/self/cmdline", room.as_mut_slice()).len();
     let asked = settings::get(settings::REDACT).is_some() && !settings::is_off(settings::REDACT);
-    let arguments_at =
-        room.get(..length).and_then(|line| line.iter().position(|byte| *byte == 0)).map(|end| end + 1);
-    match arguments_at {
-        Some(at) if asked && at < length => match room.get_mut(at..at + TAKEN_OUT.len()) {
+    let line = room.get(..length).unwrap_or_default();
+    let word = line.iter().position(|byte| *byte == 0 || byte.is_ascii_whitespace());
+    match word {
+        Some(end) if asked && end + 1 < length => match room.get_mut(end..end + TAKEN_OUT.len()) {
             Some(place) => {
                 place.copy_from_slice(TAKEN_OUT);
-                room.get(..at + TAKEN_OUT.len()).unwrap_or_default()
+                room.get(..end + TAKEN_OUT.len()).unwrap_or_default()
             }
-            None => room.get(..at).unwrap_or_default(),
+            None => room.get(..end).unwrap_or_default(),
         },
         _ => room.get(..length).unwrap_or_default(),
     }
