@@ -1,7 +1,7 @@
 //! The service thread: the one thread of our own in a traced process.
 //!
-//! It anchors the clocks, populates ring memory ahead of its writers, reads the control block, hears the collector, and calls what the
-//! vendor's side wants done regularly. It is started only once the driver has threads of its
+//! It anchors the clocks, populates ring memory ahead of its writers, hears the collector, and
+//! calls what the vendor's side wants done regularly or the collector asks for. It is started only once the driver has threads of its
 //! own, blocks all signals, and is inside the guard for life. It sleeps on a futex so that the
 //! exit path can wake it without a descriptor.
 
@@ -103,7 +103,8 @@ pub fn is_quiet() -> bool {
     matches!(STATE.load(Ordering::Acquire), state::NONE | state::STOPPED)
 }
 
-/// After a fork: the thread did not come along.
+/// At a session's start: there is no thread of its own yet. After a fork the parent's did not come
+/// along; after an exec that failed the last session's has ended (`is_quiet`).
 pub fn forget() {
     STATE.store(state::NONE, Ordering::Release);
 }
@@ -124,7 +125,11 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
             session.populate(&mut heads);
+            // SYNC: pairs with the collector's Release; it looks at `flushed` with Acquire, and what
+            // the turn brought into the rings comes before that.
+            let asked = session.control().flush.load(Ordering::Acquire);
             take(&TURN, session);
+            session.control().flushed.store(asked, Ordering::Release);
             // The turn after the session ended was the last: what it left, it left in order.
             if !session.is_current() {
                 break;

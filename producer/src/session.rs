@@ -258,6 +258,12 @@ impl Session {
         self.define(kind::NOTICE, &[severity, rung], text);
     }
 
+    /// Whether the collector waits for what the device libraries hold.
+    pub fn is_flush_asked(&self) -> bool {
+        let control = self.control();
+        control.flush.load(Ordering::Relaxed) != control.flushed.load(Ordering::Relaxed)
+    }
+
     pub fn control(&self) -> &'static Control {
         self.primary.control()
     }

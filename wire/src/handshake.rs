@@ -11,8 +11,6 @@
 //!     │◄────────────────────────────────────────┤
 //!     │ SEGMENT + fd        (more threads)      │
 //!     ├────────────────────────────────────────►│
-//!     │ DOORBELL            (control changed)   │
-//!     │◄────────────────────────────────────────┤
 //!     │ BYE reason                              │
 //!     ├────────────────────────────────────────►│
 //!     │ DONE summary        (bare use waits)    │
@@ -33,8 +31,6 @@ pub mod kind {
     pub const WELCOME: u32 = 16;
     pub const REFUSED: u32 = 17;
     pub const DONE: u32 = 18;
-    /// The collector asks the service thread to look at the control block now.
-    pub const DOORBELL: u32 = 19;
 }
 
 /// What a WELCOME says besides, as bits of [`Head::value`].

@@ -378,11 +378,8 @@ impl Drain {
 
     fn ask_for_flush(&self) {
         for process in self.tracked.iter().filter(|process| runs_on(process)) {
+            // Its service thread looks at each turn, about every 50 ms.
             process.primary().control().flush.fetch_add(1, Ordering::Release);
-            if let Some(connection) = &process.connection {
-                let head = Head::new(handshake::kind::DOORBELL, process.pid, process.generation, 0);
-                peer::tell(connection, head, "");
-            }
         }
     }
 

@@ -142,7 +142,7 @@ pub fn turn(session: &'static Session) {
         return stop();
     }
     if let Some(root) = in_use()
-        && IS_STEADY.load(Ordering::Relaxed)
+        && (IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked())
     {
         // Unforced, so that running kernels are left alone. From a thread of our own this is safe
         // as long as hardware tracing (HES) is off, which it is unless a program asks for it.

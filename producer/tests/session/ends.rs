@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputrace_producer::session::{self, StartError};
 use gputrace_producer::{service, stderr};
@@ -51,6 +51,29 @@ fn a_good_bye_is_whole_once_the_service_thread_stopped() {
         session.say_bye(bye::EXIT);
         assert_eq!(peer.header().state.load(Ordering::Acquire), state::ENDED);
         assert!(!service::stop(|_| (), || true), "nobody is there any more");
+    });
+}
+
+#[test]
+fn what_a_collector_asks_for_is_answered_after_the_turn_that_brought_it() {
+    alone("ends::what_a_collector_asks_for_is_answered_after_the_turn_that_brought_it", || {
+        let (session, peer) = begin();
+        static SEEN: AtomicBool = AtomicBool::new(false);
+        service::start(session, |session| {
+            if session.is_flush_asked() {
+                SEEN.store(true, Ordering::Release);
+            }
+        });
+        let control = peer.control();
+        control.flush.fetch_add(1, Ordering::Release);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while control.flushed.load(Ordering::Acquire) != 1 {
+            assert!(Instant::now() < deadline, "nobody answers");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(SEEN.load(Ordering::Acquire), "no turn knew that it was asked");
+        assert!(!session.is_flush_asked());
+        assert!(service::stop(|_| (), || true));
     });
 }
 

@@ -9,10 +9,11 @@ use gputrace_producer::session::{self, Session};
 use gputrace_producer::socket::Socket;
 use gputrace_wire::atomic::{AtomicU64, Ordering};
 use gputrace_wire::cell::{CELL_WORDS, Cell};
+use gputrace_wire::control::Control;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::handshake::{HEAD_BYTES, Head};
 use gputrace_wire::ring::{Consumer, Ring};
-use gputrace_wire::segment::{COUNTERS_OFFSET, Layout, RingHeader, SegmentHeader};
+use gputrace_wire::segment::{CONTROL_OFFSET, COUNTERS_OFFSET, Layout, RingHeader, SegmentHeader};
 
 /// A socket of this process's and its other end.
 pub fn pair() -> (Socket, i32) {
@@ -100,6 +101,11 @@ impl Peer {
 
     pub fn rings(&self) -> usize {
         self.layout.ring_count
+    }
+
+    pub fn control(&self) -> &'static Control {
+        // SAFETY: every segment reaches past the control block, and the mapping stays.
+        unsafe { &*self.base.add(CONTROL_OFFSET).cast::<Control>() }
     }
 
     pub fn counter(&self, counter: Counter) -> u64 {

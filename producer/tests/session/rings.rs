@@ -174,7 +174,7 @@ fn a_segment_filed_before_the_welcome_is_handed_over_after_it() {
         let rings = peer.rings() - FIRST;
         let mut taken: Vec<_> = (0..rings).map(|_| session.take_ring().unwrap()).collect();
         let mut fillers = 0;
-        let filler = handshake::Head::new(handshake::kind::DOORBELL, 0, 0, 0);
+        let filler = handshake::Head::new(handshake::kind::WELCOME, 0, 0, 0);
         while session.socket().send(filler, &[0; 1024], None) {
             fillers += 1;
         }
@@ -185,7 +185,7 @@ fn a_segment_filed_before_the_welcome_is_handed_over_after_it() {
         session.hand_over();
         assert_eq!(holdings().1, before.1, "of the two files only that of the segment is kept");
         for _ in 0..fillers {
-            assert_eq!(peer.hear().unwrap().0.kind, handshake::kind::DOORBELL);
+            assert_eq!(peer.hear().unwrap().0.kind, handshake::kind::WELCOME);
         }
         session.hand_over();
         let (head, beside) = peer.hear().unwrap();
@@ -200,7 +200,7 @@ fn what_lies_in_a_segment_that_nobody_got_is_counted() {
         let (session, peer) = begin_by_path();
         let taken: Vec<_> = (0..peer.rings() - FIRST).map(|_| session.take_ring().unwrap()).collect();
         assert!(!taken.is_empty());
-        let filler = handshake::Head::new(handshake::kind::DOORBELL, 0, 0, 0);
+        let filler = handshake::Head::new(handshake::kind::WELCOME, 0, 0, 0);
         while session.socket().send(filler, &[0; 1024], None) {}
         for _ in 0..3 {
             assert!(emit(session), "into a segment that is not handed over yet");
