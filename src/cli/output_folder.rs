@@ -4,22 +4,29 @@
 //! Nothing is written through a link that lies where a file belongs.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::failure::{Failure, reason, remedy};
-use crate::cli::{exit_code, printable};
+use crate::cli::{exit_code, outputs, printable};
 
 /// Where outputs go if nobody says.
 const DEFAULT_BASE: &str = "gputrace-out";
+/// Folders of one name that are tried.
+const FURTHER_MAX: u32 = 10_000;
+
+/// Letters of a program's name that a folder is named after.
+const NAME_LETTERS_MAX: usize = 50;
 
 #[derive(Debug)]
 pub struct OutputFolder {
     path: PathBuf,
     /// Made by us for this run: taken away again if nothing could be put into it.
     is_new: bool,
+    /// Held by a run, so that another knows that somebody writes here.
+    lock: Option<File>,
 }
 
 /// `gputrace-out/<program>-<pid>`.
@@ -27,10 +34,11 @@ pub fn default_path(program: &OsStr, pid: u32) -> PathBuf {
     Path::new(DEFAULT_BASE).join(folder_name(program, pid))
 }
 
-/// `<program>-<pid>`.
+/// `<program>-<pid>`, with as much of a long name as fits into one of any file system.
 pub fn folder_name(program: &OsStr, pid: u32) -> OsString {
     let name = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
-    format!("{}-{pid}", printable::file_name(name)).into()
+    let name: String = printable::file_name(name).chars().take(NAME_LETTERS_MAX).collect();
+    format!("{name}-{pid}").into()
 }
 
 impl OutputFolder {
@@ -45,9 +53,44 @@ impl OutputFolder {
             .and_then(|()| create(&probe))
             .and_then(|_| fs::remove_file(&probe));
         match tried {
-            Ok(()) => Ok(OutputFolder { path, is_new }),
+            Ok(()) => Ok(OutputFolder { path, is_new, lock: None }),
             Err(error) => Err(unwritable("write to the output folder", &path, &error)),
         }
+    }
+
+    /// The folder asked for, where no other run writes at the moment: the ranks of a job are often told
+    /// the same one, and each of them writes to one inside it then. Without one asked for, the default
+    /// one of a name that no run had: in containers process ids come again.
+    pub fn prepare_alone(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
+        let own = match &asked {
+            Some(asked) => asked.join(folder_name(name, pid)),
+            None => default_path(name, pid),
+        };
+        if let Some(asked) = asked {
+            let mut folder = OutputFolder::prepare(asked)?;
+            if folder.is_taken_alone() {
+                return Ok(folder);
+            }
+        }
+        for number in 1..FURTHER_MAX {
+            let mut path = own.clone().into_os_string();
+            if number > 1 {
+                path.push(format!("-{number}"));
+            }
+            let mut folder = OutputFolder::prepare(path.into())?;
+            if folder.is_taken_alone() && fs::symlink_metadata(folder.file(outputs::TRACE)).is_err() {
+                return Ok(folder);
+            }
+        }
+        OutputFolder::prepare(own)
+    }
+
+    /// Keeps other runs out as long as this value lives. A file system that knows no locks keeps nobody
+    /// out.
+    fn is_taken_alone(&mut self) -> bool {
+        self.lock = File::open(&self.path).ok();
+        let locked = self.lock.as_ref().map(File::try_lock);
+        !matches!(locked, Some(Err(TryLockError::WouldBlock)))
     }
 
     pub fn path(&self) -> &Path {
@@ -217,6 +260,26 @@ mod tests {
         folder.write("x", b"whole").unwrap();
         assert_eq!(fs::read(folder.file("x")).unwrap(), b"whole");
         assert!(!folder.file(&probe).exists() && !folder.file(&part).exists());
+    }
+
+    /// As the ranks of a job do that are told the same folder, and runs that come later.
+    #[test]
+    fn runs_at_once_have_a_folder_each_and_later_ones_the_one_asked_for() {
+        let base = SessionFolder::create().unwrap();
+        let asked = base.path().join("out");
+        let prepare = || OutputFolder::prepare_alone(Some(asked.clone()), "many".as_ref(), 7).unwrap();
+        let (first, second) = (prepare(), prepare());
+        let third = prepare();
+        let paths = [&first, &second, &third].map(|folder| folder.path().to_owned());
+        assert_eq!(paths, [asked.clone(), asked.join("many-7"), asked.join("many-7-2")]);
+        drop(first);
+        assert_eq!(prepare().path(), asked);
+        // One that ended left a trace, which the next of its name inside does not replace.
+        fs::write(second.file(outputs::TRACE), b"x").unwrap();
+        drop(second);
+        let _first = prepare();
+        drop(third);
+        assert_eq!(prepare().path(), asked.join("many-7-2"));
     }
 
     #[test]

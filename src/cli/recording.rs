@@ -14,7 +14,7 @@ use gputrace_collector::command_line;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 
 use crate::cli::failure::{Failure, reason};
-use crate::cli::output_folder::{OutputFolder, default_path};
+use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, library, options, outputs, variables};
 use crate::launch::control::About;
@@ -45,8 +45,8 @@ pub fn record(request: Request) -> Result<u8, Failure> {
     if let Some(value) = variables::switched_off() {
         say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
     }
-    let path = request.output.clone().unwrap_or_else(|| default_path(&request.name, std::process::id()));
-    let folder = OutputFolder::prepare(path).map_err(not_started)?;
+    let folder = OutputFolder::prepare_alone(request.output.clone(), &request.name, std::process::id())
+        .map_err(not_started)?;
     private_folder::sweep();
     let session = SessionFolder::create().map_err(|error| {
         not_started(Failure::new(format!("cannot make a folder for the session: {}", reason(&error))))
