@@ -110,19 +110,36 @@ pub fn listen_alone(
 fn write(folder: &Path, snapshot: &Snapshot, name: &str) -> Result<PathBuf, Failure> {
     remove_halves(folder);
     let aside = folder.join(format!(".{name}.{}{HALF}", std::process::id()));
-    let path = folder.join(name);
     let written = write_files(&aside, snapshot).and_then(|()| {
-        fs::rename(&aside, &path).map_err(|error| {
-            let message = format!("cannot write {}: {}", path.display(), reason(&error));
+        put_in_place(&aside, folder, name).map_err(|error| {
+            let message = format!("cannot write {}: {}", folder.join(name).display(), reason(&error));
             Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
         })
     });
     if written.is_err() {
         remove(&aside);
     }
-    written?;
-    remove_oldest(folder);
+    let path = written?;
+    remove_oldest(folder, &path);
     Ok(path)
+}
+
+/// Another session that writes here may have had a dump of the same name within the second.
+fn put_in_place(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let further = (2..100).map(|number| format!("{name}-{number}"));
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for name in std::iter::once(name.to_owned()).chain(further) {
+        let path = folder.join(name);
+        match fs::rename(aside, &path) {
+            Ok(()) => return Ok(path),
+            Err(error) => last = error,
+        }
+        use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
+        if !matches!(last.kind(), AlreadyExists | DirectoryNotEmpty | NotADirectory) {
+            break;
+        }
+    }
+    Err(last)
 }
 
 fn write_files(aside: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
@@ -159,11 +176,12 @@ fn remove_halves(folder: &Path) {
     }
 }
 
-/// By their names, which begin with the time.
-fn remove_oldest(folder: &Path) {
-    let mut dumps: Vec<_> = entries(folder).filter(|(name, _)| is_dump(name)).collect();
+/// By their names, which begin with the time. The one that was just made stays, whatever the clock
+/// says: somebody was told its name.
+fn remove_oldest(folder: &Path, made: &Path) {
+    let mut dumps: Vec<_> = entries(folder).filter(|(name, path)| is_dump(name) && path != made).collect();
     dumps.sort();
-    let old = dumps.len().saturating_sub(DUMPS_KEPT);
+    let old = (dumps.len() + 1).saturating_sub(DUMPS_KEPT);
     dumps.iter().take(old).for_each(|(_, path)| remove(path));
 }
 
@@ -215,11 +233,29 @@ mod tests {
         std::os::unix::fs::symlink(base.path().join("other"), base.path().join(linked)).unwrap();
         // Somebody's own file in the oldest.
         fs::write(base.path().join(dump(0)).join("notes"), b"x").unwrap();
-        remove_oldest(base.path());
+        remove_oldest(base.path(), &base.path().join(dump(DUMPS_KEPT + 2)));
         let there = |name: &str| base.path().join(name).exists();
         assert!(there("dump-mine/trace.gputrace") && there("other/trace.gputrace"));
         assert!(there(&format!("{}/notes", dump(0))) && !there(&dump(1)) && !there(&dump(2)));
         assert!((3..DUMPS_KEPT + 3).all(|number| there(&dump(number))));
+        // Made after the clock was set back.
+        let made = base.path().join("dump-20200131T235959Z-001-signal");
+        fs::create_dir(&made).unwrap();
+        remove_oldest(base.path(), &made);
+        assert!(made.exists() && !there(&dump(3)) && there(&dump(4)));
+    }
+
+    #[test]
+    fn a_dump_of_the_same_name_is_left_as_it_is() {
+        let base = SessionFolder::create().unwrap();
+        let (name, aside) = ("dump-20260131T235959Z-001-crash", base.path().join("aside"));
+        fs::create_dir(base.path().join(name)).unwrap();
+        fs::write(base.path().join(name).join(outputs::TRACE), b"theirs").unwrap();
+        fs::create_dir(&aside).unwrap();
+        let path = put_in_place(&aside, base.path(), name).unwrap();
+        assert_eq!(path, base.path().join(format!("{name}-2")));
+        assert!(is_dump(path.file_name().unwrap().to_str().unwrap()));
+        assert_eq!(fs::read(base.path().join(name).join(outputs::TRACE)).unwrap(), b"theirs");
     }
 
     #[test]

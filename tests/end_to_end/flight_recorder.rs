@@ -214,7 +214,7 @@ fn a_length_that_is_none_is_an_error_before_anything_starts() {
 
 #[test]
 fn the_signal_means_nothing_new_to_anybody_else() {
-    // Without a flight recorder it ends us, as it does who does not know it.
+    // Without a flight recorder it is the program's, and ends who does not know it.
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], compiled("flight", Link::Driver), &["wait", "0"]);
     session.line();
