@@ -82,7 +82,7 @@ pub struct SessionFolder {
     path: PathBuf,
     /// Open and locked while the session lasts: a process of another container may share the
     /// folder's parent and not know our process id.
-    _lock: Option<File>,
+    _lock: File,
 }
 
 const PREFIX: &str = "gputrace-";
@@ -100,8 +100,11 @@ fn bases() -> impl Iterator<Item = OsString> {
 pub fn sweep() {
     for base in bases().filter_map(|base| trusted(Path::new(&base)).ok()) {
         let left = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
-        for path in left.filter(|path| is_abandoned(path)) {
-            let _ = fs::remove_dir_all(path);
+        for path in left {
+            // Held while it goes.
+            if let Some(_held) = abandoned(&path) {
+                let _ = fs::remove_dir_all(path);
+            }
         }
     }
 }
@@ -139,13 +142,26 @@ pub fn sessions(pid: i32) -> (Vec<PathBuf>, Vec<Found>) {
     (folders, found)
 }
 
-/// Whether it is a session folder of ours whose process has gone, and which nobody holds.
-fn is_abandoned(path: &Path) -> bool {
-    let Some(pid) = path.file_name().and_then(|name| owner(name.to_str()?)) else { return false };
+/// A session folder of ours whose process has gone, and which nobody held: we do now.
+fn abandoned(path: &Path) -> Option<File> {
+    let pid = path.file_name().and_then(|name| owner(name.to_str()?))?;
     // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
     let answer = unsafe { libc::kill(pid, 0) };
     let is_gone = answer != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-    is_gone && check(path).is_ok() && open(path).is_ok_and(|folder| folder.try_lock().is_ok())
+    if !is_gone || check(path).is_err() {
+        return None;
+    }
+    open(path).ok().filter(|folder| folder.try_lock().is_ok())
+}
+
+/// Holds a folder that was just made. `None`: somebody who takes it for abandoned was faster.
+fn hold(path: &Path) -> Option<File> {
+    let folder = open(path).ok()?;
+    if let Err(fs::TryLockError::WouldBlock) = folder.try_lock() {
+        return None;
+    }
+    let (held, there) = (folder.metadata().ok()?, fs::symlink_metadata(path).ok()?);
+    ((held.dev(), held.ino()) == (there.dev(), there.ino())).then_some(folder)
 }
 
 /// Opens a folder, never what a link leads to.
@@ -184,10 +200,10 @@ impl SessionFolder {
                     break;
                 }
                 match DirBuilder::new().mode(0o700).create(&path) {
-                    Ok(()) => {
-                        let lock = open(&path).ok().filter(|folder| folder.try_lock().is_ok());
-                        return Ok(SessionFolder { path, _lock: lock });
-                    }
+                    Ok(()) => match hold(&path) {
+                        Some(lock) => return Ok(SessionFolder { path, _lock: lock }),
+                        None => drop(fs::remove_dir(&path)),
+                    },
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
                     Err(error) => {
                         last = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -234,18 +250,20 @@ mod tests {
     #[test]
     fn only_what_a_dead_session_left_is_abandoned() {
         let session = SessionFolder::create().unwrap();
-        assert!(!is_abandoned(session.path()), "its process lives");
+        assert!(abandoned(session.path()).is_none(), "its process lives");
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let left = session.path().join(format!("gputrace-{}-0123abcd", child.id()));
         ensure(&left).unwrap();
-        assert!(is_abandoned(&left));
+        assert!(abandoned(&left).is_some());
+        assert!(hold(&left).is_some());
         let lock = File::open(&left).unwrap();
         lock.try_lock().unwrap();
-        assert!(!is_abandoned(&left), "somebody holds it");
+        assert!(abandoned(&left).is_none(), "somebody holds it");
+        assert!(hold(&left).is_none(), "somebody holds it, and will remove it");
         drop(lock);
         fs::set_permissions(&left, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(!is_abandoned(&left), "others may have written to it");
+        assert!(abandoned(&left).is_none(), "others may have written to it");
         assert_eq!(owner("gputrace-1-0123abcd"), Some(1));
         for other in ["gputrace-out", "gputrace-1-0123abc", "gputrace-x-0123abcd", "gputrace--1-0123abcd"] {
             assert_eq!(owner(other), None, "{other}");
