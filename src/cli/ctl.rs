@@ -146,12 +146,15 @@ fn text(status: &Value) -> String {
             grouped_count(recording["events_per_second"].as_f64().unwrap_or(0.0) as u64),
         ),
     ));
-    let lost: Vec<_> = recording["dropped"]
+    let mut lost: Vec<_> = recording["dropped"]
         .as_object()
         .into_iter()
         .flatten()
         .map(|(reason, number)| format!("{} {}", count(number), printable::text(reason)))
         .collect();
+    if let Some(bytes) = recording["trace_ends_at_byte"].as_u64() {
+        lost.push(format!("the trace after its first {bytes} bytes, where it could not be written on"));
+    }
     lines.push(("Lost", if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") }));
     lines.push(("Memory", format!("{} resident", size(&status["resident_bytes"]))));
     let processes: Vec<_> = recording["processes"].as_array().into_iter().flatten().collect();

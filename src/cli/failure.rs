@@ -89,6 +89,10 @@ pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
         ErrorKind::ReadOnlyFilesystem => {
             Some("choose a folder on a writable file system with -o DIR or GPUTRACE_OUT")
         }
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            Some("choose a folder that is there or can be made with -o DIR or GPUTRACE_OUT")
+        }
+        ErrorKind::InvalidFilename => Some("choose a shorter name with -o DIR or GPUTRACE_OUT"),
         _ => None,
     }
 }

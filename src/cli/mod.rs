@@ -19,6 +19,7 @@ pub mod progress;
 pub mod recording;
 pub mod report;
 pub mod run;
+pub mod spare_folder;
 pub mod standing;
 pub mod stdout;
 pub mod talk;

@@ -49,7 +49,7 @@ pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Op
     for failure in &failures {
         let _ = writeln!(told, "{failure}");
     }
-    let _ = writeln!(told, "{}", last_line(&analysis, folder.path(), failures.is_empty()));
+    let _ = writeln!(told, "{}", last_line(&analysis, recording, folder.path(), failures.is_empty()));
     told
 }
 
@@ -65,14 +65,19 @@ pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
 }
 
 /// What was made and what was lost.
-fn last_line(analysis: &Analysis, folder: &Path, all_written: bool) -> String {
+fn last_line(
+    analysis: &Analysis,
+    recording: &Recording<Aggregates>,
+    folder: &Path,
+    all_written: bool,
+) -> String {
     let lost = analysis.losses();
-    let lost = if lost.is_empty() {
-        "nothing lost".to_string()
-    } else {
-        let reasons: Vec<_> = lost.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        format!("lost: {}", reasons.join(", "))
-    };
+    let mut lost: Vec<_> = lost.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if recording.trace_error.is_some() {
+        lost.push(format!("the trace after its first {} bytes", recording.trace_bytes));
+    }
+    let lost =
+        if lost.is_empty() { "nothing lost".to_string() } else { format!("lost: {}", lost.join(", ")) };
     let written = if all_written { "wrote" } else { "wrote in part" };
     format!("gputrace: {written} {} ({} events, {lost})", printable::name(folder), analysis.events())
 }

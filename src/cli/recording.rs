@@ -1,11 +1,12 @@
 //! A recorded run of one command: `run` and `demo` differ in what they ask for only.
 //!
-//! The order matters: nothing of the user's is started before all that we need is there, and
-//! what was recorded is written whatever the command came to.
+//! The order matters: nothing of the user's is started before all that we need is there, or is known
+//! not to be had, and what was recorded is written whatever the command came to.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gputrace_collector::aggregate::Aggregates;
@@ -16,10 +17,10 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
-use crate::cli::{exit_code, flight_recorder, library, options, outputs, variables};
+use crate::cli::{exit_code, flight_recorder, library, options, outputs, printable, spare_folder, variables};
 use crate::launch::control::About;
 use crate::launch::private_folder::{self, SessionFolder};
-use crate::launch::{child, ending, environment, refusal, signals};
+use crate::launch::{child, ending, environment, refusal, signals, untraced};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -39,8 +40,52 @@ pub struct Request {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the command and returns its exit code; dies of its signal if it died of one.
-pub fn record(request: Request) -> Result<u8, Failure> {
+/// Runs the command and returns its exit code; dies of its signal if it died of one. A command that
+/// cannot be traced is run all the same, which is said: its user wants what it does above all.
+pub fn record(mut request: Request) -> Result<u8, Failure> {
+    let failure = match traced(&request) {
+        Err(failure) if failure.exit_code == exit_code::NOT_STARTED => failure,
+        ended => return ended,
+    };
+    if let Some(asked) = &request.output
+        && cannot_be_made(asked)
+    {
+        // A wrong name is better heard of at once than after the job.
+        return Err(failure);
+    }
+    say(format_args!("{failure}"));
+    if request.output.is_none()
+        && let Some(Ok(spare)) = spare_folder::make(&request.name, std::process::id())
+    {
+        let path = spare.path().to_owned();
+        say(format_args!("gputrace: warning: the outputs go to {}", printable::name(&path)));
+        request.output = Some(path.clone());
+        match traced(&request) {
+            Err(failure) if failure.exit_code == exit_code::NOT_STARTED => {
+                let _ = fs::remove_dir(path);
+                say(format_args!("{failure}"));
+            }
+            ended => return ended,
+        }
+    }
+    say(format_args!("gputrace: warning: the command runs untraced"));
+    let status = untraced::run(&request.command)
+        .map_err(|error| refusal::explain(&request.command[0], &error))?
+        .map_err(|error| cannot_wait(&error))?;
+    Ok(ending::end_as(status))
+}
+
+/// Whether it is the name that is wrong, and not a lack of room.
+fn cannot_be_made(asked: &Path) -> bool {
+    let tried = OutputFolder::prepare(asked.to_owned());
+    tried.is_err_and(|failure| failure.exit_code == exit_code::collector::CANNOT_CREATE)
+}
+
+fn cannot_wait(error: &io::Error) -> Failure {
+    Failure::new(format!("cannot wait for the command: {}", reason(error))).code(exit_code::collector::SYSTEM)
+}
+
+fn traced(request: &Request) -> Result<u8, Failure> {
     let not_started = |failure: Failure| failure.code(exit_code::NOT_STARTED);
     if let Some(value) = variables::switched_off() {
         say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
@@ -65,6 +110,7 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         trace_path: trace.clone(),
         begin,
         flight: flight_recorder::config(request.flight, &folder),
+        hears_trace_error: Some(say_at_once),
     };
     let recorder = match Recorder::start(config, Aggregates::default()) {
         Ok(recorder) => recorder,
@@ -100,9 +146,8 @@ pub fn record(request: Request) -> Result<u8, Failure> {
         }
     };
     earlier.remove();
-    let status = program.wait(|pid, signal| handle.note_death(pid, signal)).map_err(|error| {
-        not_started(Failure::new(format!("cannot wait for the command: {}", reason(&error))))
-    })?;
+    let status =
+        program.wait(|pid, signal| handle.note_death(pid, signal)).map_err(|error| cannot_wait(&error))?;
 
     // What was recorded is written now, whatever is wrong with it; the exit code stays the
     // command's. Once the trace is closed, the terminal's signals mean us again.
@@ -116,6 +161,11 @@ pub fn record(request: Request) -> Result<u8, Failure> {
     drop(control);
     drop(session);
     Ok(ending::end_as(status))
+}
+
+/// The program runs on, perhaps for days: somebody may make room, or start it again.
+pub fn say_at_once(error: &gputrace_collector::Error) {
+    say(format_args!("{}", Failure::from(error)));
 }
 
 /// The head of a stream; the recorder fills in the times.

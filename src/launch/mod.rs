@@ -10,3 +10,4 @@ pub mod private_folder;
 pub mod refusal;
 pub mod signals;
 pub mod traceable;
+pub mod untraced;

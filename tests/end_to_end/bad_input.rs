@@ -8,6 +8,8 @@ use std::process::Command;
 use crate::harness::folder::Folder;
 use crate::harness::needs;
 use crate::harness::process::{Ended, finish};
+use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, ctl, eventually};
 use crate::harness::tool::{self, calls, count, gputrace, run};
 
 fn run_in(folder: &Folder, command: &[&str]) -> Ended {
@@ -112,6 +114,83 @@ fn a_full_disk_is_said_and_the_program_s_code_kept() {
     tool::clean(&mut command);
     let ended = finish(command.arg("-c").arg(script)).expect_code(6);
     assert!(ended.stderr.contains("cannot write"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_full_disk_is_said_at_once_in_the_status_and_last() {
+    let folder = Folder::new();
+    tool::library();
+    let script = "ulimit -S -f 4; exec \"$0\" run --simulate -o \"$1\" -- sh -c 'ulimit -S -f unlimited; exec \"$0\" 6' \"$2\"";
+    let mut command = Command::new("bash");
+    tool::clean(&mut command);
+    command.args(["-c", script]).arg(gputrace().get_program()).arg(folder.join("out"));
+    let mut session = Session::start(command.arg(compiled("on_demand", Link::Driver)));
+    let status = eventually("the end of the trace", || {
+        session.write("10000\n");
+        assert_eq!(session.line(), "10000");
+        let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status["recording"]["trace_ends_at_byte"].as_u64()
+    });
+    assert!((1..=4096).contains(&status), "{status}");
+    let text = ctl(session.pid(), &["status"]).expect_code(0).stdout;
+    assert!(text.contains(&format!("the trace after its first {status} bytes")), "{text}");
+    let (ended, said) = session.end();
+    assert_eq!(ended.code(), Some(6), "{said}");
+    assert!(said.starts_with("gputrace: cannot write the trace file"), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains(&format!("lost: the trace after its first {status} bytes")), "{said}");
+}
+
+/// As production starts it: no -o, in a folder that takes nothing.
+#[test]
+fn a_default_folder_that_cannot_be_made_is_made_elsewhere() {
+    for spoil in ["echo > gputrace-out", "rmdir \"$PWD\""] {
+        let folder = Folder::new();
+        let (gone, temporary) = (folder.join("gone"), folder.join("temporary"));
+        fs::create_dir(&gone).unwrap();
+        fs::create_dir(&temporary).unwrap();
+        let mut command = Command::new("bash");
+        tool::clean(&mut command);
+        let script = format!("{spoil}; exec \"$0\" run --simulate -- \"$1\"");
+        command.args(["-c", &script]).arg(gputrace().get_program()).arg(compiled("basic", Link::Driver));
+        let ended = finish(command.current_dir(&gone).env("TMPDIR", &temporary)).expect_code(0);
+        assert!(ended.stderr.starts_with("gputrace: cannot "), "{}", ended.stderr);
+        assert!(ended.stderr.contains("\n  hint: "), "{}", ended.stderr);
+        assert!(ended.stderr.contains("gputrace: warning: the outputs go to "), "{}", ended.stderr);
+        let made: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().map(|entry| entry.path()).collect();
+        let [made] = made.as_slice() else { panic!("{made:?}: {}", ended.stderr) };
+        assert_eq!(count(&tool::report(&[made.join("trace.gputrace")]), "launches"), 10);
+    }
+}
+
+#[test]
+fn a_command_runs_untraced_where_nothing_can_be_written() {
+    let folder = Folder::new();
+    let script = "echo > gputrace-out; exec \"$0\" run -- bash -c 'echo ran $LD_PRELOAD; kill -TERM $$'";
+    let mut command = Command::new("bash");
+    tool::clean(&mut command);
+    command.args(["-c", script]).arg(gputrace().get_program());
+    let ended = finish(command.current_dir(folder.path()).env("TMPDIR", "/proc"));
+    assert_eq!(ended.signal(), Some(libc::SIGTERM), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "ran\n");
+    assert!(ended.stderr.ends_with("gputrace: warning: the command runs untraced\n"), "{}", ended.stderr);
+    // What is no command is none still.
+    let script = "exec \"$0\" run -- no-such-command-anywhere";
+    let mut command = Command::new("bash");
+    tool::clean(&mut command);
+    command.args(["-c", script]).arg(gputrace().get_program());
+    finish(command.current_dir(folder.path()).env("TMPDIR", "/proc")).expect_code(127);
+}
+
+#[test]
+fn a_program_with_a_long_name_is_traced() {
+    let folder = Folder::new();
+    let program = folder.join(&"long".repeat(60));
+    fs::copy(compiled("basic", Link::Driver), &program).unwrap();
+    let ended = finish(gputrace().args(["run", "--simulate", "--"]).arg(&program).current_dir(folder.path()));
+    assert!(ended.expect_code(0).stderr.contains("nothing lost"));
+    assert_eq!(fs::read_dir(folder.join("gputrace-out")).unwrap().count(), 1);
 }
 
 fn report_on(path: &Path) -> Ended {

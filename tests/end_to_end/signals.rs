@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
+use crate::harness::session::Session;
 use crate::harness::tool::{self, count, gputrace};
 
 /// Starts the program that waits for a signal, in a process group of its own, and returns when
@@ -75,14 +76,134 @@ fn sigterm_is_passed_on() {
     assert!(folder.join("out/summary.txt").is_file());
 }
 
+/// A shell that counts what it hears.
+const HEARS: &str = "for s in INT QUIT HUP USR1 USR2 ALRM VTALRM PROF XCPU IO PWR WINCH ABRT RTMIN RTMIN+5 RTMAX TERM; do \
+                     trap \"echo $s\" $s; done; trap 'echo TERM; exit 9' TERM; echo ready; while :; do sleep 0.02; done";
+
+/// Batch systems send such signals to the job's first process, and take its end for the job's.
 #[test]
-fn sigint_to_us_alone_ends_nobody() {
+fn every_signal_to_us_alone_is_the_programs() {
     let folder = Folder::new();
-    let child = waiting(&folder);
-    send(child.id().cast_signed(), libc::SIGINT);
-    sleep(Duration::from_millis(100));
-    send(child.id().cast_signed(), libc::SIGHUP);
-    assert_eq!(end(child).signal(), Some(libc::SIGHUP));
+    let mut session = Session::run(&folder, &[], "bash", &["-c", HEARS]);
+    assert_eq!(session.line(), "ready");
+    let signals = [
+        (libc::SIGINT, "INT"),
+        (libc::SIGQUIT, "QUIT"),
+        (libc::SIGHUP, "HUP"),
+        (libc::SIGUSR1, "USR1"),
+        (libc::SIGUSR2, "USR2"),
+        (libc::SIGALRM, "ALRM"),
+        (libc::SIGVTALRM, "VTALRM"),
+        (libc::SIGPROF, "PROF"),
+        (libc::SIGXCPU, "XCPU"),
+        (libc::SIGIO, "IO"),
+        (libc::SIGPWR, "PWR"),
+        (libc::SIGWINCH, "WINCH"),
+        (libc::SIGABRT, "ABRT"),
+        (libc::SIGRTMIN(), "RTMIN"),
+        (libc::SIGRTMIN() + 5, "RTMIN+5"),
+        (libc::SIGRTMAX(), "RTMAX"),
+        (libc::SIGTERM, "TERM"),
+    ];
+    for (signal, name) in signals {
+        session.send(signal);
+        assert_eq!(session.line(), name);
+    }
+    let (status, said) = session.end();
+    assert_eq!(status.code(), Some(9), "{said}");
+    assert!(folder.join("out/summary.txt").is_file());
+}
+
+/// An alarm outlives the exec of gputrace, and is its child's no more: `perl -e 'alarm 5; exec @ARGV'`.
+#[test]
+fn an_alarm_that_was_set_before_us_is_the_programs() {
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(["--", "bash", "-c", HEARS]);
+    // SAFETY: alarm takes a plain number and may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::alarm(3);
+            Ok(())
+        });
+    }
+    let mut session = Session::start(&mut command);
+    assert_eq!(session.line(), "ready");
+    assert_eq!(session.line(), "ALRM");
+    session.send(libc::SIGTERM);
+    assert_eq!(session.end().0.code(), Some(9));
+}
+
+/// What a terminal sends, it sends to the program as well: it must not get it twice.
+#[test]
+fn ctrl_c_at_a_terminal_reaches_the_program_once() {
+    let folder = Folder::new();
+    let script = "import os, pty, sys\n\
+        pid, terminal = pty.fork()\n\
+        if pid == 0: os.execvp(sys.argv[1], sys.argv[1:])\n\
+        text = b''\n\
+        def until(word):\n    \
+            global text\n    \
+            while word not in text: text += os.read(terminal, 1000)\n\
+        until(b'ready')\n\
+        os.write(terminal, b'\\x03')\n\
+        until(b'INT')\n\
+        os.kill(pid, 10)\n\
+        until(b'USR1')\n\
+        os.kill(pid, 15)\n\
+        until(b'TERM')\n\
+        print(text.count(b'INT'))";
+    let mut command = Command::new("python3");
+    tool::clean(&mut command);
+    command.args(["-c", script]).arg(gputrace().get_program());
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(["--", "bash", "-c", HEARS]);
+    assert_eq!(finish(&mut command).expect_code(0).stdout.trim(), "1");
+}
+
+/// What was closed for us is closed for the program, though the language's runtime opens it for us.
+#[test]
+fn closed_standard_descriptors_stay_closed() {
+    for (closed, command) in
+        [("<&-", "cat; exit $?"), (">&-", "echo hi"), ("2>&-", "ls /dev/fd/2 >/dev/null")]
+    {
+        let status = |tool: Option<&str>| {
+            let folder = Folder::new();
+            let file = folder.join("status");
+            let traced = tool.map_or(String::new(), |tool| format!("{tool} run --simulate -o out --"));
+            let mut outer = Command::new("bash");
+            tool::clean(&mut outer);
+            outer.arg("-c").arg(format!(
+                "exec 9>{}; exec {closed}; {traced} bash -c '{command}'; echo $? >&9",
+                file.display()
+            ));
+            finish(outer.current_dir(folder.path()));
+            std::fs::read_to_string(file).unwrap()
+        };
+        let alone = status(None);
+        assert_ne!(alone, "0\n", "{closed}");
+        assert_eq!(status(gputrace().get_program().to_str()), alone, "{closed}");
+    }
+}
+
+/// Batch systems set such a limit on the whole job.
+#[test]
+fn a_limit_on_the_size_of_files_takes_the_outputs_and_not_the_status() {
+    tool::library();
+    for blocks in ["0", "1", "10"] {
+        let folder = Folder::new();
+        let mut outer = Command::new("bash");
+        tool::clean(&mut outer);
+        // The program finds the signal as it was: it dies of it where it writes too much.
+        let inner = "(trap - XFSZ; ulimit -f 0; exec dd if=/dev/zero of=big bs=1k count=64 2>/dev/null); \
+                     echo $?; \"$0\"; exit 9";
+        outer.arg("-c").arg(format!("ulimit -f {blocks}; \"$@\"")).arg("bash").arg(gputrace().get_program());
+        outer.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(["--", "bash", "-c", inner]);
+        outer.arg(compiled("basic", Link::Driver)).current_dir(folder.path());
+        let ended = finish(&mut outer);
+        assert_eq!((ended.code(), ended.signal()), (Some(9), None), "{blocks}: {}", ended.stderr);
+        assert!(ended.stdout.starts_with("153\n"), "{blocks}: {}", ended.stdout);
+        assert!(ended.stderr.contains("file too large"), "{blocks}: {}", ended.stderr);
+    }
 }
 
 /// The collector is killed: the program goes on, and what was written until then is read.

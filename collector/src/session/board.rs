@@ -41,6 +41,8 @@ pub struct Status {
     pub events_per_second: f64,
     /// By reason, over all processes.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Bytes after which nothing more is written to the trace file, since that failed.
+    pub trace_ends_at_byte: Option<u64>,
     pub processes: Vec<ProcessStatus>,
     #[serde(skip)]
     told_at_ns: u64,
@@ -86,11 +88,17 @@ impl Board {
             told_at_ns: monotonic_ns(),
             events_per_second: status.events_per_second,
             rate_from: status.rate_from,
+            trace_ends_at_byte: status.trace_ends_at_byte,
             ..Status::default()
         };
         change(&mut now);
         now.reckon_rate();
         *status = now;
+    }
+
+    /// Writing the trace failed there.
+    pub fn trace_ends_at(&self, bytes: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).trace_ends_at_byte = Some(bytes);
     }
 
     /// Of a session that keeps everything.

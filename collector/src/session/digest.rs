@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
-use crate::session::recorder::Step;
+use crate::session::recorder::{HearsTraceError, Step};
 use crate::trace_file::TraceWriter;
 
 /// What is there when the stream has ended.
@@ -30,6 +30,7 @@ pub fn run<S: Sink>(
     stored: &AtomicU64,
     board: &Board,
     sink: S,
+    hears: Option<HearsTraceError>,
 ) -> Digested<S> {
     let mut model = Model::new(sink);
     let mut trace_error = None;
@@ -47,6 +48,10 @@ pub fn run<S: Sink>(
         };
         pace.note(&batch);
         if let Err(error) = writer.write(&batch) {
+            board.trace_ends_at(writer.whole_bytes());
+            if let Some(hears) = hears {
+                hears(&error);
+            }
             trace_error.get_or_insert(error);
         }
         // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file.

@@ -35,4 +35,4 @@ pub use handle::Handle;
 pub use listener::listen_for_talk;
 pub use peer::is_own_peer;
 pub(crate) use recorder::Step;
-pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
+pub use recorder::{FlightConfig, HearsTraceError, Recorder, RecorderConfig, Recording, Source};

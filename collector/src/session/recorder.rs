@@ -81,7 +81,11 @@ pub struct RecorderConfig {
     /// Times left 0 are filled in.
     pub begin: SessionBegin,
     pub flight: Option<FlightConfig>,
+    /// Hears at once, on the digest thread, that the trace file cannot be written on.
+    pub hears_trace_error: Option<HearsTraceError>,
 }
+
+pub type HearsTraceError = fn(&Error);
 
 /// What the drain thread is to do, and what it tells meanwhile.
 pub(super) struct Shared {
@@ -235,7 +239,7 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin, flight } = config;
+        let RecorderConfig { source, trace_path, mut begin, flight, hears_trace_error } = config;
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
         let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
@@ -266,7 +270,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let digest = match flight {
             None => {
                 let shared = Arc::clone(&shared);
-                let run = move || digest::run(&batches, writer, &shared.stored, &board, sink);
+                let run =
+                    move || digest::run(&batches, writer, &shared.stored, &board, sink, hears_trace_error);
                 spawn("digest", move || (Some(run()), Vec::new()))?
             }
             Some(FlightConfig { window, bytes_max, write }) => {

@@ -72,7 +72,8 @@ impl Session {
 pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
     let begin =
         SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
-    RecorderConfig { source, trace_path: folder.join("trace.gputrace"), begin, flight: None }
+    let trace_path = folder.join("trace.gputrace");
+    RecorderConfig { source, trace_path, begin, flight: None, hears_trace_error: None }
 }
 
 /// Live and from the file, everything is the same to the last bit.
