@@ -15,6 +15,8 @@ use crate::launch::private_folder;
 
 /// How long a session may take to say how it goes.
 const LIMIT: Duration = Duration::from_secs(10);
+/// The same of each session that may record the process, and need not: one of them may be stopped.
+const LIMIT_OF_OTHERS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
     Command::new("ctl")
@@ -83,7 +85,7 @@ fn find(pid: i32) -> Result<(PathBuf, Value), Failure> {
                 continue;
             }
             let socket = session.path.join(control::SOCKET);
-            match control::ask(&socket, STATUS, LIMIT) {
+            match control::ask(&socket, STATUS, if own { LIMIT } else { LIMIT_OF_OTHERS }) {
                 Ok(status) if own || records(&status, pid) => return Ok((socket, status)),
                 Ok(_) => asked += 1,
                 Err(error) if own => {
