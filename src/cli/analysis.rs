@@ -9,7 +9,7 @@ use gputrace_collector::flame::Flame;
 use gputrace_collector::model::Totals;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
-use crate::cli::exit_code;
+use crate::cli::{exit_code, range_frames};
 use crate::cli::failure::{Failure, reason};
 
 #[derive(Debug)]
@@ -20,7 +20,10 @@ pub struct Analysis {
 
 impl Analysis {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Analysis {
-        Analysis { report: Report::new(totals, aggregates), flame: Flame::new(totals, aggregates) }
+        Analysis {
+            report: Report::new(totals, aggregates),
+            flame: Flame::with(totals, aggregates, range_frames::chosen()),
+        }
     }
 
     /// The report for programs.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::write_whole;
-use crate::cli::{exit_code, stdout, traces, variables};
+use crate::cli::{exit_code, options, range_frames, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("flamegraph")
@@ -27,11 +27,13 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("The file to write [default: stdout]"),
         )
+        .args(options::by_variable(options::NVTX_FRAMES).and_then(run::argument))
         .arg(traces::argument())
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
+    range_frames::choose(matches);
     if let Some(output) = matches.get_one::<PathBuf>("output") {
         refuse_an_input(output, &traces::paths(matches))?;
     }

@@ -16,6 +16,7 @@ pub mod output_folder;
 pub mod outputs;
 pub mod printable;
 pub mod progress;
+pub mod range_frames;
 pub mod recording;
 pub mod report;
 pub mod run;

@@ -38,6 +38,7 @@ pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &str = "GPUTRACE_CUPTI";
 pub const REDACT: &str = "GPUTRACE_REDACT";
 
+pub const NVTX_FRAMES: &str = "GPUTRACE_NVTX_FRAMES";
 pub const FLIGHT_RECORDER: &str = "GPUTRACE_FLIGHT_RECORDER";
 
 /// Whether the library does anything at all, and the values with which it does not.
@@ -119,11 +120,22 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: "GPUTRACE_STACKS",
         option: Some("stacks"),
-        value: "python|none",
-        values: &["python", "none"],
-        default: "python",
+        value: "python,nvtx|none",
+        values: &["python,nvtx", "nvtx,python", "python", "nvtx", "none"],
+        default: "python,nvtx",
         reader: Reader::Library,
-        help: "Whose frames are kept of each call: those of Python (CPython 3.8 to 3.14), or none",
+        help: "Whose frames are kept of each call: those of Python (CPython 3.8 to 3.14), the program's NVTX ranges, \
+               both, or none",
+    },
+    Setting {
+        variable: NVTX_FRAMES,
+        option: Some("nvtx-frames"),
+        value: "above|below|instead|none",
+        values: &["above", "below", "instead", "none"],
+        default: "above",
+        reader: Reader::Program,
+        help: "Where NVTX ranges stand in the flamegraph: above the Python frames (nearer to the thread), below them \
+               (nearer to the call), instead of those of whatever lies in a range, or nowhere",
     },
     Setting {
         variable: FLIGHT_RECORDER,

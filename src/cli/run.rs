@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 
 use crate::cli::failure::Failure;
-use crate::cli::flight_recorder;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::variables;
+use crate::cli::{flight_recorder, range_frames, variables};
 use crate::launch::traceable;
 
 pub fn command() -> Command {
@@ -76,6 +75,7 @@ pub fn json() -> Arg {
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
+    range_frames::choose(matches);
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
     if let Some(program) = command.first()
         && let Some(why) = traceable::why_not(program)

@@ -23,6 +23,7 @@ mod limits;
 mod linkage;
 mod live_and_file;
 mod nothing;
+mod nvtx;
 mod other_users;
 mod outputs;
 mod plugins;

@@ -18,6 +18,8 @@ pub enum FrameKind {
     Code,
     /// A line of a library.
     Library,
+    /// What the program says it does.
+    Range,
     /// A driver entry.
     Call,
     Kernel,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::aggregate::{Aggregates, Leaf, StackKey};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, Labels, entry_name, short_command};
+use crate::flame::ranges::{RangeFrames, RangePlace};
 use crate::model::Totals;
 use crate::report::KernelNames;
 
@@ -31,6 +32,11 @@ pub struct Flame {
 
 impl Flame {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Flame {
+        Flame::with(totals, aggregates, RangePlace::default())
+    }
+
+    /// With the program's ranges in that place.
+    pub fn with(totals: &Totals, aggregates: &Aggregates, place: RangePlace) -> Flame {
         let host_time = !aggregates.device_stacks.has_times();
         let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
         let mut weights = stacks.sorted();
@@ -38,9 +44,10 @@ impl Flame {
         let labels = Labels::new(totals, weights.iter().map(|(key, _)| (key.process, key.thread)));
         let mut names = KernelNames::new(totals, &aggregates.kernels);
         let mut code = CodeFrames::new(totals);
+        let mut ranges = RangeFrames::new(totals, place);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
         for (key, weight) in weights {
-            let total = lines.entry(frames(&key, &labels, &mut code, &mut names)).or_default();
+            let total = lines.entry(frames(&key, &labels, &mut code, &mut ranges, &mut names)).or_default();
             *total = total.saturating_add(weight.ns);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
@@ -71,6 +78,7 @@ fn frames(
     key: &StackKey,
     labels: &Labels<'_>,
     code: &mut CodeFrames<'_>,
+    ranges: &mut RangeFrames<'_>,
     names: &mut KernelNames<'_>,
 ) -> Vec<Frame> {
     let mut frames = vec![labels.process(key.process)];
@@ -82,7 +90,7 @@ fn frames(
         frames.push(Frame::new(FrameKind::Thread, "(no host call)"));
     } else {
         frames.push(labels.thread(key.process, key.thread));
-        frames.extend_from_slice(code.of(key.process, key.stack));
+        ranges.among(&mut frames, code.of(key.process, key.stack), key.process, key.ranges);
         let definitions = labels.definitions(key.process);
         let symbol = definitions.and_then(|definitions| definitions.api(key.api)).unwrap_or("(unknown call)");
         frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));

@@ -7,6 +7,7 @@ mod code;
 mod folded;
 mod frames;
 mod graph;
+mod ranges;
 mod svg;
 
 #[cfg(test)]
@@ -14,3 +15,4 @@ mod tests;
 
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine};
+pub use ranges::RangePlace;

@@ -70,6 +70,7 @@ impl Report {
             lines,
             no_line,
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
+            ranges: ranges::ranges(totals, aggregates),
             devices: aggregates
                 .devices
                 .iter()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::report::{ExcerptReport, FailureReport, InFlightReport, LineReport, NoLineReport};
+use crate::report::{ExcerptReport, FailureReport, InFlightReport, LineReport, NoLineReport, RangeReport};
 
 pub const SCHEMA: &str = "gputrace-report";
 pub const VERSION: u32 = 1;
@@ -35,6 +35,8 @@ pub struct Report {
     pub lines: Vec<LineReport>,
     pub no_line: NoLineReport,
     pub beyond_stacks: BeyondStacks,
+    /// Empty where the program has none.
+    pub ranges: Vec<RangeReport>,
     pub transfers: Vec<TransferReport>,
     pub memsets: MovedReport,
     pub whole_graphs: WholeGraphs,

@@ -4,7 +4,9 @@ use crate::names::line_safe;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::{Table, fit};
 use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
-use crate::report::{CallReport, DeviceReport, DeviceTimes, KernelReport, LineReport, MovedReport, Report};
+use crate::report::{
+    CallReport, DeviceReport, DeviceTimes, KernelReport, LineReport, MovedReport, RangeReport, Report,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -15,11 +17,13 @@ pub struct TextOptions {
     pub kernels: usize,
     /// Rows of the table of lines.
     pub lines: usize,
+    /// Rows of the table of ranges.
+    pub ranges: usize,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        TextOptions { width: 100, color: false, kernels: 10, lines: 8 }
+        TextOptions { width: 100, color: false, kernels: 10, lines: 8, ranges: 8 }
     }
 }
 
@@ -54,6 +58,7 @@ impl Report {
         } else {
             self.kernel_table(&mut page, options.kernels);
             self.line_table(&mut page, options.lines);
+            self.range_table(&mut page, options.ranges);
             self.transfer_table(&mut page);
             self.call_table(&mut page);
             self.balance(&mut page);
@@ -255,6 +260,32 @@ impl Report {
         let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
         table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
         page.table(&table, true);
+    }
+
+    /// What the program said it was doing. Ranges lie inside each other, so there is no sum.
+    fn range_table(&self, page: &mut Page, rows: usize) {
+        let ranges: Vec<&RangeReport> =
+            self.ranges.iter().filter(|range| range.calls + range.open + range.operations > 0).collect();
+        if ranges.is_empty() {
+            return;
+        }
+        let mut table =
+            Table::new(&["Ranges (NVTX)", "calls", "host time", "GPU calls", "GPU time", "share"]);
+        for range in ranges.iter().take(rows) {
+            let host = if range.calls > 0 { duration(range.host_total_ns) } else { dash() };
+            table.row(vec![
+                line_safe(&range.text()).into_owned(),
+                count(range.calls.saturating_add(range.open)),
+                host,
+                count(range.operations),
+                range.device_total_ns.map_or_else(dash, duration),
+                range.share.map_or_else(dash, percent),
+            ]);
+        }
+        if let more @ 1.. = ranges.len().saturating_sub(rows) {
+            table.row(vec![format!("and {} more", plural(more as u64, "range", "ranges"))]);
+        }
+        page.table(&table, false);
     }
 
     fn transfer_table(&self, page: &mut Page) {
