@@ -109,7 +109,7 @@ fn words<M: Memory>(memory: &M, base: u64, from: u64, bytes: u64) -> Option<u64>
     let Some(last) = bytes.checked_sub(8) else { return few(memory, base, from, bytes) };
     // Without a branch: short ones overlap.
     let step = (last << 16) / (WORDS - 1);
-    let word = |index: u64| memory.word(base, from + (index * step >> 16));
+    let word = |index: u64| memory.word(base, from + ((index * step) >> 16));
     let sum = fold(word(0)?, word(1)?)
         .wrapping_add(fold(word(2)?, word(3)?).rotate_left(1))
         .wrapping_add(fold(word(4)?, word(5)?).rotate_left(2))
