@@ -5,13 +5,13 @@
 //! A question is a line of one word, the answer one JSON document.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputrace_collector::flight_recorder::DumpReason;
 use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
@@ -27,7 +27,9 @@ pub const DUMP_LIMIT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Questions that are answered at a time.
 const ASKING_MAX: usize = 8;
-const QUESTION_BYTES_MAX: u64 = 64;
+const QUESTION_BYTES_MAX: usize = 64;
+/// How long nobody is heard after one could not be accepted: there are no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the session is, for those who ask.
 #[derive(Clone, Debug)]
@@ -97,8 +99,12 @@ fn serve(
     let mut answering: Vec<JoinHandle<()>> = Vec::new();
     let dumps = dumps.map_or(-1, AsRawFd::as_raw_fd);
     let connections = listener.map_or(-1, AsRawFd::as_raw_fd);
+    let mut deaf_until: Option<Instant> = None;
     loop {
-        let [connects, dump, stops] = wait([connections, dumps, stop.as_raw_fd()]);
+        // Who waits stays in the queue, so that the socket stays readable.
+        let pause = deaf_until.and_then(|until| until.checked_duration_since(Instant::now()));
+        let connections = if pause.is_some() { -1 } else { connections };
+        let [connects, dump, stops] = wait([connections, dumps, stop.as_raw_fd()], pause);
         if stops {
             break;
         }
@@ -109,7 +115,19 @@ fn serve(
             handle.dump(DumpReason::Signal);
         }
         answering.retain(|thread| !thread.is_finished());
-        if let (true, Some(Ok((peer, _)))) = (connects, listener.map(UnixListener::accept)) {
+        if !connects {
+            continue;
+        }
+        let Some(accepted) = listener.map(UnixListener::accept) else { continue };
+        if let Err(error) = &accepted
+            && !matches!(
+                error.kind(),
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
+            )
+        {
+            deaf_until = Some(Instant::now() + ACCEPT_PAUSE);
+        }
+        if let Ok((peer, _)) = accepted {
             let peer = OwnedFd::from(peer);
             if !is_own_peer(&peer) || answering.len() >= ASKING_MAX {
                 continue;
@@ -122,19 +140,39 @@ fn serve(
     answering.into_iter().for_each(|thread| drop(thread.join()));
 }
 
-/// Which of the descriptors can be read; -1 stands for none.
-fn wait(fds: [RawFd; 3]) -> [bool; 3] {
+/// Which of the descriptors can be read, after so long at most; -1 stands for none.
+fn wait(fds: [RawFd; 3], limit: Option<Duration>) -> [bool; 3] {
+    let limit_ms = limit.map_or(-1, |limit| libc::c_int::try_from(limit.as_millis() + 1).unwrap_or(-1));
     let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     // SAFETY: a live array and its length.
-    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
+    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit_ms) };
     polled.map(|polled| found > 0 && polled.revents != 0)
 }
 
+/// Reads one line. Whoever sends it byte by byte has no more time than others.
+fn question(mut peer: &UnixStream) -> io::Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut line = Vec::new();
+    while line.len() < QUESTION_BYTES_MAX && !line.ends_with(b"\n") {
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        peer.set_read_timeout(Some(rest))?;
+        let mut byte = [0];
+        match peer.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) => line.push(byte[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    String::from_utf8(line).map_err(io::Error::other)
+}
+
 fn answer(peer: UnixStream, about: &About, handle: &Handle) -> io::Result<()> {
-    peer.set_read_timeout(Some(PATIENCE))?;
     peer.set_write_timeout(Some(PATIENCE))?;
-    let mut question = String::new();
-    BufReader::new((&peer).take(QUESTION_BYTES_MAX)).read_line(&mut question)?;
+    let question = question(&peer)?;
     let answer = match question.trim_end() {
         STATUS => status(about, handle),
         DUMP => match handle.dump_and_wait(DumpReason::Request, DUMP_LIMIT) {
@@ -170,8 +208,41 @@ pub fn ask(socket: &Path, question: &str, limit: Duration) -> io::Result<Value> 
     const ANSWER_BYTES_MAX: u64 = 4 << 20;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     stream.write_all(format!("{question}\n").as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     serde_json::from_str(&answer).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who asks byte by byte holds a session's end up for no longer than who asks nothing.
+    #[test]
+    fn a_question_has_one_deadline() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let slow = std::thread::spawn(move || {
+            while theirs.write_all(b"s").is_ok() {
+                std::thread::sleep(PATIENCE / 8);
+            }
+        });
+        let begin = Instant::now();
+        question(&ours).unwrap_err();
+        // By reads alone it would be sixty-four of them.
+        assert!(begin.elapsed() < 3 * PATIENCE, "{:?}", begin.elapsed());
+        drop(ours);
+        slow.join().unwrap();
+    }
+
+    #[test]
+    fn a_question_is_a_line_or_what_there_is() {
+        for (sent, heard) in [("status\ndump\n", "status\n"), ("dump", "dump"), ("", "")] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(sent.as_bytes()).unwrap();
+            drop(theirs);
+            assert_eq!(question(&ours).unwrap(), heard);
+        }
+    }
 }

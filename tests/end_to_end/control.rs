@@ -262,3 +262,58 @@ fn a_reader_that_went_away_is_no_error() {
     assert_eq!(ask.wait().unwrap().code(), Some(0));
     assert_eq!(session.end().0.code(), Some(0));
 }
+
+/// Without descriptors nobody can be accepted, and who waits keeps the socket readable.
+#[test]
+fn a_session_without_descriptors_waits_and_answers_once_there_are_some() {
+    let folder = Folder::new();
+    let mut command = gputrace();
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--").arg(flight());
+    let base = folder.join("runtime");
+    fs::create_dir(&base).unwrap();
+    fs::set_permissions(&base, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut session = Session::start(command.args(["wait", "0.1"]).env("XDG_RUNTIME_DIR", &base));
+    session.line();
+    let pid = session.pid();
+    let before = descriptor_limit(pid, None);
+    descriptor_limit(pid, Some(libc::rlimit { rlim_cur: 3, ..before }));
+    let socket = socket(&base, pid);
+    let waiting = UnixStream::connect(&socket).unwrap();
+    let (used, begin) = (processor_ticks(pid), std::time::Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let (used, passed) = (processor_ticks(pid) - used, begin.elapsed());
+    // A thread that does nothing but ask has a good part of one processor, even of a busy machine.
+    let most = passed.as_secs_f64() * TICKS_A_SECOND * 0.1;
+    assert!((used as f64) < most, "{used} ticks in {passed:?}");
+    descriptor_limit(pid, Some(before));
+    drop(waiting);
+    let answer = eventually("an answer", || {
+        let mut asks = UnixStream::connect(&socket).ok()?;
+        asks.write_all(b"status\n").ok()?;
+        let mut answer = String::new();
+        asks.read_to_string(&mut answer).ok()?;
+        serde_json::from_str::<Value>(&answer).ok()
+    });
+    assert_eq!(count(&answer, "pid"), u64::from(pid));
+    assert_eq!(session.end().0.code(), Some(0));
+}
+
+/// Of Linux on every machine that this runs on.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// How much of a processor a process has had, in the user's and the kernel's name.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// Sets a process's limit of descriptors, if there is one to set. Returns the one before.
+fn descriptor_limit(pid: u32, limit: Option<libc::rlimit>) -> libc::rlimit {
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let new = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: both limits live through the call; the process is a child of this test.
+    let done = unsafe { libc::prlimit(pid.cast_signed(), libc::RLIMIT_NOFILE, new, &raw mut before) };
+    assert_eq!(done, 0);
+    before
+}
