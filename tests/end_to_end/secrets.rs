@@ -1,7 +1,7 @@
 //! What of the environment and the command line gets into a trace.
 
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{Run, Traced, bare, run, run_with};
+use crate::harness::tool::{Run, Traced, bare, bare_command, run, run_with};
 
 const SECRETS: [&str; 4] = ["hunter2", "abc123def", "opensesame", "xyzzy-of-the-environment"];
 
@@ -61,6 +61,15 @@ fn redact_leaves_the_program_only() {
             assert_eq!((command.len(), &command[1]), (2, &"[redacted]".into()));
         }
         assert!(traced.read("flame.folded").starts_with("basic"), "{}", traced.read("flame.folded"));
+    }
+    // A program that set its title, as this shell does for it, has all its arguments in one.
+    let title = format!("exec -a 'basic --password {} --epochs=90' \"$0\"", SECRETS[1]);
+    for run in [run_with(&["--redact"], "bash"), bare_command("bash").env("GPUTRACE_REDACT", "on")] {
+        let traced = run.arg("-c").arg(&title).arg(compiled("basic", Link::Driver)).succeed();
+        let all = everything(&traced);
+        assert!(!all.contains(SECRETS[1]) && !all.contains("--epochs"), "{all}");
+        let command = &traced.report()["processes"][0]["command"];
+        assert_eq!(command, &serde_json::json!(["basic", "[redacted]"]));
     }
     // The option goes before the variable.
     let traced = run_with(&["--redact=off"], compiled("basic", Link::Driver));
