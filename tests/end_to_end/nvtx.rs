@@ -77,7 +77,8 @@ fn build(source: &str, name: &str, before: &[&str], more: &[&str]) -> PathBuf {
     let mut command = Command::new(env::var_os(variable).unwrap_or_else(|| compiler.into()));
     command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-function", "-pthread"]).args(before);
     command.arg("-o").arg(&temporary).arg(sources.join(source)).arg("-L").arg(tool::simulated_folder());
-    let output = command.args(["-l:libcuda.so.1", "-ldl"]).args(more).output().expect("a C compiler is needed");
+    let output =
+        command.args(["-l:libcuda.so.1", "-ldl"]).args(more).output().expect("a C compiler is needed");
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
     fs::rename(&temporary, &program).unwrap();
     program
@@ -147,7 +148,9 @@ fn expect_ranges(traced: &tool::Traced) {
 
 #[test]
 fn ranges_are_frames_and_spans_as_the_program_made_them() {
-    let Some(environment) = nvtx("nvtx::ranges_are_frames_and_spans_as_the_program_made_them") else { return };
+    let Some(environment) = nvtx("nvtx::ranges_are_frames_and_spans_as_the_program_made_them") else {
+        return;
+    };
     let program = built(environment, "nvtx_ranges.c", &[]);
     expect_ranges(&run_command(&program).succeed());
     expect_ranges(&bare_command(&program).succeed());
@@ -188,7 +191,8 @@ fn frames_stand_where_they_are_asked_for() {
     assert_eq!(range(&report, None, "unique"), (1, 0, 2));
     assert_eq!(range(&report, Some("a C++ library"), "registered once"), (2, 0, 4));
     for place in ["above", "below", "instead"] {
-        let again = finish(gputrace().args(["flamegraph", "--folded", "--nvtx-frames", place]).arg(traced.trace()));
+        let again =
+            finish(gputrace().args(["flamegraph", "--folded", "--nvtx-frames", place]).arg(traced.trace()));
         let stacks = stacks(&again.expect_code(0).stdout);
         let inner = "a C++ library: registered once;cuLaunchKernel;first_kernel";
         assert_eq!(stacks, [format!("main;whole;{inner}"), format!("main;whole;unique;{inner}")], "{place}");
@@ -259,7 +263,9 @@ fn a_thread_s_ranges_end_with_it() {
 
 #[test]
 fn a_forked_child_is_in_the_ranges_that_it_was_forked_in() {
-    let Some(environment) = nvtx("nvtx::a_forked_child_is_in_the_ranges_that_it_was_forked_in") else { return };
+    let Some(environment) = nvtx("nvtx::a_forked_child_is_in_the_ranges_that_it_was_forked_in") else {
+        return;
+    };
     let traced = run_command(built(environment, "nvtx_fork.c", &[])).succeed();
     assert_eq!(traced.ended.stdout, "child 0\nstatus 0\nstatus 0\nparent 0\n");
     let report = life::report_of_all(&traced);
