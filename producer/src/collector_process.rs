@@ -21,6 +21,8 @@ use crate::socket::Socket;
 use crate::stderr::KeepErrno;
 
 const STACK_BYTES: usize = 64 * 1024;
+const FIFO: libc::c_long = libc::SCHED_FIFO as libc::c_long;
+const ROUND_ROBIN: libc::c_long = libc::SCHED_RR as libc::c_long;
 /// The descriptor on which the collector finds the socket.
 pub const DESCRIPTOR: i32 = 3;
 
@@ -157,6 +159,12 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
             }
         }
         raise_limits();
+        // The thread's scheduling came along, and a collector in a real-time class would keep the
+        // launching thread from its core.
+        let plain = libc::sched_param { sched_priority: 0 };
+        if matches!(libc::syscall(libc::SYS_sched_getscheduler, 0), FIFO | ROUND_ROBIN) {
+            libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const plain);
+        }
         let mut none: libc::sigset_t = core::mem::zeroed();
         libc::sigemptyset(&mut none);
         // 8 is the size of the kernel's signal set.

@@ -37,7 +37,8 @@ impl Handles {
 
     #[inline(always)]
     fn first_slot(&self, key: u64) -> usize {
-        // Fibonacci hashing: handles are addresses, alike in their low bits.
+        // Fibonacci hashing: handles are addresses, alike in their low bits. Bit 63, which marks a
+        // name beside a handle, reaches no slot: the two are neighbours, and one of them is searched.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.keys.len() - 1)
     }
 

@@ -24,7 +24,7 @@ use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::on_full::{self, Vain};
 use crate::ranges::{Open, PoppedRange};
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::stderr::KeepErrno;
 use crate::{clock, fork};
 
@@ -444,10 +444,4 @@ fn watch_end(slot: &Slot) {
 
 unsafe extern "C" fn thread_ended(_: *mut libc::c_void) {
     with(Slot::detach);
-}
-
-/// The session, if the calling thread may record into it now.
-#[inline(always)]
-pub fn session() -> Option<&'static Session> {
-    session::current()
 }

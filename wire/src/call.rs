@@ -272,10 +272,6 @@ impl Call {
             detail,
         })
     }
-
-    pub fn is_captured(&self) -> bool {
-        self.flags & flag::CAPTURED != 0
-    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -14,7 +14,7 @@ use crate::api::{ENTRIES, Entry};
 use crate::driver::{SUCCESS, Status};
 
 /// The newest CUDA version whose ABI variants the table has (`cupti-sys/facts`).
-const NEWEST_KNOWN: u32 = 13050;
+const NEWEST_KNOWN: u32 = cupti_sys::driver::CUDA_VERSION;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
 

@@ -28,3 +28,26 @@ fn the_child_gets_the_socket_and_nobody_sees_it() {
         socket.close();
     });
 }
+
+#[test]
+fn the_child_does_not_inherit_a_real_time_class() {
+    alone("collector::the_child_does_not_inherit_a_real_time_class", || {
+        let parameters = libc::sched_param { sched_priority: 1 };
+        // SAFETY: a live parameter; 0 is the calling thread.
+        if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) } != 0 {
+            return eprintln!("SKIPPED: no real-time class is to be had");
+        }
+        // The message's kind is 16 and the class: field 41 of the shell's own line.
+        let script = c"set -- $(cat /proc/$$/stat); shift 40; printf \"GTS1\\1\\0\\1\\0\\2$1\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\" >&3";
+        let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), ptr::null()];
+        let environment = [ptr::null()];
+        // SAFETY: both arrays are null-terminated and outlive the call.
+        let socket = unsafe { start(c"/bin/sh", arguments.as_ptr(), environment.as_ptr()) }.unwrap();
+        let mut packet = [0; 128];
+        match socket.receive(60_000, &mut packet) {
+            Received::Message(head, _) => assert_eq!(head.kind, 16, "16 and the class, 2 of round robin"),
+            other => panic!("{other:?}"),
+        }
+        socket.close();
+    });
+}
