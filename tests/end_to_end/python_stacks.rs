@@ -21,7 +21,10 @@ pub fn interpreters(test: &str) -> Vec<(u32, PathBuf)> {
     for minor in MINORS {
         match interpreter(minor) {
             Some(path) => found.push((minor, path)),
-            None => needs::skipped(test, &format!("there is no CPython 3.{minor} (scripts/unpack-python makes one)")),
+            None => needs::skipped(
+                test,
+                &format!("there is no CPython 3.{minor} (scripts/unpack-python makes one)"),
+            ),
         }
     }
     found
@@ -272,7 +275,8 @@ fn a_deep_recursion_is_cut_and_marked() {
 fn several_interpreters_tell_their_own_stacks() {
     each("several_interpreters_tell_their_own_stacks", "interpreters", |minor, _, traced| {
         let (told, said) = (Told::of(traced), said(traced));
-        let names = |stack: &[Frame]| stack.iter().map(|(_, name, line)| (name.clone(), *line)).collect::<Vec<_>>();
+        let names =
+            |stack: &[Frame]| stack.iter().map(|(_, name, line)| (name.clone(), *line)).collect::<Vec<_>>();
         assert_eq!(said.len(), 2);
         assert_eq!(names(&told.of_grid(1)[0]), names(&said[0]), "3.{minor}: the second interpreter");
         assert_eq!(told.of_grid(2)[0], said[1], "3.{minor}: the first");
@@ -287,7 +291,10 @@ fn an_interpreter_may_end_while_kernels_are_launched() {
             let with = told.launches.iter().filter(|(_, id)| *id != 0).count();
             assert!(with > 0, "3.{minor} {gil}, round {round}: {:?}", told.notices());
             let at_exit = |stack: Vec<Frame>| stack.iter().any(|(_, name, _)| name.ends_with("last"));
-            assert!(told.launches.iter().any(|(_, id)| at_exit(told.stack(*id))), "3.{minor} {gil}: atexit's");
+            assert!(
+                told.launches.iter().any(|(_, id)| at_exit(told.stack(*id))),
+                "3.{minor} {gil}: atexit's"
+            );
             assert_eq!(told.counter("stacks_unread"), 0, "3.{minor} {gil}");
         });
     }
@@ -297,7 +304,8 @@ fn an_interpreter_may_end_while_kernels_are_launched() {
 fn stacks_that_were_not_asked_for_are_not_told() {
     let test = "python_stacks::stacks_that_were_not_asked_for_are_not_told";
     for (minor, python) in interpreters(test).into_iter().take(1) {
-        let traced = run_with(&["--stacks", "none"], &python).arg(program()).arg("threads").arg("held").succeed();
+        let traced =
+            run_with(&["--stacks", "none"], &python).arg(program()).arg("threads").arg("held").succeed();
         let told = Told::of(&traced);
         assert!(told.launches.len() > 500 && told.launches.iter().all(|(_, id)| *id == 0), "3.{minor}");
         assert!(told.definitions.values().all(|record| ![kind::CODE, kind::STACK].contains(&record.kind)));
