@@ -1,6 +1,7 @@
 //! The files that a recording leaves beside its trace, and what is said about them.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 
 use gputrace_collector::aggregate::Aggregates;
@@ -75,6 +76,9 @@ fn last_line(
     let mut lost: Vec<_> = lost.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if recording.trace_error.is_some() {
         lost.push(format!("the trace after its first {} bytes", recording.trace_bytes));
+    }
+    if fs::symlink_metadata(folder.join(TRACE)).is_err() {
+        lost.push("the trace, which was removed or moved away meanwhile".to_owned());
     }
     let lost =
         if lost.is_empty() { "nothing lost".to_string() } else { format!("lost: {}", lost.join(", ")) };

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::batch::SessionBegin;
+use gputrace_collector::batch::{ProcessEnd, SessionBegin};
 use gputrace_collector::command_line;
-use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+use gputrace_collector::model::Process;
+use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::OutputFolder;
@@ -154,6 +155,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     match recorder.finish(GRACE) {
         Ok(recording) => {
             before.restore();
+            warn_about_running(&recording);
             say_text(&outputs::finish(&recording, &folder, request.json.as_deref()));
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
@@ -161,6 +163,21 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     drop(control);
     drop(session);
     Ok(ending::end_as(status))
+}
+
+/// The session ends soon after the command; whoever started a daemon may not expect that.
+fn warn_about_running(recording: &Recording<Aggregates>) {
+    let runs = |process: &&Process| matches!(process.end, Some((ProcessEnd::Running, _)));
+    let running: Vec<_> =
+        recording.totals.processes.iter().filter(runs).map(|process| process.begin.pid.to_string()).collect();
+    if running.is_empty() {
+        return;
+    }
+    say(format_args!(
+        "gputrace: warning: not recorded from now on, since the command has ended and they run on: process {}\n  \
+         hint: what outlives its command is recorded whole by gputrace collect --listen DIR",
+        running.join(", ")
+    ));
 }
 
 /// The program runs on, perhaps for days: somebody may make room, or start it again.

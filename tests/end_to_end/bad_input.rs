@@ -142,6 +142,28 @@ fn a_full_disk_is_said_at_once_in_the_status_and_last() {
     assert!(last.contains(&format!("lost: the trace after its first {status} bytes")), "{said}");
 }
 
+/// By somebody who tidies up: the program goes on, and nobody is told that there is a trace.
+#[test]
+fn an_output_folder_that_is_removed_or_moved_meanwhile_is_said() {
+    for moves in [false, true] {
+        let folder = Folder::new();
+        let mut session = Session::run(&folder, &[], compiled("on_demand", Link::Driver), &["6"]);
+        session.write("10\n");
+        assert_eq!(session.line(), "10");
+        let out = folder.join("out");
+        if moves {
+            fs::rename(&out, folder.join("elsewhere")).unwrap();
+        } else {
+            fs::remove_dir_all(&out).unwrap();
+        }
+        let (ended, said) = session.end();
+        assert_eq!(ended.code(), Some(6), "{said}");
+        let last = said.lines().last().unwrap();
+        assert!(last.contains("lost: the trace, which was removed or moved away meanwhile)"), "{said}");
+        assert!(said.contains("\n  hint: "), "{said}");
+    }
+}
+
 /// As production starts it: no -o, in a folder that takes nothing.
 #[test]
 fn a_default_folder_that_cannot_be_made_is_made_elsewhere() {
