@@ -66,7 +66,7 @@ extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void
         let by_kernel = (*info).si_code > 0;
         // What this process raises itself, by abort() for one, is its own.
         let by_us = !by_kernel && (*info).si_pid() == libc::getpid();
-        if !by_us && !(by_kernel && OURS_FROM_THE_KERNEL.contains(&signal)) {
+        if !(by_us || by_kernel && OURS_FROM_THE_KERNEL.contains(&signal)) {
             let value = ((*info).si_code == libc::SI_QUEUE).then(|| (*info).si_value());
             if !send(signal, value) {
                 let bit = 1 << (signal - 1);
