@@ -1,11 +1,13 @@
 //! What lies in the output folder, and what is said on stderr.
 
 use std::fs;
+use std::process::Command;
 
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{gputrace, run};
+use crate::harness::session::Session;
+use crate::harness::tool::{self, count, gputrace, run};
 
 #[test]
 fn folded_lines_are_process_thread_call_kernel_and_microseconds() {
@@ -177,4 +179,48 @@ fn a_program_s_name_commands_no_terminal() {
         "{:?}",
         ended.stderr
     );
+}
+
+/// As `mpirun -n 2 gputrace run -o out -- program` does.
+#[test]
+fn runs_that_are_told_the_same_folder_at_once_have_one_each() {
+    let folder = Folder::new();
+    let mut sessions: Vec<_> = [5, 7]
+        .map(|launches: u32| {
+            let mut session = Session::run(&folder, &[], compiled("on_demand", Link::Driver), &["6"]);
+            session.write(&format!("{launches}\n"));
+            assert_eq!(session.line(), launches.to_string());
+            session
+        })
+        .into();
+    let second = sessions[1].pid();
+    for session in sessions.drain(..) {
+        let (ended, said) = session.end();
+        assert_eq!(ended.code(), Some(6), "{said}");
+        assert!(said.lines().last().unwrap().contains("nothing lost"), "{said}");
+    }
+    let inside = folder.join("out").join(format!("on_demand-{second}"));
+    for (out, launches) in [(folder.join("out"), 5), (inside, 7)] {
+        assert_eq!(count(&tool::report(&[out.join("trace.gputrace")]), "launches"), launches);
+        assert!(out.join("flame.svg").is_file() && out.join("summary.txt").is_file());
+    }
+}
+
+/// In containers process ids come again: what a run left that crashed is what one wants most.
+#[test]
+fn the_default_folder_of_an_earlier_run_is_left_as_it_is() {
+    let folder = Folder::new();
+    let mut command = Command::new("bash");
+    tool::clean(&mut command);
+    let script = "out=gputrace-out/basic-$$; mkdir -p $out; echo earlier > $out/trace.gputrace; echo $$; \
+                  exec \"$0\" run --simulate -- \"$1\"";
+    command.args(["-c", script]).arg(gputrace().get_program()).arg(compiled("basic", Link::Driver));
+    let ended = finish(command.current_dir(folder.path())).expect_code(0);
+    let pid = ended.stdout.lines().next().unwrap();
+    let base = folder.join("gputrace-out");
+    assert_eq!(fs::read(base.join(format!("basic-{pid}/trace.gputrace"))).unwrap(), b"earlier\n");
+    let others = fs::read_dir(&base).unwrap().flatten().map(|entry| entry.path());
+    let others: Vec<_> = others.filter(|path| !path.ends_with(format!("basic-{pid}"))).collect();
+    let [other] = others.as_slice() else { panic!("{others:?}: {}", ended.stderr) };
+    assert_eq!(count(&tool::report(&[other.join("trace.gputrace")]), "launches"), 10);
 }
