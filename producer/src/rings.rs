@@ -106,9 +106,7 @@ impl Rings {
         let unseen = |further: &&Further| further.handed_by.load(Ordering::Relaxed) == 0;
         let segments = self.more.iter().filter(unseen).filter_map(|further| further.segment.get());
         let rings = segments.flat_map(|segment| segment.rings.iter());
-        rings
-            .map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed))
-            .sum()
+        rings.map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed)).sum()
     }
 
     /// Does it while no segment is added or handed over, and so while nobody sends one; `None` where
