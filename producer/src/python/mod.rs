@@ -35,6 +35,8 @@
 //! | `check` | whether an interpreter is what its version says |
 
 pub mod check;
+#[cfg(test)]
+mod hostile_tests;
 pub mod code;
 pub mod identity;
 pub mod layout;

@@ -1,0 +1,74 @@
+//! Memory of any bytes, read as an interpreter's: nothing panics, and everything ends.
+
+use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX};
+
+use super::code::{self, Define};
+use super::identity::{self, Known};
+use super::layout::Layout;
+use super::memory::Image;
+use super::walk::{FRAMES_MAX, Types, frames, position};
+use super::{check, stacks};
+
+const START: u64 = 0x10_0000;
+const WORDS: usize = 192;
+
+struct Bounds;
+
+impl Define for Bounds {
+    fn define(&self, _: u16, fields: &[u64], text: &[u8]) -> u32 {
+        assert!(fields.len() <= FIELDS_MAX && text.len() <= TEXT_MAX);
+        1
+    }
+}
+
+/// A generator of numbers, so that a failure comes again.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Mostly pointers into the image, small numbers and zeros.
+    fn word(&mut self) -> u64 {
+        let number = self.next();
+        match number >> 60 {
+            0..=8 => START + (number & 0xff) * 8 % (WORDS as u64 * 8),
+            9..=11 => number & 0x7f,
+            12 => u64::MAX,
+            13 => number,
+            _ => 0,
+        }
+    }
+}
+
+#[test]
+fn any_memory_is_walked_to_an_end() {
+    let mut numbers = Numbers(0x1234_5678_9abc_def1);
+    let mut walked = 0u32;
+    for round in 0..30_000 {
+        let bytes: Vec<u8> = (0..WORDS).flat_map(|_| numbers.word().to_le_bytes()).collect();
+        let memory = Image { start: START, bytes: &bytes };
+        let layout = Layout::of_minor(8 + (round % 5) as u8).unwrap();
+        let types = Types::default();
+        check::look(&memory, &layout, &types, START, 0);
+        let hash = stacks::hash(&memory, &layout, &types, START);
+        assert_eq!(hash, stacks::hash(&memory, &layout, &types, START));
+        let (mut count, mut text) = (0, [0; TEXT_MAX]);
+        let end = frames(&memory, &layout, &types, START, |frame| {
+            count += 1;
+            if count < 4 {
+                let _ = identity::of(&memory, &layout, frame.code, &mut Known::default());
+                assert!(position(&memory, &layout, &frame) <= 0xffff_ffff);
+                code::define(&memory, &layout, &types, 0, frame.code, &mut text, &Bounds);
+            }
+            Ok(())
+        });
+        assert!(count <= FRAMES_MAX);
+        walked += u32::from(end.is_ok() && count > 0);
+    }
+    assert!(walked > 100, "{walked} chains made sense");
+}
