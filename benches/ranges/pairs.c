@@ -13,7 +13,7 @@ static double now_ns(void)
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-enum { BURSTS = 100, PAIRS = 2000 };
+enum { BURSTS = 50, PAIRS = 1000 };
 
 int main(void)
 {
@@ -40,7 +40,7 @@ int main(void)
         }
         each = (now_ns() - begun) / PAIRS;
         registered = each < registered ? each : registered;
-        struct timespec pause = {0, 3000000};
+        struct timespec pause = {0, 20000000};
         nanosleep(&pause, 0);
     }
     printf("%.2f %.2f\n", text, registered);

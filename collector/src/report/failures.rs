@@ -50,6 +50,8 @@ pub struct InFlightReport {
     /// As device records number it, if one came.
     pub stream: Option<u32>,
     pub stream_handle: String,
+    /// What the program calls it, if it does.
+    pub stream_name: Option<String>,
     /// `records` or, where there were none, `waits`.
     pub known_by: &'static str,
     pub operations: u64,
@@ -136,6 +138,8 @@ fn in_stream(
             handle => format!("{handle:#x}"),
         },
         known_by: if all.by_waits_only { "waits" } else { "records" },
+        stream_name: Some(process.definitions.label(stream.stream).to_owned())
+            .filter(|name| !name.is_empty()),
         operations: stream.operations,
         at_least: all.at_least,
         newest_first: stream.calls.iter().map(|call| in_flight_call(process, call, names, stacks)).collect(),
@@ -207,10 +211,11 @@ pub(super) fn failure_lines(failures: &[FailureReport]) -> Vec<(bool, String)> {
 impl InFlightReport {
     /// `stream 13: steady ×3, bad_store`, newest first.
     fn line(&self) -> String {
-        let name = match self.stream {
-            Some(stream) => format!("stream {stream}"),
-            None if self.stream_handle.starts_with("0x") => format!("stream {}", self.stream_handle),
-            None => format!("{} stream", self.stream_handle),
+        let name = match (&self.stream_name, self.stream) {
+            (Some(name), _) => format!("stream {}", line_safe(name)),
+            (None, Some(stream)) => format!("stream {stream}"),
+            (None, None) if self.stream_handle.starts_with("0x") => format!("stream {}", self.stream_handle),
+            (None, None) => format!("{} stream", self.stream_handle),
         };
         let oldest = match self.left_out {
             0 => self.newest_first.len(),

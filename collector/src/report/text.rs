@@ -51,6 +51,7 @@ impl Report {
         if self.counts.host_calls == 0 && self.counts.executed_operations == 0 {
             page.blank();
             page.line(self.why_empty());
+            self.range_table(&mut page, options.ranges);
             if !self.lost().is_empty() {
                 page.blank();
                 self.lost_line(&mut page);

@@ -1,0 +1,2 @@
+/* For headers that include the toolkit's. */
+#include "driver.h"
