@@ -21,7 +21,7 @@ const CELLS_MAX: usize = 1 << 16;
 const BATCH_CELLS_MAX: u8 = 32;
 
 /// The kinds that the model knows, so that most cells mean something.
-const KINDS: [u16; 18] = [
+const KINDS: [u16; 19] = [
     kind::THREAD_BEGIN,
     kind::ANCHOR,
     kind::EPOCH_BEGIN,
@@ -40,6 +40,7 @@ const KINDS: [u16; 18] = [
     kind::DEVICE_COPY,
     kind::DEVICE_FILL,
     kind::DEVICE_GRAPH,
+    kind::GRAPH_NODE,
 ];
 
 fuzz_target!(|data: &[u8]| {

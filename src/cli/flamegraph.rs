@@ -28,6 +28,17 @@ pub fn command() -> Command {
                 .help("The file to write [default: stdout]"),
         )
         .args(options::by_variable(options::NVTX_FRAMES).and_then(run::argument))
+        .arg(
+            Arg::new("graphs")
+                .long("graphs")
+                .value_name("capture|replay")
+                .value_parser(["capture", "replay"])
+                .default_value("capture")
+                .help(
+                    "What the kernels of CUDA graphs stand under: what captured or built them, or what launched the \
+                     graph",
+                ),
+        )
         .arg(traces::argument())
 }
 
@@ -37,7 +48,12 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(output) = matches.get_one::<PathBuf>("output") {
         refuse_an_input(output, &traces::paths(matches))?;
     }
-    let read = traces::read(matches)?;
+    let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
+    let read = traces::read_as(matches, |aggregates| {
+        if by_replay {
+            aggregates.device_stacks.by_replay();
+        }
+    })?;
     let contents =
         if matches.get_flag("folded") { read.analysis.folded().into_bytes() } else { read.analysis.svg()? };
     match matches.get_one::<PathBuf>("output") {

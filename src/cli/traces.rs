@@ -37,15 +37,21 @@ pub fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
 
 /// Reads them all. Damage is said on stderr and stops nothing; a file that is no trace does.
 pub fn read(matches: &ArgMatches) -> Result<Read, Failure> {
+    read_as(matches, |_| {})
+}
+
+/// The same, after a change to what was added up.
+pub fn read_as(matches: &ArgMatches, change: impl FnOnce(&mut Aggregates)) -> Result<Read, Failure> {
     let paths = paths(matches);
     let mut progress = Progress::new("gputrace: reading".into());
-    let replay = read_traces(&paths, Aggregates::default(), &mut |at| {
+    let mut replay = read_traces(&paths, Aggregates::default(), &mut |at| {
         progress.at((at.bytes_read, at.bytes_total));
     })?;
     drop(progress);
     for (path, damage) in &replay.damages {
         say(format_args!("gputrace: warning: {} was read in part: {damage}", path.display()));
     }
+    change(&mut replay.sink);
     let exit_code = if replay.damages.is_empty() { exit_code::SUCCESS } else { exit_code::PARTIAL };
     Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink), exit_code })
 }

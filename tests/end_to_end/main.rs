@@ -30,6 +30,7 @@ mod plugins;
 mod processes;
 mod python;
 mod python_flame;
+mod python_graphs;
 mod python_stacks;
 mod ranks;
 mod recorded_traces;

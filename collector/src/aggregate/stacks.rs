@@ -117,6 +117,13 @@ impl Stacks {
         }
     }
 
+    /// Charges nodes of graphs to the launches that replayed them.
+    pub fn by_replay(&mut self) {
+        for (key, weight) in std::mem::take(&mut self.weights) {
+            self.weights.entry(key.by_replay()).or_default().add(weight);
+        }
+    }
+
     /// By key.
     pub fn sorted(&self) -> Vec<(StackKey, Weight)> {
         let mut all: Vec<_> = self.weights.iter().map(|(key, weight)| (*key, *weight)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::aggregate::{Aggregates, Leaf, StackKey};
+use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, Labels, entry_name, short_command};
 use crate::flame::ranges::{RangeFrames, RangePlace};
@@ -91,6 +91,9 @@ fn frames(
     } else {
         frames.push(labels.thread(key.process, key.thread));
         ranges.among(&mut frames, code.of(key.process, key.stack), key.process, key.ranges);
+        if key.owner == Owner::Replay {
+            frames.push(Frame::new(FrameKind::Other, "[graph replay]"));
+        }
         let definitions = labels.definitions(key.process);
         let symbol = definitions.and_then(|definitions| definitions.api(key.api)).unwrap_or("(unknown call)");
         frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));

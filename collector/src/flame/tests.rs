@@ -89,13 +89,42 @@ fn threads_and_processes_of_one_name_are_told_apart() {
     twin.number = 1;
     twin.begin.pid = 4343;
     totals.processes.push(twin);
-    let key = StackKey { process: 1, thread: 2, stack: 0, ranges: 0, owner: Owner::Call, api: 10, leaf: Leaf::Kernel(20) };
+    let (owner, leaf) = (Owner::Call, Leaf::Kernel(20));
+    let key = StackKey { process: 1, thread: 2, stack: 0, ranges: 0, owner, api: 10, leaf };
     aggregates.device_stacks.add(key, Some(5_000));
     let labels = threads(&Flame::new(&totals, &aggregates));
     assert!(
         labels[0].starts_with("python train.py [4242];") && labels[3].starts_with("python train.py [4343];"),
         "{labels:?}"
     );
+}
+
+#[test]
+fn a_replay_of_unknown_origin_is_marked_unless_replays_are_asked_for() {
+    let (totals, mut aggregates) = training(false);
+    aggregates.device_stacks = Default::default();
+    let key = StackKey {
+        process: 0,
+        thread: 2,
+        stack: 0,
+        ranges: 0,
+        owner: Owner::Replay,
+        api: 10,
+        leaf: Leaf::Kernel(20),
+    };
+    aggregates.device_stacks.add(key, Some(5_000));
+    let owner = Owner::Capture { replay_stack: 0, replay_ranges: 0 };
+    aggregates.device_stacks.add(StackKey { owner, stack: 77, ..key }, Some(4_000));
+    let marked = |flame: Flame| {
+        let lines = flame.lines.iter().map(|line| line.frames.iter().any(|f| &*f.text == "[graph replay]"));
+        lines.collect::<Vec<_>>()
+    };
+    let mut by_capture = marked(Flame::new(&totals, &aggregates));
+    by_capture.sort_unstable();
+    assert_eq!(by_capture, [false, true]);
+    aggregates.device_stacks.by_replay();
+    let by_replay = Flame::new(&totals, &aggregates);
+    assert_eq!((by_replay.total_ns(), marked(by_replay)), (9_000, vec![false]));
 }
 
 fn graph(lines: Vec<(Vec<String>, u64)>) -> Flame {

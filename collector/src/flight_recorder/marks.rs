@@ -1,6 +1,6 @@
 //! Entries that later ones need to be understood: whose a ring is, epochs, clocks, and gaps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
@@ -12,6 +12,8 @@ use crate::batch::{Batch, Gap};
 const ANCHORS_OF_EPOCH: usize = 2;
 /// As many epochs as the model remembers.
 const EPOCHS_MAX: usize = 64;
+/// Calls that made nodes of graphs.
+const NODES_MAX: usize = 1 << 15;
 /// The ring of entries that are of no ring.
 const NO_RING: u32 = u32::MAX;
 
@@ -26,6 +28,8 @@ pub struct Marks {
     anchors: Vec<Cell>,
     /// By reason.
     gaps: Vec<Gap>,
+    /// Which calls made nodes of graphs: a graph that was captured long ago is replayed now.
+    nodes: VecDeque<Cell>,
 }
 
 impl Marks {
@@ -38,6 +42,7 @@ impl Marks {
                 self.take_epoch(cell);
             }
             kind::ANCHOR => self.take_anchor(cell),
+            kind::GRAPH_NODE => self.take_node(cell),
             // What is no loss says where a ring was taken over: of no use once entries before went.
             kind::GAP => {
                 let gap = Gap::from_cell(cell).filter(|gap| gap.loss().is_some());
@@ -71,6 +76,13 @@ impl Marks {
         self.anchors.push(*cell);
     }
 
+    fn take_node(&mut self, cell: &Cell) {
+        if self.nodes.len() >= NODES_MAX {
+            self.nodes.pop_front();
+        }
+        self.nodes.push_back(*cell);
+    }
+
     fn take_gap(&mut self, gap: Gap) {
         match self.gaps.iter_mut().find(|known| known.reason == gap.reason) {
             Some(known) => known.count = known.count.saturating_add(gap.count),
@@ -87,17 +99,20 @@ impl Marks {
         later.epochs.iter().for_each(|cell| self.take_epoch(cell));
         later.anchors.iter().for_each(|cell| self.take_anchor(cell));
         later.gaps.iter().for_each(|gap| self.take_gap(*gap));
+        later.nodes.iter().for_each(|cell| self.take_node(cell));
     }
 
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
-        (self.epochs.len() + self.anchors.len() + 3 * self.rings.len() + self.gaps.len()) * size_of::<Cell>()
+        let single = self.epochs.len() + self.anchors.len() + self.gaps.len() + self.nodes.len();
+        (single + 3 * self.rings.len()) * size_of::<Cell>()
     }
 
     /// The marks as a stream, for whatever comes after them.
     pub fn batches(&self, process: u32) -> Vec<Batch> {
         let gaps = self.gaps.iter().map(Gap::to_cell);
-        let common: Vec<Cell> = self.epochs.iter().chain(&self.anchors).copied().chain(gaps).collect();
+        let single = self.epochs.iter().chain(&self.anchors).chain(&self.nodes);
+        let common: Vec<Cell> = single.copied().chain(gaps).collect();
         let mut batches = Vec::new();
         if !common.is_empty() {
             batches.push(Batch::Cells { process, ring: NO_RING, cells: common });

@@ -33,6 +33,8 @@ pub struct Definitions {
     codes: Vec<u32>,
     /// Of the texts of codes and of the pieces of their line tables.
     code_bytes: usize,
+    /// By number in device records.
+    graphs: FxHashMap<u32, u32>,
     process: Option<u32>,
     notices: Vec<Notice>,
     /// Definitions that did not fit or whose id makes no sense.
@@ -258,6 +260,10 @@ impl Definitions {
                     (of, _) => self.labels.insert(of, record.id),
                 };
             }
+            kind::GRAPH => {
+                let number = record.field(definition::graph::RECORD_ID);
+                self.graphs.extend(u32::try_from(number).ok().filter(|number| *number != 0).zip(Some(record.id)));
+            }
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
             kind::PROCESS => self.process = Some(record.id),
@@ -390,6 +396,12 @@ impl Definitions {
             source: entry.id(field::SOURCE),
             record_id: entry.small(field::RECORD_ID),
         })
+    }
+
+    /// The number in device records of what the graph of that number was first made from.
+    pub fn source_of_graph(&self, number: u32) -> Option<u32> {
+        let source = self.graph(self.graph(*self.graphs.get(&number)?)?.source)?.record_id;
+        Some(source).filter(|source| *source != 0)
     }
 
     /// A stack's frames, outermost first: (definition of the code, position in it).

@@ -41,7 +41,7 @@ impl<S: Sink> Out<'_, S> {
         }
         if let Some(node) = &mut operation.graph {
             let launch_ticks = operation.call.as_ref().map_or(u64::MAX, |call| call.start_ticks);
-            node.made = self.graphs.find(node.node, launch_ticks);
+            node.made = self.graphs.find(node.node, launch_ticks, self.definitions);
         }
         self.progress.record(&operation);
         self.counts.executed += 1;

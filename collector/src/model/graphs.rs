@@ -25,6 +25,9 @@ use crate::model::operation::{HostCall, Made};
 const GRAPHS_MAX: usize = 1 << 17;
 const NODES_MAX: usize = 1 << 21;
 const SOURCES_MAX: usize = 256;
+/// Graphs inside one graph, and nodes of one call.
+const CHILDREN_MAX: usize = 1 << 12;
+const COUNT_MAX: u32 = 1 << 10;
 /// Destroyed graphs that are kept for what comes late.
 const RETIRED_MAX: usize = 1024;
 /// Nodes that may be missing before one that is told.
@@ -32,7 +35,7 @@ const GAP_MAX: usize = 1 << 16;
 /// A chain of clones, and graphs inside graphs, are followed so far.
 const DEPTH_MAX: u32 = 16;
 /// Graphs that are looked at for one node.
-const STEPS_MAX: u32 = 1 << 12;
+const STEPS_MAX: u32 = 1 << 13;
 
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
@@ -107,10 +110,11 @@ impl Graphs {
             self.refused += u64::from(told.count);
             return;
         }
-        for at in 0..told.count {
+        self.refused += u64::from(told.count.saturating_sub(COUNT_MAX));
+        for at in 0..told.count.min(COUNT_MAX) {
             let Some(index) = first.checked_add(at) else { return };
             if !self.node_made(graph, index, Node { made: Some(made), child, since_ticks }) {
-                self.refused += u64::from(told.count - at);
+                self.refused += u64::from(told.count.min(COUNT_MAX) - at);
                 return;
             }
         }
@@ -135,7 +139,7 @@ impl Graphs {
         }
         // One that comes late takes the moment that its place has.
         *slot = Node { since_ticks: slot.since_ticks, ..node };
-        if node.child != 0 && node.child != graph {
+        if node.child != 0 && node.child != graph && held.children.len() < CHILDREN_MAX {
             let place = held.children.partition_point(|child| *child < index);
             held.children.insert(place, index);
             self.use_of(node.child);
@@ -250,23 +254,42 @@ impl Graphs {
 
     /// What made the node that a record of a launch at that moment names.
     #[inline]
-    pub fn find(&self, node: u64, at_ticks: u64) -> Option<Made> {
+    pub fn find(&self, node: u64, at_ticks: u64, definitions: &Definitions) -> Option<Made> {
         if self.graphs.is_empty() || node >> 32 == 0 {
             return None;
         }
         let (graph, index) = parts(node);
-        self.find_in_chain(graph, index, at_ticks)
-            .or_else(|| self.find_in_children(graph, index, at_ticks, DEPTH_MAX, &mut { STEPS_MAX }))
+        let known = Known { graphs: &self.graphs, definitions };
+        known
+            .find_in_chain(graph, index, at_ticks)
+            .or_else(|| known.find_in_children(graph, index, at_ticks, DEPTH_MAX, &mut { STEPS_MAX }))
+    }
+}
+
+/// What is known where a record asks.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    graphs: &'a FxHashMap<u32, Graph>,
+    definitions: &'a Definitions,
+}
+
+impl<'a> Known<'a> {
+    /// What the graph was at that moment. Where the entry that says it was lost or is older than the
+    /// stream, the definition still tells what the graph was made from at first.
+    fn source_at(&self, graph: u32, at_ticks: u64) -> Option<Source> {
+        let told = self.graphs.get(&graph).and_then(|held| held.source_at(at_ticks));
+        let defined = || self.definitions.source_of_graph(graph).filter(|source| *source != graph);
+        told.or_else(|| Some(Source { graph: defined()?, since_ticks: at_ticks }))
     }
 
     /// In the graph itself or in what it was made from.
     fn find_in_chain(&self, mut graph: u32, index: u32, mut at_ticks: u64) -> Option<Made> {
         for _ in 0..DEPTH_MAX {
-            let held = self.graphs.get(&graph)?;
-            if let Some(made) = held.node_at(index, at_ticks) {
-                return Some(made);
+            let own = self.graphs.get(&graph).and_then(|held| held.node_at(index, at_ticks));
+            if own.is_some() {
+                return own;
             }
-            let source = held.source_at(at_ticks)?;
+            let source = self.source_at(graph, at_ticks)?;
             (graph, at_ticks) = (source.graph, at_ticks.min(source.since_ticks));
         }
         None
@@ -299,10 +322,11 @@ impl Graphs {
     fn shape(&self, mut graph: u32, mut at_ticks: u64) -> (u32, Vec<(u32, u64)>) {
         let (mut size, mut levels) = (0, Vec::new());
         for _ in 0..DEPTH_MAX {
-            let Some(held) = self.graphs.get(&graph) else { break };
-            size = size.max(held.own_size(at_ticks));
-            levels.push((held, at_ticks));
-            let Some(source) = held.source_at(at_ticks) else { break };
+            if let Some(held) = self.graphs.get(&graph) {
+                size = size.max(held.own_size(at_ticks));
+                levels.push((held, at_ticks));
+            }
+            let Some(source) = self.source_at(graph, at_ticks) else { break };
             (graph, at_ticks) = (source.graph, at_ticks.min(source.since_ticks));
         }
         // What a graph was made from has the lower indexes.
@@ -315,8 +339,8 @@ impl Graphs {
     /// How many nodes the graph had at that moment, with those of the graphs inside it.
     fn total(&self, graph: u32, at_ticks: u64, depth: u32, steps: &mut u32) -> Option<u32> {
         let depth = depth.checked_sub(1)?;
-        *steps = steps.checked_sub(1)?;
         let (size, children) = self.shape(graph, at_ticks);
+        *steps = steps.checked_sub(1 + u32::try_from(children.len()).unwrap_or(u32::MAX - 1))?;
         children.into_iter().try_fold(size, |sum, (child, since_ticks)| {
             Some(sum.saturating_add(self.total(child, since_ticks, depth, steps)?))
         })

@@ -79,7 +79,8 @@ impl Program {
 
     /// The stacks of the graph's nodes, as records of a launch at that moment name them.
     fn stacks_at(&self, graph: u32, indexes: u32, ticks: u64) -> Vec<Option<u32>> {
-        let find = |index| self.graphs.find(node(graph, index), ticks).map(|made| made.stack);
+        let find =
+            |index| self.graphs.find(node(graph, index), ticks, &self.definitions).map(|made| made.stack);
         (0..indexes).map(find).collect()
     }
 
@@ -229,13 +230,28 @@ fn what_was_captured_before_tracing_is_unknown() {
 }
 
 #[test]
+fn where_entries_are_missing_the_definition_says_what_a_graph_was_made_from() {
+    let mut program = Program::new();
+    let graph = program.captured(&[70, 71]);
+    let exec = program.new_number() + 1;
+    program.next = exec;
+    program.definitions.add(&Definition {
+        kind: definition::kind::GRAPH,
+        id: exec,
+        fields: vec![1, 1, graph.into(), exec.into()],
+        text: Vec::new(),
+    });
+    assert_eq!(program.stacks(exec, 3), [Some(70), Some(71), None]);
+}
+
+#[test]
 fn several_nodes_of_one_call_have_its_stack_and_ranges() {
     let mut program = Program::new();
     let graph = program.new_number();
     let made = NodesMade { stack: 7, ticks: 1, node: node(graph, 0), count: 3, child: 0 };
     program.graphs.nodes_made(&made, 9, &program.definitions);
-    assert_eq!(program.graphs.find(node(graph, 2), 1), Some(Made { stack: 7, ranges: 9 }));
-    assert_eq!(program.graphs.find(node(graph, 3), 1), None);
+    let find = |index| program.graphs.find(node(graph, index), 1, &program.definitions);
+    assert_eq!((find(2), find(3)), (Some(Made { stack: 7, ranges: 9 }), None));
 }
 
 #[test]
@@ -260,8 +276,8 @@ fn senseless_nodes_and_circles_are_refused_or_end() {
             around.node(*graph, index as u32, 5, *child);
         }
     }
-    assert_eq!(around.graphs.find(node(inner[0], 1_000_000), u64::MAX), None);
-    assert_eq!(program.graphs.find(node(one, u32::MAX), u64::MAX), None);
+    assert_eq!(around.graphs.find(node(inner[0], 1_000_000), u64::MAX, &around.definitions), None);
+    assert_eq!(program.graphs.find(node(one, u32::MAX), u64::MAX, &program.definitions), None);
     for graph in inner {
         around.call(operation::DESTROY, graph, 0);
     }
