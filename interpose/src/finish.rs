@@ -59,7 +59,7 @@ pub fn finish(reason: u64) {
     let is_mine = found == us;
     let is_free = found >> 32 != us >> 32;
     let takes = || ENDER.compare_exchange(found, us, Ordering::AcqRel, Ordering::Acquire).is_ok();
-    if !is_mine && !(is_free && takes()) {
+    if !(is_mine || is_free && takes()) {
         return wait_for_the_ender();
     }
     // Another thread may have ended it since it was found here, to the last.

@@ -9,8 +9,8 @@ use gputrace_collector::flame::Flame;
 use gputrace_collector::model::Totals;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
-use crate::cli::{exit_code, range_frames};
 use crate::cli::failure::{Failure, reason};
+use crate::cli::{exit_code, range_frames};
 
 #[derive(Debug)]
 pub struct Analysis {

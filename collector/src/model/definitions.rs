@@ -262,7 +262,8 @@ impl Definitions {
             }
             kind::GRAPH => {
                 let number = record.field(definition::graph::RECORD_ID);
-                self.graphs.extend(u32::try_from(number).ok().filter(|number| *number != 0).zip(Some(record.id)));
+                self.graphs
+                    .extend(u32::try_from(number).ok().filter(|number| *number != 0).zip(Some(record.id)));
             }
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),

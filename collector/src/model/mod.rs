@@ -10,8 +10,8 @@ pub mod correlate;
 pub mod definitions;
 mod executed;
 mod feed;
-mod graphs;
 mod given_up;
+mod graphs;
 pub mod in_flight;
 #[cfg(test)]
 mod in_flight_tests;

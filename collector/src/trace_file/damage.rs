@@ -36,7 +36,9 @@ pub enum DamageReason {
 impl fmt::Display for DamageReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            DamageReason::NotClosed => "the file was not closed: the recorder was killed, could not write on or still runs",
+            DamageReason::NotClosed => {
+                "the file was not closed: the recorder was killed, could not write on or still runs"
+            }
             DamageReason::Truncated => "the file ends within a block",
             DamageReason::NotABlock => "there is no block where one should begin",
             DamageReason::Checksum => "a block is not what was written",

@@ -245,9 +245,8 @@ unsafe fn symbol(base: u64, dynamic: *const Dynamic, name: &[u8]) -> *mut c_void
             let hidden =
                 versions != 0 && unsafe { (versions as *const u16).add(index as usize).read() } & 0x8000 != 0;
             // SAFETY: the table's strings end with a NUL, as the name does: a difference is met first.
-            let is_same = || {
-                name.iter().enumerate().all(|(at, byte)| unsafe { own_name.add(at).read_volatile() } == *byte)
-            };
+            let byte_at = |at: usize| unsafe { own_name.add(at).read_volatile() };
+            let is_same = || name.iter().enumerate().all(|(at, byte)| byte_at(at) == *byte);
             // What such a function chooses has no address here, only the function.
             let is_chosen = symbol.st_info & 15 == STT_GNU_IFUNC;
             if symbol.st_shndx != 0 && !hidden && !is_chosen && is_same() {

@@ -35,9 +35,9 @@
 //! | `check` | whether an interpreter is what its version says |
 
 pub mod check;
+pub mod code;
 #[cfg(test)]
 mod hostile_tests;
-pub mod code;
 pub mod identity;
 pub mod layout;
 pub mod lives;
