@@ -40,7 +40,7 @@ fn a_training_loops_time_is_under_its_lines() {
         let (train, linear, fused, optim) = ("train.py", "linear.py", "fused/linear.py", "optim.py");
         let at = |label: &str, file: &str, mark: &str| format!("{label}:{}", line(file, mark));
         let root = format!(
-            "python3.{minor} train.py;main;<module> {};main {};train_step ",
+            "main;<module> {};main {};train_step ",
             at(train, train, "main"),
             at(train, train, "train"),
         );
@@ -68,7 +68,8 @@ fn a_training_loops_time_is_under_its_lines() {
         ];
         expected.sort();
         let folded = traced.read("flame.folded");
-        let mut lines: Vec<&str> = folded.lines().collect();
+        // The process is called by its program, which may be the loader of an unpacked interpreter.
+        let mut lines: Vec<&str> = folded.lines().map(|line| line.split_once(';').unwrap().1).collect();
         lines.sort_unstable();
         assert_eq!(lines, expected, "Python 3.{minor}");
 
