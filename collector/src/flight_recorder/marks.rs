@@ -124,3 +124,23 @@ impl Marks {
         batches
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::graph::NodesMade;
+
+    use super::*;
+
+    #[test]
+    fn who_made_a_graphs_nodes_is_remembered_up_to_a_bound() {
+        let made = |node| NodesMade { stack: 5, ticks: 1, node, count: 1, child: 0 }.to_cell();
+        let (mut before, mut later) = (Marks::default(), Marks::default());
+        before.take(3, &made(1 << 32));
+        (1..=NODES_MAX as u64).for_each(|index| later.take(3, &made(1 << 32 | index)));
+        before.absorb(&later);
+        let batches = before.batches(0);
+        let [Batch::Cells { ring: NO_RING, cells, .. }] = &batches[..] else { panic!("{batches:?}") };
+        assert_eq!((cells.len(), cells.first()), (NODES_MAX, Some(&made(1 << 32 | 1))));
+        assert_eq!(before.bytes(), NODES_MAX * size_of::<Cell>());
+    }
+}
