@@ -6,7 +6,7 @@ raw = cupy.RawKernel('extern "C" __global__ void add_one(float *p, int n) { int 
 n = 1 << 16
 x = cupy.asarray(cupy.arange(n, dtype=cupy.float32).get())
 for _ in range(20):
-    raw((n // 256,), (256,), (x, numpy.int32(n)))
+    raw((n // 256,), (256,), (x, numpy.int32(n)))  # LAUNCHES 20
 y = x * 2 + 1
 print("sum", float(y.sum()))
 stream = cupy.cuda.Stream(non_blocking=True)
@@ -15,7 +15,7 @@ with stream:
     stream.synchronize()
     stream.begin_capture()
     for _ in range(10):
-        raw((n // 256,), (256,), (z, numpy.int32(n)))
+        raw((n // 256,), (256,), (z, numpy.int32(n)))  # LAUNCHES 250, by 25 replays of the graph
     graph = stream.end_capture()
     for _ in range(25):
         graph.launch(stream)

@@ -13,5 +13,5 @@ def add_one(pointer, n, BLOCK: tl.constexpr):
 
 x = torch.zeros(10000, device="cuda")
 for _ in range(50):
-    add_one[(triton.cdiv(x.numel(), 1024),)](x, x.numel(), BLOCK=1024)
+    add_one[(triton.cdiv(x.numel(), 1024),)](x, x.numel(), BLOCK=1024)  # LAUNCHES 50
 print("sum", x.sum().item())
