@@ -109,7 +109,7 @@ fn a_client_of_the_second_interface_gets_cupti_whole() {
     expect_gave_way(&traced, "a client of CUPTI's V2 interface");
 }
 
-/// A copy of the simulated libcupti; a number at its name's end is its version.
+/// A copy of the simulated libcupti; its name may say which version it is.
 fn copy_of_cupti(folder: &Folder, name: &str) -> String {
     let copy = folder.join(name);
     fs::copy(tool::simulated_folder().join("libcupti.so"), &copy).unwrap();
@@ -120,7 +120,7 @@ fn copy_of_cupti(folder: &Folder, name: &str) -> String {
 #[test]
 fn a_client_of_an_older_libcupti_is_served_by_ours() {
     let folder = Folder::new();
-    for name in ["libcupti.so", "libcupti.so.26"] {
+    for name in ["libcupti.so", "libcupti.so.version-26"] {
         let copy = copy_of_cupti(&folder, name);
         let expected = alone("cupti_other", &["copy", &copy]);
         assert!(expected.contains("subscribe 0") && expected.contains("7 of kind 10"), "{expected}");
@@ -133,7 +133,8 @@ fn a_client_of_an_older_libcupti_is_served_by_ours() {
 #[test]
 fn a_client_of_a_newer_libcupti_gets_it_whole_if_ours_lets_go() {
     let folder = Folder::new();
-    let (ours, theirs) = (copy_of_cupti(&folder, "libcupti.so.26"), copy_of_cupti(&folder, "libcupti.so.28"));
+    let (ours, theirs) =
+        (copy_of_cupti(&folder, "libcupti.so.version-26"), copy_of_cupti(&folder, "libcupti.so.version-28"));
     let expected = alone("cupti_other", &["copy", &theirs]);
     assert!(expected.contains("subscribe 0") && expected.contains("7 of kind 10"), "{expected}");
     let traced = run("cupti_other").arg("copy").arg(&theirs).env("GPUTRACE_CUPTI", &ours).succeed();

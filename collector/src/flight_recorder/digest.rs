@@ -85,11 +85,12 @@ pub(crate) fn run<S: Sink>(
     (digested, dumps)
 }
 
-/// Why a dump is written of a process that ended without a good-bye; `None` if it meant to.
+/// Why a dump is written of a process that ended without a good-bye; `None` if it meant to, or was
+/// asked to by a signal for that: pools end their workers so, and would use up the dumps.
 fn crash(death: Option<Death>) -> Option<String> {
     let name = DumpReason::Crash.name();
     match death {
-        Some(Death::Exit) => None,
+        Some(Death::Exit | Death::Signal(libc::SIGTERM | libc::SIGINT | libc::SIGHUP)) => None,
         Some(Death::Signal(signal)) => Some(format!("{name} ({})", signal_name(signal))),
         None => Some(name.to_owned()),
     }

@@ -11,7 +11,7 @@ const API_VERSION: u32 = 130_001;
 /// From this one on a libcupti keeps the driver for the life of the process, as the real one does.
 const KEEPS_THE_DRIVER: u32 = 130_000;
 
-/// The version: the number at the end of the file's name, as in `libcupti.so.26`, or 13.0's.
+/// The version: the number at the end of the file's name, as in `libcupti.so.version-26`, or 13.0's.
 fn api_version() -> u32 {
     // SAFETY: zero is a valid Dl_info, which dladdr fills for any address; the name is the
     // loader's own C string, and this library is mapped while its own code runs.
@@ -23,7 +23,7 @@ fn api_version() -> u32 {
         CStr::from_ptr(info.dli_fname)
     };
     let name = name.to_string_lossy();
-    name.rsplit_once(".so.").and_then(|(_, number)| number.parse().ok()).unwrap_or(API_VERSION)
+    name.rsplit_once(".so.version-").and_then(|(_, number)| number.parse().ok()).unwrap_or(API_VERSION)
 }
 
 /// Takes the driver for this library, which another one may have.
