@@ -155,7 +155,9 @@ fn a_limit_on_the_program_is_none_on_its_collector() {
     // Around what the library itself gets by with, and far less than the collector needs.
     for mebibytes in ["12", "13", "14", "15", "16", "17", "18", "20", "60"] {
         let traced = bare("limits").arg("soft").arg("as").arg(mebibytes).go().expect_code(7);
-        let said = traced.ended.stderr.contains("gputrace: not tracing: ");
+        // Where there is memory to trace with and none to wait with, the outputs come later.
+        let lines = ["gputrace: not tracing: ", "no memory is left to wait for them with"];
+        let said = lines.iter().any(|line| traced.ended.stderr.contains(line));
         assert!(said || count(&traced.report(), "launches") == 10, "{mebibytes}\n{}", traced.ended.stderr);
     }
 }
