@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
-use gputrace_producer::python::stacks::Stacks;
 use gputrace_producer::session::Session;
+use gputrace_producer::stacks::Stacks;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::counter::Counter;

@@ -25,6 +25,7 @@
 //! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
 //! | `python` | the calling thread's Python frames, read where they are |
+//! | `stacks` | a call's stack, of all its parts, as one number |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
 #![deny(
@@ -52,5 +53,6 @@ pub mod segment;
 pub mod service;
 pub mod session;
 pub mod socket;
+pub mod stacks;
 pub mod stderr;
 pub mod thread;

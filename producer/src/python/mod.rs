@@ -31,7 +31,7 @@
 //! | `lives` | a number for each code object's life, before 3.12 |
 //! | `unicode` | a string as UTF-8 |
 //! | `code` | a code object as a definition |
-//! | `stacks` | frames → stack id |
+//! | `stacks` | frames as part of a stack: as one number, and told |
 //! | `check` | whether an interpreter is what its version says |
 
 pub mod check;

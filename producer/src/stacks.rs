@@ -1,0 +1,171 @@
+//! A call's stack as one number: the id of a stack that was defined once.
+//!
+//! This is the one place where a stack's parts come together: what each part reads is in a folder of its own.
+//! On the steady path every part gives a number that stands for its frames, and what all of them make is looked
+//! up once. On first sight the parts tell their frames, which are put together and defined. Two stacks of one program
+//! collide with a chance of about n²/2^65: 10^-10 for sixty thousand.
+//!
+//! What is kept is bounded: 2 MiB of tables at most for 65 536 stacks and half as many code objects, touched where
+//! used, and half of the definitions area (32 MiB), so that stacks never crowd out the names of kernels.
+//! When either is full, new stacks are 0 and counted, and old ones go on being known.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{FIELDS_MAX, kind};
+
+use crate::handles::Handles;
+use crate::memory::{self, Zeroed};
+use crate::python::code::{Define, Text};
+use crate::python::memory::{Checked, Own};
+use crate::python::runtime::{self, Runtime};
+use crate::python::stacks::{Codes, hash};
+use crate::python::walk::{Damaged, End};
+use crate::session::Session;
+use crate::stderr::KeepErrno;
+
+const STACKS_MAX: u32 = 1 << 16;
+const STACK_SLOTS: usize = 1 << 17;
+/// Threads that define a stack at the same moment; it takes them some microseconds.
+const ROOMS: usize = 8;
+/// How often a thread looks for one of these rooms.
+const TRIES: u32 = 20_000;
+
+/// Where a stack is put together.
+struct Room {
+    is_taken: AtomicU32,
+    pairs: UnsafeCell<[u64; FIELDS_MAX]>,
+    text: UnsafeCell<Text>,
+}
+
+// SAFETY: what is in the cells is touched by whoever took the room, and by one at a time.
+unsafe impl Sync for Room {}
+// SAFETY: all of it is numbers.
+unsafe impl Zeroed for Room {}
+
+/// A session's stacks.
+pub struct Stacks {
+    codes: Codes,
+    stacks: Handles,
+    rooms: &'static [Room],
+    count: AtomicU32,
+}
+
+impl Define for Session {
+    fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32 {
+        Session::define(self, kind, fields, text)
+    }
+}
+
+/// The calling thread's Python, where it runs some.
+type Python<'r> = Option<(&'r Runtime, u64)>;
+
+impl Stacks {
+    pub fn new() -> Option<Stacks> {
+        Some(Stacks {
+            codes: Codes::new()?,
+            stacks: Handles::new(STACK_SLOTS)?,
+            rooms: memory::map(ROOMS)?,
+            count: AtomicU32::new(0),
+        })
+    }
+
+    /// The stack of the calling thread now; 0 if it has no frames that are asked for and known.
+    #[inline(always)]
+    pub fn of_this_thread(&self, session: &Session) -> u32 {
+        let (mut python, mut of_python) = (python_of_this_thread(session), 0);
+        if let Some((runtime, state)) = python {
+            // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
+            // until the hook returns the thread runs no Python, so its frames and what they name stay.
+            let memory = unsafe { Own::new() };
+            match hash(&memory, &runtime.layout, &runtime.types, state) {
+                Ok(hash) => of_python = hash,
+                Err(Damaged) => {
+                    session.count(Counter::StacksUnread, 1);
+                    python = None;
+                }
+            }
+        }
+        match of_python {
+            0 => 0,
+            hash => match self.stacks.get(hash) {
+                Some(id) => id,
+                None => self.first_sight(session, python, hash),
+            },
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_sight(&self, session: &Session, python: Python<'_>, hash: u64) -> u32 {
+        let _errno = KeepErrno::new();
+        if self.count.load(Ordering::Relaxed) >= STACKS_MAX || session.definitions_are_half_full() {
+            session.count(Counter::StacksFull, 1);
+            return 0;
+        }
+        let Some(room) = self.room() else {
+            session.count(Counter::StacksFull, 1);
+            return 0;
+        };
+        // SAFETY: this thread took the room; the guard of the hook keeps a signal handler's out.
+        let (pairs, text) = unsafe { (&mut *room.pairs.get(), &mut *room.text.get()) };
+        let defined = self.define(session, python, pairs, text);
+        // SYNC: pairs with the Acquire exchange in `room`: the next one's words come after ours.
+        room.is_taken.store(0, Ordering::Release);
+        let Ok(id) = defined else {
+            session.count(Counter::StacksUnread, 1);
+            return 0;
+        };
+        self.count.fetch_add(1, Ordering::Relaxed);
+        // Another thread may have defined the same stack meanwhile: then both are said, and this
+        // call's is the one that was said first or, where the table has no room, its own.
+        match self.stacks.get_or_define(hash, || id) {
+            0 => id,
+            known => known,
+        }
+    }
+
+    fn room(&self) -> Option<&Room> {
+        for _ in 0..TRIES {
+            for room in self.rooms {
+                if room.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Some(room);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+
+    fn define(
+        &self,
+        session: &Session,
+        python: Python<'_>,
+        pairs: &mut [u64; FIELDS_MAX],
+        text: &mut Text,
+    ) -> Result<u32, Damaged> {
+        // Frames come innermost first and stand outermost first: filled from the end.
+        let mut first = FIELDS_MAX;
+        let mut put = |code: u32, at: u64| {
+            first = first.saturating_sub(2);
+            if let Some([to_code, to_at]) = pairs.get_mut(first..first + 2) {
+                (*to_code, *to_at) = (code.into(), at);
+            }
+        };
+        if let Some((runtime, state)) = python
+            && self.codes.tell(&Checked::new(), session, runtime, state, text, &mut put)? == End::Cut
+        {
+            put(0, 0);
+        }
+        Ok(session.define(kind::STACK, pairs.get(first..).unwrap_or_default(), b""))
+    }
+}
+
+/// The interpreter and the calling thread's state in it, if its frames can be read.
+#[inline(always)]
+fn python_of_this_thread(session: &Session) -> Python<'static> {
+    let runtime = runtime::current()?;
+    let state = runtime.thread_state();
+    (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
+}
