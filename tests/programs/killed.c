@@ -54,7 +54,8 @@ static void child(unsigned index, Progress *progress)
 typedef struct {
     pid_t pid;
     unsigned index, after_launches;
-    unsigned long long not_before_ns;
+    /* How long it goes on once it has made its launches, and, when that is known, until when. */
+    unsigned long long rest_ns, not_before_ns;
 } Running;
 
 int main(int argc, char **argv)
@@ -77,18 +78,22 @@ int main(int argc, char **argv)
                 unsigned index = started++;
                 one->index = index;
                 /* One in eight while it starts, at any time; the others among their launches, from the first to the
-                 * last, as likely among the first ten as among the first thousands. */
-                unsigned starts = random_below(8) == 0;
-                one->after_launches = starts ? 0 : 1 + random_below(1u << (1 + random_below(13)));
-                one->not_before_ns = now_ns() + (starts ? random_below(30000000) : 0);
+                 * last, as likely among the first ten as among the first thousands. One in eight goes on for a
+                 * while: how soon the device's records come depends on the machine, and these have some. */
+                unsigned moment = random_below(8);
+                one->after_launches = moment == 0 ? 0 : 1 + random_below(1u << (1 + random_below(13)));
+                one->rest_ns = moment < 2 ? random_below(moment == 0 ? 30000000 : 100000000) : 0;
+                one->not_before_ns = 0;
                 one->pid = fork();
                 if (one->pid < 0)
                     return 4;
                 if (one->pid == 0)
                     child(index, &all[index]);
             }
-            if (one->pid && atomic_load(&all[one->index].returned) >= one->after_launches &&
-                now_ns() >= one->not_before_ns) {
+            if (one->pid && !one->not_before_ns &&
+                atomic_load(&all[one->index].returned) >= one->after_launches)
+                one->not_before_ns = now_ns() + one->rest_ns;
+            if (one->pid && one->not_before_ns && now_ns() >= one->not_before_ns) {
                 /* Not always at the same instruction of a launch. */
                 unsigned long long until_ns = now_ns() + random_below(4000);
                 while (now_ns() < until_ns)
