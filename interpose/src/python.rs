@@ -3,6 +3,7 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use gputrace_producer::loader;
 use gputrace_producer::python::runtime::{self, Found};
 use gputrace_producer::session::Session;
 use gputrace_wire::cell::kind;
@@ -74,7 +75,7 @@ fn loaded() -> u64 {
     }
     let mut adds = 0u64;
     // SAFETY: the callback gets a pointer to `adds`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(read), (&raw mut adds).cast()) };
+    unsafe { loader::each_object(read, (&raw mut adds).cast()) };
     adds
 }
 

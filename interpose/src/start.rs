@@ -4,6 +4,7 @@
 //! file, no process, no descriptor.
 
 use core::ffi::{CStr, c_char};
+use std::io::Write as _;
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
@@ -149,14 +150,14 @@ fn start_collector() -> Option<Socket> {
         return None;
     }
     let mut pid = [0u8; 16];
-    let pid = decimal(std::process::id(), &mut pid)?;
+    write!(&mut pid[..], "{}\0", std::process::id()).ok()?;
     let arguments = [
         executable.as_ptr(),
         c"collect".as_ptr(),
         c"--fd".as_ptr(),
         c"3".as_ptr(),
         c"--pid".as_ptr(),
-        pid.as_ptr(),
+        pid.as_ptr().cast(),
         core::ptr::null(),
     ];
     let environment = environment_without(&[b"LD_PRELOAD=", b"GPUTRACE_SESSION=", b"NVTX_INJECTION64_PATH="]);
@@ -195,18 +196,6 @@ fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
     path.get_mut(..folder)?.copy_from_slice(own.get(..folder)?);
     path.get_mut(folder..folder + name.len())?.copy_from_slice(name);
     CStr::from_bytes_until_nul(path).ok()
-}
-
-fn decimal(mut value: u32, room: &mut [u8; 16]) -> Option<&CStr> {
-    let mut at = room.len() - 1;
-    loop {
-        at -= 1;
-        *room.get_mut(at)? = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return CStr::from_bytes_until_nul(room.get(at..)?).ok();
-        }
-    }
 }
 
 /// The command line, or what may be told of it: what stays in this process is in no trace. Then it is

@@ -15,6 +15,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicI32, Ordering};
+use std::io::Write as _;
 
 use crate::memory;
 use crate::socket::Socket;
@@ -214,17 +215,12 @@ pub fn signs_of_life() -> u64 {
 
 /// The collector's line in /proc.
 fn read_status(room: &mut [u8; 512]) -> Option<&[u8]> {
-    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0/stat\0";
-    let mut digits = [0u8; 10];
-    let (mut pid, mut count) = (COLLECTOR.load(Ordering::Acquire), 0);
-    while pid > 0 {
-        *digits.get_mut(count)? = b'0' + (pid % 10) as u8;
-        pid /= 10;
-        count += 1;
+    let collector = COLLECTOR.load(Ordering::Acquire);
+    if collector <= 0 {
+        return None;
     }
-    let from = digits.get(..count).filter(|digits| !digits.is_empty())?;
-    let tail = from.iter().rev().chain(b"/stat\0");
-    path.get_mut(6..)?.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
+    let mut path = [0u8; 32];
+    write!(&mut path[..], "/proc/{collector}/stat\0").ok()?;
     // SAFETY: a C string, a live buffer, and a descriptor of our own.
     let count = unsafe {
         let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);

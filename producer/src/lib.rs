@@ -43,6 +43,7 @@ pub mod connection;
 pub mod descriptor;
 pub mod fork;
 pub mod handles;
+pub mod loader;
 pub mod memory;
 pub mod on_full;
 pub mod ownership;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use cupti_sys::cupti::Cupti;
 use cupti_sys::locate;
+use gputrace_producer::loader;
 
 use super::guest::exports;
 use crate::resolve::failed_look_up::{self, KeepError};
@@ -126,7 +127,7 @@ pub fn mapped(prefix: &str) -> Option<PathBuf> {
     }
     let mut search = Search { prefix: prefix.as_bytes(), found: None };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };
+    unsafe { loader::each_object(look_at, (&raw mut search).cast()) };
     search.found
 }
 

@@ -7,6 +7,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use gputrace_producer::loader;
+
 /// The name of a kernel of CUPTI's own, from its end to its beginning: this library must not hold
 /// the text, as a program might hold this library.
 const MARK_REVERSED: &[u8] = b"yrtnEpnCitpuC__";
@@ -15,7 +17,7 @@ const MARK_REVERSED: &[u8] = b"yrtnEpnCitpuC__";
 pub fn is_there() -> bool {
     let mut found = false;
     // SAFETY: the callback gets a pointer to `found`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look_at_program), (&raw mut found).cast()) };
+    unsafe { loader::each_object(look_at_program, (&raw mut found).cast()) };
     found
 }
 

@@ -10,6 +10,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gputrace_producer::loader;
+
 pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
@@ -151,7 +153,7 @@ pub fn in_mapped(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> *mut c_void {
     let name = name.to_bytes_with_nul();
     let mut search = Search { name, found: core::ptr::null_mut(), is_wanted };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };
+    unsafe { loader::each_object(look_at, (&raw mut search).cast()) };
     search.found
 }
 

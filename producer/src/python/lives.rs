@@ -6,7 +6,7 @@
 //! address and goes on to the interpreter's own. Only addresses that were seen in a stack are
 //! known, and it touches nothing of the interpreter's.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::memory::{Memory, is_plausible};
@@ -58,7 +58,7 @@ pub fn begin<M: Memory>(memory: &M, code_type: u64) -> bool {
         return true;
     }
     let name = memory.word(code_type, TYPE_NAME).unwrap_or(0);
-    let mut letters = [0 as c_char as u8; 5];
+    let mut letters = [0u8; 5];
     let Some(destructor) = memory.word(code_type, TYPE_DESTRUCTOR).filter(|at| is_plausible(*at & !7)) else {
         return false;
     };

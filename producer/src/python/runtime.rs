@@ -6,6 +6,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::io::Write as _;
 
 use super::check::{self, Verdict};
 use super::layout::{ABSENT, Layout, debug_offsets};
@@ -227,26 +228,11 @@ fn own_thread() -> u64 {
 /// Says that no stacks are read of an interpreter of that version.
 pub fn say_unread(session: &Session, version: u32, why: &[u8]) {
     let mut line = [0u8; 160];
-    let mut length = 0;
-    let mut put = |bytes: &[u8]| {
-        if let Some(room) = line.get_mut(length..length + bytes.len()) {
-            room.copy_from_slice(bytes);
-            length += bytes.len();
-        }
-    };
-    put(b"no Python stacks: the interpreter (");
-    for (index, shift) in [24, 16, 8].into_iter().enumerate() {
-        if index > 0 {
-            put(b".");
-        }
-        let number = (version >> shift & 0xff) as u8;
-        for place in [100, 10, 1] {
-            if number >= place || place == 1 {
-                put(&[b'0' + number / place % 10]);
-            }
-        }
-    }
-    put(b") ");
-    put(why);
+    let mut rest = &mut line[..];
+    let [major, minor, micro, _] = version.to_be_bytes();
+    // What does not fit is cut.
+    let _ = write!(rest, "no Python stacks: the interpreter ({major}.{minor}.{micro}) ");
+    let _ = rest.write(why);
+    let length = 160 - rest.len();
     session.notice(1, 0, line.get(..length).unwrap_or_default());
 }
