@@ -150,6 +150,7 @@ pub mod graph {
 ///
 /// Definition 0 stands for frames that are missing, and its position for how many; 0 if nobody
 /// counted them. A stack that was cut for its depth begins with one.
+/// A first pair that names a `STACK` of a smaller id stands for that stack's frames.
 pub mod stack {
     /// The most pairs of a stack.
     pub const FRAMES_MAX: usize = 512;

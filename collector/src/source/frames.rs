@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use gputrace_wire::definition::stack::NOT_BEGUN;
+use gputrace_wire::definition::stack::{FRAMES_MAX, NOT_BEGUN};
 use rustc_hash::FxHashMap;
 
 use crate::model::Totals;
@@ -96,8 +96,28 @@ impl<'a> Stacks<'a> {
             return Vec::new();
         }
         let Some(definitions) = self.processes.get(&process).copied() else { return Vec::new() };
-        let pairs = definitions.stack(stack).enumerate();
-        pairs.map(|(place, (code, at))| self.frame(process, definitions, place, code, at)).collect()
+        let Some((outer, own)) = begin_of(definitions, stack) else { return Vec::new() };
+        // What a stack begins with is another one, said before: their numbers fall, and so this ends.
+        let (mut outer, mut kept) = (outer, own.len());
+        let mut parts = vec![own];
+        while outer != 0 && kept < FRAMES_MAX {
+            let Some((next, part)) = begin_of(definitions, outer) else { break };
+            kept += part.len();
+            parts.push(part);
+            outer = next;
+        }
+        let mut frames = Vec::with_capacity(kept.min(FRAMES_MAX) + 1);
+        for part in parts.iter().rev() {
+            for (place, (code, at)) in part.iter().enumerate() {
+                frames.push(self.frame(process, definitions, place, *code, *at));
+            }
+        }
+        if outer != 0 || frames.len() > FRAMES_MAX {
+            // The innermost ones are kept.
+            frames.drain(..frames.len().saturating_sub(FRAMES_MAX - 1));
+            frames.insert(0, StackFrame::Truncated);
+        }
+        frames
     }
 
     fn frame(
@@ -203,6 +223,14 @@ impl Code {
     }
 }
 
+/// The stack that another one begins with, 0 if none, and the pairs of its own; `None` for what is no stack.
+fn begin_of(definitions: &Definitions, stack: u32) -> Option<(u32, Vec<(u32, u64)>)> {
+    let mut pairs = definitions.stack(stack).peekable();
+    pairs.peek()?;
+    let outer = pairs.next_if(|(first, _)| *first < stack && definitions.stack(*first).next().is_some());
+    Some((outer.map_or(0, |(outer, _)| outer), pairs.collect()))
+}
+
 /// Bytes as text: what is no UTF-8 is written out, so that different names stay different.
 fn readable(bytes: &[u8]) -> Arc<str> {
     let mut text = String::with_capacity(bytes.len());
@@ -290,6 +318,41 @@ mod tests {
         }
         let runs: usize = stacks.codes.values().flatten().map(|code| code.table.run_count()).sum();
         assert!(runs <= before + 190 * (definition::TEXT_MAX + 2), "{runs} of {before}");
+    }
+
+    #[test]
+    fn a_stack_that_begins_with_another_has_its_frames_first() {
+        let mut told = Told::default();
+        told.code(3, &said(&[2, 1], 2, 0));
+        told.define(kind::NAME, 4, &[], b"[autograd]");
+        told.define(kind::STACK, 5, &[3, 0, 3, 2], b"");
+        told.define(kind::STACK, 6, &[5, 0, 4, 0], b"");
+        told.define(kind::STACK, 7, &[6, 0, 3, 0], b"");
+        assert_eq!(told.texts(6), ["f f.py:10", "f f.py:11", "[autograd]"]);
+        assert_eq!(told.texts(7), ["f f.py:10", "f f.py:11", "[autograd]", "f f.py:10"]);
+        // Only at the beginning, and only one that was said before.
+        told.define(kind::STACK, 8, &[3, 0, 5, 0], b"");
+        told.define(kind::STACK, 9, &[9, 0, 3, 0], b"");
+        told.define(kind::STACK, 10, &[11, 0, 3, 0], b"");
+        told.define(kind::STACK, 11, &[10, 0], b"");
+        assert_eq!(told.texts(8), ["f f.py:10", "[frame missing]"]);
+        assert_eq!(told.texts(9), ["[frame missing]", "f f.py:10"]);
+        assert_eq!(told.texts(10), ["[frame missing]", "f f.py:10"]);
+        assert_eq!(told.texts(11), ["[frame missing]", "f f.py:10"]);
+    }
+
+    #[test]
+    fn of_many_stacks_that_begin_with_each_other_the_innermost_frames_are_kept() {
+        let mut told = Told::default();
+        told.code(3, &said(&[2, 1], 2, 0));
+        told.define(kind::STACK, 10, &[3, 0], b"");
+        for id in 11..100_000u32 {
+            told.define(kind::STACK, id, &[u64::from(id) - 1, 0, 3, 2], b"");
+        }
+        let texts = told.texts(99_999);
+        assert_eq!((texts.len(), &*texts[0], &*texts[1]), (FRAMES_MAX, "[truncated]", "f f.py:11"));
+        assert_eq!(told.texts(10 + FRAMES_MAX as u32 - 1).len(), FRAMES_MAX);
+        assert_eq!(told.texts(10 + FRAMES_MAX as u32 - 1)[0], "f f.py:10");
     }
 
     #[test]
