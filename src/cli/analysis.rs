@@ -10,7 +10,7 @@ use gputrace_collector::model::Totals;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
 use crate::cli::failure::{Failure, reason};
-use crate::cli::{exit_code, range_frames};
+use crate::cli::{exit_code, group_by, range_frames};
 
 #[derive(Debug)]
 pub struct Analysis {
@@ -22,7 +22,7 @@ impl Analysis {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Analysis {
         Analysis {
             report: Report::new(totals, aggregates),
-            flame: Flame::with(totals, aggregates, range_frames::chosen()),
+            flame: Flame::with(totals, aggregates, range_frames::chosen(), group_by::chosen()),
         }
     }
 

@@ -19,7 +19,9 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
-use crate::cli::{exit_code, flight_recorder, options, outputs, recording, run, standing, variables};
+use crate::cli::{
+    exit_code, flight_recorder, group_by, options, outputs, recording, run, standing, variables,
+};
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
 
@@ -64,6 +66,7 @@ pub fn command() -> Command {
                 .help("The folder to write to; a folder inside it, where it holds a trace"),
         )
         .args(options::by_variable(options::FLIGHT_RECORDER).and_then(run::argument))
+        .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
         .arg(
             Arg::new("program")
                 .long("program")
@@ -81,6 +84,7 @@ pub fn command() -> Command {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    group_by::choose(matches);
     let flight = flight_recorder::asked(matches);
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let folder = choose_folder(asked_folder(matches), OsStr::new("collect"), std::process::id())?;

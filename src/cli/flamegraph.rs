@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::write_whole;
-use crate::cli::{exit_code, options, range_frames, run, stdout, traces, variables};
+use crate::cli::{exit_code, group_by, options, range_frames, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("flamegraph")
@@ -28,6 +28,7 @@ pub fn command() -> Command {
                 .help("The file to write [default: stdout]"),
         )
         .args(options::by_variable(options::NVTX_FRAMES).and_then(run::argument))
+        .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
         .arg(
             Arg::new("graphs")
                 .long("graphs")
@@ -45,6 +46,7 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     range_frames::choose(matches);
+    group_by::choose(matches);
     if let Some(output) = matches.get_one::<PathBuf>("output") {
         refuse_an_input(output, &traces::paths(matches))?;
     }

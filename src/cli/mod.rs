@@ -10,6 +10,7 @@ pub mod exit_code;
 pub mod failure;
 pub mod flamegraph;
 pub mod flight_recorder;
+pub mod group_by;
 pub mod library;
 pub mod options;
 pub mod output_folder;

@@ -39,6 +39,7 @@ pub const CUPTI: &str = "GPUTRACE_CUPTI";
 pub const REDACT: &str = "GPUTRACE_REDACT";
 
 pub const NVTX_FRAMES: &str = "GPUTRACE_NVTX_FRAMES";
+pub const GROUP_BY: &str = "GPUTRACE_GROUP_BY";
 pub const FLIGHT_RECORDER: &str = "GPUTRACE_FLIGHT_RECORDER";
 
 /// Whether the library does anything at all, and the values with which it does not.
@@ -47,6 +48,9 @@ pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
 
 /// Stands for a length of time, or for none.
 pub const SECONDS: &str = "SECONDS";
+
+/// Stands for what a flamegraph's bottom is made of.
+pub const PARTS: &str = "PART,…|none";
 
 /// Stands for a value that is a whole number.
 pub const NUMBER: &str = "N";
@@ -136,6 +140,16 @@ pub const SETTINGS: &[Setting] = &[
         reader: Reader::Program,
         help: "Where NVTX ranges stand in the flamegraph: above the Python frames (nearer to the thread), below them \
                (nearer to the call), instead of those of whatever lies in a range, or nowhere",
+    },
+    Setting {
+        variable: GROUP_BY,
+        option: Some("group-by"),
+        value: PARTS,
+        values: &[],
+        default: "process,thread",
+        reader: Reader::Program,
+        help: "What the flamegraph is divided by before anything else, from its bottom up: any of process, thread, \
+               stream, device and rank in any order, with commas between; or none",
     },
     Setting {
         variable: FLIGHT_RECORDER,

@@ -9,7 +9,7 @@ use crate::cli::failure::Failure;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{flight_recorder, range_frames, variables};
+use crate::cli::{flight_recorder, group_by, range_frames, variables};
 use crate::launch::traceable;
 
 pub fn command() -> Command {
@@ -46,6 +46,8 @@ pub fn argument(setting: &'static Setting) -> Option<Arg> {
     }
     Some(if setting.value == options::SECONDS {
         argument.value_parser(flight_recorder::parse)
+    } else if setting.value == options::PARTS {
+        argument.value_parser(group_by::parse)
     } else if setting.values.is_empty() {
         // Folders and files: an empty name is refused.
         argument.value_parser(value_parser!(PathBuf))
@@ -76,6 +78,7 @@ pub fn json() -> Arg {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     range_frames::choose(matches);
+    group_by::choose(matches);
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
     if let Some(program) = command.first()
         && let Some(why) = traceable::why_not(program)

@@ -5,7 +5,10 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use crate::cli::options::{NUMBER, OFF, PREFIX, REDACT, Reader, SETTINGS, SWITCH, by_variable, nearest};
+use crate::cli::group_by;
+use crate::cli::options::{
+    NUMBER, OFF, PARTS, PREFIX, REDACT, Reader, SETTINGS, SWITCH, by_variable, nearest,
+};
 use crate::cli::talk::say;
 
 /// A variable's value; an empty one counts as unset.
@@ -64,6 +67,10 @@ fn warning(name: &str, value: &str) -> Option<String> {
             senseless.then(|| {
                 format!("{begin} {name}={value} is no whole number; the default, {}, holds", setting.default)
             })
+        }
+        Some(setting) if setting.value == PARTS && !value.is_empty() => {
+            let why = group_by::parse(value).err()?;
+            Some(format!("{begin} {name}={value}: {why}; the default, {}, holds", setting.default))
         }
         Some(setting) => {
             let senseless =

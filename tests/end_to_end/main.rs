@@ -15,6 +15,7 @@ mod endings;
 mod flight_recorder;
 mod forbidden;
 mod graphs;
+mod group_by;
 mod handlers;
 mod hostile_programs;
 mod in_flight;

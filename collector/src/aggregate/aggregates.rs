@@ -2,7 +2,9 @@
 
 use gputrace_wire::call::Detail;
 
-use crate::aggregate::{Calls, Devices, Durations, Kernels, Leaf, Owner, StackKey, Stacks, Transfers};
+use crate::aggregate::{
+    Calls, Devices, Durations, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks, Streams, Transfers,
+};
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, Sink, What};
 
@@ -14,6 +16,7 @@ pub struct Aggregates {
     pub graphs: Durations,
     pub devices: Devices,
     pub calls: Calls,
+    pub streams: Streams,
     /// Executed operations and their device time by stack.
     pub device_stacks: Stacks,
     /// Host time of calls by stack.
@@ -24,13 +27,14 @@ pub struct Aggregates {
 
 impl Sink for Aggregates {
     #[inline]
-    fn host_call(&mut self, call: &HostCall, _: &Definitions) {
+    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
         let leaf = match &call.detail {
             Detail::Launch(launch) => Leaf::Function(launch.function),
             _ => Leaf::Call,
         };
-        self.host_stacks.add(stack_key(call, leaf), Some(call.duration_ns));
+        let device = device_of(call, definitions);
+        self.host_stacks.add(stack_key(call, device, leaf), Some(call.duration_ns));
     }
 
     #[inline]
@@ -38,6 +42,7 @@ impl Sink for Aggregates {
         let process = operation.process;
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
         let device = self.devices.add(process, operation.device, operation.timing, definitions);
+        self.streams.note(operation);
         self.graph_node_calls += u64::from(operation.graph.is_some());
         let leaf = match operation.what {
             What::Kernel(kernel) => {
@@ -59,18 +64,38 @@ impl Sink for Aggregates {
                 Leaf::Graph
             }
         };
+        let device = operation.device;
         let key = match &operation.call {
             Some(call) => match operation.graph {
-                Some(node) if operation.what != What::Graph => node_key(call, node.made, leaf),
-                _ => stack_key(call, leaf),
+                Some(node) if operation.what != What::Graph => node_key(call, device, node.made, leaf),
+                _ => stack_key(call, device, leaf),
             },
-            None => StackKey { process, thread: 0, stack: 0, ranges: 0, owner: Owner::Call, api: 0, leaf },
+            None => StackKey {
+                process,
+                thread: 0,
+                stack: 0,
+                ranges: 0,
+                owner: Owner::Call,
+                api: 0,
+                stream: 0,
+                device,
+                leaf,
+            },
         };
         self.device_stacks.add(key, duration_ns);
     }
 }
 
-fn stack_key(call: &HostCall, leaf: Leaf) -> StackKey {
+/// The device that a call was for, as far as its stream says.
+fn device_of(call: &HostCall, definitions: &Definitions) -> u32 {
+    let context = match definitions.stream(call.stream) {
+        Some(stream) => stream.context,
+        None => call.context,
+    };
+    definitions.ordinal_of_context(context).unwrap_or(NO_DEVICE)
+}
+
+fn stack_key(call: &HostCall, device: u32, leaf: Leaf) -> StackKey {
     StackKey {
         process: call.process,
         thread: call.thread,
@@ -78,14 +103,16 @@ fn stack_key(call: &HostCall, leaf: Leaf) -> StackKey {
         ranges: call.ranges,
         owner: Owner::Call,
         api: call.api,
+        stream: call.stream,
+        device,
         leaf,
     }
 }
 
 /// A node of a graph is charged to the call that captured or built it. Where that is not known, or had
 /// no stack while the launch has one, the launch answers.
-fn node_key(launch: &HostCall, made: Option<Made>, leaf: Leaf) -> StackKey {
-    let key = stack_key(launch, leaf);
+fn node_key(launch: &HostCall, device: u32, made: Option<Made>, leaf: Leaf) -> StackKey {
+    let key = stack_key(launch, device, leaf);
     let owner = Owner::Capture { replay_stack: launch.stack, replay_ranges: launch.ranges };
     match made {
         Some(Made { stack, ranges }) if stack != 0 || ranges != 0 && launch.stack == 0 => {
@@ -171,7 +198,7 @@ mod tests {
         let without = call(1, 2);
         let made = |stack, ranges| Some(Made { stack, ranges });
         let of = |launch, made| {
-            let key = node_key(launch, made, Leaf::Fill);
+            let key = node_key(launch, 0, made, Leaf::Fill);
             (key.stack, key.ranges, key.owner)
         };
         let captured = Owner::Capture { replay_stack: 5, replay_ranges: 6 };
@@ -184,7 +211,7 @@ mod tests {
         let captured = Owner::Capture { replay_stack: 0, replay_ranges: 0 };
         assert_eq!(of(&without, made(0, 8)), (0, 8, captured));
         assert_eq!(of(&without, None), (0, 0, Owner::Call));
-        let key = node_key(&launch, made(7, 8), Leaf::Fill).by_replay();
+        let key = node_key(&launch, 0, made(7, 8), Leaf::Fill).by_replay();
         assert_eq!((key.stack, key.ranges, key.owner), (5, 6, Owner::Call));
     }
 

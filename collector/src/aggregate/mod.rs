@@ -13,6 +13,7 @@ mod kernels;
 mod occupancy;
 mod sketch;
 mod stacks;
+mod streams;
 mod transfers;
 
 pub use aggregates::Aggregates;
@@ -23,5 +24,6 @@ pub use durations::Durations;
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};
 pub use sketch::Sketch;
-pub use stacks::{Leaf, Owner, StackKey, Stacks, Weight};
+pub use stacks::{Leaf, NO_DEVICE, Owner, StackKey, Stacks, Weight};
+pub use streams::Streams;
 pub use transfers::{Moved, Transfers};

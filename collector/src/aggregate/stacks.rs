@@ -23,8 +23,15 @@ pub struct StackKey {
     pub owner: Owner,
     /// API definition; 0 where no host call is known.
     pub api: u32,
+    /// Stream definition; 0 where no host call is known, or it names none.
+    pub stream: u32,
+    /// The process's ordinal of the device, or [`NO_DEVICE`].
+    pub device: u32,
     pub leaf: Leaf,
 }
+
+/// Stands for a device that is not known.
+pub const NO_DEVICE: u32 = u32::MAX;
 
 /// Whose stack and ranges a key has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -104,6 +111,8 @@ impl Stacks {
                     ranges: 0,
                     owner: Owner::Call,
                     api: 0,
+                    stream: 0,
+                    device: NO_DEVICE,
                     leaf: Leaf::Other,
                 };
                 self.weights.entry(other).or_default()
@@ -158,7 +167,17 @@ mod tests {
         let mut stacks = Stacks::default();
         let owner = Owner::Call;
         let leaf = Leaf::Kernel(4);
-        let key = |stack| StackKey { process: 1, thread: 2, stack, ranges: 0, owner, api: 3, leaf };
+        let key = |stack| StackKey {
+            process: 1,
+            thread: 2,
+            stack,
+            ranges: 0,
+            owner,
+            api: 3,
+            stream: 4,
+            device: 0,
+            leaf,
+        };
         for stack in 0..STACKS_MAX as u32 + 5 {
             stacks.add(key(stack), (stack % 2 == 0).then_some(10));
         }

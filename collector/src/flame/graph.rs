@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
+use crate::flame::bottom::{Bottom, has_call};
 use crate::flame::code::CodeFrames;
-use crate::flame::frames::{Frame, FrameKind, Labels, entry_name, short_command};
+use crate::flame::frames::{Frame, FrameKind, entry_name, short_command};
+use crate::flame::labels::Labels;
+use crate::flame::places::Places;
 use crate::flame::ranges::{RangeFrames, RangePlace};
 use crate::model::Totals;
 use crate::report::KernelNames;
@@ -32,22 +35,25 @@ pub struct Flame {
 
 impl Flame {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Flame {
-        Flame::with(totals, aggregates, RangePlace::default())
+        Flame::with(totals, aggregates, RangePlace::default(), &Bottom::default())
     }
 
-    /// With the program's ranges in that place.
-    pub fn with(totals: &Totals, aggregates: &Aggregates, place: RangePlace) -> Flame {
+    /// With the program's ranges in that place, on that bottom.
+    pub fn with(totals: &Totals, aggregates: &Aggregates, place: RangePlace, bottom: &Bottom) -> Flame {
         let host_time = !aggregates.device_stacks.has_times();
         let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
         let mut weights = stacks.sorted();
         weights.retain(|(_, weight)| weight.timed > 0);
         let labels = Labels::new(totals, weights.iter().map(|(key, _)| (key.process, key.thread)));
+        let places = Places::new(totals, aggregates, weights.iter().map(|(key, _)| key));
         let mut names = KernelNames::new(totals, &aggregates.kernels);
         let mut code = CodeFrames::new(totals);
         let mut ranges = RangeFrames::new(totals, place);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
         for (key, weight) in weights {
-            let total = lines.entry(frames(&key, &labels, &mut code, &mut ranges, &mut names)).or_default();
+            let under = bottom.frames(&key, &labels, &places);
+            let total =
+                lines.entry(frames(under, &key, &labels, &mut code, &mut ranges, &mut names)).or_default();
             *total = total.saturating_add(weight.ns);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
@@ -74,22 +80,20 @@ impl Flame {
     }
 }
 
+/// The frames of a stack, on those of its bottom.
 fn frames(
+    mut frames: Vec<Frame>,
     key: &StackKey,
     labels: &Labels<'_>,
     code: &mut CodeFrames<'_>,
     ranges: &mut RangeFrames<'_>,
     names: &mut KernelNames<'_>,
 ) -> Vec<Frame> {
-    let mut frames = vec![labels.process(key.process)];
     if key.leaf == Leaf::Other {
         frames.push(Frame::new(FrameKind::Other, "(other)"));
         return frames;
     }
-    if key.api == 0 && key.thread == 0 {
-        frames.push(Frame::new(FrameKind::Thread, "(no host call)"));
-    } else {
-        frames.push(labels.thread(key.process, key.thread));
+    if has_call(key) {
         ranges.among(&mut frames, code.of(key.process, key.stack), key.process, key.ranges);
         if key.owner == Owner::Replay {
             frames.push(Frame::new(FrameKind::Other, "[graph replay]"));

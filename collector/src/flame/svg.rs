@@ -93,6 +93,9 @@ fn colour(kind: FrameKind, text: &str) -> Color {
     let (hue, spread, saturation, lightness) = match kind {
         FrameKind::Process => (215.0, 4.0, 0.14, 0.84),
         FrameKind::Thread => (215.0, 8.0, 0.20, 0.80),
+        FrameKind::Stream => (200.0, 8.0, 0.22, 0.82),
+        FrameKind::Device => (190.0, 6.0, 0.18, 0.84),
+        FrameKind::Rank => (225.0, 8.0, 0.16, 0.84),
         FrameKind::Code => (250.0, 22.0, 0.52, 0.82),
         FrameKind::Library => (236.0, 18.0, 0.22, 0.87),
         FrameKind::Range => (318.0, 24.0, 0.44, 0.84),
@@ -140,6 +143,9 @@ mod unit {
         for kind in [
             FrameKind::Process,
             FrameKind::Thread,
+            FrameKind::Stream,
+            FrameKind::Device,
+            FrameKind::Rank,
             FrameKind::Code,
             FrameKind::Library,
             FrameKind::Range,

@@ -90,7 +90,8 @@ fn threads_and_processes_of_one_name_are_told_apart() {
     twin.begin.pid = 4343;
     totals.processes.push(twin);
     let (owner, leaf) = (Owner::Call, Leaf::Kernel(20));
-    let key = StackKey { process: 1, thread: 2, stack: 0, ranges: 0, owner, api: 10, leaf };
+    let key =
+        StackKey { process: 1, thread: 2, stack: 0, ranges: 0, owner, api: 10, stream: 0, device: 0, leaf };
     aggregates.device_stacks.add(key, Some(5_000));
     let labels = threads(&Flame::new(&totals, &aggregates));
     assert!(
@@ -110,6 +111,8 @@ fn a_replay_of_unknown_origin_is_marked_unless_replays_are_asked_for() {
         ranges: 0,
         owner: Owner::Replay,
         api: 10,
+        stream: 0,
+        device: 0,
         leaf: Leaf::Kernel(20),
     };
     aggregates.device_stacks.add(key, Some(5_000));

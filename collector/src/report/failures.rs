@@ -12,6 +12,7 @@ use crate::model::operation::HostCall;
 use crate::model::{Process, Totals, sticky};
 use crate::names::line_safe;
 use crate::report::lines::innermost;
+use crate::report::stream_names::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::report::units::{bytes, count, duration};
 use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
@@ -20,9 +21,6 @@ use crate::source::Stacks;
 const PROCESSES_SHOWN: usize = 3;
 const STREAMS_SHOWN: usize = 4;
 const FRAMES_SHOWN: usize = 3;
-/// The default streams' handles, as their definitions have them.
-const LEGACY_STREAM: u64 = 1;
-const PER_THREAD_STREAM: u64 = 2;
 
 /// The first call of a process that returned an error after which its context is lost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -42,6 +42,8 @@ pub(crate) struct Tape {
     now_ns: u64,
     correlation: u32,
     stack: u32,
+    /// The stream that is launched to, its number in records, and its device's.
+    stream: (u32, u32, u16),
 }
 
 pub(crate) const KERNELS: [(u32, &str); 4] = [
@@ -134,8 +136,15 @@ impl Tape {
             Batch::ProcessBegin(process),
             Batch::Definitions { process: 0, records },
         ];
-        let mut tape =
-            Tape { batches, cells: vec![], records: vec![], now_ns: 1_000_000_000, correlation: 0, stack: 0 };
+        let mut tape = Tape {
+            batches,
+            cells: vec![],
+            records: vec![],
+            now_ns: 1_000_000_000,
+            correlation: 0,
+            stack: 0,
+            stream: (0, 0, 0),
+        };
         tape.thread(MAIN);
         tape
     }
@@ -150,7 +159,7 @@ impl Tape {
         self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
     }
 
-    fn define(&mut self, kind: u16, id: u32, fields: &[u64], text: &[u8]) {
+    pub(crate) fn define(&mut self, kind: u16, id: u32, fields: &[u64], text: &[u8]) {
         let record = Definition { kind, id, fields: fields.to_vec(), text: text.to_vec() };
         self.batches.push(Batch::Definitions { process: 0, records: vec![record] });
     }
@@ -184,6 +193,12 @@ impl Tape {
         self.stack = stack;
     }
 
+    /// What is called from now on is for that stream definition, whose records bear that number and that
+    /// device's.
+    pub(crate) fn on(&mut self, stream: u32, number: u32, device: u16) {
+        self.stream = (stream, number, device);
+    }
+
     fn call(&mut self, kind: u16, api: u32, host_ns: u64, correlation: u32, flags: u8, detail: Detail) {
         let call = Call {
             kind,
@@ -194,6 +209,7 @@ impl Tape {
             correlation,
             stack: self.stack,
             context: 5,
+            stream: self.stream.0,
             detail,
             ..Call::default()
         };
@@ -203,7 +219,9 @@ impl Tape {
 
     fn place(&mut self, device_ns: u64) -> Place {
         let start_ns = self.now_ns + 2_000;
-        Place { correlation: self.correlation, start_ns, end_ns: start_ns + device_ns, ..Place::default() }
+        let (_, stream, device) = self.stream;
+        let (correlation, end_ns) = (self.correlation, start_ns + device_ns);
+        Place { correlation, start_ns, end_ns, stream, device: device.into(), ..Place::default() }
     }
 
     /// A launch, with its record if `device_ns` is known.
