@@ -51,6 +51,8 @@ pub mod kind {
     pub const RANGE: u16 = 16;
     pub const DOMAIN: u16 = 17;
     pub const LABEL: u16 = 18;
+    pub const SEEN: u16 = 19;
+    pub const GRAPH_TIMES: u16 = 20;
 }
 
 /// Text: the symbol.
@@ -232,6 +234,50 @@ pub mod process {
     pub const RANK: usize = 4;
     /// Likewise among those on this machine.
     pub const LOCAL_RANK: usize = 5;
+    /// 1 where of command lines and titles the program alone may be told.
+    pub const REDACTED: usize = 6;
+}
+
+/// Text: what a thread's name, or the process's command line, was in the system when the recorder
+/// looked. Only the recorder writes it, with id 0; the latest one counts.
+pub mod seen {
+    /// `THREAD` definition; 0 for the process's command line, arguments separated by NUL.
+    pub const THREAD: usize = 0;
+    /// When, on CLOCK_MONOTONIC.
+    pub const AT_NS: usize = 1;
+}
+
+/// From a moment on, how launches of graphs are timed.
+pub mod graph_times {
+    /// One of [`super::graph_mode`].
+    pub const MODE: usize = 0;
+    /// One of [`super::graph_reason`].
+    pub const REASON: usize = 1;
+    pub const AT_TICKS: usize = 2;
+    /// What was seen before the change: launches, nodes with records, and the device time of these.
+    pub const LAUNCHES: usize = 3;
+    pub const NODES: usize = 4;
+    pub const NODES_NS: usize = 5;
+}
+
+pub mod graph_mode {
+    /// A record a node.
+    pub const NODE: u64 = 1;
+    /// A record a launch.
+    pub const GRAPH: u64 = 2;
+}
+
+/// Why graphs are timed that way.
+pub mod graph_reason {
+    pub const ASKED: u64 = 1;
+    /// The nodes are many and short.
+    pub const MANY_SHORT: u64 = 2;
+    /// Another client of the vendor's library in the process wants records of nodes.
+    pub const OTHER_CLIENT: u64 = 3;
+    /// It wants them no longer.
+    pub const OTHER_CLIENT_LEFT: u64 = 4;
+    /// The vendor's library has no such records, or refused.
+    pub const REFUSED: u64 = 5;
 }
 
 /// Text: the path.
