@@ -20,6 +20,7 @@
 //! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
 //! | `python` | where the interpreter is whose frames are told |
+//! | `torch` | backward passes of PyTorch, seen as they begin |
 //! | `rank` | which of a job's processes this is |
 //! | `nvtx` | the program's ranges and names |
 //! | `settings` | the GPUTRACE_… variables this library reads |
@@ -64,4 +65,5 @@ mod search_path;
 mod settings;
 mod start;
 mod tables;
+mod torch;
 mod unwind;

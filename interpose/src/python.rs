@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gputrace_producer::loader;
 use gputrace_producer::python::runtime::{self, Found};
 use gputrace_producer::session::Session;
+use gputrace_producer::torch;
 use gputrace_wire::cell::kind;
 
 use crate::resolve::{libc_symbols, originals};
@@ -24,6 +25,7 @@ pub fn prepare() {
         value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"python")
     });
     IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+    torch::ask_for(asked);
 }
 
 /// Calls that are told with their stack: those that put work on a device or wait for it, and those that

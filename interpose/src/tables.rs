@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::Stacks;
+use gputrace_producer::stacks::{self, Stacks};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::counter::Counter;
@@ -117,6 +117,11 @@ impl Tables {
     #[inline(always)]
     pub fn stack(&self, session: &Session) -> u32 {
         self.stacks.as_ref().map_or(0, |stacks| stacks.of_this_thread(session))
+    }
+
+    /// The same, and the Python frame that the thread is in; 0 where it has none.
+    pub fn stack_and_frame(&self, session: &Session) -> (u32, u64) {
+        self.stacks.as_ref().map_or((0, 0), |stacks| (stacks.of_this_thread(session), stacks::frame(session)))
     }
 
     /// A name's definition: one a distinct name.

@@ -26,6 +26,7 @@
 //! | `handles` | lock-free handle → definition id |
 //! | `python` | the calling thread's Python frames, read where they are |
 //! | `stacks` | a call's stack, of all its parts, as one number |
+//! | `torch` | for which backward pass of PyTorch a thread works |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
 #![deny(
@@ -57,3 +58,4 @@ pub mod socket;
 pub mod stacks;
 pub mod stderr;
 pub mod thread;
+pub mod torch;

@@ -18,15 +18,24 @@ use gputrace_wire::definition::{FIELDS_MAX, kind};
 use crate::handles::Handles;
 use crate::memory::{self, Zeroed};
 use crate::python::code::{Define, Text};
+use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, hash};
-use crate::python::walk::{Damaged, End};
+use crate::python::stacks::{Codes, hash_inside};
+use crate::python::walk::{self, Damaged, End};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
+use crate::torch::{self, Around, node};
 
 const STACKS_MAX: u32 = 1 << 16;
 const STACK_SLOTS: usize = 1 << 17;
+/// Names of nodes: PyTorch has some hundred types of them.
+const NAME_SLOTS: usize = 1 << 14;
+/// What a call for a backward pass is told with, besides what ran it.
+const AUTOGRAD: &[u8] = b"[autograd]";
+/// Pairs kept for what stands before a thread's own frames: the caller's stack, [`AUTOGRAD`], the node and the
+/// mark of a cut.
+const PAIRS_BEFORE: usize = 4;
 /// Threads that define a stack at the same moment; it takes them some microseconds.
 const ROOMS: usize = 8;
 /// How often a thread looks for one of these rooms.
@@ -48,6 +57,7 @@ unsafe impl Zeroed for Room {}
 pub struct Stacks {
     codes: Codes,
     stacks: Handles,
+    names: Handles,
     rooms: &'static [Room],
     count: AtomicU32,
 }
@@ -66,6 +76,7 @@ impl Stacks {
         Some(Stacks {
             codes: Codes::new()?,
             stacks: Handles::new(STACK_SLOTS)?,
+            names: Handles::new(NAME_SLOTS)?,
             rooms: memory::map(ROOMS)?,
             count: AtomicU32::new(0),
         })
@@ -74,12 +85,14 @@ impl Stacks {
     /// The stack of the calling thread now; 0 if it has no frames that are asked for and known.
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session) -> u32 {
+        let around = torch::around(session.generation);
+        let outer = around.map_or(0, |around| around.outer_frame);
         let (mut python, mut of_python) = (python_of_this_thread(session), 0);
         if let Some((runtime, state)) = python {
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
             // until the hook returns the thread runs no Python, so its frames and what they name stay.
             let memory = unsafe { Own::new() };
-            match hash(&memory, &runtime.layout, &runtime.types, state) {
+            match hash_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
                 Ok(hash) => of_python = hash,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);
@@ -87,18 +100,22 @@ impl Stacks {
                 }
             }
         }
-        match of_python {
+        let hash = match around {
+            None => of_python,
+            Some(around) => with_pass(of_python, &around),
+        };
+        match hash {
             0 => 0,
             hash => match self.stacks.get(hash) {
                 Some(id) => id,
-                None => self.first_sight(session, python, hash),
+                None => self.first_sight(session, around.as_ref(), python, hash),
             },
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn first_sight(&self, session: &Session, python: Python<'_>, hash: u64) -> u32 {
+    fn first_sight(&self, session: &Session, around: Option<&Around>, python: Python<'_>, hash: u64) -> u32 {
         let _errno = KeepErrno::new();
         if self.count.load(Ordering::Relaxed) >= STACKS_MAX || session.definitions_are_half_full() {
             session.count(Counter::StacksFull, 1);
@@ -110,7 +127,7 @@ impl Stacks {
         };
         // SAFETY: this thread took the room; the guard of the hook keeps a signal handler's out.
         let (pairs, text) = unsafe { (&mut *room.pairs.get(), &mut *room.text.get()) };
-        let defined = self.define(session, python, pairs, text);
+        let defined = self.define(session, around, python, pairs, text);
         // SYNC: pairs with the Acquire exchange in `room`: the next one's words come after ours.
         room.is_taken.store(0, Ordering::Release);
         let Ok(id) = defined else {
@@ -141,25 +158,68 @@ impl Stacks {
     fn define(
         &self,
         session: &Session,
+        around: Option<&Around>,
         python: Python<'_>,
         pairs: &mut [u64; FIELDS_MAX],
         text: &mut Text,
     ) -> Result<u32, Damaged> {
         // Frames come innermost first and stand outermost first: filled from the end.
         let mut first = FIELDS_MAX;
-        let mut put = |code: u32, at: u64| {
-            first = first.saturating_sub(2);
-            if let Some([to_code, to_at]) = pairs.get_mut(first..first + 2) {
+        let mut is_cut = false;
+        let mut put = |first: &mut usize, code: u32, at: u64| {
+            *first = first.saturating_sub(2);
+            if let Some([to_code, to_at]) = pairs.get_mut(*first..*first + 2) {
                 (*to_code, *to_at) = (code.into(), at);
             }
         };
-        if let Some((runtime, state)) = python
-            && self.codes.tell(&Checked::new(), session, runtime, state, text, &mut put)? == End::Cut
-        {
-            put(0, 0);
+        if let Some((runtime, state)) = python {
+            let outer = around.map_or(0, |around| around.outer_frame);
+            let end =
+                self.codes.tell(&Checked::new(), session, runtime, (state, outer), text, |code, at| {
+                    match first > 2 * PAIRS_BEFORE {
+                        true => put(&mut first, code, at),
+                        false => is_cut = true,
+                    }
+                })?;
+            if end == End::Cut || is_cut {
+                put(&mut first, 0, 0);
+            }
+        }
+        if let Some(around) = around {
+            if let Some(node) = around.node {
+                let name = self.name(session, node.hash, node::readable(node.mangled(), text));
+                put(&mut first, name, u64::from(name == 0));
+            }
+            let autograd = self.name(session, u64::MAX, AUTOGRAD);
+            put(&mut first, autograd, u64::from(autograd == 0));
+            if around.caller != 0 {
+                put(&mut first, around.caller, 0);
+            }
         }
         Ok(session.define(kind::STACK, pairs.get(first..).unwrap_or_default(), b""))
     }
+
+    /// A name's definition, by a number for it.
+    fn name(&self, session: &Session, number: u64, name: &[u8]) -> u32 {
+        self.names.get_or_define(number, || Session::define(session, kind::NAME, &[], name))
+    }
+}
+
+/// A number for what a thread does for a backward pass; `own` is for its own frames.
+#[inline(never)]
+fn with_pass(own: u64, around: &Around) -> u64 {
+    let node = around.node.map_or(0, |node| node.hash);
+    // The caller's stack counts as one frame of a kind of its own.
+    fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
+}
+
+/// The Python frame that the calling thread is in; 0 where it has none.
+pub fn frame(session: &Session) -> u64 {
+    python_of_this_thread(session).map_or(0, |(runtime, state)| {
+        // SAFETY: as in `of_this_thread`.
+        let memory = unsafe { Own::new() };
+        walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
+    })
 }
 
 /// The interpreter and the calling thread's state in it, if its frames can be read.

@@ -18,6 +18,7 @@ use gputrace_producer::thread;
 use crate::api::{self, Entry};
 use crate::cupti::guest::exports;
 use crate::cupti::library;
+use crate::torch;
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
 #[repr(C)]
@@ -99,6 +100,18 @@ fn may_be_ours(name: *const c_char) -> bool {
     !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char }
 }
 
+/// Whether a name may be PyTorch's: `_ZN5torch…`.
+fn may_be_torchs(name: *const c_char) -> bool {
+    // SAFETY: the program's C string, which has a byte 5 where the one before is not its end.
+    !name.is_null()
+        && unsafe {
+            *name == b'_' as c_char
+                && *name.add(1) == b'Z' as c_char
+                && *name.add(2) == b'N' as c_char
+                && *name.add(3) == b'5' as c_char
+        }
+}
+
 /// The entry that a looked-up name stands for.
 fn entry_of(name: *const c_char) -> Option<&'static Entry> {
     if !may_be_ours(name) {
@@ -140,13 +153,13 @@ fn hooked(
     caller: *const c_void,
 ) -> *mut c_void {
     failed_look_up::forget();
-    if !may_be_ours(name) {
+    if !may_be_ours(name) && !may_be_torchs(name) {
         return found;
     }
     let Some(entry) = entry_of(name) else {
-        let Some(own) = cupti_name(name) else { return exports::replace(name, found) };
+        let Some(own) = other_name(name) else { return exports::replace(name, found) };
         // The handle's scope begins before us, as below.
-        if own == found && !is_cupti_behind(caller, name, found) {
+        if own == found && !is_other_behind(caller, name, found) {
             failed_look_up::note(handle, name, version);
             return core::ptr::null_mut();
         }
@@ -239,15 +252,20 @@ fn own_look_up(name: *const c_char) -> Option<*mut c_void> {
     }
 }
 
-/// Our own export of that name, if it is one of CUPTI's.
-fn cupti_name(name: *const c_char) -> Option<*mut c_void> {
+/// Our own export of that name, if it is one of CUPTI's or PyTorch's.
+fn other_name(name: *const c_char) -> Option<*mut c_void> {
+    let of_which: fn(&CStr) -> Option<*mut c_void> = match (may_be_ours(name), may_be_torchs(name)) {
+        (true, _) => exports::own,
+        (_, true) => torch::own,
+        _ => return None,
+    };
     // SAFETY: the program's C string.
-    if may_be_ours(name) { exports::own(unsafe { CStr::from_ptr(name) }) } else { None }
+    of_which(unsafe { CStr::from_ptr(name) })
 }
 
-/// Whether the caller's scope has CUPTI's own function behind our export of it.
+/// Whether the caller's scope has CUPTI's or PyTorch's own function behind our export of it.
 #[cold]
-fn is_cupti_behind(caller: *const c_void, name: *const c_char, own: *mut c_void) -> bool {
+fn is_other_behind(caller: *const c_void, name: *const c_char, own: *mut c_void) -> bool {
     let Some(dlsym) = libc_symbols::dlsym() else { return true };
     let _error = failed_look_up::KeepError::new();
     // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
@@ -259,9 +277,9 @@ fn is_cupti_behind(caller: *const c_void, name: *const c_char, own: *mut c_void)
     !is_before_us(caller) && library::mapped("libcupti.so").is_some()
 }
 
-/// A look-up by pseudo-handle that may find our export where there is no CUPTI.
+/// A look-up by pseudo-handle that may find our export where there is no CUPTI, or no PyTorch.
 #[cold]
-fn decide_for_cupti(
+fn decide_for_other(
     handle: *mut c_void,
     name: *const c_char,
     version: *const c_char,
@@ -276,7 +294,7 @@ fn decide_for_cupti(
         // SAFETY: a pseudo-handle, asked from our own frame, whose scope is the global one.
         unsafe { dlsym(libc::RTLD_DEFAULT, name) == own }
     };
-    if !finds_ours || is_cupti_behind(caller, name, own) {
+    if !finds_ours || is_other_behind(caller, name, own) {
         return None;
     }
     failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name, version);
@@ -292,8 +310,8 @@ fn decide_for(
 ) -> Decision {
     let leave = Decision { jump, answer: core::ptr::null_mut() };
     let (Some(entry), Some(dlsym)) = (entry_of(name), libc_symbols::dlsym()) else {
-        let own = cupti_name(name);
-        return own.and_then(|own| decide_for_cupti(handle, name, version, caller, own)).unwrap_or(leave);
+        let own = other_name(name);
+        return own.and_then(|own| decide_for_other(handle, name, version, caller, own)).unwrap_or(leave);
     };
     // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
     let global = unsafe { dlsym(libc::RTLD_NEXT, name) };
@@ -334,7 +352,7 @@ fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &'static Entry
 }
 
 /// What is found in the calling library and its dependencies, and is not our own.
-fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_void) -> *mut c_void {
+pub fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_void) -> *mut c_void {
     let _error = failed_look_up::KeepError::new();
     let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
         return core::ptr::null_mut();

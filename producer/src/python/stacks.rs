@@ -11,7 +11,7 @@ use super::layout::Layout;
 use super::lives;
 use super::memory::Memory;
 use super::runtime::Runtime;
-use super::walk::{Damaged, End, Frame, Types, frames, position};
+use super::walk::{Damaged, End, Frame, Types, frames_inside, position};
 use crate::handles::Handles;
 
 const CODE_SLOTS: usize = 1 << 16;
@@ -26,20 +26,20 @@ impl Codes {
         Some(Codes { ids: Handles::new(CODE_SLOTS)? })
     }
 
-    /// Calls `put` with every frame of that thread state as a stack has it (the code's definition and the
-    /// position in it), innermost first. The code objects that nobody has said yet are defined.
+    /// Calls `put` with every frame of that thread state, inside of the one at `outer`, as a stack has it (the
+    /// code's definition and the position in it), innermost first. The code objects that nobody has said yet are defined.
     pub fn tell<M: Memory>(
         &self,
         memory: &M,
         session: &impl Define,
         runtime: &Runtime,
-        state: u64,
+        (state, outer): (u64, u64),
         text: &mut [u8; TEXT_MAX],
         mut put: impl FnMut(u32, u64),
     ) -> Result<End, Damaged> {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
-        frames(memory, layout, types, state, |frame| {
+        frames_inside(memory, layout, types, state, outer, |frame| {
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
             let code = match self.ids.get(key) {
@@ -63,8 +63,20 @@ impl Codes {
 /// A hash of the frames of that thread state; 0 where it has none.
 #[inline(always)]
 pub fn hash<M: Memory>(memory: &M, layout: &Layout, types: &Types, state: u64) -> Result<u64, Damaged> {
+    hash_inside(memory, layout, types, state, 0)
+}
+
+/// The same of those frames that are inside of the one at `outer`.
+#[inline(always)]
+pub fn hash_inside<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    types: &Types,
+    state: u64,
+    outer: u64,
+) -> Result<u64, Damaged> {
     let (mut hash, mut known) = (0u64, Known::new(lives::current()));
-    let end = frames(memory, layout, types, state, |frame| {
+    let end = frames_inside(memory, layout, types, state, outer, |frame| {
         let identity = identity::of(memory, layout, frame.code, &mut known)?;
         hash = step(hash, &frame, identity);
         Ok(())

@@ -45,12 +45,25 @@ pub fn frames<M: Memory>(
     layout: &Layout,
     types: &Types,
     thread: u64,
+    each: impl FnMut(Frame) -> Result<(), Damaged>,
+) -> Result<End, Damaged> {
+    frames_inside(memory, layout, types, thread, 0, each)
+}
+
+/// The same of those frames that are inside of the one at `outer`, if it is among them; 0 is none.
+#[inline(always)]
+pub fn frames_inside<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    types: &Types,
+    thread: u64,
+    outer: u64,
     mut each: impl FnMut(Frame) -> Result<(), Damaged>,
 ) -> Result<End, Damaged> {
     let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
     let mut kept = 0;
     for _ in 0..LINKS_MAX {
-        if at == 0 {
+        if at == 0 || at == outer {
             return Ok(End::Whole);
         }
         if !memory.may_hold(at) {
@@ -70,8 +83,9 @@ pub fn frames<M: Memory>(
     if at == 0 { Ok(End::Whole) } else { Ok(End::Cut) }
 }
 
+/// Where the thread's innermost frame is; 0 where it has none.
 #[inline(always)]
-fn innermost<M: Memory>(memory: &M, layout: &Layout, thread: u64) -> Option<u64> {
+pub fn innermost<M: Memory>(memory: &M, layout: &Layout, thread: u64) -> Option<u64> {
     if !memory.may_hold(thread) {
         return None;
     }
@@ -244,6 +258,32 @@ mod tests {
         let thread = process.thread(inner);
         let (end, found) = process.walk(thread);
         assert_eq!((end, found.len()), (Ok(End::Whole), 2));
+    }
+
+    #[test]
+    fn frames_inside_of_one_end_before_it() {
+        let mut process = Process::new(12);
+        let [first, second, third] = [START + 0x3000, START + 0x3800, START + 0x4000];
+        process.frame(first, START + 0x1000, 0, 0);
+        process.frame(second, START + 0x1000, 0, first);
+        process.frame(third, START + 0x1000, 0, second);
+        let thread = process.thread(third);
+        let memory = Image { start: START, bytes: &process.bytes };
+        let types = Types { code: CODE_TYPE, ..Types::default() };
+        assert_eq!(innermost(&memory, &process.layout, thread), Some(third));
+        for (outer, expected) in [
+            (0, vec![third, second, first]),
+            (first, vec![third, second]),
+            (third, vec![]),
+            (START + 0x9000, vec![third, second, first]),
+        ] {
+            let mut found = Vec::new();
+            let end = frames_inside(&memory, &process.layout, &types, thread, outer, |frame| {
+                found.push(frame.at);
+                Ok(())
+            });
+            assert_eq!((end, found), (Ok(End::Whole), expected), "{outer:#x}");
+        }
     }
 
     #[test]

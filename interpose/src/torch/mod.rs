@@ -1,0 +1,144 @@
+//! PyTorch's backward passes, seen as they begin.
+//!
+//! `libtorch_python` calls `Engine::execute_with_graph_task` of `libtorch_cpu` by its symbol (so do
+//! programs in C++, by the table of the engine's virtual functions, which the loader fills by symbol too). We export
+//! that symbol, come first in the global scope, and are called in its place: the caller's stack is noted beside the pass,
+//! and a jump goes on to PyTorch's function with the caller's own arguments and return address. So
+//! no frame of ours is there while the pass runs, and C++ exceptions pass where they always do.
+//!
+//! One name for each form that the function has had; both are called with the pass as third
+//! argument, the first two being where the result goes and the engine. A symbol that is called was bound
+//! by the loader, and without us it would have been bound to the next definition in the global scope or
+//! to one in the caller's own; that one is found here, once for each place that calls. Where PyTorch is
+//! linked in a way that does not go by the symbol (RTLD_DEEPBIND, a static link), nothing is noted, and
+//! what its threads launch is told without its caller.
+
+mod original;
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_void};
+
+use gputrace_producer::session;
+use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::thread;
+use gputrace_producer::torch::passes;
+
+use crate::tables;
+
+/// A form of the function.
+pub struct Form {
+    pub symbol: &'static CStr,
+    /// Whether nodes count their references themselves.
+    pub counts_within: bool,
+}
+
+/// To 2.11 and a little later.
+const WITH_SHARED_NODES: Form = Form {
+    symbol: c"_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEES2_INS0_4NodeEEONS0_11InputBufferE",
+    counts_within: false,
+};
+
+/// To 2.15 at least.
+const WITH_INTRUSIVE_NODES: Form = Form {
+    symbol: c"_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEEN3c1013intrusive_ptrINS0_4NodeENS7_6detail34intrusive_target_default_null_typeIS9_EEEEONS0_11InputBufferE",
+    counts_within: true,
+};
+
+/// Our own function of that name, if it is one of the two.
+pub fn own(name: &CStr) -> Option<*mut c_void> {
+    if name == WITH_SHARED_NODES.symbol {
+        Some(execute_with_shared_nodes as *mut c_void)
+    } else if name == WITH_INTRUSIVE_NODES.symbol {
+        Some(execute_with_intrusive_nodes as *mut c_void)
+    } else {
+        None
+    }
+}
+
+macro_rules! forward {
+    ($function:ident $symbol:literal $begin:ident) => {
+        /// # Safety
+        /// As PyTorch's function of that name.
+        #[cfg_attr(not(test), unsafe(export_name = $symbol))]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $function() {
+            naked_asm!(
+                ".cfi_startproc",
+                // All registers that arguments can be in, but for floating point, of which there is none.
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                // Keeps the stack aligned.
+                "push rax",
+                ".cfi_def_cfa_offset 64",
+                "mov rdi, rdx",
+                "mov rsi, [rsp + 56]",
+                "call {begin}",
+                "mov r11, rax",
+                "pop rax",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                ".cfi_def_cfa_offset 8",
+                "jmp r11",
+                ".cfi_endproc",
+                begin = sym $begin,
+            )
+        }
+    };
+}
+
+forward! {
+    execute_with_shared_nodes
+    "_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEES2_INS0_4NodeEEONS0_11InputBufferE"
+    begin_with_shared_nodes
+}
+
+forward! {
+    execute_with_intrusive_nodes
+    "_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEEN3c1013intrusive_ptrINS0_4NodeENS7_6detail34intrusive_target_default_null_typeIS9_EEEEONS0_11InputBufferE"
+    begin_with_intrusive_nodes
+}
+
+unsafe extern "C" fn begin_with_shared_nodes(pass: *const u64, caller: *const c_void) -> *const c_void {
+    // SAFETY: the caller's own arguments.
+    unsafe { begin(&WITH_SHARED_NODES, own_of(execute_with_shared_nodes), pass, caller) }
+}
+
+unsafe extern "C" fn begin_with_intrusive_nodes(pass: *const u64, caller: *const c_void) -> *const c_void {
+    // SAFETY: the caller's own arguments.
+    unsafe { begin(&WITH_INTRUSIVE_NODES, own_of(execute_with_intrusive_nodes), pass, caller) }
+}
+
+fn own_of(function: unsafe extern "C" fn()) -> *mut c_void {
+    function as *mut c_void
+}
+
+/// A pass begins. Returns PyTorch's function.
+///
+/// # Safety
+/// `pass` is a `shared_ptr` to the pass: the pass's address is its first word.
+unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const c_void) -> *const c_void {
+    let _errno = KeepErrno::new();
+    let original = original::of(form, own, caller);
+    if let Some(session) = session::current()
+        && !pass.is_null()
+    {
+        thread::with(|slot| {
+            if let Some(_inside) = slot.enter()
+                && let Some(tables) = tables::of(session)
+            {
+                let (stack, frame) = tables.stack_and_frame(session);
+                // SAFETY: the caller's word.
+                passes::note(unsafe { *pass }, session.generation, stack, frame);
+            }
+        });
+    }
+    original
+}

@@ -1,0 +1,122 @@
+//! PyTorch's own function behind ours, and its functions that answer about a thread.
+
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use gputrace_producer::stderr;
+use gputrace_producer::torch::engine::{self, Counts, CurrentNode, Engine, Inside, Number};
+
+use super::Form;
+use crate::resolve::failed_look_up::KeepError;
+use crate::resolve::{libc_symbols, look_up, originals};
+
+/// Places that call, as return addresses, and what each goes on to. There is one in `libtorch_python` and
+/// one in `libtorch_cpu`; those beyond these are looked up each time.
+const PLACES_MAX: usize = 16;
+static PLACES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); PLACES_MAX] =
+    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) }; PLACES_MAX];
+
+/// PyTorch's function of that form, as the loader would have bound it for the caller.
+pub fn of(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void {
+    for (place, original) in &PLACES {
+        match place.load(Ordering::Acquire) {
+            known if known.cast_const() == caller => {
+                let found = original.load(Ordering::Acquire);
+                // A caller that another thread is just putting in.
+                return if found.is_null() { first_sight(form, own, caller) } else { found };
+            }
+            known if known.is_null() => break,
+            _ => {}
+        }
+    }
+    first_sight(form, own, caller)
+}
+
+#[cold]
+fn first_sight(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void {
+    let found = find(form.symbol, own, caller);
+    if found.is_null() {
+        // Without us the loader had ended the program here, in the same way.
+        stderr::line(&[b"symbol lookup error: undefined symbol: ", form.symbol.to_bytes()]);
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(127) };
+    }
+    follow(form, found);
+    for (place, original) in &PLACES {
+        let free = core::ptr::null_mut();
+        match place.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                original.store(found, Ordering::Release);
+                break;
+            }
+            Err(known) if known.cast_const() == caller => break,
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+/// The next definition after ours that the caller would have been bound to: in the global scope, or else in
+/// its own. A library may also be loaded by another that has PyTorch beside it.
+fn find(symbol: &CStr, own: *mut c_void, caller: *const c_void) -> *mut c_void {
+    let _error = KeepError::new();
+    let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
+    // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
+    let next = unsafe { dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
+    if !next.is_null() && next != own {
+        return next;
+    }
+    let local = look_up::in_own_scope_of(caller, symbol.as_ptr(), own);
+    if !local.is_null() {
+        return local;
+    }
+    let beside = libc_symbols::in_mapped(symbol, |file| file.starts_with(b"libtorch"));
+    if beside == own { core::ptr::null_mut() } else { beside }
+}
+
+/// From now on this copy of PyTorch is asked what threads are at. One that lacks a function, as those before 2.0
+/// do, is not.
+fn follow(form: &Form, original: *mut c_void) {
+    let Some(library) = originals::library_of(original) else { return };
+    let of_library = |name: &CStr| {
+        let found = in_library(original, name);
+        (originals::library_of(found) == Some(library)).then_some(found)
+    };
+    let (Some(number), Some(inside)) = (
+        of_library(c"_ZN5torch8autograd25get_current_graph_task_idEv"),
+        of_library(c"_ZN5torch8autograd32get_current_graph_task_exec_infoEv"),
+    ) else {
+        return;
+    };
+    let node = of_library(c"_ZN5torch8autograd16get_current_nodeEv");
+    let counts = if form.counts_within { Counts::Within } else { Counts::Beside };
+    // SAFETY: PyTorch's functions of these names have these types, in every version that has them;
+    // what a node's reference is, the form tells.
+    let engine = unsafe {
+        Engine {
+            number: core::mem::transmute::<*mut c_void, Number>(number),
+            inside: core::mem::transmute::<*mut c_void, Inside>(inside),
+            node: node.map(|node| core::mem::transmute::<*mut c_void, CurrentNode>(node)),
+            counts,
+        }
+    };
+    engine::add(engine);
+}
+
+/// A symbol of the library that an address is in, which stays mapped from then on.
+fn in_library(address: *mut c_void, name: &CStr) -> *mut c_void {
+    let _error = KeepError::new();
+    let (Some(dlsym), Some(path)) = (libc_symbols::dlsym(), originals::path_of(address)) else {
+        return core::ptr::null_mut();
+    };
+    const FLAGS: i32 = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: a C string; nothing is loaded that is not loaded already. Of the program itself, which is
+    // found by no path, the global scope is asked. The library stays, and with it what is found in it.
+    unsafe {
+        let mut handle = libc::dlopen(path.as_ptr(), FLAGS);
+        if handle.is_null() {
+            handle = libc::dlopen(core::ptr::null(), FLAGS);
+        }
+        if handle.is_null() { core::ptr::null_mut() } else { dlsym(handle, name.as_ptr()) }
+    }
+}

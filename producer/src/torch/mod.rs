@@ -1,0 +1,99 @@
+//! PyTorch: for which call of `backward()` a thread works, and at what.
+//!
+//! A backward pass runs on threads of PyTorch's own, one a device, which have no frames of the
+//! program. What links them to the program is the pass (PyTorch's `GraphTask`): the thread that calls
+//! `backward()` makes one, and each thread that works for it knows which it works for. So the caller's stack is noted
+//! beside the pass as it begins, and a call made by a thread that works for a pass is told with that stack,
+//! then `[autograd]`, then the node that runs, then the thread's own frames.
+//!
+//! PyTorch's own functions answer which pass and which node a thread is at; nothing of its
+//! data is read by offsets but a node's virtual table, for the name of its type. They read thread-locals, take no lock
+//! and run no Python; at its first question a thread may be given its block of thread-locals by the C library.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `engine` | PyTorch's functions that say what the thread is at |
+//! | `passes` | passes and their callers' stacks |
+//! | `node` | the name of a node's type |
+
+pub mod engine;
+pub mod node;
+pub mod passes;
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use engine::Engine;
+use node::Node;
+
+/// Whether stacks are told with what is known of passes.
+static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// At a session's start.
+pub fn ask_for(asked: bool) {
+    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+}
+
+/// What a thread that works for a backward pass does it for.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// The stack of the call that began the pass; 0 where it is not known.
+    pub caller: u32,
+    /// The Python frame that the call was in. On the calling thread itself, what is outside of it is
+    /// in the caller's stack already.
+    pub outer_frame: u64,
+    /// What the thread is at.
+    pub node: Option<Node>,
+}
+
+/// What the thread last found of a pass.
+struct Found {
+    engine: Cell<usize>,
+    /// The session's generation above the pass's number; no thread has seen pass [`NONE`].
+    pass: Cell<u64>,
+    caller: Cell<u32>,
+    outer_frame: Cell<u64>,
+}
+
+const NONE: u64 = u64::MAX;
+
+thread_local! {
+    static FOUND: Found = const {
+        Found {
+            engine: Cell::new(0),
+            pass: Cell::new(NONE),
+            caller: Cell::new(0),
+            outer_frame: Cell::new(0),
+        }
+    };
+}
+
+/// What the calling thread works for, if it works for a backward pass.
+#[inline(always)]
+pub fn around(generation: u32) -> Option<Around> {
+    if engine::first().is_none() || !IS_ASKED_FOR.load(Ordering::Relaxed) {
+        return None;
+    }
+    of_engines(generation)
+}
+
+#[inline(never)]
+fn of_engines(generation: u32) -> Option<Around> {
+    engine::all().find_map(|(index, engine)| of_engine(index, engine, generation))
+}
+
+fn of_engine(index: usize, engine: &'static Engine, generation: u32) -> Option<Around> {
+    let number = engine.pass_number()?;
+    let (caller, outer_frame) = FOUND.with(|found| {
+        let pass = u64::from(generation) << 32 | u64::from(number);
+        if found.pass.get() != pass || found.engine.get() != index {
+            let (caller, outer_frame) = passes::find(engine.inside_of_pass(), number, generation);
+            found.engine.set(index);
+            found.pass.set(pass);
+            found.caller.set(caller);
+            found.outer_frame.set(outer_frame);
+        }
+        (found.caller.get(), found.outer_frame.get())
+    });
+    Some(Around { caller, outer_frame, node: engine.node() })
+}

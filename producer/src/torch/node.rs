@@ -1,0 +1,211 @@
+//! The name of a node's type: `MmBackward0`.
+//!
+//! Each C++ object with virtual functions begins with the address of its type's table of them, and before
+//! that stands the type's description, whose second word is its mangled name.
+
+use crate::python::identity::fold;
+use crate::python::memory::is_plausible;
+
+/// Names longer than this are cut.
+const NAME_MAX: usize = 512;
+
+/// A node by its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Node {
+    name: *const u8,
+    length: usize,
+    /// A number for the name where it lies; never 0.
+    pub hash: u64,
+}
+
+impl Node {
+    /// # Safety
+    /// `node` is a live C++ object with virtual functions and a description of its type.
+    pub unsafe fn read(node: u64) -> Option<Node> {
+        // SAFETY: the caller's word: all of these are there, and what they lead to is constant.
+        unsafe {
+            let functions = word(node)?;
+            let description = word(functions.checked_sub(8)?)?;
+            if !is_plausible(description) {
+                return None;
+            }
+            let name = ((description + 8) as *const u64).read();
+            if name == 0 {
+                return None;
+            }
+            Some(Node::named(name as *const u8))
+        }
+    }
+
+    /// # Safety
+    /// A C string that stays.
+    unsafe fn named(name: *const u8) -> Node {
+        const ONES: u64 = u64::MAX / 0xff;
+        let (mut length, mut hash) = (0, 0u64);
+        loop {
+            // SAFETY: eight bytes that begin in the string are in the page that the first of them is in.
+            let step = unsafe {
+                let at = name.add(length);
+                if at.addr() & 4095 > 4096 - 8 {
+                    u64::from(at.read())
+                } else {
+                    at.cast::<u64>().read_unaligned()
+                }
+            };
+            let is_byte = name.addr().wrapping_add(length) & 4095 > 4096 - 8;
+            let zeros = if is_byte {
+                u64::from(step == 0) << 7
+            } else {
+                step.wrapping_sub(ONES) & !step & (ONES << 7)
+            };
+            if zeros != 0 {
+                let rest = zeros.trailing_zeros() / 8;
+                let kept = if rest == 0 { 0 } else { step & (u64::MAX >> (64 - 8 * rest)) };
+                hash = fold(hash ^ kept, rest.into());
+                return Node { name, length: length + rest as usize, hash: hash.max(1) };
+            }
+            hash = fold(hash, step);
+            length += if is_byte { 1 } else { 8 };
+            if length >= NAME_MAX {
+                return Node { name, length, hash: hash.max(1) };
+            }
+        }
+    }
+
+    /// The mangled name.
+    pub fn mangled(&self) -> &[u8] {
+        // SAFETY: so many bytes were read of it when the value was made, in the same call.
+        unsafe { core::slice::from_raw_parts(self.name, self.length) }
+    }
+}
+
+/// # Safety
+/// Where the address is plausible it is of a readable word.
+unsafe fn word(at: u64) -> Option<u64> {
+    // SAFETY: the caller's word.
+    is_plausible(at).then(|| unsafe { (at as *const u64).read() })
+}
+
+/// What people call the type: the last part of its name, and of what it is made for if that is one type. A name
+/// of a kind that is not read here stays as it is.
+pub fn readable<'r>(mangled: &'r [u8], room: &'r mut [u8]) -> &'r [u8] {
+    // Of a type that no other file can see, the name begins with a mark.
+    let mangled = mangled.strip_prefix(b"*").unwrap_or(mangled);
+    let mut parts = Parts { left: mangled };
+    let Some(name) = parts.last_of_name() else { return mangled };
+    let inner = parts.left.strip_prefix(b"I").and_then(|left| Parts { left }.last_of_name());
+    let Some(inner) = inner else { return name };
+    let mut length = 0;
+    for part in [name, b"<", inner, b">"] {
+        let Some(place) = room.get_mut(length..length + part.len()) else { return name };
+        place.copy_from_slice(part);
+        length += part.len();
+    }
+    room.get(..length).unwrap_or(name)
+}
+
+struct Parts<'m> {
+    left: &'m [u8],
+}
+
+impl<'m> Parts<'m> {
+    /// The last identifier of a name: of `N5torch8autograd5ErrorE` as of `5Error`.
+    fn last_of_name(&mut self) -> Option<&'m [u8]> {
+        let (is_nested, mut last) = (self.left.first() == Some(&b'N'), None);
+        if is_nested {
+            self.left = self.left.get(1..)?;
+        }
+        // What no other file can see stands in a namespace of this name.
+        while let Some(found) = self.identifier() {
+            if found != b"_GLOBAL__N_1" {
+                last = Some(found);
+            }
+            if !is_nested {
+                break;
+            }
+        }
+        last
+    }
+
+    fn identifier(&mut self) -> Option<&'m [u8]> {
+        let digits = self.left.iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
+        let length =
+            self.left.get(..digits)?.iter().fold(0, |sum, digit| 10 * sum + usize::from(digit - b'0'));
+        if length == 0 {
+            return None;
+        }
+        let found = self.left.get(digits..digits + length)?;
+        self.left = self.left.get(digits + length..)?;
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_called_by_their_last_part() {
+        for (mangled, expected) in [
+            ("N5torch8autograd9generated11MmBackward0E", "MmBackward0"),
+            ("N5torch8autograd14AccumulateGradE", "AccumulateGrad"),
+            ("5MyOwn", "MyOwn"),
+            ("*N12_GLOBAL__N_15MyOwnE", "MyOwn"),
+            ("N5torch8autograd7CppNodeI5MyOwnEE", "CppNode<MyOwn>"),
+            ("N5torch8autograd7CppNodeIN2my5MyOwnEEE", "CppNode<MyOwn>"),
+            ("N5torch8autograd7CppNodeINS_1XEEE", "CppNode"),
+            ("St9exception", "St9exception"),
+            ("N999a", "N999a"),
+            ("N99999999999999999999aE", "N99999999999999999999aE"),
+            ("", ""),
+        ] {
+            let mut room = [0; 100];
+            let said = readable(mangled.as_bytes(), &mut room);
+            assert_eq!(core::str::from_utf8(said).unwrap(), expected);
+        }
+        assert_eq!(readable(b"N1a1bI1cEE", &mut [0; 3]), b"b", "no room");
+    }
+
+    #[test]
+    fn names_that_differ_anywhere_differ_in_their_number_and_where_they_lie_does_not_matter() {
+        let mut page = vec![b'x'; 3 * 4096];
+        let edge = 4096 - page.as_ptr().addr() % 4096 + 4096;
+        let mut seen = std::collections::HashMap::new();
+        for length in 0..40usize {
+            for flipped in 0..=length {
+                let mut expected = None;
+                for from in (edge - 60)..=edge {
+                    page[from..from + length].fill(b'a');
+                    page[from + length..from + length + 9].fill(0);
+                    if flipped < length {
+                        page[from + flipped] = b'b';
+                    }
+                    // SAFETY: a C string in the vector.
+                    let node = unsafe { Node::named(page[from..].as_ptr()) };
+                    assert_eq!(node.length, length);
+                    assert_eq!(node.mangled(), &page[from..from + length]);
+                    let crosses = from + length + 8 > edge;
+                    if !crosses {
+                        assert_eq!(*expected.get_or_insert(node.hash), node.hash);
+                    }
+                }
+                if let Some(hash) = expected {
+                    assert!(seen.insert(hash, (length, flipped)).is_none());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_through_an_objects_table_of_functions() {
+        let name = b"N1a11MmBackward0E\0";
+        let description = [0u64, name.as_ptr() as u64];
+        let table = [description.as_ptr() as u64, 0];
+        let object = [&raw const table[1] as u64, 0];
+        // SAFETY: laid out as a C++ object's, and live.
+        let node = unsafe { Node::read(object.as_ptr() as u64) }.unwrap();
+        assert_eq!(node.mangled(), &name[..name.len() - 1]);
+        // SAFETY: nothing is read where an address cannot be one.
+        assert!(unsafe { Node::read(0) }.is_none() && unsafe { Node::read(7) }.is_none());
+    }
+}
