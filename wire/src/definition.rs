@@ -53,6 +53,7 @@ pub mod kind {
     pub const LABEL: u16 = 18;
     pub const SEEN: u16 = 19;
     pub const GRAPH_TIMES: u16 = 20;
+    pub const IMAGE: u16 = 21;
 }
 
 /// Text: the symbol.
@@ -221,6 +222,23 @@ pub mod label {
     pub const OF: usize = 0;
     /// The thread's id; 0 for other things.
     pub const TID: usize = 1;
+}
+
+/// Text: the path of a program or library that is mapped, as the loader or the kernel knows it: bytes. The kernel puts
+/// ` (deleted)` behind the path of a file that is gone.
+pub mod image {
+    /// The lowest address, and the end of the highest.
+    pub const START: usize = 0;
+    pub const END: usize = 1;
+    /// What was added to the addresses in the file.
+    pub const BIAS: usize = 2;
+    /// How long the build id is; 0 if there is none.
+    pub const BUILD_ID_BYTES: usize = 3;
+    /// The first of four words with its bytes, in their order.
+    pub const BUILD_ID: usize = 4;
+    /// The file's length, and when it was written (CLOCK_REALTIME), where it has no build id; 0 if not asked.
+    pub const FILE_BYTES: usize = 8;
+    pub const MODIFIED_NS: usize = 9;
 }
 
 /// Text: the command line, arguments separated by NUL.
