@@ -24,6 +24,7 @@
 //! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
 //! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
+//! | `native` | the calling thread's native frames, read where they are |
 //! | `python` | the calling thread's Python frames, read where they are |
 //! | `stacks` | a call's stack, of all its parts, as one number |
 //! | `torch` | for which backward pass of PyTorch a thread works |
@@ -46,6 +47,7 @@ pub mod fork;
 pub mod handles;
 pub mod loader;
 pub mod memory;
+pub mod native;
 pub mod on_full;
 pub mod ownership;
 pub mod python;

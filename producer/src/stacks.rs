@@ -17,12 +17,15 @@ use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::handles::Handles;
 use crate::memory::{self, Zeroed};
+use crate::native::frames::{self, Native};
+use crate::native::merge::{Entry, Outermost, PythonFrame, merge};
+use crate::native::{surroundings, walk as native_walk};
 use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, hash_inside};
-use crate::python::walk::{self, Damaged, End};
+use crate::python::stacks::{Codes, Told, hash_inside};
+use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
 use crate::torch::{self, Around, node};
@@ -44,8 +47,14 @@ const TRIES: u32 = 20_000;
 /// Where a stack is put together.
 struct Room {
     is_taken: AtomicU32,
-    pairs: UnsafeCell<[u64; FIELDS_MAX]>,
-    text: UnsafeCell<Text>,
+    parts: UnsafeCell<Parts>,
+}
+
+struct Parts {
+    pairs: [u64; FIELDS_MAX],
+    python: [PythonFrame; FRAMES_MAX],
+    native: frames::Room,
+    text: Text,
 }
 
 // SAFETY: what is in the cells is touched by whoever took the room, and by one at a time.
@@ -56,6 +65,8 @@ unsafe impl Zeroed for Room {}
 /// A session's stacks.
 pub struct Stacks {
     codes: Codes,
+    /// Where native frames are asked for, and there was memory for what they need.
+    native: Option<Native>,
     stacks: Handles,
     names: Handles,
     rooms: &'static [Room],
@@ -75,6 +86,7 @@ impl Stacks {
     pub fn new() -> Option<Stacks> {
         Some(Stacks {
             codes: Codes::new()?,
+            native: if surroundings::is_asked_for() { Native::new() } else { None },
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             rooms: memory::map(ROOMS)?,
@@ -100,9 +112,13 @@ impl Stacks {
                 }
             }
         }
-        let hash = match around {
+        let own = match &self.native {
             None => of_python,
-            Some(around) => with_pass(of_python, &around),
+            Some(native) => fold(of_python, native.hash(session)).max(1),
+        };
+        let hash = match around {
+            None => own,
+            Some(around) => with_pass(own, &around),
         };
         match hash {
             0 => 0,
@@ -126,8 +142,8 @@ impl Stacks {
             return 0;
         };
         // SAFETY: this thread took the room; the guard of the hook keeps a signal handler's out.
-        let (pairs, text) = unsafe { (&mut *room.pairs.get(), &mut *room.text.get()) };
-        let defined = self.define(session, around, python, pairs, text);
+        let parts = unsafe { &mut *room.parts.get() };
+        let defined = self.define(session, around, python, parts);
         // SYNC: pairs with the Acquire exchange in `room`: the next one's words come after ours.
         room.is_taken.store(0, Ordering::Release);
         let Ok(id) = defined else {
@@ -160,9 +176,39 @@ impl Stacks {
         session: &Session,
         around: Option<&Around>,
         python: Python<'_>,
-        pairs: &mut [u64; FIELDS_MAX],
-        text: &mut Text,
+        Parts { pairs, python: told, native: room, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
+        let (mut count, mut outermost) = (0, Outermost::Whole);
+        let outer = around.map_or(0, |around| around.outer_frame);
+        if outer != 0 {
+            outermost = Outermost::Elsewhere;
+        }
+        if let Some((runtime, state)) = python {
+            let end = self.codes.tell(&Checked::new(), session, runtime, (state, outer), text, |step| {
+                match step {
+                    Told::Frame(code, at) => {
+                        if let Some(to) = told.get_mut(count) {
+                            *to = PythonFrame { code, at, entry: Entry::NONE };
+                            count += 1;
+                        }
+                    }
+                    Told::Entry(at) => {
+                        // One after the other, without a frame between: the innermost says where the frames begin.
+                        let last = count.checked_sub(1).and_then(|last| told.get_mut(last));
+                        if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
+                            last.entry = Entry::at(at);
+                        }
+                    }
+                }
+            })?;
+            if end == End::Cut {
+                outermost = Outermost::Cut;
+            }
+        }
+        let (natives, end) = match &self.native {
+            Some(native) => native.tell(session, room),
+            None => (0, native_walk::End::Outermost),
+        };
         // Frames come innermost first and stand outermost first: filled from the end.
         let mut first = FIELDS_MAX;
         let mut is_cut = false;
@@ -172,18 +218,16 @@ impl Stacks {
                 (*to_code, *to_at) = (code.into(), at);
             }
         };
-        if let Some((runtime, state)) = python {
-            let outer = around.map_or(0, |around| around.outer_frame);
-            let end =
-                self.codes.tell(&Checked::new(), session, runtime, (state, outer), text, |code, at| {
-                    match first > 2 * PAIRS_BEFORE {
-                        true => put(&mut first, code, at),
-                        false => is_cut = true,
-                    }
-                })?;
-            if end == End::Cut || is_cut {
-                put(&mut first, 0, 0);
-            }
+        merge(
+            (room.get(..natives).unwrap_or_default(), end),
+            (told.get(..count).unwrap_or_default(), outermost),
+            |code, at| match first > 2 * PAIRS_BEFORE {
+                true => put(&mut first, code, at),
+                false => is_cut = true,
+            },
+        );
+        if is_cut {
+            put(&mut first, 0, 0);
         }
         if let Some(around) = around {
             if let Some(node) = around.node {

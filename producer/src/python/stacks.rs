@@ -11,10 +11,19 @@ use super::layout::Layout;
 use super::lives;
 use super::memory::Memory;
 use super::runtime::Runtime;
-use super::walk::{Damaged, End, Frame, Types, frames_inside, position};
+use super::walk::{Damaged, End, Frame, Step, Types, frames_inside, position, steps_inside};
 use crate::handles::Handles;
 
 const CODE_SLOTS: usize = 1 << 16;
+
+/// A frame as a stack has it, or what lies between two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// The code's definition, and the position in it.
+    Frame(u32, u64),
+    /// As in [`Step::Entry`].
+    Entry(u64),
+}
 
 /// The code objects of a session that are defined.
 pub struct Codes {
@@ -26,8 +35,8 @@ impl Codes {
         Some(Codes { ids: Handles::new(CODE_SLOTS)? })
     }
 
-    /// Calls `put` with every frame of that thread state, inside of the one at `outer`, as a stack has it (the
-    /// code's definition and the position in it), innermost first. The code objects that nobody has said yet are defined.
+    /// Calls `put` with every frame of that thread state, inside of the one at `outer`, innermost first. The code objects
+    /// that nobody has said yet are defined.
     pub fn tell<M: Memory>(
         &self,
         memory: &M,
@@ -35,11 +44,18 @@ impl Codes {
         runtime: &Runtime,
         (state, outer): (u64, u64),
         text: &mut [u8; TEXT_MAX],
-        mut put: impl FnMut(u32, u64),
+        mut put: impl FnMut(Told),
     ) -> Result<End, Damaged> {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
-        frames_inside(memory, layout, types, state, outer, |frame| {
+        steps_inside(memory, layout, types, state, outer, |step| {
+            let frame = match step {
+                Step::Frame(frame) => frame,
+                Step::Entry(at) => {
+                    put(Told::Entry(at));
+                    return Ok(());
+                }
+            };
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
             let code = match self.ids.get(key) {
@@ -54,7 +70,7 @@ impl Codes {
                 }
             };
             // What is missing counts for one frame.
-            put(code, if code == 0 { 1 } else { position(memory, layout, &frame) });
+            put(Told::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
             Ok(())
         })
     }

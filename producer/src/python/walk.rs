@@ -60,6 +60,31 @@ pub fn frames_inside<M: Memory>(
     outer: u64,
     mut each: impl FnMut(Frame) -> Result<(), Damaged>,
 ) -> Result<End, Damaged> {
+    steps_inside(memory, layout, types, thread, outer, |step| match step {
+        Step::Frame(frame) => each(frame),
+        Step::Entry(_) => Ok(()),
+    })
+}
+
+/// What a chain of frames consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Frame(Frame),
+    /// The frames so far were run by one call in C, and what follows was not: the interpreter's own frame between,
+    /// or 0 where it puts none there.
+    Entry(u64),
+}
+
+/// The frames, and where C called Python between them.
+#[inline(always)]
+pub fn steps_inside<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    types: &Types,
+    thread: u64,
+    outer: u64,
+    mut each: impl FnMut(Step) -> Result<(), Damaged>,
+) -> Result<End, Damaged> {
     let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
     let mut kept = 0;
     for _ in 0..LINKS_MAX {
@@ -76,7 +101,16 @@ pub fn frames_inside<M: Memory>(
                 return Ok(End::Cut);
             }
             kept += 1;
-            each(frame(memory, layout, types, at).ok_or(Damaged)?)?;
+            each(Step::Frame(frame(memory, layout, types, at).ok_or(Damaged)?))?;
+        }
+        // Up to 3.10 each frame is run by a call of its own; 3.11 marks those that are.
+        let is_entry = match layout.minor {
+            ..=10 => true,
+            11 => memory.byte(at, u64::from(layout.frame_owner) - 1).ok_or(Damaged)? != 0,
+            _ => is_shim,
+        };
+        if is_entry {
+            each(Step::Entry(if is_shim { at } else { 0 }))?;
         }
         at = memory.word(at, layout.frame_previous.into()).ok_or(Damaged)?;
     }

@@ -1,0 +1,229 @@
+//! Native and Python frames in one order.
+//!
+//! Python's frames take the place of the interpreter's own, which are left out. Where native frames lie between Python's is known
+//! from the frames that the interpreter runs in one go, without another C call: its function that runs frames is on the native stack once
+//! for each such run.
+//!
+//! * From 3.12 a run ends with a frame of the interpreter's own that lies in that function's part of the C stack:
+//!   its address tells which native frames are inside.
+//! * Before that, runs are counted: each frame is one (up to 3.10), or those between two that are marked (3.11). Where
+//!   the function is not found as often as there are runs, only the innermost native frames are kept, up to the
+//!   interpreter's.
+
+use super::frames::NativeFrame;
+use super::walk::End;
+
+/// What lies between a Python frame and its caller, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// Both are of one run.
+    pub const NONE: Entry = Entry(0);
+    /// They are not.
+    pub const UNPLACED: Entry = Entry(1);
+
+    /// They are not, and something of the interpreter's lies there; 0 where nothing does.
+    pub fn at(address: u64) -> Entry {
+        if address == 0 { Entry::UNPLACED } else { Entry(address) }
+    }
+
+    fn address(self) -> Option<u64> {
+        Some(self.0).filter(|address| *address > 1)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PythonFrame {
+    pub code: u32,
+    pub at: u64,
+    pub entry: Entry,
+}
+
+/// How frames of Python end, outwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outermost {
+    Whole,
+    /// There are more than are kept.
+    Cut,
+    /// Those further out are told by another stack, and so are the native ones beyond the next that is the interpreter's.
+    Elsewhere,
+}
+
+/// Says all frames in their order to `put`, as pairs of a stack, innermost first. (0, 0) stands where some are missing.
+pub fn merge(
+    (native, end): (&[NativeFrame], End),
+    (python, outermost): (&[PythonFrame], Outermost),
+    mut put: impl FnMut(u32, u64),
+) {
+    let mut rest = Native { frames: native, is_lost: end != End::Outermost };
+    let by_address = python.iter().any(|frame| frame.entry.address().is_some());
+    let runs = python.iter().filter(|frame| frame.entry != Entry::NONE).count();
+    let found = native.iter().filter(|frame| frame.is_evaluation()).count();
+    let is_counted = match outermost {
+        Outermost::Whole => found == runs || rest.is_lost && found < runs,
+        Outermost::Cut | Outermost::Elsewhere => found >= runs || rest.is_lost,
+    };
+    let mut begins = true;
+    for (index, frame) in python.iter().enumerate() {
+        if begins {
+            let entry =
+                python.iter().skip(index).map(|frame| frame.entry).find(|entry| *entry != Entry::NONE);
+            match entry.map(Entry::address) {
+                Some(Some(at)) => rest.up_to(|frame| frame.end > at, &mut put),
+                Some(None) if is_counted && !by_address => {
+                    rest.up_to(NativeFrame::is_evaluation, &mut put);
+                    rest.skip();
+                }
+                // Nothing tells where this run begins: what is inside all is kept, and no more.
+                _ => {
+                    if index == 0 {
+                        rest.up_to(NativeFrame::is_of_interpreter, &mut put);
+                    }
+                    rest = Native { frames: &[], is_lost: false };
+                }
+            }
+        }
+        put(frame.code, frame.at);
+        begins = frame.entry != Entry::NONE;
+    }
+    match outermost {
+        Outermost::Whole => rest.up_to(|_| false, &mut put),
+        Outermost::Cut => put(0, 0),
+        Outermost::Elsewhere => {
+            // What is left of the last run's own frames, and then those that are inside of the next run.
+            while !python.is_empty() && rest.frames.first().is_some_and(NativeFrame::is_of_interpreter) {
+                rest.skip();
+            }
+            rest.up_to(NativeFrame::is_of_interpreter, &mut put);
+        }
+    }
+}
+
+/// What is left of the native frames.
+struct Native<'f> {
+    frames: &'f [NativeFrame],
+    /// Where they end, others are missing.
+    is_lost: bool,
+}
+
+impl Native<'_> {
+    /// Says those inside the first one that is `beyond`.
+    fn up_to(&mut self, beyond: impl Fn(&NativeFrame) -> bool, put: &mut impl FnMut(u32, u64)) {
+        while let Some((frame, rest)) = self.frames.split_first() {
+            if beyond(frame) {
+                return;
+            }
+            if frame.is_shown() {
+                // Code of no image is one missing frame.
+                put(frame.image, if frame.image == 0 { 1 } else { frame.at });
+            }
+            self.frames = rest;
+        }
+        self.end(put);
+    }
+
+    fn skip(&mut self) {
+        self.frames = self.frames.split_first().map_or(&[], |(_, rest)| rest);
+    }
+
+    /// All were said: the mark, once, where others are missing.
+    fn end(&mut self, put: &mut impl FnMut(u32, u64)) {
+        if self.frames.is_empty() && core::mem::take(&mut self.is_lost) {
+            put(0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::{EVALUATION, INTERPRETER, OWN};
+    use super::*;
+
+    const EVAL: u64 = INTERPRETER | EVALUATION;
+
+    /// Frames of 16 bytes each, the innermost at 0.
+    fn native(flags: &[u64]) -> Vec<NativeFrame> {
+        let frames = flags.iter().zip(1u64..);
+        frames.map(|(flags, at)| NativeFrame { image: 1, flags: *flags, at, end: at * 16 }).collect()
+    }
+
+    fn python(entries: &[Entry]) -> Vec<PythonFrame> {
+        let frames = entries.iter().zip(1u64..);
+        frames.map(|(entry, at)| PythonFrame { code: 2, at, entry: *entry }).collect()
+    }
+
+    /// `n3` for the third native frame, `p1` for the first of Python, `?` for a mark.
+    fn merged(native: &[NativeFrame], end: End, entries: &[Entry], outermost: Outermost) -> String {
+        let mut said = Vec::new();
+        merge((native, end), (&python(entries), outermost), |definition, at| {
+            said.push(match definition {
+                0 => "?".to_owned(),
+                1 => format!("n{at}"),
+                _ => format!("p{at}"),
+            });
+        });
+        said.join(" ")
+    }
+
+    #[test]
+    fn native_frames_alone_are_as_they_are() {
+        let frames = native(&[OWN, 0, 0, INTERPRETER, 0]);
+        assert_eq!(merged(&frames, End::Outermost, &[], Outermost::Whole), "n2 n3 n5");
+        assert_eq!(merged(&frames, End::Lost, &[], Outermost::Whole), "n2 n3 n5 ?");
+        assert_eq!(merged(&[], End::Lost, &[], Outermost::Whole), "?");
+    }
+
+    #[test]
+    fn python_frames_alone_are_as_they_are() {
+        let entries = [Entry::NONE, Entry::at(100), Entry::UNPLACED];
+        assert_eq!(merged(&[], End::Outermost, &entries, Outermost::Whole), "p1 p2 p3");
+        assert_eq!(merged(&[], End::Outermost, &entries, Outermost::Cut), "p1 p2 p3 ?");
+    }
+
+    #[test]
+    fn runs_are_placed_by_what_lies_on_the_c_stack() {
+        // ours, extension, [call, eval], callback, [call, eval], main
+        let frames = native(&[OWN, 0, INTERPRETER, INTERPRETER, 0, INTERPRETER, INTERPRETER, 0]);
+        let entries = [Entry::NONE, Entry::at(3 * 16 + 8), Entry::NONE, Entry::at(6 * 16 + 8)];
+        assert_eq!(merged(&frames, End::Outermost, &entries, Outermost::Whole), "n2 p1 p2 n5 p3 p4 n8");
+        assert_eq!(merged(&frames[..5], End::Lost, &entries, Outermost::Whole), "n2 p1 p2 n5 ? p3 p4");
+        assert_eq!(merged(&frames, End::Outermost, &entries[..3], Outermost::Cut), "n2 p1 p2 p3 ?");
+        // A C call between two of the interpreter's functions that ran no frame.
+        let frames = native(&[OWN, 0, INTERPRETER, 0, INTERPRETER, INTERPRETER, 0]);
+        assert_eq!(
+            merged(&frames, End::Outermost, &[Entry::at(5 * 16 + 8)], Outermost::Whole),
+            "n2 n4 p1 n7"
+        );
+    }
+
+    #[test]
+    fn runs_are_counted_where_nothing_lies_on_the_c_stack() {
+        let frames = native(&[OWN, 0, INTERPRETER, EVAL, INTERPRETER, EVAL, 0, EVAL, INTERPRETER, 0]);
+        let each = [Entry::UNPLACED; 3];
+        assert_eq!(merged(&frames, End::Outermost, &each, Outermost::Whole), "n2 p1 p2 n7 p3 n10");
+        let marked = [Entry::NONE, Entry::UNPLACED, Entry::UNPLACED, Entry::NONE, Entry::UNPLACED];
+        assert_eq!(merged(&frames, End::Outermost, &marked, Outermost::Whole), "n2 p1 p2 p3 n7 p4 p5 n10");
+    }
+
+    #[test]
+    fn where_runs_cannot_be_placed_the_innermost_frames_are_kept() {
+        let frames = native(&[OWN, 0, 0, INTERPRETER, EVAL, 0, INTERPRETER, INTERPRETER, 0]);
+        let each = [Entry::UNPLACED; 2];
+        assert_eq!(merged(&frames, End::Outermost, &each, Outermost::Whole), "n2 n3 p1 p2");
+        // The walk ended before the others: what was met is placed.
+        assert_eq!(merged(&frames[..6], End::Cut, &each, Outermost::Whole), "n2 n3 p1 n6 ? p2");
+        assert_eq!(merged(&frames, End::Outermost, &[Entry::NONE], Outermost::Cut), "n2 n3 p1 ?");
+    }
+
+    #[test]
+    fn what_another_stack_tells_is_left_out() {
+        // kernels, [eval], engine, [call, eval], main
+        let frames = native(&[OWN, 0, EVAL, INTERPRETER, 0, 0, INTERPRETER, EVAL, 0]);
+        assert_eq!(merged(&frames, End::Outermost, &[], Outermost::Elsewhere), "n2");
+        let inside = [Entry::UNPLACED];
+        assert_eq!(merged(&frames, End::Outermost, &inside, Outermost::Elsewhere), "n2 p1 n5 n6");
+        let placed = [Entry::NONE, Entry::at(2 * 16 + 8)];
+        assert_eq!(merged(&frames, End::Outermost, &placed, Outermost::Elsewhere), "n2 p1 p2 n5 n6");
+    }
+}

@@ -1,0 +1,180 @@
+//! The walk against the C library's own unwinder, on call chains of many kinds of frames.
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::hint::black_box;
+
+use super::frames::{Native, NativeFrame, Room};
+use super::rule::OWN;
+use super::surroundings;
+use super::walk::{End, FRAMES_MAX};
+use crate::python::code::Define;
+
+unsafe extern "C" {
+    fn backtrace(buffer: *mut *mut c_void, size: c_int) -> c_int;
+    fn qsort(
+        base: *mut c_void,
+        count: usize,
+        size: usize,
+        order: unsafe extern "C" fn(*const c_void, *const c_void) -> c_int,
+    );
+    fn _dl_find_object(address: *mut c_void, result: *mut c_void) -> c_int;
+}
+
+/// Keeps the biases of what is defined: ids are 1, 2, ….
+struct Images(Cell<[u64; 64]>, Cell<u32>);
+
+impl Define for Images {
+    fn define(&self, _: u16, fields: &[u64], _: &[u8]) -> u32 {
+        let id = self.1.get() + 1;
+        self.1.set(id);
+        let mut biases = self.0.get();
+        biases[id as usize] = fields[gputrace_wire::definition::image::BIAS];
+        self.0.set(biases);
+        id
+    }
+}
+
+struct Compared {
+    native: Native,
+    images: Images,
+    times: Cell<u32>,
+}
+
+thread_local! {
+    static COMPARED: Compared = Compared {
+        native: Native::new().unwrap(),
+        images: Images(Cell::new([0; 64]), Cell::new(0)),
+        times: const { Cell::new(0) },
+    };
+}
+
+/// Compares the frames from here on.
+#[inline(never)]
+fn compare() {
+    COMPARED.with(|compared| {
+        let mut room: Box<Room> = Box::new([NativeFrame::default(); FRAMES_MAX]);
+        let (count, end) = compared.native.tell(&compared.images, &mut room);
+        let mut theirs = [core::ptr::null_mut(); 2 * FRAMES_MAX];
+        // SAFETY: a buffer of that size.
+        let their_count = unsafe { backtrace(theirs.as_mut_ptr(), theirs.len() as c_int) } as usize;
+        let theirs: Vec<u64> = theirs[..their_count].iter().map(|pc| *pc as u64).collect();
+        // The C library shows what its first function returns to, which is nowhere, where a thread was made.
+        let theirs: Vec<u64> = theirs.into_iter().filter(|pc| *pc != 0).collect();
+        let biases = compared.images.0.get();
+        let ours: Vec<u64> =
+            room[..count].iter().map(|frame| frame.at + biases[frame.image as usize] + 1).collect();
+        // This function's own place differs, and all that it calls.
+        let outward = |frames: &[u64]| frames.iter().rev().copied().collect::<Vec<u64>>();
+        let (ours_outward, theirs_outward) = (outward(&ours), outward(&theirs));
+        let alike = ours_outward.iter().zip(&theirs_outward).take_while(|(one, other)| one == other).count();
+        match end {
+            End::Outermost => assert!(alike + 4 >= theirs.len(), "{alike} alike:\n{ours:x?}\n{theirs:x?}"),
+            End::Cut => {
+                let from = theirs.iter().position(|pc| ours.contains(pc)).unwrap();
+                let place = ours.iter().position(|pc| *pc == theirs[from]).unwrap();
+                assert_eq!(ours[place..], theirs[from..from + ours.len() - place]);
+            }
+            End::Lost => panic!("the walk was lost:\n{ours:x?}\n{theirs:x?}"),
+        }
+        assert!(room[..count].is_sorted_by_key(|frame| frame.end));
+        // The frames are this library's own, as a test has them.
+        assert!(room[0].flags & OWN != 0 && !room[0].is_shown());
+        compared.times.set(compared.times.get() + 1);
+    });
+}
+
+/// Calls on, through frames of different kinds, as the bits say.
+#[inline(never)]
+fn chain(bits: u64, depth: u32) -> u64 {
+    if depth == 0 {
+        compare();
+        return bits;
+    }
+    let next = (bits >> 3, depth - 1);
+    let result = match bits & 7 {
+        0 => plain(next),
+        1 => with_room::<100>(next),
+        2 => with_room::<5_000>(next),
+        3 => aligned(next),
+        4 => through_qsort(next),
+        5 => through_closure(&|next| chain(next.0, next.1), next),
+        6 => many_arguments(1, 2, 3, 4, 5, 6, 7, 8, next),
+        _ => std::panic::catch_unwind(|| chain(next.0, next.1)).unwrap(),
+    };
+    // After the call, so that it is none in the tail.
+    black_box(result).wrapping_add(1)
+}
+
+#[inline(never)]
+fn plain(next: (u64, u32)) -> u64 {
+    chain(next.0, next.1) ^ 1
+}
+
+#[inline(never)]
+fn with_room<const BYTES: usize>(next: (u64, u32)) -> u64 {
+    let room = black_box([next.1 as u8; BYTES]);
+    chain(next.0, next.1) ^ u64::from(room[BYTES / 2])
+}
+
+#[repr(align(64))]
+struct Aligned([u8; 64]);
+
+#[inline(never)]
+fn aligned(next: (u64, u32)) -> u64 {
+    let room = black_box(Aligned([next.1 as u8; 64]));
+    assert!((&raw const room).addr().is_multiple_of(64));
+    chain(next.0, next.1) ^ u64::from(room.0[7])
+}
+
+thread_local! {
+    static NEXT: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+}
+
+#[inline(never)]
+fn through_qsort(next: (u64, u32)) -> u64 {
+    unsafe extern "C" fn order(_: *const c_void, _: *const c_void) -> c_int {
+        let (bits, depth) = NEXT.get();
+        black_box(chain(bits, depth));
+        0
+    }
+    NEXT.set(next);
+    let mut items = [2u64, 1];
+    // SAFETY: two items of eight bytes.
+    unsafe { qsort(items.as_mut_ptr().cast(), 2, 8, order) };
+    items[0]
+}
+
+#[inline(never)]
+fn through_closure(call: &dyn Fn((u64, u32)) -> u64, next: (u64, u32)) -> u64 {
+    black_box(call)(next) ^ 2
+}
+
+#[inline(never)]
+#[allow(clippy::too_many_arguments)]
+fn many_arguments(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64, next: (u64, u32)) -> u64 {
+    chain(next.0, next.1) ^ black_box([a, b, c, d, e, f, g, h]).iter().sum::<u64>()
+}
+
+fn chains() {
+    let mut bits = 0x9e37_79b9_7f4a_7c15u64;
+    for round in 0..200 {
+        bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        chain(bits, round % 20);
+    }
+    assert!(COMPARED.with(|compared| compared.times.get()) >= 200);
+}
+
+#[test]
+fn frames_are_those_of_the_system_unwinder() {
+    chains();
+    // The same with the loader's own answers.
+    // SAFETY: the C library's function of that name.
+    unsafe { surroundings::set_find_object(_dl_find_object as *mut c_void) };
+    std::thread::spawn(chains).join().unwrap();
+}
+
+#[test]
+fn a_deep_recursion_is_cut() {
+    chain(0, 2 * FRAMES_MAX as u32);
+}

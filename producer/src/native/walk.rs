@@ -1,0 +1,109 @@
+//! A thread's native frames, from the innermost out.
+
+use super::rule::{Kind, Rule, SavedBp};
+
+/// Frames of one walk, the tracer's own included.
+pub const FRAMES_MAX: usize = 256;
+/// Signal handlers inside one another that are followed.
+const SIGNALS_MAX: u32 = 4;
+
+/// Where the kernel keeps the interrupted registers, from the stack pointer on return from the handler: in a
+/// `ucontext_t`, behind 40 bytes.
+const INTERRUPTED_BP: u64 = 40 + 10 * 8;
+const INTERRUPTED_SP: u64 = 40 + 15 * 8;
+const INTERRUPTED_PC: u64 = 40 + 16 * 8;
+
+/// What a frame is found by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registers {
+    /// Where the frame goes on: behind the call that it is in.
+    pub pc: u64,
+    pub sp: u64,
+    pub bp: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub pc: u64,
+    pub rule: Rule,
+    /// The end of the frame, above it. Of the last frame of a walk, where it begins.
+    pub end: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Where the thread began.
+    Outermost,
+    /// There are more frames than are followed.
+    Cut,
+    /// Nothing tells how it goes on.
+    Lost,
+}
+
+/// The stack that is walked.
+pub trait Words {
+    /// The word at that address, if it is one of the stack's and can be read.
+    fn word(&mut self, at: u64) -> Option<u64>;
+    /// The walk goes on at `sp`, which may be on another stack; false if nothing is known of that.
+    fn go_on_at(&mut self, sp: u64) -> bool;
+}
+
+/// Calls `each` with every frame, innermost first. `rule` says how to leave a place.
+#[inline(always)]
+pub fn walk<S: Words>(
+    stack: &mut S,
+    from: Registers,
+    mut rule: impl FnMut(u64) -> Rule,
+    mut each: impl FnMut(Frame),
+) -> End {
+    let Registers { mut pc, mut sp, mut bp } = from;
+    let mut signals = 0;
+    for _ in 0..FRAMES_MAX {
+        let rule = rule(pc);
+        let offset = rule.cfa_offset();
+        let cfa = match rule.kind() {
+            Kind::Sp => Some(sp.wrapping_add_signed(offset)),
+            Kind::Bp => Some(bp.wrapping_add_signed(offset)),
+            Kind::AtBp => stack.word(bp.wrapping_add_signed(offset)),
+            Kind::Unknown => None,
+            Kind::Outermost => {
+                each(Frame { pc, rule, end: sp });
+                return End::Outermost;
+            }
+            Kind::Signal => {
+                each(Frame { pc, rule, end: sp });
+                signals += 1;
+                let interrupted = [INTERRUPTED_PC, INTERRUPTED_SP, INTERRUPTED_BP];
+                let [Some(to_pc), Some(to_sp), Some(to_bp)] =
+                    interrupted.map(|at| stack.word(sp.wrapping_add(at)))
+                else {
+                    return End::Lost;
+                };
+                if signals > SIGNALS_MAX || !stack.go_on_at(to_sp) {
+                    return End::Lost;
+                }
+                // As if the interrupted instruction were a call's: it is named, and not the one before it.
+                (pc, sp, bp) = (to_pc.wrapping_add(1), to_sp, to_bp);
+                continue;
+            }
+        };
+        let Some(cfa) = cfa.filter(|cfa| *cfa > sp && cfa & 7 == 0) else {
+            each(Frame { pc, rule, end: sp });
+            return End::Lost;
+        };
+        each(Frame { pc, rule, end: cfa });
+        let Some(returns_to) = stack.word(cfa - 8) else { return End::Lost };
+        let saved = match rule.saved_bp() {
+            SavedBp::Unchanged => Some(bp),
+            SavedBp::FromCfa(offset) => stack.word(cfa.wrapping_add_signed(offset)),
+            SavedBp::AtBp => stack.word(bp),
+        };
+        let Some(saved) = saved else { return End::Lost };
+        // Where a stack was made by hand, nothing is what its first function returns to.
+        if returns_to == 0 {
+            return End::Outermost;
+        }
+        (pc, sp, bp) = (returns_to, cfa, saved);
+    }
+    End::Cut
+}
