@@ -10,7 +10,7 @@ use gputrace_producer::torch;
 use gputrace_wire::cell::kind;
 
 use crate::resolve::{libc_symbols, originals};
-use crate::settings;
+use crate::{native, settings};
 
 /// Objects that had been loaded when an interpreter was last looked for.
 static LOADED: AtomicU64 = AtomicU64::new(0);
@@ -61,7 +61,12 @@ pub fn look(session: &Session) {
         if originals::library_of(found) == Some(object) { found } else { core::ptr::null_mut() }
     });
     match found {
-        Found::Nothing | Found::Known => {}
+        Found::Nothing => {}
+        Found::Known => {
+            let evaluation = libc_symbols::in_mapped(c"_PyEval_EvalFrameDefault", |_| true);
+            let is_its_own = originals::library_of(evaluation) == Some(object);
+            native::interpreter_is_at(known, if is_its_own { evaluation } else { core::ptr::null_mut() });
+        }
         Found::Unknown(version) => {
             runtime::say_unread(session, version, b"is of a version that is not known")
         }

@@ -17,7 +17,7 @@ pub const COLLECTOR: &CStr = c"GPUTRACE_COLLECTOR";
 pub const REDACT: &CStr = c"GPUTRACE_REDACT";
 /// `drop` or `wait`: what a thread does whose ring is full.
 pub const ON_FULL: &CStr = c"GPUTRACE_ON_FULL";
-/// `python`, `nvtx`, both with a comma, or `none`: whose frames are told of a call.
+/// `python`, `native`, `nvtx`, several with commas, or `none`: whose frames are told of a call.
 pub const STACKS: &CStr = c"GPUTRACE_STACKS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";

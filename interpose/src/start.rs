@@ -14,7 +14,7 @@ use gputrace_wire::definition::{kind, library_role};
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, detour, device, finish, nvtx, python, settings, tables};
+use crate::{cupti, detour, device, finish, native, nvtx, python, settings, tables};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -102,6 +102,7 @@ pub fn begin(claim: Claim) {
 }
 
 fn describe(session: &'static Session, command: &[u8], bare: bool) {
+    native::prepare();
     let Some(tables) = tables::make(session) else {
         session.abandon();
         stderr::line(&[b"not tracing: no memory for the tables of handles (RLIMIT_AS too low)"]);

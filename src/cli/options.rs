@@ -52,6 +52,26 @@ pub const SECONDS: &str = "SECONDS";
 /// Stands for what a flamegraph's bottom is made of.
 pub const PARTS: &str = "PART,…|none";
 
+/// Whose frames may be asked for: each of the three, with any others, in any order.
+const STACKS: &[&str] = &[
+    "python",
+    "native",
+    "nvtx",
+    "python,native",
+    "native,python",
+    "python,nvtx",
+    "nvtx,python",
+    "native,nvtx",
+    "nvtx,native",
+    "python,native,nvtx",
+    "python,nvtx,native",
+    "native,python,nvtx",
+    "native,nvtx,python",
+    "nvtx,python,native",
+    "nvtx,native,python",
+    "none",
+];
+
 /// Stands for a value that is a whole number.
 pub const NUMBER: &str = "N";
 
@@ -124,12 +144,12 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: "GPUTRACE_STACKS",
         option: Some("stacks"),
-        value: "python,nvtx|none",
-        values: &["python,nvtx", "nvtx,python", "python", "nvtx", "none"],
+        value: "python,native,nvtx|none",
+        values: STACKS,
         default: "python,nvtx",
         reader: Reader::Library,
-        help: "Whose frames are kept of each call: those of Python (CPython 3.8 to 3.14), the program's NVTX ranges, \
-               both, or none",
+        help: "Whose frames are kept of each call: those of Python (CPython 3.8 to 3.14), native ones (C, C++, Rust: by the \
+               tables for exceptions, some 10 ns a frame more a call), the program's NVTX ranges, or none",
     },
     Setting {
         variable: NVTX_FRAMES,

@@ -1,0 +1,63 @@
+//! Whether the program's native frames are told, and what their reader must know of the process: the loader's
+//! answers, the interpreter, and that a library closes.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use gputrace_producer::native::surroundings;
+use gputrace_producer::stderr::KeepErrno;
+
+use crate::resolve::libc_symbols;
+use crate::settings;
+
+type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+
+static NEXT_DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// At a session's start, before its tables are made: whether native frames are asked for.
+pub fn prepare() {
+    let asked = settings::get(settings::STACKS).is_some_and(|value| {
+        value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"native")
+    });
+    if asked {
+        // From glibc 2.35; before it, the kernel is asked what is mapped.
+        let found = libc_symbols::in_mapped(c"_dl_find_object", |file| file.starts_with(b"ld-linux"));
+        // SAFETY: null or the loader's function of that name; the loader is never unloaded.
+        unsafe { surroundings::set_find_object(found) };
+    }
+    surroundings::ask_for(asked);
+}
+
+/// An interpreter was found whose frames are told: `symbol` of it is at some address, and `evaluation` is its function
+/// that runs frames; null if that is not known.
+pub fn interpreter_is_at(symbol: *mut c_void, evaluation: *mut c_void) {
+    surroundings::interpreter_is_at(symbol as u64, evaluation as u64);
+}
+
+/// As libc's: what is known of the library is forgotten.
+///
+/// # Safety
+/// As libc's `dlclose`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
+    let mut next = NEXT_DLCLOSE.load(Ordering::Relaxed);
+    if next.is_null() {
+        let _errno = KeepErrno::new();
+        next = libc_symbols::next(c"dlclose");
+        if next.is_null() || next == dlclose as *mut c_void {
+            next = libc_symbols::in_libc(c"dlclose");
+        }
+        NEXT_DLCLOSE.store(next, Ordering::Relaxed);
+    }
+    if next.is_null() {
+        return -1;
+    }
+    // SAFETY: the next definition of libc's function.
+    let next = unsafe { core::mem::transmute::<*mut c_void, Dlclose>(next) };
+    // What its destructors launch is not of a library that comes after it.
+    surroundings::library_closes();
+    // SAFETY: the caller's handle.
+    let status = unsafe { next(handle) };
+    surroundings::library_closes();
+    status
+}
