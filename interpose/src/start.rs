@@ -115,7 +115,15 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
     let parent = unsafe { libc::getppid() };
     let simulated = device::is_simulated();
     let [rank, local_rank] = crate::rank::fields();
-    let fields = [session.pid as u64, parent as u64, version as u64, u64::from(simulated), rank, local_rank];
+    let fields = [
+        session.pid as u64,
+        parent as u64,
+        version as u64,
+        u64::from(simulated),
+        rank,
+        local_rank,
+        u64::from(redacts()),
+    ];
     session.define(kind::PROCESS, &fields, command);
     let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
     session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);
@@ -208,7 +216,7 @@ fn command_line(room: &mut [u8; 4096]) -> &[u8] {
     let line = room.get(..length).unwrap_or_default();
     let word = line.iter().position(|byte| *byte == 0 || byte.is_ascii_whitespace());
     match word {
-        Some(end) if asked && end + 1 < length => match room.get_mut(end..end + TAKEN_OUT.len()) {
+        Some(end) if redacts() && end + 1 < length => match room.get_mut(end..end + TAKEN_OUT.len()) {
             Some(place) => {
                 place.copy_from_slice(TAKEN_OUT);
                 room.get(..end + TAKEN_OUT.len()).unwrap_or_default()
@@ -217,6 +225,11 @@ fn command_line(room: &mut [u8; 4096]) -> &[u8] {
         },
         _ => room.get(..length).unwrap_or_default(),
     }
+}
+
+/// Whether of command lines, and of titles that come later, the program alone may be told.
+fn redacts() -> bool {
+    settings::get(settings::REDACT).is_some() && !settings::is_off(settings::REDACT)
 }
 
 fn read_file<'b>(path: &CStr, buffer: &'b mut [u8]) -> &'b [u8] {
