@@ -87,7 +87,7 @@ fn loaded() -> u64 {
 }
 
 /// Keeps the interpreter's library mapped: its functions are called from now on.
-fn pin(address: *mut c_void) {
+pub fn pin(address: *mut c_void) {
     if let Some(path) = originals::path_of(address).map(CStr::as_ptr) {
         // SAFETY: a C string; nothing is loaded that is not loaded already. The program itself is
         // no library, and then this fails.

@@ -19,6 +19,8 @@ pub const REDACT: &CStr = c"GPUTRACE_REDACT";
 pub const ON_FULL: &CStr = c"GPUTRACE_ON_FULL";
 /// `python`, `native`, `nvtx`, several with commas, or `none`: whose frames are told of a call.
 pub const STACKS: &CStr = c"GPUTRACE_STACKS";
+/// `on`: PyTorch's operators are frames.
+pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 

@@ -14,7 +14,7 @@ use gputrace_wire::definition::{kind, library_role};
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, detour, device, finish, native, nvtx, python, settings, tables};
+use crate::{cupti, detour, device, finish, native, nvtx, python, settings, tables, torch};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -134,6 +134,8 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
     }
     python::prepare();
     python::look(session);
+    torch::operators::prepare();
+    torch::operators::look(session);
     nvtx::say(session);
     cupti::start(session, tables, version, simulated);
 }
@@ -143,6 +145,7 @@ pub fn turn(session: &'static Session) {
     // One that embeds Python may load it at any time.
     if session.is_current() {
         python::look(session);
+        torch::operators::look(session);
     }
     cupti::turn(session);
 }

@@ -124,6 +124,12 @@ impl Tables {
         self.stacks.as_ref().map_or((0, 0), |stacks| (stacks.of_this_thread(session), stacks::frame(session)))
     }
 
+    /// The definition of a name that is a frame of stacks.
+    #[inline(always)]
+    pub fn stack_name(&self, session: &Session, name: &[u8]) -> u32 {
+        self.stacks.as_ref().map_or(0, |stacks| stacks.name(session, key_of(name), name))
+    }
+
     /// A name's definition: one a distinct name.
     pub fn name(&self, session: &Session, name: &[u8]) -> u32 {
         self.names.get_or_define(key_of(name), || session.define(kind::NAME, &[], name))

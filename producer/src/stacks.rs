@@ -28,7 +28,7 @@ use crate::python::stacks::{Codes, Told, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
-use crate::torch::{self, Around, node};
+use crate::torch::{self, Around, node, operators};
 
 const STACKS_MAX: u32 = 1 << 16;
 const STACK_SLOTS: usize = 1 << 17;
@@ -36,6 +36,8 @@ const STACK_SLOTS: usize = 1 << 17;
 const NAME_SLOTS: usize = 1 << 14;
 /// What a call for a backward pass is told with, besides what ran it.
 const AUTOGRAD: &[u8] = b"[autograd]";
+/// The type of nodes that are written in Python.
+const PYTHON_NODE: &[u8] = b"N5torch8autograd6PyNodeE";
 /// Pairs kept for what stands before a thread's own frames: the caller's stack, [`AUTOGRAD`], the node and the
 /// mark of a cut.
 const PAIRS_BEFORE: usize = 4;
@@ -119,6 +121,10 @@ impl Stacks {
         let hash = match around {
             None => own,
             Some(around) => with_pass(own, &around),
+        };
+        let hash = match operators::hash() {
+            0 => hash,
+            operators => fold(hash, operators).max(1),
         };
         match hash {
             0 => 0,
@@ -218,6 +224,7 @@ impl Stacks {
                 (*to_code, *to_at) = (code.into(), at);
             }
         };
+        operators::tell(session.generation, |name| put(&mut first, name, 0));
         merge(
             (room.get(..natives).unwrap_or_default(), end),
             (told.get(..count).unwrap_or_default(), outermost),
@@ -230,7 +237,9 @@ impl Stacks {
             put(&mut first, 0, 0);
         }
         if let Some(around) = around {
-            if let Some(node) = around.node {
+            // A node that is written in Python has frames of its own, which say more.
+            let node = around.node.filter(|node| count == 0 || node.mangled() != PYTHON_NODE);
+            if let Some(node) = node {
                 let name = self.name(session, node.hash, node::readable(node.mangled(), text));
                 put(&mut first, name, u64::from(name == 0));
             }
@@ -244,7 +253,8 @@ impl Stacks {
     }
 
     /// A name's definition, by a number for it.
-    fn name(&self, session: &Session, number: u64, name: &[u8]) -> u32 {
+    #[inline(always)]
+    pub fn name(&self, session: &Session, number: u64, name: &[u8]) -> u32 {
         self.names.get_or_define(number, || Session::define(session, kind::NAME, &[], name))
     }
 }

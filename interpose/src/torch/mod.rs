@@ -13,6 +13,7 @@
 //! linked in a way that does not go by the symbol (RTLD_DEEPBIND, a static link), nothing is noted, and
 //! what its threads launch is told without its caller.
 
+pub mod operators;
 mod original;
 
 use core::arch::naked_asm;

@@ -15,9 +15,11 @@
 //! | `engine` | PyTorch's functions that say what the thread is at |
 //! | `passes` | passes and their callers' stacks |
 //! | `node` | the name of a node's type |
+//! | `operators` | the operators that a thread is in, where they are asked for |
 
 pub mod engine;
 pub mod node;
+pub mod operators;
 pub mod passes;
 
 use core::cell::Cell;

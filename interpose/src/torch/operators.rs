@@ -1,0 +1,166 @@
+//! PyTorch's operators, by the callbacks that it has for observers (`--torch-ops`).
+//!
+//! `at::addGlobalCallback` takes a pair of functions that every thread calls around each operator and each
+//! range of the program's own, with no arguments copied, no Python run and nothing imported. What it costs is mostly PyTorch's own:
+//! it makes a record of each operator that has an observer.
+//!
+//! The description of a callback is passed by value, so its layout matters. It has been the same from 1.13 to
+//! 2.15 at least, and is checked in the process itself: once ours is in, PyTorch is asked what it would call for
+//! the scopes that were asked for and for one that was not. If our functions are not there, or are where they
+//! should not be, the callback is taken out again, and that is said.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use gputrace_producer::session::{self, Session};
+use gputrace_producer::thread;
+use gputrace_producer::torch::operators;
+
+use crate::resolve::{libc_symbols, originals};
+use crate::{python, settings, tables};
+
+/// `at::RecordFunctionCallback`, and room for what later versions may add: all zeros is "no" there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Callback {
+    start: Start,
+    end: End,
+    sampling_probability: f64,
+    scopes: [u8; 16],
+    room: [u64; 16],
+}
+
+type Start = unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> *mut *mut c_void;
+type End = unsafe extern "C" fn(*const c_void, *mut c_void);
+type Add = unsafe extern "C" fn(Callback) -> u64;
+type Remove = unsafe extern "C" fn(u64);
+/// `std::optional<StepCallbacks> getStepCallbacksUnlessEmpty(RecordScope)`.
+type Called = unsafe extern "C" fn(*mut [u64; CALLED_WORDS], u8) -> *mut c_void;
+/// `const char* RecordFunction::name() const`.
+type Name = unsafe extern "C" fn(*const c_void) -> *const c_char;
+
+/// More than the list of an operator's callbacks has ever had: it has 112 bytes.
+const CALLED_WORDS: usize = 128;
+
+/// `at::RecordScope`: operators, nodes of backward passes, and ranges of the program's own.
+const FUNCTION: u8 = 0;
+const BACKWARD_FUNCTION: u8 = 1;
+const USER_SCOPE: u8 = 7;
+
+/// How the names begin that the engine gives to what is around a node; the stack has the node already.
+const OF_ENGINE: &[u8] = b"autograd::engine::";
+/// Longer names are cut.
+const NAME_MAX: usize = 1024;
+
+static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+/// Whether a callback was put in, or could not be. There is one for the process's life.
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+/// PyTorch's function that names an operator.
+static NAME: AtomicName = AtomicName(AtomicPtr::new(core::ptr::null_mut()));
+
+struct AtomicName(AtomicPtr<c_void>);
+
+impl AtomicName {
+    #[inline(always)]
+    fn get(&self) -> Option<Name> {
+        // SAFETY: null or PyTorch's function of that type; null is `None` in this type.
+        unsafe { core::mem::transmute::<*mut c_void, Option<Name>>(self.0.load(Ordering::Acquire)) }
+    }
+}
+
+/// At a session's start.
+pub fn prepare() {
+    let asked = settings::get(settings::TORCH_OPS).is_some() && !settings::is_off(settings::TORCH_OPS);
+    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+}
+
+/// Looks for PyTorch, if operators are asked for. Not on the path of a call.
+pub fn look(session: &Session) {
+    if !IS_ASKED_FOR.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
+        return;
+    }
+    let of_torch = |name: &CStr| libc_symbols::in_mapped(name, |file| file.starts_with(b"libtorch_cpu"));
+    let add = of_torch(c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE");
+    if add.is_null() || IS_DONE.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // Its functions are called from now on, and it calls ours.
+    python::pin(add);
+    let names = [
+        c"_ZN2at14removeCallbackEm",
+        c"_ZN2at27getStepCallbacksUnlessEmptyENS_11RecordScopeE",
+        c"_ZNK2at14RecordFunction4nameEv",
+    ];
+    let [remove, called, name] = names.map(of_torch);
+    let library = originals::library_of(add);
+    let is_whole = [remove, called, name]
+        .into_iter()
+        .all(|found| !found.is_null() && originals::library_of(found) == library);
+    if !is_whole || !put_in(add, remove, called, name) {
+        session.notice(
+            1,
+            0,
+            b"no PyTorch operators: this version's callbacks are not as they are known to be",
+        );
+    }
+}
+
+/// Puts the callback in, and takes it out again if it is not called as it should be.
+fn put_in(add: *mut c_void, remove: *mut c_void, called: *mut c_void, name: *mut c_void) -> bool {
+    let mut scopes = [0; 16];
+    for scope in [FUNCTION, USER_SCOPE] {
+        if let Some(wanted) = scopes.get_mut(usize::from(scope)) {
+            *wanted = 1;
+        }
+    }
+    let callback = Callback { start, end, sampling_probability: 1.0, scopes, room: [0; 16] };
+    // SAFETY: PyTorch's functions of these names have these types. Whatever they make of the callback, it is
+    // two functions that do nothing before `NAME` is known, and zeros.
+    unsafe {
+        let handle = core::mem::transmute::<*mut c_void, Add>(add)(callback);
+        let called = core::mem::transmute::<*mut c_void, Called>(called);
+        let is_called = |scope| {
+            let mut list = [0u64; CALLED_WORDS];
+            called(&mut list, scope);
+            let (start, end) = (start as *const () as u64, end as *const () as u64);
+            list.array_windows().any(|[first, second]| *first == start && *second == end)
+        };
+        let is_right = is_called(FUNCTION) && is_called(USER_SCOPE) && !is_called(BACKWARD_FUNCTION);
+        if is_right {
+            NAME.0.store(name, Ordering::Release);
+        } else {
+            core::mem::transmute::<*mut c_void, Remove>(remove)(handle);
+        }
+        is_right
+    }
+}
+
+/// An operator begins. Nothing is handed to its end.
+unsafe extern "C" fn start(kept: *mut *mut c_void, record: *const c_void) -> *mut *mut c_void {
+    // SAFETY: where the `unique_ptr` goes that is returned.
+    unsafe { kept.write(core::ptr::null_mut()) };
+    if let Some(name) = NAME.get()
+        && let Some(session) = session::current()
+        && let Some(tables) = tables::of(session)
+    {
+        thread::with(|slot| {
+            // SAFETY: PyTorch's record of the operator, and its name, which live until the operator's end.
+            let name = unsafe { name(record) };
+            if let Some(_inside) = slot.enter()
+                && !name.is_null()
+            {
+                // SAFETY: as above.
+                let name = unsafe { crate::describe::text(name, NAME_MAX) };
+                let is_told = !name.starts_with(OF_ENGINE);
+                let name = if is_told { tables.stack_name(session, name) } else { operators::UNNAMED };
+                operators::begin(record as u64, name, session.generation);
+            }
+        });
+    }
+    kept
+}
+
+/// An operator ends.
+unsafe extern "C" fn end(record: *const c_void, _: *mut c_void) {
+    operators::end(record as u64);
+}

@@ -1,0 +1,245 @@
+//! The operators that a thread is in: `aten::linear`, inside of it `aten::addmm`.
+//!
+//! PyTorch says when each begins and ends, by the address of its record of it. One that began here may end
+//! on another thread (a range of the program's own that a future ends), and its record's place is another's
+//! then; so an end that finds no beginning is told to all threads, and each forgets what it has of it before it
+//! notes or tells anything more. Names are said as operators begin: they may be gone when somebody asks.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use crate::python::identity::fold;
+
+/// Stands for the name of an operator that is no frame.
+pub const UNNAMED: u32 = 0;
+
+/// Of operators that are deeper inside of each other nothing is noted.
+pub const DEPTH_MAX: usize = 64;
+/// Ends that no thread has missed yet are kept so far back.
+const STRAYS_MAX: usize = 64;
+
+static STRAYS: [AtomicU64; STRAYS_MAX] = [const { AtomicU64::new(0) }; STRAYS_MAX];
+static STRAY_COUNT: AtomicU32 = AtomicU32::new(0);
+
+#[derive(Clone, Copy)]
+struct Operator {
+    record: u64,
+    /// The definition of its name, under the session's generation.
+    name: u64,
+}
+
+struct Open {
+    depth: Cell<usize>,
+    strays_seen: Cell<u32>,
+    operators: [Cell<Operator>; DEPTH_MAX],
+}
+
+thread_local! {
+    static OPEN: Open = const {
+        Open {
+            depth: Cell::new(0),
+            strays_seen: Cell::new(0),
+            operators: [const { Cell::new(Operator { record: 0, name: 0 }) }; DEPTH_MAX],
+        }
+    };
+}
+
+impl Open {
+    fn get(&self, place: usize) -> Operator {
+        self.operators.get(place).map_or(Operator { record: 0, name: 0 }, Cell::get)
+    }
+
+    /// Whether an operator is a frame: one inside of another of the same name (another overload of it) is not.
+    fn is_frame(&self, place: usize) -> bool {
+        let name = self.get(place).name;
+        name as u32 != UNNAMED && (place == 0 || self.get(place - 1).name != name)
+    }
+
+    /// Takes one out of the list: it need not be the last.
+    fn remove(&self, place: usize) {
+        let depth = self.depth.get();
+        for later in place + 1..depth {
+            if let Some(to) = self.operators.get(later - 1) {
+                to.set(self.get(later));
+            }
+        }
+        self.depth.set(depth.saturating_sub(1));
+    }
+
+    fn place_of(&self, record: u64) -> Option<usize> {
+        (0..self.depth.get()).rev().find(|place| self.get(*place).record == record)
+    }
+
+    #[inline(always)]
+    fn forget_strays(&self) {
+        let count = STRAY_COUNT.load(Ordering::Acquire);
+        if self.strays_seen.get() != count {
+            self.forget_strays_until(count);
+        }
+    }
+
+    #[cold]
+    fn forget_strays_until(&self, count: u32) {
+        let missed = count.wrapping_sub(self.strays_seen.replace(count));
+        if missed as usize > STRAYS_MAX {
+            self.depth.set(0);
+            return;
+        }
+        for back in 1..=missed {
+            let stray = STRAYS.get(count.wrapping_sub(back) as usize % STRAYS_MAX);
+            let record = stray.map_or(0, |stray| stray.load(Ordering::Relaxed));
+            if let Some(place) = self.place_of(record) {
+                self.remove(place);
+            }
+        }
+    }
+}
+
+/// An operator begins on this thread.
+#[inline(always)]
+pub fn begin(record: u64, name: u32, generation: u32) {
+    OPEN.with(|open| {
+        open.forget_strays();
+        let depth = open.depth.get();
+        if let Some(to) = open.operators.get(depth) {
+            to.set(Operator { record, name: u64::from(generation) << 32 | u64::from(name) });
+            // A signal handler on this thread sees it whole or not at all.
+            compiler_fence(Ordering::SeqCst);
+            open.depth.set(depth + 1);
+        }
+    });
+}
+
+/// An operator ends, on this thread.
+#[inline(always)]
+pub fn end(record: u64) {
+    OPEN.with(|open| match open.place_of(record) {
+        Some(place) => open.remove(place),
+        None => stray(record),
+    });
+}
+
+/// It began on another thread, or too deep, or unnoticed.
+#[cold]
+fn stray(record: u64) {
+    // Two at once may take the same place: then a thread may keep an operator that has ended for as
+    // long as it has others around it. It takes two such ends within some nanoseconds.
+    let count = STRAY_COUNT.load(Ordering::Relaxed);
+    if let Some(stray) = STRAYS.get(count as usize % STRAYS_MAX) {
+        stray.store(record, Ordering::Relaxed);
+    }
+    // SYNC: pairs with the Acquire in `forget_strays`: who sees the count sees the record.
+    STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
+}
+
+/// A number for the operators that the thread is in; 0 for none.
+#[inline(always)]
+pub fn hash() -> u64 {
+    OPEN.with(|open| {
+        open.forget_strays();
+        let depth = open.depth.get();
+        (0..depth).fold(
+            0,
+            |hash, place| if open.is_frame(place) { fold(hash, open.get(place).name).max(1) } else { hash },
+        )
+    })
+}
+
+/// Calls `put` with the definition of each operator's name, innermost first.
+pub fn tell(generation: u32, mut put: impl FnMut(u32)) {
+    OPEN.with(|open| {
+        for place in (0..open.depth.get()).rev() {
+            let name = open.get(place).name;
+            if open.is_frame(place) && (name >> 32) as u32 == generation {
+                put(name as u32);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Vec<u32> {
+        let mut names = Vec::new();
+        tell(1, |name| names.insert(0, name));
+        names
+    }
+
+    #[test]
+    fn operators_end_in_any_order() {
+        begin(0x10, 1, 1);
+        begin(0x20, 2, 1);
+        begin(0x30, 3, 1);
+        let whole = hash();
+        end(0x20);
+        assert_eq!(names(), [1, 3]);
+        assert_ne!(hash(), whole);
+        end(0x30);
+        begin(0x20, 2, 1);
+        begin(0x30, 3, 1);
+        assert_eq!((hash(), names()), (whole, vec![1, 2, 3]));
+        [0x30, 0x20, 0x10].into_iter().for_each(end);
+        assert_eq!((hash(), names()), (0, vec![]));
+    }
+
+    #[test]
+    fn those_too_deep_are_not_noted_and_the_others_stay_right() {
+        for depth in 0..100 {
+            begin(0x1000 + depth, depth as u32 + 1, 1);
+        }
+        assert_eq!(names().len(), DEPTH_MAX);
+        for depth in (0..100).rev() {
+            end(0x1000 + depth);
+        }
+        assert_eq!(names(), []);
+    }
+
+    #[test]
+    fn one_that_ends_on_another_thread_is_forgotten_here() {
+        begin(0x51, 1, 1);
+        begin(0x52, 2, 1);
+        std::thread::spawn(|| end(0x51)).join().unwrap();
+        let hash_now = hash();
+        assert_eq!(names(), [2]);
+        end(0x52);
+        // Its place is another's now.
+        begin(0x51, 3, 1);
+        assert_eq!(names(), [3]);
+        end(0x51);
+        assert_ne!(hash_now, 0);
+        assert_eq!(hash(), 0);
+    }
+
+    #[test]
+    fn one_without_a_name_is_no_frame() {
+        begin(0x71, 7, 1);
+        let alone = hash();
+        begin(0x72, UNNAMED, 1);
+        assert_eq!((hash(), names()), (alone, vec![7]));
+        [0x72, 0x71].into_iter().for_each(end);
+        assert_eq!(OPEN.with(|open| open.depth.get()), 0);
+    }
+
+    #[test]
+    fn another_overload_of_the_operator_around_it_is_no_frame() {
+        begin(0x81, 7, 1);
+        let alone = hash();
+        begin(0x82, 7, 1);
+        assert_eq!((hash(), names()), (alone, vec![7]));
+        begin(0x83, 8, 1);
+        begin(0x84, 7, 1);
+        assert_eq!(names(), [7, 8, 7]);
+        [0x84, 0x83, 0x82, 0x81].into_iter().for_each(end);
+    }
+
+    #[test]
+    fn those_of_another_session_have_no_name_here() {
+        begin(0x61, 1, 1);
+        let mut told = 0;
+        tell(2, |_| told += 1);
+        assert_eq!(told, 0);
+        end(0x61);
+    }
+}
