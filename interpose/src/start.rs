@@ -215,7 +215,6 @@ fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
 fn command_line(room: &mut [u8; 4096]) -> &[u8] {
     const TAKEN_OUT: &[u8] = b"\0[redacted]";
     let length = read_file(c"/proc/self/cmdline", room.as_mut_slice()).len();
-    let asked = settings::get(settings::REDACT).is_some() && !settings::is_off(settings::REDACT);
     let line = room.get(..length).unwrap_or_default();
     let word = line.iter().position(|byte| *byte == 0 || byte.is_ascii_whitespace());
     match word {
