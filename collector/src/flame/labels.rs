@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::flame::frames::{Frame, FrameKind, short_command};
+use crate::flame::frames::{Frame, FrameKind, process_name, short_command};
 use crate::model::definitions::Definitions;
 use crate::model::{Process, Totals};
 
@@ -31,18 +31,30 @@ enum ThreadName {
 struct Labelled<'a> {
     process: &'a Process,
     command: String,
+    /// As it calls itself.
+    own_pid: u32,
+    /// What its main thread is or was called, which threads are too that nobody named.
+    inherited: Vec<String>,
 }
 
 impl<'a> Labels<'a> {
     /// For the (process, thread definition) pairs that will be asked for.
     pub fn new(totals: &'a Totals, users: impl Iterator<Item = (u32, u32)>) -> Labels<'a> {
         let labelled = |process: &'a Process| {
-            let command = process.definitions.process().map(|info| info.command).unwrap_or_default();
-            let command = match short_command(&command) {
+            let info = process.definitions.process().unwrap_or_default();
+            let command = match process_name(&info) {
                 empty if empty.is_empty() => format!("process {}", process.begin.pid),
                 command => command,
             };
-            (process.number, Labelled { process, command })
+            // In a namespace of its own a process has another number than the kernel says.
+            let own_pid = if info.pid == 0 { process.begin.pid } else { info.pid };
+            let threads = process.definitions.threads().filter(|(_, thread)| thread.tid == own_pid);
+            let names = threads
+                .flat_map(|(id, thread)| [thread.name.to_owned(), process.definitions.text(id).to_owned()]);
+            // By its title it has another name than its threads got from it.
+            let program = short_command(&info.command).split(' ').next().unwrap_or_default().to_owned();
+            let inherited = names.chain([program]).collect();
+            (process.number, Labelled { process, command, own_pid, inherited })
         };
         let mut labels = Labels {
             processes: totals.processes.iter().map(labelled).collect(),
@@ -119,13 +131,21 @@ impl<'a> Labels<'a> {
         Frame::new(FrameKind::Thread, &text)
     }
 
+    /// Whether somebody gave the thread a name, the main one aside.
+    pub fn has_own_name(&self, process: u32, thread: u32) -> bool {
+        matches!(self.thread_name(process, thread), Some((_, ThreadName::Own(_))))
+    }
+
     /// The thread's id and name. Threads that nobody named bear their program's name.
     fn thread_name(&self, process: u32, thread: u32) -> Option<(u32, ThreadName)> {
         let known = self.processes.get(&process)?;
         let thread = known.process.definitions.thread(thread)?;
-        let inherited = thread.name.is_empty() || known.command.split(' ').next() == Some(thread.name);
+        // The kernel keeps the first 15 bytes of a program's name.
+        let is_of =
+            |name: &String| name == thread.name || thread.name.len() == 15 && name.starts_with(thread.name);
+        let inherited = thread.name.is_empty() || known.inherited.iter().any(is_of);
         let name = match thread.tid {
-            tid if tid == known.process.begin.pid => ThreadName::Main,
+            tid if tid == known.own_pid => ThreadName::Main,
             _ if inherited => ThreadName::Unnamed,
             _ => ThreadName::Own(thread.name.to_owned()),
         };

@@ -21,4 +21,5 @@ mod tests;
 pub use bottom::{Bottom, Part};
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine};
+pub(crate) use labels::Labels;
 pub use ranges::RangePlace;

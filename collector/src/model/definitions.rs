@@ -4,11 +4,17 @@
 //! fields; ids come from the process and may be nonsense, so every look-up can fail. Bounded:
 //! what does not fit is counted in [`Definitions::refused`].
 
+mod images;
+mod names;
+mod things;
+
+use gputrace_wire::definition::{self, Code, kind, library_role};
 use rustc_hash::FxHashMap;
 
-use gputrace_wire::definition::{self, Code, kind, library_role, role};
-
 use crate::batch::Definition;
+use names::ThreadNames;
+pub use images::Image;
+pub use things::{Context, Device, Function, Graph, Library, Notice, ProcessInfo, Stream, Thread};
 
 /// The most definitions kept of one process.
 const DEFINITIONS_MAX: usize = 4 << 20;
@@ -23,11 +29,11 @@ pub struct Definitions {
     count: usize,
     /// Ids of the kinds that are listed, in order of arrival.
     threads: Vec<u32>,
-    /// The latest definition that names a thread, by tid.
-    thread_names: FxHashMap<u32, u32>,
-    /// The latest name that the program gave to what a definition stands for, and to a thread.
+    thread_names: ThreadNames,
+    /// The latest name that the program gave to what a definition stands for.
     labels: FxHashMap<u32, u32>,
-    thread_labels: FxHashMap<u32, u32>,
+    /// The command line or title that the recorder saw last.
+    title: Option<Box<str>>,
     devices: Vec<u32>,
     libraries: Vec<u32>,
     codes: Vec<u32>,
@@ -79,125 +85,12 @@ impl Entry {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Function<'a> {
-    pub handle: u64,
-    /// The definition whose text is the name: a NAME, or the function itself.
-    pub name_id: u32,
-    pub name: &'a str,
-    pub module: u32,
-    pub registers: u32,
-    pub static_shared_bytes: u32,
-    pub local_bytes_per_thread: u32,
-    pub max_threads_per_block: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Thread<'a> {
-    pub tid: u32,
-    /// One of [`definition::role`].
-    pub role: u64,
-    /// The thread's latest name, which a later definition of the same tid may have given.
-    pub name: &'a str,
-}
-
-impl Thread<'_> {
-    /// Whether it is a thread of the program rather than of the tracer or the vendor.
-    pub fn is_program(&self) -> bool {
-        self.role == role::PROGRAM
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Context {
-    pub handle: u64,
-    /// Device definition.
-    pub device: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stream {
-    pub handle: u64,
-    /// Context definition.
-    pub context: u32,
-    pub flags: u64,
-    pub priority: i64,
-    /// As device records name it; 0 if unknown.
-    pub record_id: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Graph {
-    pub handle: u64,
-    pub executable: bool,
-    pub source: u32,
-    /// As device records name it; 0 if unknown.
-    pub record_id: u32,
-}
-
-/// A device and the limits that occupancy needs. 0 where the driver did not say.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Device {
-    pub ordinal: u32,
-    pub name: String,
-    pub total_memory_bytes: u64,
-    pub compute_major: u32,
-    pub compute_minor: u32,
-    pub multiprocessors: u32,
-    pub warp_size: u32,
-    pub max_threads_per_multiprocessor: u32,
-    pub max_threads_per_block: u32,
-    pub max_blocks_per_multiprocessor: u32,
-    pub registers_per_multiprocessor: u32,
-    pub registers_per_block: u32,
-    pub shared_bytes_per_multiprocessor: u32,
-    pub shared_bytes_per_block_optin: u32,
-    pub reserved_shared_bytes_per_block: u32,
-    pub clock_khz: u32,
-    pub memory_clock_khz: u32,
-    pub memory_bus_bits: u32,
-    pub l2_bytes: u64,
-    pub uuid: [u64; 2],
-    pub pci_domain: u32,
-    pub pci_bus: u32,
-    pub pci_device: u32,
-    pub simulated: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ProcessInfo {
-    pub pid: u32,
-    pub parent_pid: u32,
-    pub command: Vec<String>,
-    pub driver_version: u32,
-    pub simulated: bool,
-    /// Its number among all that the launcher started, and among those on this machine.
-    pub rank: Option<u32>,
-    pub local_rank: Option<u32>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Library<'a> {
-    /// One of [`definition::library_role`].
-    pub role: u64,
-    pub path: &'a str,
-    pub version: u64,
-}
-
-/// One line for the user.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Notice {
-    /// 0 information, 1 something works less well than asked.
-    pub severity: u64,
-    /// One of [`definition::rung`], or 0.
-    pub rung: u64,
-    pub text: String,
-}
-
 impl Definitions {
-    /// Takes one definition in. An id that is known keeps its first meaning.
     /// Whether the same was said before.
     pub fn is_known(&self, record: &Definition) -> bool {
+        if record.kind == kind::SEEN {
+            return false;
+        }
         if record.kind != kind::NOTICE {
             return matches!(self.entries.get(record.id as usize), Some(Some(_)));
         }
@@ -209,7 +102,11 @@ impl Definitions {
         })
     }
 
+    /// Takes one definition in. An id that is known keeps its first meaning.
     pub fn add(&mut self, record: &Definition) {
+        if record.kind == kind::SEEN {
+            return self.seen(record);
+        }
         if record.kind == kind::NOTICE {
             let text = String::from_utf8_lossy(&record.text);
             let notice = Notice {
@@ -239,7 +136,7 @@ impl Definitions {
             kind: record.kind,
             fields: record.fields.as_slice().into(),
             text: match record.kind {
-                kind::CODE | kind::LINES => Text::Raw(record.text.as_slice().into()),
+                kind::CODE | kind::LINES | kind::IMAGE => Text::Raw(record.text.as_slice().into()),
                 _ => Text::Said(String::from_utf8_lossy(&record.text).into()),
             },
         });
@@ -247,18 +144,16 @@ impl Definitions {
         match record.kind {
             kind::THREAD => {
                 self.threads.push(record.id);
-                if !record.text.is_empty() {
-                    let tid = record.field(definition::thread::TID);
-                    self.thread_names.insert(u32::try_from(tid).unwrap_or(u32::MAX), record.id);
-                }
+                let tid = record.field(definition::thread::TID);
+                self.thread_names.began(u32::try_from(tid).unwrap_or(u32::MAX), record.id);
             }
             kind::LABEL => {
                 use definition::label as field;
                 let small = |index| u32::try_from(record.field(index)).unwrap_or(0);
                 match (small(field::OF), small(field::TID)) {
-                    (0, tid) => self.thread_labels.insert(tid, record.id),
-                    (of, _) => self.labels.insert(of, record.id),
-                };
+                    (0, tid) => self.thread_names.labelled(tid, record.id),
+                    (of, _) => _ = self.labels.insert(of, record.id),
+                }
             }
             kind::GRAPH => {
                 let number = record.field(definition::graph::RECORD_ID);
@@ -274,6 +169,16 @@ impl Definitions {
             }
             kind::LINES => self.code_bytes += record.text.len(),
             _ => {}
+        }
+    }
+
+    /// What the recorder saw a thread or the process be called.
+    fn seen(&mut self, record: &Definition) {
+        let text = String::from_utf8_lossy(&record.text);
+        match u32::try_from(record.field(definition::seen::THREAD)).unwrap_or(u32::MAX) {
+            0 => self.title = Some(text.into()),
+            thread if self.of_kind(thread, kind::THREAD).is_some() => self.thread_names.saw(thread, &text),
+            _ => self.refused += 1,
         }
     }
 
@@ -341,12 +246,15 @@ impl Definitions {
     pub fn thread(&self, id: u32) -> Option<Thread<'_>> {
         let entry = self.of_kind(id, kind::THREAD)?;
         let tid = entry.small(definition::thread::TID);
-        let latest = self.thread_labels.get(&tid).or_else(|| self.thread_names.get(&tid));
-        let name = latest.map_or("", |latest| self.text(*latest));
+        let seen = || self.thread_names.seen(id).unwrap_or(entry.text());
+        let name = match self.thread_names.label(tid, id) {
+            Some(label) => self.text(label),
+            None => seen(),
+        };
         Some(Thread { tid, role: entry.field(definition::thread::ROLE), name })
     }
 
-    /// Thread definitions in order of arrival. A thread that was renamed comes again.
+    /// Thread definitions in order of arrival. Threads that follow each other may have one number.
     pub fn threads(&self) -> impl Iterator<Item = (u32, Thread<'_>)> {
         self.threads.iter().filter_map(|id| Some((*id, self.thread(*id)?)))
     }
@@ -481,10 +389,12 @@ impl Definitions {
     pub fn process(&self) -> Option<ProcessInfo> {
         use definition::process as field;
         let entry = self.entry(self.process?)?;
+        let words = |text: &str| text.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
         Some(ProcessInfo {
             pid: entry.small(field::PID),
             parent_pid: entry.small(field::PARENT_PID),
-            command: entry.text().trim_end_matches('\0').split('\0').map(str::to_owned).collect(),
+            command: words(entry.text()),
+            title: self.title.as_deref().map(words),
             driver_version: entry.small(field::DRIVER_VERSION),
             simulated: entry.field(field::SIMULATED) == 1,
             rank: entry.small(field::RANK).checked_sub(1),
@@ -544,16 +454,6 @@ mod tests {
         assert_eq!(definitions.name(1), Some("apart"));
         assert_eq!(definitions.name(9), None);
         assert_eq!(definitions.function(1), None);
-    }
-
-    #[test]
-    fn a_renamed_thread_has_its_latest_name_under_every_id() {
-        let mut definitions = Definitions::default();
-        definitions.add(&record(kind::THREAD, 1, &[100, 0], "python"));
-        definitions.add(&record(kind::THREAD, 2, &[101, 2], "service"));
-        definitions.add(&record(kind::THREAD, 3, &[100, 0], "loader"));
-        assert_eq!(definitions.thread(1).unwrap().name, "loader");
-        assert!(!definitions.thread(2).unwrap().is_program());
     }
 
     #[test]

@@ -43,6 +43,8 @@ impl Report {
         let mut stacks = Stacks::new(totals);
         let (lines, no_line) = lines::lines(totals, aggregates, &mut stacks);
         let beyond = aggregates.device_stacks.beyond();
+        let (threads, threads_left_out) = threads::threads(totals, aggregates);
+        let (streams, streams_left_out) = streams::streams(totals, aggregates);
         Report {
             schema: SCHEMA,
             version: VERSION,
@@ -78,6 +80,10 @@ impl Report {
                 .map(|(index, device)| device_report(index, device, wall_ns, !records_lost))
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
+            threads,
+            threads_left_out,
+            streams,
+            streams_left_out,
             kernels: kernels(totals, aggregates),
             other_kernels: OtherKernels {
                 calls: aggregates.kernels.other().calls,
@@ -104,7 +110,7 @@ impl Report {
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals, beyond.count),
+            notices: notices(totals, beyond.count, stacks.notices()),
         }
     }
 }
@@ -177,6 +183,7 @@ fn process_report(process: &Process) -> ProcessReport {
         pid: process.begin.pid,
         parent_pid: process.begin.parent_pid,
         command: info.command,
+        title: info.title.map(|title| title.join(" ")),
         rank: info.rank,
         local_rank: info.local_rank,
         end: match process.end {
@@ -363,7 +370,7 @@ fn cost(totals: &Totals, wall_ns: u64) -> Cost {
 }
 
 /// Each text once, in order of first appearance, warnings first.
-fn notices(totals: &Totals, beyond_stacks: u64) -> Vec<NoticeReport> {
+fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<NoticeReport> {
     let mut notices: Vec<NoticeReport> = Vec::new();
     let mut places: FxHashMap<(&str, u64), (usize, u32)> = FxHashMap::default();
     for (process, notice) in totals.notices() {
@@ -385,7 +392,7 @@ fn notices(totals: &Totals, beyond_stacks: u64) -> Vec<NoticeReport> {
             }
         }
     }
-    notices.extend(missing_times::explanations(totals).into_iter().map(|text| NoticeReport {
+    notices.extend(missing_times::explanations(totals).into_iter().chain(more).map(|text| NoticeReport {
         severity: "warning",
         text,
         processes: 1,

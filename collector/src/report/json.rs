@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::report::{ExcerptReport, FailureReport, InFlightReport, LineReport, NoLineReport, RangeReport};
+use crate::report::{
+    ExcerptReport, FailureReport, InFlightReport, LineReport, NoLineReport, RangeReport, StreamReport,
+    ThreadReport,
+};
 
 pub const SCHEMA: &str = "gputrace-report";
 pub const VERSION: u32 = 1;
@@ -29,6 +32,11 @@ pub struct Report {
     pub counts: ReportCounts,
     pub devices: Vec<DeviceReport>,
     pub processes: Vec<ProcessReport>,
+    /// Threads that made calls, and streams that calls were for.
+    pub threads: Vec<ThreadReport>,
+    pub threads_left_out: u64,
+    pub streams: Vec<StreamReport>,
+    pub streams_left_out: u64,
     pub kernels: Vec<KernelReport>,
     pub other_kernels: OtherKernels,
     /// Empty where there are no stacks.
@@ -111,6 +119,8 @@ pub struct ProcessReport {
     pub pid: u32,
     pub parent_pid: u32,
     pub command: Vec<String>,
+    /// What `ps` showed last, where that was another thing than the command.
+    pub title: Option<String>,
     pub rank: Option<u32>,
     pub local_rank: Option<u32>,
     /// `exit`, `exec`, `vanished`, `running` or `unknown`.

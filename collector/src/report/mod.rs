@@ -12,8 +12,10 @@ mod lines;
 mod missing_times;
 mod ranges;
 mod stream_names;
+mod streams;
 mod table;
 mod text;
+mod threads;
 pub(crate) mod units;
 
 #[cfg(test)]
@@ -26,5 +28,7 @@ pub use kernel_names::{KernelName, KernelNames};
 pub use lines::{ChargedReport, LineReport, NoLineReport, PlaceReport};
 pub use ranges::RangeReport;
 pub(crate) use stream_names::stream_name;
+pub use streams::StreamReport;
 pub use text::TextOptions;
+pub use threads::ThreadReport;
 pub use units::count as grouped_count;

@@ -1,12 +1,16 @@
 //! The summary that people read: as wide as the terminal and some 40 lines, nothing they must skip.
 
+mod page;
+mod tables;
+mod words;
+
 use crate::names::line_safe;
 use crate::report::failures::{failure_lines, in_flight_lines};
-use crate::report::table::{Table, fit};
-use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
-use crate::report::{
-    CallReport, DeviceReport, DeviceTimes, KernelReport, LineReport, MovedReport, RangeReport, Report,
-};
+use crate::report::table::fit;
+use crate::report::units::{count, duration, percent};
+use crate::report::{DeviceReport, DeviceTimes, Report};
+use page::{BOLD, Page, YELLOW};
+use words::{operations, plural};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -29,12 +33,6 @@ impl Default for TextOptions {
 
 const WIDTH_MIN: usize = 80;
 const WIDTH_MAX: usize = 160;
-/// Below this, the table of kernels has no room for a long heading.
-const NARROW: usize = 95;
-/// The first column of the small tables.
-const NAME_MIN: usize = 28;
-/// What stands in front of a line of facts.
-const LABEL: usize = 11;
 const DEVICES_SHOWN: usize = 8;
 const NOTICES_SHOWN: usize = 4;
 /// Measured hooks below which their mean is not shown.
@@ -60,6 +58,8 @@ impl Report {
             self.kernel_table(&mut page, options.kernels);
             self.line_table(&mut page, options.lines);
             self.range_table(&mut page, options.ranges);
+            self.thread_table(&mut page);
+            self.stream_table(&mut page);
             self.transfer_table(&mut page);
             self.call_table(&mut page);
             self.balance(&mut page);
@@ -162,172 +162,6 @@ impl Report {
         }
     }
 
-    fn kernel_table(&self, page: &mut Page, rows: usize) {
-        if self.kernels.is_empty() {
-            return;
-        }
-        let timed = self.kernels.iter().any(|kernel| kernel.timed_calls > 0);
-        let shown = self.kernels.get(..rows).unwrap_or(&self.kernels);
-        let unit = Unit::fitting(shown);
-        let heading = match page.width {
-            ..NARROW => format!("Kernels ({})", unit.name),
-            _ => format!("Kernels (min to max in {})", unit.name),
-        };
-        let mut table = match timed {
-            true => Table::new(&[
-                &heading, "calls", "total", "share", "min", "mean", "median", "p99", "max", "occ",
-            ]),
-            false => Table::new(&["Kernels (no device times)", "calls", "occ"]),
-        };
-        let row = |name: String, calls: u64, rest: Vec<String>, occupancy: String| {
-            let mut cells = vec![name, count(calls)];
-            cells.extend(rest.into_iter().take(if timed { 7 } else { 0 }));
-            cells.push(occupancy);
-            cells
-        };
-        for kernel in shown {
-            let spread = &kernel.spread;
-            let rest = vec![
-                spread.total_ns.map_or_else(dash, duration),
-                kernel.share.map_or_else(dash, percent),
-                spread.min_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
-                spread.mean_ns.map_or_else(dash, |ns| unit.show(ns)),
-                spread.median_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
-                spread.p99_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
-                spread.max_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
-            ];
-            let occupancy = kernel.occupancy.map_or_else(dash, |share| format!("{:.0}%", share * 100.0));
-            table.row(row(kernel.name.clone(), kernel.calls, rest, occupancy));
-        }
-        let sum =
-            |of: &dyn Fn(&KernelReport) -> u64| self.kernels.iter().map(of).fold(0, u64::saturating_add);
-        let calls = sum(&|kernel| kernel.calls).saturating_add(self.other_kernels.calls);
-        let total_ns = sum(&|kernel| kernel.spread.total_ns.unwrap_or(0));
-        let total_ns = total_ns.saturating_add(self.other_kernels.total_ns);
-        let more = if self.other_kernels.calls > 0 { "more than " } else { "" };
-        let in_all = if page.width < NARROW { "" } else { " in all" };
-        let name = format!("{more}{}{in_all}", plural(self.kernels.len() as u64, "kernel", "kernels"));
-        let mut rest = vec![String::new(); 7];
-        if let Some(total) = rest.first_mut() {
-            *total = duration(total_ns);
-        }
-        table.row(row(name, calls, rest, String::new()));
-        page.table(&table, true);
-    }
-
-    /// The lines that answer for the most; without device times, for the most host time.
-    fn line_table(&self, page: &mut Page, rows: usize) {
-        if self.lines.is_empty() {
-            return;
-        }
-        let timed = self.counts.timed_operations > 0;
-        let weight = |line: &LineReport| match timed {
-            true => (line.charged_calls, line.charged_ns),
-            false => (line.charged_host_calls, Some(line.charged_host_ns)),
-        };
-        let unplaced = match timed {
-            true => (self.no_line.calls, self.no_line.total_ns),
-            false => (self.no_line.host_calls, self.no_line.host_total_ns),
-        };
-        let charged: Vec<&LineReport> = self.lines.iter().filter(|line| weight(line).0 > 0).collect();
-        let sums = charged.iter().map(|line| weight(line)).fold(unplaced, |(calls, sum_ns), (more, ns)| {
-            (calls.saturating_add(more), sum_ns.saturating_add(ns.unwrap_or(0)))
-        });
-        let heading = if timed { "Where" } else { "Where (no device times)" };
-        let time = if timed { "total" } else { "host time" };
-        let shown = charged.get(..rows).unwrap_or(&charged);
-        let mostly: Vec<String> = shown.iter().map(|line| mostly(line)).collect();
-        let widest = mostly.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-        let has_mostly = timed && page.width >= NARROW;
-        // The last column is set left, by being as wide as its widest.
-        let last = |text: &str| has_mostly.then(|| format!("{text:<widest$}"));
-        let mut header = vec![heading.to_owned(), "calls".to_owned(), time.to_owned(), "share".to_owned()];
-        header.extend(last("mostly"));
-        let mut table = Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
-        let mut add = |name: String, calls: u64, ns: Option<u64>, mostly: &str| {
-            let share = ns.filter(|_| sums.1 > 0).map(|ns| ns as f64 / sums.1 as f64);
-            let mut row =
-                vec![name, count(calls), ns.map_or_else(dash, duration), share.map_or_else(dash, percent)];
-            row.extend(last(mostly));
-            table.row(row);
-        };
-        for (line, mostly) in shown.iter().zip(&mostly) {
-            let (calls, ns) = weight(line);
-            add(line_safe(&line.place.text()).into_owned(), calls, ns, mostly);
-        }
-        if unplaced.0 > 0 {
-            add("(no Python line)".to_owned(), unplaced.0, Some(unplaced.1), "");
-        }
-        let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
-        table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
-        page.table(&table, true);
-    }
-
-    /// What the program said it was doing. Ranges lie inside each other, so there is no sum.
-    fn range_table(&self, page: &mut Page, rows: usize) {
-        let ranges: Vec<&RangeReport> =
-            self.ranges.iter().filter(|range| range.calls + range.open + range.operations > 0).collect();
-        if ranges.is_empty() {
-            return;
-        }
-        let mut table =
-            Table::new(&["Ranges (NVTX)", "calls", "host time", "GPU calls", "GPU time", "share"]);
-        for range in ranges.iter().take(rows) {
-            let host = if range.calls > 0 { duration(range.host_total_ns) } else { dash() };
-            table.row(vec![
-                line_safe(&range.text()).into_owned(),
-                count(range.calls.saturating_add(range.open)),
-                host,
-                count(range.operations),
-                range.device_total_ns.map_or_else(dash, duration),
-                range.share.map_or_else(dash, percent),
-            ]);
-        }
-        if let more @ 1.. = ranges.len().saturating_sub(rows) {
-            table.row(vec![format!("and {} more", plural(more as u64, "range", "ranges"))]);
-        }
-        page.table(&table, false);
-    }
-
-    fn transfer_table(&self, page: &mut Page) {
-        let mut table = Table::new(&["Transfers", "calls", "bytes", "time", "bandwidth"]);
-        let mut add = |name: &str, moved: &MovedReport| {
-            if moved.calls > 0 {
-                table.row(vec![
-                    name.to_owned(),
-                    count(moved.calls),
-                    bytes(moved.bytes),
-                    moved.total_ns.map_or_else(dash, duration),
-                    moved.bandwidth_mbps.filter(|rate| *rate > 0.0).map_or_else(dash, bandwidth),
-                ]);
-            }
-        };
-        for transfer in &self.transfers {
-            add(transfer.direction, &transfer.moved);
-        }
-        add("memset", &self.memsets);
-        page.table(&table, false);
-    }
-
-    fn call_table(&self, page: &mut Page) {
-        const ROWS: [(&str, &str); 8] = [
-            ("launch", "kernel launches"),
-            ("graph_launch", "graph launches"),
-            ("copy", "copies"),
-            ("fill", "memsets"),
-            ("wait", "waiting for the device"),
-            ("module_load", "loading modules"),
-            ("alloc", "allocating memory"),
-            ("free", "freeing memory"),
-        ];
-        let mut table = Table::new(&["Time in calls", "calls", "total", "mean", "median", "p99", "max"]);
-        let of_class = |class: &str| self.call_classes.iter().find(|call| call.class == class);
-        for (title, call) in ROWS.iter().filter_map(|(class, title)| Some((title, of_class(class)?))) {
-            table.row(call_row(title, call));
-        }
-        page.table(&table, false);
-    }
-
     /// What was counted, what was lost, what it cost.
     fn balance(&self, page: &mut Page) {
         let counts = &self.counts;
@@ -413,145 +247,4 @@ impl Report {
             page.fact("", &format!("and {}", plural(more as u64, "more note", "more notes")));
         }
     }
-}
-
-/// `sm90_gemm 81%`: what a line's time went to for the most part.
-fn mostly(line: &LineReport) -> String {
-    const WIDTH: usize = 32;
-    let Some(first) = line.charged_kernels.first() else { return String::new() };
-    let name = fit(&line_safe(&first.name), WIDTH);
-    match (first.total_ns, line.charged_ns) {
-        (Some(ns), Some(all_ns)) if ns < all_ns => format!("{name} {}", percent(ns as f64 / all_ns as f64)),
-        _ => name,
-    }
-}
-
-fn call_row(title: &str, call: &CallReport) -> Vec<String> {
-    let spread = &call.spread;
-    vec![
-        title.to_owned(),
-        count(call.calls),
-        spread.total_ns.map_or_else(dash, duration),
-        spread.mean_ns.map_or_else(dash, |ns| duration(ns.round() as u64)),
-        spread.median_ns.map_or_else(dash, duration),
-        spread.p99_ns.map_or_else(dash, duration),
-        spread.max_ns.map_or_else(dash, duration),
-    ]
-}
-
-fn dash() -> String {
-    "-".to_owned()
-}
-
-fn operations(number: u64) -> String {
-    plural(number, "operation", "operations")
-}
-
-fn plural(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", count(number), if number == 1 { one } else { many })
-}
-
-/// One unit for a whole table, so that its digits can be compared.
-struct Unit {
-    name: &'static str,
-    ns: f64,
-}
-
-impl Unit {
-    fn fitting(kernels: &[KernelReport]) -> Unit {
-        let shortest = kernels.iter().filter_map(|kernel| kernel.spread.median_ns).min().unwrap_or(0);
-        match shortest {
-            0..2_000_000 => Unit { name: "µs", ns: 1e3 },
-            _ => Unit { name: "ms", ns: 1e6 },
-        }
-    }
-
-    fn show(&self, ns: f64) -> String {
-        let value = ns / self.ns;
-        if value >= 999.5 { count(value.round() as u64) } else { digits(value) }
-    }
-}
-
-const BOLD: &str = "1";
-const DIM: &str = "2";
-const YELLOW: &str = "33";
-
-struct Page {
-    text: String,
-    width: usize,
-    color: bool,
-}
-
-impl Page {
-    fn line(&mut self, line: &str) {
-        self.text += line;
-        self.text.push('\n');
-    }
-
-    fn blank(&mut self) {
-        self.text.push('\n');
-    }
-
-    fn paint(&self, style: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn strong(&mut self, line: &str) {
-        let line = self.paint(BOLD, line);
-        self.line(&line);
-    }
-
-    fn fact(&mut self, label: &str, text: &str) {
-        self.labelled(label, text, DIM);
-    }
-
-    fn warning_fact(&mut self, label: &str, text: &str) {
-        self.labelled(label, text, YELLOW);
-    }
-
-    /// A label and its text, which goes on under itself if it is long.
-    fn labelled(&mut self, label: &str, text: &str, style: &str) {
-        let mut label = self.paint(style, &format!("{label:<LABEL$}"));
-        for piece in wrap(text, self.width.saturating_sub(LABEL)) {
-            let line = format!("{label}{piece}");
-            self.line(line.trim_end());
-            label = " ".repeat(LABEL);
-        }
-    }
-
-    /// A table under a blank line; its last row may be a sum. Nothing if it has no rows.
-    fn table(&mut self, table: &Table, sum: bool) {
-        if table.is_empty() {
-            return;
-        }
-        self.blank();
-        let lines = table.lines(self.width, NAME_MIN);
-        let last = lines.len() - 1;
-        for (at, line) in lines.iter().enumerate() {
-            let line = match at {
-                0 => self.paint(BOLD, line),
-                _ if sum && at == last => self.paint(DIM, line),
-                _ => line.clone(),
-            };
-            self.line(&line);
-        }
-    }
-}
-
-/// Breaks at spaces; a word longer than the line is cut.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let word = fit(word, width);
-        let Some(line) = lines.last_mut() else { break };
-        if line.is_empty() {
-            *line = word;
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(&word);
-        } else {
-            lines.push(word);
-        }
-    }
-    lines
 }

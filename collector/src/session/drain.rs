@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::batch::{Batch, ProcessEnd};
 use crate::session::death::Death;
+use crate::session::names::Names;
 use crate::session::out::Out;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
@@ -95,6 +96,8 @@ pub struct Drain {
     next_number: u32,
     gather: Coalescer,
     gather_for: Duration,
+    /// `None` where nobody looks.
+    names: Option<Names>,
     buffer: PacketBuffer,
     flushed_at: Instant,
     /// Set while the listener is not looked at.
@@ -124,6 +127,7 @@ impl Drain {
             next_number: 0,
             gather: Coalescer::default(),
             gather_for: keeps.map_or(GATHER, |keeps| (keeps / GATHERS).clamp(GATHER_MIN, GATHER)),
+            names: Names::start(),
             buffer: PacketBuffer::new(),
             flushed_at: Instant::now(),
             accept_again: None,
@@ -143,6 +147,7 @@ impl Drain {
             let ready = self.wait(pause);
             let heard = self.hear(&ready);
             let turn = self.drain();
+            self.tell_names(false);
             self.end_those_that_are_over();
             let all_left = self.single || self.next_number > 0;
             if all_left && self.pending.is_empty() && self.tracked.is_empty() {
@@ -316,6 +321,9 @@ impl Drain {
             self.reply = socket.try_clone().ok();
         }
         process.introduce(&mut self.gather, &self.out);
+        if let Some(names) = &mut self.names {
+            names.begin(process.number, process.pid, process.own_pid());
+        }
         self.tracked.push(process);
         Ok(())
     }
@@ -330,8 +338,35 @@ impl Drain {
             process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
             process.give_back(stored);
             turn = turn.max(process.drain(false, &mut self.gather, &self.out));
+            if let Some(names) = &self.names {
+                names.defined(process.number, &process.take_named());
+            }
         }
         turn
+    }
+
+    /// Says what threads and processes are called by now. Where a process says good-bye, or the session
+    /// ends under it, it is looked at once more, unless another program has its place already.
+    fn tell_names(&mut self, at_the_end: bool) {
+        let Some(names) = &mut self.names else { return };
+        let leaves = |process: &&mut Tracked| !process.looked_last && (at_the_end || process.bye.is_some());
+        let mut leaving = Vec::new();
+        for process in self.tracked.iter_mut().filter(leaves) {
+            process.looked_last = true;
+            leaving.extend((process.bye != Some(handshake::bye::EXEC)).then_some(process.number));
+        }
+        let tracked = &self.tracked;
+        let of = |number| tracked.iter().find(|process| process.number == number);
+        let is_alive = |number| of(number).is_some_and(Tracked::is_alive);
+        let mut seen = names.take(is_alive);
+        for number in leaving {
+            seen.extend(names.last(number, is_alive));
+        }
+        for (process, records) in seen {
+            if !records.is_empty() && of(process).is_some() {
+                self.out.batch(Batch::Definitions { process, records });
+            }
+        }
     }
 
     fn end_those_that_are_over(&mut self) {
@@ -346,6 +381,9 @@ impl Drain {
     }
 
     fn finish_process(&mut self, mut process: Tracked) {
+        if let Some(names) = &mut self.names {
+            names.end(process.number);
+        }
         self.tell_death(&process);
         process.finish(monotonic_ns(), &mut self.gather, &self.out);
     }
@@ -401,6 +439,8 @@ impl Drain {
             }
             self.end_those_that_are_over();
         }
+        self.drain();
+        self.tell_names(true);
         let mut left = std::mem::take(&mut self.tracked);
         for process in &mut left {
             self.tell_death(process);

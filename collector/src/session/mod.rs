@@ -12,6 +12,7 @@ mod digest;
 mod drain;
 mod handle;
 mod listener;
+mod names;
 mod out;
 mod peer;
 mod ready;

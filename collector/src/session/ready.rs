@@ -19,6 +19,12 @@ pub struct Ready {
     pub dead: Vec<bool>,
 }
 
+/// Whether something is there to be read now.
+pub fn is_readable(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
 impl Ready {
     /// Sleeps until something happens or the time is up.
     pub fn wait(

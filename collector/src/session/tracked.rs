@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use gputrace_wire::atomic::{AtomicU32, AtomicU64, Ordering};
 use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::kind;
 use gputrace_wire::handshake::bye;
 use gputrace_wire::segment::kind as segment_kind;
 
-use crate::batch::{Batch, Counters, Gap, GapReason, ProcessBegin, ProcessEnd};
+use crate::batch::{Batch, Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd};
 use crate::session::area::{AreaEnd, AreaReader};
 use crate::session::out::Out;
+use crate::session::ready;
 use crate::session::segment::{Drained, Segment};
 use crate::stream::coalesce::Coalescer;
 
@@ -57,6 +59,10 @@ pub struct Tracked {
     primary: Segment,
     more: Vec<Segment>,
     area: AreaReader,
+    /// Definitions of names that may change, since they were last taken.
+    named: Vec<Definition>,
+    /// Whether its names were looked at for the last time.
+    pub looked_last: bool,
     hole_since: Option<Instant>,
     told_holes: u64,
 }
@@ -76,6 +82,8 @@ impl Tracked {
             primary,
             more: Vec::new(),
             area: AreaReader::default(),
+            named: Vec::new(),
+            looked_last: false,
             hole_since: None,
             told_holes: 0,
         }
@@ -97,6 +105,11 @@ impl Tracked {
             start_monotonic_ns: long(&header.start_monotonic_ns),
             start_realtime_ns: long(&header.start_realtime_ns),
         }
+    }
+
+    /// Its number as it calls itself, in whatever namespace it is.
+    pub fn own_pid(&self) -> u32 {
+        self.primary.header().pid.load(Ordering::Relaxed)
     }
 
     pub fn primary(&self) -> &Segment {
@@ -223,6 +236,8 @@ impl Tracked {
             let end = self.area.read(self.primary.definitions(), last, &mut records);
             if !records.is_empty() {
                 any = true;
+                let has_name = |record: &&Definition| matches!(record.kind, kind::PROCESS | kind::THREAD);
+                self.named.extend(records.iter().filter(has_name).cloned());
                 out.batch(Batch::Definitions { process: self.number, records });
             }
             match end {
@@ -242,6 +257,18 @@ impl Tracked {
                 self.tell_gap(GapReason::UnfinishedDefinitions, holes, NO_RING, gather);
             }
             return any;
+        }
+    }
+
+    pub fn take_named(&mut self) -> Vec<Definition> {
+        std::mem::take(&mut self.named)
+    }
+
+    /// Whether it is alive now, as far as that can be known.
+    pub fn is_alive(&self) -> bool {
+        match &self.watch {
+            Some(watch) => !self.dead && !ready::is_readable(watch),
+            None => self.connection.is_some(),
         }
     }
 

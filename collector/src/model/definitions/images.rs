@@ -1,0 +1,40 @@
+//! The programs and libraries that a process had mapped, and the places in them that its stacks name.
+
+use gputrace_wire::definition::{image as field, kind};
+
+use super::Definitions;
+
+/// A mapped program or library.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Image {
+    /// As the loader or the kernel knew it; bytes.
+    pub path: Vec<u8>,
+    /// Empty if it has none.
+    pub build_id: Vec<u8>,
+    /// The file's length and when it was written, where it has no build id.
+    pub file_bytes: u64,
+    pub modified_ns: u64,
+}
+
+impl Definitions {
+    pub fn image(&self, id: u32) -> Option<Image> {
+        let entry = self.of_kind(id, kind::IMAGE)?;
+        let words = (field::BUILD_ID..field::BUILD_ID + 4).map(|index| entry.field(index));
+        let mut build_id: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        build_id.truncate(usize::try_from(entry.field(field::BUILD_ID_BYTES)).unwrap_or(usize::MAX));
+        Some(Image {
+            path: entry.raw().to_vec(),
+            build_id,
+            file_bytes: entry.field(field::FILE_BYTES),
+            modified_ns: entry.field(field::MODIFIED_NS),
+        })
+    }
+
+    /// The places in images that stacks name: (image, address in its file), each as often as it is named.
+    pub fn native_places(&self) -> impl Iterator<Item = (u32, u64)> {
+        let stacks = self.entries.iter().flatten().filter(|entry| entry.kind == kind::STACK);
+        let pairs = stacks.flat_map(|entry| entry.fields.as_chunks::<2>().0);
+        let named = pairs.map(|[of, at]| (u32::try_from(*of).unwrap_or(0), *at));
+        named.filter(|(of, _)| self.kind(*of) == Some(kind::IMAGE))
+    }
+}

@@ -1,0 +1,121 @@
+//! What definitions stand for, with the meaning of their fields.
+
+use gputrace_wire::definition::role;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Function<'a> {
+    pub handle: u64,
+    /// The definition whose text is the name: a NAME, or the function itself.
+    pub name_id: u32,
+    pub name: &'a str,
+    pub module: u32,
+    pub registers: u32,
+    pub static_shared_bytes: u32,
+    pub local_bytes_per_thread: u32,
+    pub max_threads_per_block: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thread<'a> {
+    pub tid: u32,
+    /// One of [`role`].
+    pub role: u64,
+    /// What the program calls it; else what the system called it last.
+    pub name: &'a str,
+}
+
+impl Thread<'_> {
+    /// Whether it is a thread of the program rather than of the tracer or the vendor.
+    pub fn is_program(&self) -> bool {
+        self.role == role::PROGRAM
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    pub handle: u64,
+    /// Device definition.
+    pub device: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stream {
+    pub handle: u64,
+    /// Context definition.
+    pub context: u32,
+    pub flags: u64,
+    pub priority: i64,
+    /// As device records name it; 0 if unknown.
+    pub record_id: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Graph {
+    pub handle: u64,
+    pub executable: bool,
+    pub source: u32,
+    /// As device records name it; 0 if unknown.
+    pub record_id: u32,
+}
+
+/// A device and the limits that occupancy needs. 0 where the driver did not say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Device {
+    pub ordinal: u32,
+    pub name: String,
+    pub total_memory_bytes: u64,
+    pub compute_major: u32,
+    pub compute_minor: u32,
+    pub multiprocessors: u32,
+    pub warp_size: u32,
+    pub max_threads_per_multiprocessor: u32,
+    pub max_threads_per_block: u32,
+    pub max_blocks_per_multiprocessor: u32,
+    pub registers_per_multiprocessor: u32,
+    pub registers_per_block: u32,
+    pub shared_bytes_per_multiprocessor: u32,
+    pub shared_bytes_per_block_optin: u32,
+    pub reserved_shared_bytes_per_block: u32,
+    pub clock_khz: u32,
+    pub memory_clock_khz: u32,
+    pub memory_bus_bits: u32,
+    pub l2_bytes: u64,
+    pub uuid: [u64; 2],
+    pub pci_domain: u32,
+    pub pci_bus: u32,
+    pub pci_device: u32,
+    pub simulated: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessInfo {
+    pub pid: u32,
+    pub parent_pid: u32,
+    /// As the process said it when it was first traced.
+    pub command: Vec<String>,
+    /// What the system called it later, if that was something else.
+    pub title: Option<Vec<String>>,
+    pub driver_version: u32,
+    pub simulated: bool,
+    /// Its number among all that the launcher started, and among those on this machine.
+    pub rank: Option<u32>,
+    pub local_rank: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Library<'a> {
+    /// One of [`gputrace_wire::definition::library_role`].
+    pub role: u64,
+    pub path: &'a str,
+    pub version: u64,
+}
+
+/// One line for the user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// 0 information, 1 something works less well than asked.
+    pub severity: u64,
+    /// One of [`gputrace_wire::definition::rung`], or 0.
+    pub rung: u64,
+    pub text: String,
+}

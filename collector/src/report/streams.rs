@@ -1,0 +1,68 @@
+//! Streams: what was executed in each, under the name that the program gave it.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::aggregate::{Aggregates, NO_DEVICE, Weight};
+use crate::model::Totals;
+use crate::report::stream_name;
+
+/// Streams that are told of, those with the most device time.
+const STREAMS_MAX: usize = 1000;
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct StreamReport {
+    pub pid: u32,
+    /// Ordinal of its device in the process, if known.
+    pub device: Option<u32>,
+    /// Its number in device records, if one came.
+    pub stream: Option<u32>,
+    /// What the program calls it.
+    pub name: Option<String>,
+    /// In words, as in the flamegraph.
+    pub label: String,
+    pub operations: u64,
+    pub timed_operations: u64,
+    pub device_total_ns: Option<u64>,
+    /// Of the device time of all operations.
+    pub share: Option<f64>,
+}
+
+/// The one with the most device time first, and how many are left out.
+pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamReport>, u64) {
+    let mut found: BTreeMap<(u32, u32), (Weight, u32)> = BTreeMap::new();
+    for (key, weight) in aggregates.device_stacks.sorted() {
+        if key.stream != 0 {
+            let (sum, device) =
+                found.entry((key.process, key.stream)).or_insert((Weight::default(), NO_DEVICE));
+            sum.add(weight);
+            *device = key.device.min(*device);
+        }
+    }
+    let processes: FxHashMap<u32, _> = totals.processes.iter().map(|p| (p.number, p)).collect();
+    let all_ns = aggregates.device_stacks.total_ns();
+    let report = |((process, stream), (weight, device)): ((u32, u32), (Weight, u32))| {
+        let known = processes.get(&process)?;
+        let number = aggregates.streams.number(process, stream);
+        let name = known.definitions.label(stream);
+        let device_total_ns = (weight.timed > 0).then_some(weight.ns);
+        Some(StreamReport {
+            pid: known.begin.pid,
+            device: (device != NO_DEVICE).then_some(device),
+            stream: number,
+            name: Some(name.to_owned()).filter(|name| !name.is_empty()),
+            label: stream_name(&known.definitions, stream, number).unwrap_or_else(|| "stream".to_owned()),
+            operations: weight.count,
+            timed_operations: weight.timed,
+            device_total_ns,
+            share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
+        })
+    };
+    let mut reports: Vec<StreamReport> = found.into_iter().filter_map(report).collect();
+    reports.sort_by_key(|stream| std::cmp::Reverse((stream.device_total_ns, stream.operations)));
+    let left_out = reports.len().saturating_sub(STREAMS_MAX);
+    reports.truncate(STREAMS_MAX);
+    (reports, left_out as u64)
+}

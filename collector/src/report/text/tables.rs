@@ -1,0 +1,290 @@
+//! The tables of the summary.
+
+use crate::names::line_safe;
+use crate::report::table::{Table, fit};
+use crate::report::text::page::Page;
+use crate::report::text::words::{dash, plural};
+use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
+use crate::report::{CallReport, KernelReport, LineReport, MovedReport, RangeReport, Report, ThreadReport};
+
+/// Below this, the table of kernels has no room for a long heading.
+const NARROW: usize = 95;
+/// Rows of the tables of threads and streams.
+const PARTS_SHOWN: usize = 4;
+
+impl Report {
+    pub(super) fn kernel_table(&self, page: &mut Page, rows: usize) {
+        if self.kernels.is_empty() {
+            return;
+        }
+        let timed = self.kernels.iter().any(|kernel| kernel.timed_calls > 0);
+        let shown = self.kernels.get(..rows).unwrap_or(&self.kernels);
+        let unit = Unit::fitting(shown);
+        let heading = match page.width {
+            ..NARROW => format!("Kernels ({})", unit.name),
+            _ => format!("Kernels (min to max in {})", unit.name),
+        };
+        let mut table = match timed {
+            true => Table::new(&[
+                &heading, "calls", "total", "share", "min", "mean", "median", "p99", "max", "occ",
+            ]),
+            false => Table::new(&["Kernels (no device times)", "calls", "occ"]),
+        };
+        let row = |name: String, calls: u64, rest: Vec<String>, occupancy: String| {
+            let mut cells = vec![name, count(calls)];
+            cells.extend(rest.into_iter().take(if timed { 7 } else { 0 }));
+            cells.push(occupancy);
+            cells
+        };
+        for kernel in shown {
+            let spread = &kernel.spread;
+            let rest = vec![
+                spread.total_ns.map_or_else(dash, duration),
+                kernel.share.map_or_else(dash, percent),
+                spread.min_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
+                spread.mean_ns.map_or_else(dash, |ns| unit.show(ns)),
+                spread.median_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
+                spread.p99_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
+                spread.max_ns.map_or_else(dash, |ns| unit.show(ns as f64)),
+            ];
+            let occupancy = kernel.occupancy.map_or_else(dash, |share| format!("{:.0}%", share * 100.0));
+            table.row(row(kernel.name.clone(), kernel.calls, rest, occupancy));
+        }
+        let sum =
+            |of: &dyn Fn(&KernelReport) -> u64| self.kernels.iter().map(of).fold(0, u64::saturating_add);
+        let calls = sum(&|kernel| kernel.calls).saturating_add(self.other_kernels.calls);
+        let total_ns = sum(&|kernel| kernel.spread.total_ns.unwrap_or(0));
+        let total_ns = total_ns.saturating_add(self.other_kernels.total_ns);
+        let more = if self.other_kernels.calls > 0 { "more than " } else { "" };
+        let in_all = if page.width < NARROW { "" } else { " in all" };
+        let name = format!("{more}{}{in_all}", plural(self.kernels.len() as u64, "kernel", "kernels"));
+        let mut rest = vec![String::new(); 7];
+        if let Some(total) = rest.first_mut() {
+            *total = duration(total_ns);
+        }
+        table.row(row(name, calls, rest, String::new()));
+        page.table(&table, true);
+    }
+
+    /// The lines that answer for the most; without device times, for the most host time.
+    pub(super) fn line_table(&self, page: &mut Page, rows: usize) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let timed = self.counts.timed_operations > 0;
+        let weight = |line: &LineReport| match timed {
+            true => (line.charged_calls, line.charged_ns),
+            false => (line.charged_host_calls, Some(line.charged_host_ns)),
+        };
+        let unplaced = match timed {
+            true => (self.no_line.calls, self.no_line.total_ns),
+            false => (self.no_line.host_calls, self.no_line.host_total_ns),
+        };
+        let charged: Vec<&LineReport> = self.lines.iter().filter(|line| weight(line).0 > 0).collect();
+        let sums = charged.iter().map(|line| weight(line)).fold(unplaced, |(calls, sum_ns), (more, ns)| {
+            (calls.saturating_add(more), sum_ns.saturating_add(ns.unwrap_or(0)))
+        });
+        let heading = if timed { "Where" } else { "Where (no device times)" };
+        let time = if timed { "total" } else { "host time" };
+        let shown = charged.get(..rows).unwrap_or(&charged);
+        let mostly: Vec<String> = shown.iter().map(|line| mostly(line)).collect();
+        let widest = mostly.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        let has_mostly = timed && page.width >= NARROW;
+        // The last column is set left, by being as wide as its widest.
+        let last = |text: &str| has_mostly.then(|| format!("{text:<widest$}"));
+        let mut header = vec![heading.to_owned(), "calls".to_owned(), time.to_owned(), "share".to_owned()];
+        header.extend(last("mostly"));
+        let mut table = Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut add = |name: String, calls: u64, ns: Option<u64>, mostly: &str| {
+            let share = ns.filter(|_| sums.1 > 0).map(|ns| ns as f64 / sums.1 as f64);
+            let mut row =
+                vec![name, count(calls), ns.map_or_else(dash, duration), share.map_or_else(dash, percent)];
+            row.extend(last(mostly));
+            table.row(row);
+        };
+        for (line, mostly) in shown.iter().zip(&mostly) {
+            let (calls, ns) = weight(line);
+            add(line_safe(&line.place.text()).into_owned(), calls, ns, mostly);
+        }
+        if unplaced.0 > 0 {
+            add("(no Python line)".to_owned(), unplaced.0, Some(unplaced.1), "");
+        }
+        let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
+        table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
+        page.table(&table, true);
+    }
+
+    /// What the program said it was doing. Ranges lie inside each other, so there is no sum.
+    pub(super) fn range_table(&self, page: &mut Page, rows: usize) {
+        let ranges: Vec<&RangeReport> =
+            self.ranges.iter().filter(|range| range.calls + range.open + range.operations > 0).collect();
+        if ranges.is_empty() {
+            return;
+        }
+        let mut table =
+            Table::new(&["Ranges (NVTX)", "calls", "host time", "GPU calls", "GPU time", "share"]);
+        for range in ranges.iter().take(rows) {
+            let host = if range.calls > 0 { duration(range.host_total_ns) } else { dash() };
+            table.row(vec![
+                line_safe(&range.text()).into_owned(),
+                count(range.calls.saturating_add(range.open)),
+                host,
+                count(range.operations),
+                range.device_total_ns.map_or_else(dash, duration),
+                range.share.map_or_else(dash, percent),
+            ]);
+        }
+        if let more @ 1.. = ranges.len().saturating_sub(rows) {
+            table.row(vec![format!("and {} more", plural(more as u64, "range", "ranges"))]);
+        }
+        page.table(&table, false);
+    }
+
+    pub(super) fn transfer_table(&self, page: &mut Page) {
+        let mut table = Table::new(&["Transfers", "calls", "bytes", "time", "bandwidth"]);
+        let mut add = |name: &str, moved: &MovedReport| {
+            if moved.calls > 0 {
+                table.row(vec![
+                    name.to_owned(),
+                    count(moved.calls),
+                    bytes(moved.bytes),
+                    moved.total_ns.map_or_else(dash, duration),
+                    moved.bandwidth_mbps.filter(|rate| *rate > 0.0).map_or_else(dash, bandwidth),
+                ]);
+            }
+        };
+        for transfer in &self.transfers {
+            add(transfer.direction, &transfer.moved);
+        }
+        add("memset", &self.memsets);
+        page.table(&table, false);
+    }
+
+    pub(super) fn call_table(&self, page: &mut Page) {
+        const ROWS: [(&str, &str); 8] = [
+            ("launch", "kernel launches"),
+            ("graph_launch", "graph launches"),
+            ("copy", "copies"),
+            ("fill", "memsets"),
+            ("wait", "waiting for the device"),
+            ("module_load", "loading modules"),
+            ("alloc", "allocating memory"),
+            ("free", "freeing memory"),
+        ];
+        let mut table = Table::new(&["Time in calls", "calls", "total", "mean", "median", "p99", "max"]);
+        let of_class = |class: &str| self.call_classes.iter().find(|call| call.class == class);
+        for (title, call) in ROWS.iter().filter_map(|(class, title)| Some((title, of_class(class)?))) {
+            table.row(call_row(title, call));
+        }
+        page.table(&table, false);
+    }
+
+    /// What threads asked for, where the program or the system has names for them.
+    pub(super) fn thread_table(&self, page: &mut Page) {
+        let threads: Vec<&ThreadReport> =
+            self.threads.iter().filter(|thread| thread.operations > 0).collect();
+        if threads.len() < 2 || !threads.iter().any(|thread| thread.is_named) {
+            return;
+        }
+        let rows = threads.iter().map(|thread| Row {
+            name: self.of_process(thread.pid, &thread.label),
+            operations: thread.operations,
+            device_total_ns: thread.device_total_ns,
+            share: thread.share,
+        });
+        divided("Threads", "thread", rows, self.threads_left_out, page);
+    }
+
+    /// What was executed in which stream, where the program has names for them.
+    pub(super) fn stream_table(&self, page: &mut Page) {
+        if self.streams.len() < 2 || self.streams.iter().all(|stream| stream.name.is_none()) {
+            return;
+        }
+        let rows = self.streams.iter().map(|stream| Row {
+            name: self.of_process(stream.pid, &stream.label),
+            operations: stream.operations,
+            device_total_ns: stream.device_total_ns,
+            share: stream.share,
+        });
+        divided("Streams", "stream", rows, self.streams_left_out, page);
+    }
+
+    fn of_process(&self, pid: u32, label: &str) -> String {
+        let label = line_safe(label);
+        if self.processes.len() > 1 { format!("{label} of process {pid}") } else { label.into_owned() }
+    }
+}
+
+/// Of a thread or a stream.
+struct Row {
+    name: String,
+    operations: u64,
+    device_total_ns: Option<u64>,
+    share: Option<f64>,
+}
+
+fn divided(heading: &str, one: &str, rows: impl Iterator<Item = Row>, left_out: u64, page: &mut Page) {
+    let mut table = Table::new(&[heading, "calls", "GPU time", "share"]);
+    let mut more = left_out;
+    for (at, row) in rows.enumerate() {
+        if at >= PARTS_SHOWN {
+            more += 1;
+            continue;
+        }
+        table.row(vec![
+            row.name,
+            count(row.operations),
+            row.device_total_ns.map_or_else(dash, duration),
+            row.share.map_or_else(dash, percent),
+        ]);
+    }
+    if more > 0 {
+        table.row(vec![format!("and {}", plural(more, &format!("more {one}"), &format!("more {one}s")))]);
+    }
+    page.table(&table, false);
+}
+
+/// `sm90_gemm 81%`: what a line's time went to for the most part.
+fn mostly(line: &LineReport) -> String {
+    const WIDTH: usize = 32;
+    let Some(first) = line.charged_kernels.first() else { return String::new() };
+    let name = fit(&line_safe(&first.name), WIDTH);
+    match (first.total_ns, line.charged_ns) {
+        (Some(ns), Some(all_ns)) if ns < all_ns => format!("{name} {}", percent(ns as f64 / all_ns as f64)),
+        _ => name,
+    }
+}
+
+fn call_row(title: &str, call: &CallReport) -> Vec<String> {
+    let spread = &call.spread;
+    vec![
+        title.to_owned(),
+        count(call.calls),
+        spread.total_ns.map_or_else(dash, duration),
+        spread.mean_ns.map_or_else(dash, |ns| duration(ns.round() as u64)),
+        spread.median_ns.map_or_else(dash, duration),
+        spread.p99_ns.map_or_else(dash, duration),
+        spread.max_ns.map_or_else(dash, duration),
+    ]
+}
+
+/// One unit for a whole table, so that its digits can be compared.
+struct Unit {
+    name: &'static str,
+    ns: f64,
+}
+
+impl Unit {
+    fn fitting(kernels: &[KernelReport]) -> Unit {
+        let shortest = kernels.iter().filter_map(|kernel| kernel.spread.median_ns).min().unwrap_or(0);
+        match shortest {
+            0..2_000_000 => Unit { name: "µs", ns: 1e3 },
+            _ => Unit { name: "ms", ns: 1e6 },
+        }
+    }
+
+    fn show(&self, ns: f64) -> String {
+        let value = ns / self.ns;
+        if value >= 999.5 { count(value.round() as u64) } else { digits(value) }
+    }
+}

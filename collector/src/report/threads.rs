@@ -1,0 +1,72 @@
+//! Threads: what each asked for, under the name that it has in the flamegraph.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::aggregate::{Aggregates, Weight};
+use crate::flame::Labels;
+use crate::model::Totals;
+
+/// Threads that are told of, those with the most device time.
+const THREADS_MAX: usize = 1000;
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ThreadReport {
+    pub pid: u32,
+    /// As the process sees it.
+    pub tid: u32,
+    /// What the program or the system calls it, the latest; `None` where nobody does.
+    pub name: Option<String>,
+    /// As in the flamegraph: numbered where it has no name, or shares one.
+    pub label: String,
+    pub host_calls: u64,
+    pub operations: u64,
+    pub timed_operations: u64,
+    pub device_total_ns: Option<u64>,
+    /// Of the device time of all operations.
+    pub share: Option<f64>,
+    /// Whether it was given a name of its own.
+    #[serde(skip)]
+    pub(super) is_named: bool,
+}
+
+/// The one with the most device time first, and how many are left out.
+pub(super) fn threads(totals: &Totals, aggregates: &Aggregates) -> (Vec<ThreadReport>, u64) {
+    let mut found: BTreeMap<(u32, u32), (u64, Weight)> = BTreeMap::new();
+    for (key, weight) in aggregates.host_stacks.sorted() {
+        found.entry((key.process, key.thread)).or_default().0 += weight.count;
+    }
+    for (key, weight) in aggregates.device_stacks.sorted() {
+        found.entry((key.process, key.thread)).or_default().1.add(weight);
+    }
+    found.retain(|(_, thread), _| *thread != 0);
+    let labels = Labels::new(totals, found.keys().copied());
+    let processes: FxHashMap<u32, _> = totals.processes.iter().map(|p| (p.number, p)).collect();
+    let all_ns = aggregates.device_stacks.total_ns();
+    let report = |((process, thread), (host_calls, weight)): ((u32, u32), (u64, Weight))| {
+        let known = processes.get(&process)?;
+        let definition = known.definitions.thread(thread)?;
+        let device_total_ns = (weight.timed > 0).then_some(weight.ns);
+        Some(ThreadReport {
+            pid: known.begin.pid,
+            tid: definition.tid,
+            name: Some(definition.name.to_owned()).filter(|name| !name.is_empty()),
+            label: labels.thread(process, thread).text.to_string(),
+            host_calls,
+            operations: weight.count,
+            timed_operations: weight.timed,
+            device_total_ns,
+            share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
+            is_named: labels.has_own_name(process, thread),
+        })
+    };
+    let mut reports: Vec<ThreadReport> = found.into_iter().filter_map(report).collect();
+    reports.sort_by_key(|thread| {
+        std::cmp::Reverse((thread.device_total_ns, thread.operations, thread.host_calls))
+    });
+    let left_out = reports.len().saturating_sub(THREADS_MAX);
+    reports.truncate(THREADS_MAX);
+    (reports, left_out as u64)
+}

@@ -1,0 +1,184 @@
+//! Names that change while programs run: of threads, and the titles of processes.
+//!
+//! A program says its threads' names and its command line once. Whoever renames a thread or sets a
+//! title later tells nobody, so the recorder looks into /proc about once a second, and once more at a
+//! process's good-bye. What it finds goes into the stream as definitions, so that live and from a file
+//! the same is known. Looking is a thread of its own: /proc can keep its reader waiting for as long as
+//! the process it tells of holds a lock, and the drain thread must never wait for a program.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `mod` | the drain thread's side |
+//! | `looker` | the thread that looks, how often and at how much |
+//! | `subject` | what is known of one process |
+//! | `system` | what /proc says |
+
+mod looker;
+mod subject;
+mod system;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use gputrace_wire::definition::{self, kind};
+use rustc_hash::FxHashMap;
+
+use crate::batch::Definition;
+use looker::Looker;
+
+/// What the two threads may be apart. A looker that is stuck is told nothing more.
+const ASKED_MAX: usize = 1 << 16;
+const SEEN_MAX: usize = 1 << 10;
+/// How long the drain thread waits for the last look at a process that says good-bye, and how long it
+/// does not wait again once that was in vain.
+const LAST_LOOK: Duration = Duration::from_millis(20);
+const NO_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the looker is told.
+#[derive(Debug)]
+enum Ask {
+    /// A process joined. `own_pid` is how it calls itself, which differs in a namespace.
+    Begin { process: u32, pid: u32, own_pid: u32 },
+    /// It said its command line.
+    Said { process: u32, command: Vec<u8>, redacted: bool },
+    /// One of its threads was defined, before that moment of CLOCK_BOOTTIME.
+    Thread { process: u32, thread: u32, tid: u32, name: Vec<u8>, before_ns: u64 },
+    /// It says good-bye, or the session ends under it: a last look.
+    Last { process: u32 },
+    /// Nothing is to be said of it any more.
+    End { process: u32 },
+}
+
+/// What the looker found out of one process.
+#[derive(Debug)]
+struct Found {
+    process: u32,
+    /// When the process began, by which it is told from another of its number.
+    began: u64,
+    records: Vec<Definition>,
+    last: bool,
+}
+
+/// The drain thread's side of it.
+pub(super) struct Names {
+    asks: Sender<Ask>,
+    found: Receiver<Found>,
+    /// By process, when the one that was alive at the first look began.
+    began: FxHashMap<u32, Option<u64>>,
+    in_vain: Option<Instant>,
+}
+
+impl Names {
+    /// Starts the looker; `None` where that cannot be: programs are called what they said, then.
+    pub fn start() -> Option<Names> {
+        Names::start_in(PathBuf::from("/proc"))
+    }
+
+    fn start_in(folder: PathBuf) -> Option<Names> {
+        let (asks, asked) = bounded(ASKED_MAX);
+        let (finds, found) = bounded(SEEN_MAX);
+        let builder = std::thread::Builder::new().name("gputrace-names".to_owned());
+        // Nobody waits for its end: it may be kept in /proc, and it ends when it is told nothing more.
+        builder.spawn(move || Looker::new(folder).run(&asked, &finds)).ok()?;
+        Some(Names { asks, found, began: FxHashMap::default(), in_vain: None })
+    }
+
+    /// A process joined that the kernel calls `pid`; 0 where it has no number here.
+    pub fn begin(&mut self, process: u32, pid: u32, own_pid: u32) {
+        if pid != 0 {
+            self.began.insert(process, None);
+            self.ask(Ask::Begin { process, pid, own_pid });
+        }
+    }
+
+    /// Definitions of a process were read.
+    pub fn defined(&self, process: u32, records: &[Definition]) {
+        if !self.began.contains_key(&process) {
+            return;
+        }
+        for record in records {
+            let small = |index| u32::try_from(record.field(index)).unwrap_or(0);
+            match record.kind {
+                kind::PROCESS => {
+                    let redacted = record.field(definition::process::REDACTED) == 1;
+                    self.ask(Ask::Said { process, command: record.text.clone(), redacted });
+                }
+                kind::THREAD if record.field(definition::thread::ROLE) == definition::role::PROGRAM => {
+                    let (tid, name) = (small(definition::thread::TID), record.text.clone());
+                    let before_ns = system::boot_time_ns();
+                    self.ask(Ask::Thread { process, thread: record.id, tid, name, before_ns });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What was found since the last time, of processes that `is_alive` says so of or that are known to
+    /// be the same as when they were alive.
+    pub fn take(&mut self, is_alive: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Definition>)> {
+        let mut taken = Vec::new();
+        while let Ok(found) = self.found.try_recv() {
+            taken.extend(self.believed(found, &is_alive));
+        }
+        taken
+    }
+
+    /// A last look at a process that says good-bye; waits for it a moment.
+    pub fn last(&mut self, process: u32, is_alive: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Definition>)> {
+        if !self.began.contains_key(&process) || !self.ask(Ask::Last { process }) {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        if self.in_vain.is_some_and(|since| since.elapsed() < NO_PATIENCE) {
+            return taken;
+        }
+        let deadline = Instant::now() + LAST_LOOK;
+        loop {
+            match self.found.recv_deadline(deadline) {
+                Ok(found) => {
+                    let is_it = found.last && found.process == process;
+                    taken.extend(self.believed(found, &is_alive));
+                    if is_it {
+                        self.in_vain = None;
+                        return taken;
+                    }
+                }
+                Err(_) => {
+                    self.in_vain = Some(Instant::now());
+                    return taken;
+                }
+            }
+        }
+    }
+
+    /// The process is over.
+    pub fn end(&mut self, process: u32) {
+        if self.began.remove(&process).is_some() {
+            self.ask(Ask::End { process });
+        }
+    }
+
+    /// A process's number may be another one's by the time that somebody looks: what was found is believed
+    /// if the process is alive still, or began when the one began of which that was known.
+    fn believed(&mut self, found: Found, is_alive: impl Fn(u32) -> bool) -> Option<(u32, Vec<Definition>)> {
+        let began = self.began.get_mut(&found.process)?;
+        if began.is_none() && is_alive(found.process) {
+            *began = Some(found.began);
+        }
+        (*began == Some(found.began)).then_some((found.process, found.records))
+    }
+
+    /// False if the looker is stuck or gone.
+    fn ask(&self, ask: Ask) -> bool {
+        self.asks.try_send(ask).is_ok()
+    }
+}
+
+/// The definition that says so.
+fn seen(thread: u32, at_ns: u64, text: Vec<u8>) -> Definition {
+    Definition { kind: kind::SEEN, id: 0, fields: vec![thread.into(), at_ns], text }
+}
+
+#[cfg(test)]
+mod tests;

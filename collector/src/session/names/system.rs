@@ -1,0 +1,112 @@
+//! What /proc says of processes and threads.
+//!
+//! Whatever stands there may be gone or forbidden at any moment, and names are the program's own
+//! bytes: all of it is read with bounds and believed as far as it goes.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The most of a command line that is read, as much as a process says of its own.
+const COMMAND_MAX: u64 = 4096;
+/// Longer than any line of `stat` and any `status`.
+const FILE_MAX: u64 = 8192;
+/// Entries of a folder of threads that are looked at in one go.
+pub const ENTRIES_MAX: usize = 1024;
+
+/// A thread as it was when somebody looked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    pub name: Vec<u8>,
+    /// When it began, in the kernel's ticks since the machine did.
+    pub began: u64,
+}
+
+#[derive(Debug)]
+pub struct System {
+    folder: PathBuf,
+    tick_ns: u64,
+}
+
+/// Now, on the clock by which the kernel says when threads began.
+pub fn boot_time_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+impl System {
+    pub fn new(folder: PathBuf) -> System {
+        // SAFETY: no preconditions.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        let ticks = u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100);
+        System { folder, tick_ns: 1_000_000_000 / ticks }
+    }
+
+    /// A moment in the kernel's ticks as nanoseconds; the thread began up to a tick later.
+    pub fn began_ns(&self, began: u64) -> u64 {
+        began.saturating_mul(self.tick_ns)
+    }
+
+    fn process(&self, pid: u32) -> PathBuf {
+        self.folder.join(pid.to_string())
+    }
+
+    /// When the process began; `None` if it is gone.
+    pub fn began(&self, pid: u32) -> Option<u64> {
+        Some(stat(&self.process(pid).join("stat"))?.began)
+    }
+
+    pub fn thread(&self, pid: u32, tid: u32) -> Option<Named> {
+        stat(&self.process(pid).join("task").join(tid.to_string()).join("stat"))
+    }
+
+    /// The command line as it stands in the process's memory: arguments separated by NUL, or a title.
+    pub fn command(&self, pid: u32) -> Option<Vec<u8>> {
+        let text = read(&self.process(pid).join("cmdline"), COMMAND_MAX)?;
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    /// How the process calls itself, where it is in a namespace of its own.
+    pub fn inner_pid(&self, pid: u32) -> Option<u32> {
+        inner(&self.process(pid).join("status"))
+    }
+
+    /// The threads of a process by their own numbers, as far as they are looked at in one go: pairs of how
+    /// they call themselves, and how they are called here.
+    pub fn threads(&self, pid: u32) -> Vec<(u32, u32)> {
+        let folder = self.process(pid).join("task");
+        let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
+        let numbers = entries.flatten().take(ENTRIES_MAX).filter_map(|entry| {
+            let outer = entry.file_name().to_str()?.parse().ok()?;
+            Some((inner(&entry.path().join("status"))?, outer))
+        });
+        numbers.collect()
+    }
+}
+
+fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(most).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+/// The name stands in parentheses and may hold any others; the start is the twentieth field after it.
+fn stat(path: &Path) -> Option<Named> {
+    let text = read(path, FILE_MAX)?;
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+    let began = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    Some(Named { name: text.get(open + 1..close)?.to_vec(), began })
+}
+
+/// The last number of several in `NSpid`; `None` where there is one only.
+fn inner(status: &Path) -> Option<u32> {
+    let text = read(status, FILE_MAX)?;
+    let text = String::from_utf8_lossy(&text);
+    let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_ascii_whitespace().skip(1).last()?.parse().ok()
+}

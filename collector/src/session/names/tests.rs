@@ -1,0 +1,264 @@
+//! The looker against a folder that stands for /proc.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::subject::{Subject, THREADS_MAX};
+use super::system::System;
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A machine whose processes are files.
+struct Machine {
+    folder: PathBuf,
+    system: System,
+}
+
+impl Machine {
+    fn new(name: &str) -> Machine {
+        let folder = std::env::temp_dir().join(format!("gputrace-names-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Machine { system: System::new(folder.clone()), folder }
+    }
+
+    fn write(&self, path: &str, text: &[u8]) {
+        let path = self.folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A process or thread of that number, begun so many hundredths of a second after the machine.
+    fn stat(&self, at: &str, name: &str, began: u64) {
+        let fields = format!("1 ({name}) S {} {began} 0 0\n", "0 ".repeat(18).trim_end());
+        self.write(&format!("{at}/stat"), fields.as_bytes());
+    }
+
+    fn inside(&self, at: &str, numbers: &str) {
+        self.write(&format!("{at}/status"), format!("Name:\tx\nNSpid:\t{numbers}\nThreads:\t1\n").as_bytes());
+    }
+
+    fn look(&self, subject: &mut Subject, now_ns: u64) -> Option<Vec<(u32, String)>> {
+        let (_, records) = subject.look(&self.system, &mut 64, false, now_ns)?;
+        Some(told(&records))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn told(records: &[Definition]) -> Vec<(u32, String)> {
+    assert!(records.iter().all(|record| record.kind == kind::SEEN && record.id == 0));
+    let text = |record: &Definition| String::from_utf8(record.text.clone()).unwrap();
+    records.iter().map(|record| (record.field(0) as u32, text(record))).collect()
+}
+
+fn named(thread: u32, name: &str) -> (u32, String) {
+    (thread, name.to_owned())
+}
+
+#[test]
+fn threads_that_are_renamed_and_titles_that_change_are_told_once() {
+    let machine = Machine::new("renamed");
+    machine.stat("40", "main (x) y", 100);
+    machine.stat("40/task/41", "pool", 200);
+    machine.write("40/cmdline", b"./prog\0a\0");
+    let mut subject = Subject::new(0, 40, 40, 0);
+    subject.said(b"./prog\0a\0", false);
+    subject.thread(41, 7, b"pool".to_vec(), 3 * SECOND);
+    assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
+    machine.stat("40/task/41", "a) S 1 (b", 200);
+    machine.write("40/cmdline", b"prog: step 3 --password hunter2\0\0\0  \0");
+    let both = vec![named(0, "prog: step 3 --password [redacted]"), named(7, "a) S 1 (b")];
+    assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(both));
+    assert_eq!(machine.look(&mut subject, 3 * SECOND), Some(vec![]));
+    machine.stat("40/task/41", "again", 200);
+    assert_eq!(machine.look(&mut subject, 4 * SECOND), Some(vec![named(7, "again")]));
+}
+
+#[test]
+fn with_redaction_a_title_is_its_program_alone() {
+    let machine = Machine::new("redacted");
+    machine.stat("40", "prog", 100);
+    machine.write("40/cmdline", b"prog: training /home/me/secret-model --user me\0");
+    let mut subject = Subject::new(0, 40, 40, 0);
+    // Nothing is told before it is known what may be.
+    assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
+    subject.said(b"/bin/prog\0[redacted]\0", true);
+    assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(vec![named(0, "prog:\0[redacted]")]));
+    // A program without arguments has no mark, and is redacted all the same.
+    let mut subject = Subject::new(0, 40, 40, 0);
+    subject.said(b"prog:\0", true);
+    assert_eq!(machine.look(&mut subject, SECOND), Some(vec![named(0, "prog:\0[redacted]")]));
+}
+
+#[test]
+fn a_number_that_is_another_thread_s_by_now_says_nothing_of_the_first() {
+    let machine = Machine::new("thread-reused");
+    machine.stat("40", "prog", 100);
+    machine.stat("40/task/41", "pool", 200);
+    let mut subject = Subject::new(0, 40, 40, 0);
+    subject.thread(41, 7, b"pool".to_vec(), 3 * SECOND);
+    assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
+    machine.stat("40/task/41", "another", 900);
+    assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(vec![]));
+    // The other one is traced too, from its first call on.
+    subject.thread(41, 8, b"another".to_vec(), 10 * SECOND);
+    machine.stat("40/task/41", "renamed", 900);
+    assert_eq!(machine.look(&mut subject, 3 * SECOND), Some(vec![named(8, "renamed")]));
+    // Began after it was defined: never the one that was.
+    subject.thread(42, 9, b"gone".to_vec(), 5 * SECOND);
+    machine.stat("40/task/42", "young", 600);
+    assert_eq!(machine.look(&mut subject, 4 * SECOND), Some(vec![]));
+}
+
+#[test]
+fn a_number_that_is_another_process_s_by_now_says_nothing() {
+    let machine = Machine::new("process-reused");
+    machine.stat("40", "prog", 100);
+    machine.write("40/cmdline", b"prog\0");
+    let mut subject = Subject::new(0, 40, 40, 0);
+    subject.said(b"prog\0", false);
+    assert_eq!(machine.look(&mut subject, SECOND), Some(vec![]));
+    machine.stat("40", "other", 999);
+    machine.write("40/cmdline", b"other\0");
+    assert_eq!(machine.look(&mut subject, 2 * SECOND), None);
+    fs::remove_dir_all(machine.folder.join("40")).unwrap();
+    assert_eq!(machine.look(&mut subject, 3 * SECOND), None);
+}
+
+#[test]
+fn threads_of_a_namespace_are_found_by_their_own_numbers() {
+    let machine = Machine::new("namespace");
+    machine.stat("40", "prog", 100);
+    machine.inside("40", "40 1");
+    for (outer, inner, name) in [("40", "1", "prog"), ("41", "2", "second")] {
+        machine.stat(&format!("40/task/{outer}"), name, 200);
+        machine.inside(&format!("40/task/{outer}"), &format!("{outer} {inner}"));
+    }
+    let mut subject = Subject::new(0, 40, 1, 0);
+    subject.thread(2, 7, b"prog".to_vec(), 3 * SECOND);
+    assert_eq!(machine.look(&mut subject, SECOND), Some(vec![named(7, "second")]));
+    // Its number there is no number of ours.
+    machine.stat("40/task/2", "not this one", 200);
+    assert_eq!(machine.look(&mut subject, 2 * SECOND), Some(vec![]));
+}
+
+#[test]
+fn ten_thousand_threads_are_looked_at_by_turns() {
+    let machine = Machine::new("many");
+    machine.stat("40", "prog", 100);
+    let mut subject = Subject::new(0, 40, 40, 0);
+    let threads = 10_000;
+    for thread in 0..threads {
+        subject.thread(100 + thread, thread + 1, b"prog".to_vec(), 3 * SECOND);
+    }
+    // None is renamed but the last, and each round reads as many files as it may.
+    for thread in 0..200 {
+        machine.stat(&format!("40/task/{}", 100 + thread), "prog", 200);
+    }
+    machine.stat("40/task/299", "renamed", 200);
+    let mut rounds = 0;
+    let found = loop {
+        let mut budget = 64;
+        let (_, records) = subject.look(&machine.system, &mut budget, false, SECOND).unwrap();
+        rounds += 1;
+        if !records.is_empty() {
+            break told(&records);
+        }
+        assert_eq!(budget, 0);
+    };
+    assert_eq!(found, [named(200, "renamed")]);
+    assert_eq!(rounds, 4, "62 threads a round");
+    // Threads that come and go for ever take no more room.
+    for thread in 0..3 * THREADS_MAX as u32 {
+        subject.thread(1_000_000 + thread, thread, Vec::new(), SECOND);
+    }
+    assert!(subject.size() <= THREADS_MAX);
+}
+
+#[test]
+fn a_title_that_counts_is_told_ever_more_rarely() {
+    let machine = Machine::new("counts");
+    machine.stat("40", "prog", 100);
+    let mut subject = Subject::new(0, 40, 40, 0);
+    subject.said(b"prog\0", false);
+    let seconds = 30 * 24 * 3600;
+    let (mut now, mut times, mut last) = (0, 0, String::new());
+    while now < seconds {
+        machine.write("40/cmdline", format!("prog: step {now}").as_bytes());
+        let told = machine.look(&mut subject, now * SECOND + 1).unwrap();
+        times += told.len();
+        last = told.into_iter().next().map_or(last, |(_, title)| title);
+        // The first hour by seconds, and the rest by what the pace would make of them.
+        now += if now < 3600 { 1 } else { now / 400 };
+    }
+    assert!((300..1200).contains(&times), "{times}");
+    // The end tells what it is called then, whatever the pace.
+    machine.write("40/cmdline", b"prog: done");
+    let (_, records) = subject.look(&machine.system, &mut 64, true, now * SECOND).unwrap();
+    assert_eq!(told(&records), [named(0, "prog: done")], "after {last}");
+}
+
+#[test]
+fn what_cannot_be_read_says_nothing() {
+    let nothing = Machine::new("nothing");
+    let mut subject = Subject::new(0, 40, 40, 0);
+    subject.thread(41, 7, b"pool".to_vec(), SECOND);
+    assert_eq!(nothing.look(&mut subject, SECOND), None);
+    for text in [&b""[..], b"1 prog S", b"1 (x) S 0", b"\xff\xfe(\xff) S", b") ("] {
+        nothing.write("40/stat", text);
+        assert_eq!(nothing.look(&mut subject, SECOND), None);
+    }
+    assert!(Path::new(&nothing.folder).exists());
+}
+
+/// The whole of it, on this process.
+#[test]
+fn the_looker_answers_for_the_living_and_is_not_believed_of_the_dead() {
+    let mut names = Names::start().unwrap();
+    let own = std::process::id();
+    names.begin(3, own, own);
+    let (rename, renamed) = bounded::<()>(0);
+    let (done, wait) = bounded::<u32>(0);
+    let thread = std::thread::spawn(move || {
+        // SAFETY: gettid has no preconditions.
+        done.send(unsafe { libc::gettid() }.cast_unsigned()).unwrap();
+        renamed.recv().unwrap();
+        // SAFETY: a C string of less than 16 bytes.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"by itself".as_ptr()) };
+        done.send(0).unwrap();
+        renamed.recv().unwrap();
+    });
+    let tid = wait.recv().unwrap();
+    names.defined(
+        3,
+        &[Definition { kind: kind::THREAD, id: 9, fields: vec![tid.into(), 0], text: Vec::new() }],
+    );
+    rename.send(()).unwrap();
+    wait.recv().unwrap();
+    // The first answer may not come in time on a machine that has much to do.
+    let mut found = Vec::new();
+    while !found.contains(&named(9, "by itself")) {
+        let seen = names.last(3, |_| true).into_iter().chain(names.take(|_| true));
+        found.extend(seen.flat_map(|(process, records)| {
+            assert_eq!(process, 3);
+            told(&records)
+        }));
+    }
+    rename.send(()).unwrap();
+    thread.join().unwrap();
+    // Of one that was never known to be alive, nothing is believed.
+    let mut names = Names::start().unwrap();
+    names.begin(4, own, own);
+    names.defined(4, &[Definition { kind: kind::PROCESS, id: 1, fields: vec![], text: b"not it".to_vec() }]);
+    names.in_vain = None;
+    assert!(names.last(4, |_| false).is_empty());
+    assert!(names.last(5, |_| true).is_empty(), "no such process");
+    names.end(4);
+    assert!(names.take(|_| true).is_empty());
+}

@@ -1,0 +1,68 @@
+//! Names of threads and processes, however late they come.
+
+use serde_json::Value;
+
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{Run, Traced, bare, gputrace, run, run_with};
+
+/// Room for the title, which is written over the arguments.
+const ROOM: &str = "--room-for-a-title-that-is-written-over-what-stood-here-before-it-was-set";
+
+fn named(traced: &Traced) -> (Vec<String>, Value) {
+    let report = traced.report();
+    let threads = report["threads"].as_array().unwrap();
+    let mut labels: Vec<_> =
+        threads.iter().map(|thread| thread["label"].as_str().unwrap().to_owned()).collect();
+    labels.sort_unstable();
+    (labels, report)
+}
+
+#[test]
+fn late_names_of_threads_and_a_late_title_are_what_ps_shows() {
+    let traced = bare("names").arg(ROOM).succeed();
+    let (labels, report) = named(&traced);
+    assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
+    let title = "trainer: rank 2 --password [redacted] /secret/model";
+    assert_eq!(report["processes"][0]["title"], title);
+    let main = report["threads"].as_array().unwrap().iter().find(|thread| thread["label"] == "main").unwrap();
+    assert_eq!(main["name"], "main thread");
+    let folded = traced.read("flame.folded");
+    for line in [";loader;cuLaunchKernel;", ";reducer: 1;cuLaunchKernel;", ";thread 2;cuLaunchKernel;"] {
+        assert!(folded.contains(&format!("{title}{line}")), "{folded}");
+    }
+    assert!(traced.read("summary.txt").contains("\nreducer: 1 "), "{}", traced.read("summary.txt"));
+    // The trace has it all.
+    let again = finish(gputrace().args(["flamegraph", "--folded"]).arg(traced.trace())).expect_code(0).stdout;
+    assert_eq!(again, folded);
+}
+
+#[test]
+fn names_are_seen_while_a_process_runs_that_says_no_good_bye() {
+    let traced = run("names").arg("killed").arg(ROOM).go();
+    assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
+    let (labels, report) = named(&traced);
+    assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
+    assert_eq!(report["processes"][0]["title"], "trainer: rank 2 --password [redacted] /secret/model");
+    assert_eq!(report["processes"][0]["end"], "vanished");
+}
+
+#[test]
+fn a_title_is_redacted_like_a_command_line() {
+    let check = |run: Run| {
+        let traced = run.arg(ROOM).succeed();
+        let mut all = traced.report().to_string() + &traced.ended.stderr;
+        for file in std::fs::read_dir(&traced.output).unwrap() {
+            all += &String::from_utf8_lossy(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+        assert!(
+            !all.contains("hunter2") && !all.contains("/secret/model") && !all.contains("rank 2"),
+            "{all}"
+        );
+        traced.report()["processes"][0]["title"].clone()
+    };
+    assert_eq!(check(bare("names").env("GPUTRACE_REDACT", "on")), "trainer: [redacted]");
+    // Under run, the last look at a process that ends at once may come too late.
+    let title = check(run_with(&["--redact"], compiled("names", Link::Driver)));
+    assert!(title.is_null() || title == "trainer: [redacted]", "{title}");
+}
