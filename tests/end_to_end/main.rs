@@ -23,6 +23,7 @@ mod killed;
 mod limits;
 mod linkage;
 mod live_and_file;
+mod names;
 mod nothing;
 mod nvtx;
 mod other_users;
