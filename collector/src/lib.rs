@@ -18,6 +18,7 @@ pub mod report;
 pub mod session;
 pub mod source;
 pub mod stream;
+pub mod symbols;
 pub mod trace_file;
 
 pub use error::Error;

@@ -26,6 +26,17 @@ pub fn demangle(name: &[u8]) -> String {
     cpp_name(name).unwrap_or_else(plain)
 }
 
+/// A function's name without its parameters and what it returns: `ns::step<float>` of `void ns::step<float>(int)`.
+pub fn demangle_function(name: &[u8]) -> String {
+    let plain = || String::from_utf8_lossy(name).into_owned();
+    if name.len() > MANGLED_MAX_BYTES || !looks_mangled(name) {
+        return plain();
+    }
+    let options = DemangleOptions::new().recursion_limit(RECURSION_LIMIT).no_params().no_return_type();
+    let rust = std::str::from_utf8(name).ok().and_then(rust_name);
+    rust.or_else(|| cpp_name_with(name, &options)).unwrap_or_else(plain)
+}
+
 fn looks_mangled(name: &[u8]) -> bool {
     [b"_Z".as_slice(), b"__Z", b"_R"].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -49,11 +60,14 @@ fn rust_name(name: &str) -> Option<String> {
 }
 
 fn cpp_name(name: &[u8]) -> Option<String> {
+    cpp_name_with(name, &DemangleOptions::new().recursion_limit(RECURSION_LIMIT))
+}
+
+fn cpp_name_with(name: &[u8], options: &DemangleOptions) -> Option<String> {
     let parse = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
     let symbol = Symbol::new_with_options(name, &parse).ok()?;
     let mut out = Bounded::default();
-    let options = DemangleOptions::new().recursion_limit(RECURSION_LIMIT);
-    symbol.structured_demangle(&mut out, &options).ok()?;
+    symbol.structured_demangle(&mut out, options).ok()?;
     Some(usual_literals(out.0))
 }
 

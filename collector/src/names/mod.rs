@@ -16,7 +16,7 @@ mod summary;
 mod table;
 mod vocabulary;
 
-pub use demangle::demangle;
+pub use demangle::{demangle, demangle_function};
 pub use escape::{fold_safe, line_safe};
 pub use short::{SHORT_MAX_CHARS, short};
 pub use table::NameTable;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::model::Totals;
 use crate::report::KernelNames;
-use crate::source::{Line, StackFrame, Stacks};
+use crate::source::{Line, NO_LINE, StackFrame, Stacks};
 
 /// Kernels told of a line.
 const KERNELS_KEPT: usize = 8;
@@ -93,7 +93,7 @@ impl PlaceReport {
             function: line.function.to_string(),
             file: Some(line.file.to_string()),
             path: Some(line.path.to_string()),
-            line: Some(line.line),
+            line: Some(line.line).filter(|line| *line != NO_LINE),
         }
     }
 
@@ -101,6 +101,7 @@ impl PlaceReport {
     pub fn text(&self) -> String {
         match (&self.file, self.line) {
             (Some(file), Some(line)) => format!("{file}:{line} {}", self.function),
+            (Some(file), None) => format!("{file} {}", self.function),
             _ => self.function.clone(),
         }
     }

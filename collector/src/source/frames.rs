@@ -6,13 +6,17 @@
 use std::sync::Arc;
 
 use gputrace_wire::definition::stack::{FRAMES_MAX, NOT_BEGUN};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::source::{FileNames, LineTable, is_own};
+use crate::symbols::{Natives, Place};
 
-/// A line of a function.
+/// Stands for a line that is not known.
+pub const NO_LINE: u32 = u32::MAX;
+
+/// A line of a function, or a function of which no lines are known: its file is then the program or library that it is in.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
     pub function: Arc<str>,
@@ -20,6 +24,7 @@ pub struct Line {
     pub file: Arc<str>,
     /// The file as the compiler was told it.
     pub path: Arc<str>,
+    /// [`NO_LINE`] where it is not known.
     pub line: u32,
     /// Whether the file is the program's own.
     pub own: bool,
@@ -41,7 +46,10 @@ pub enum StackFrame {
 impl Line {
     /// `train_step train.py:22`.
     pub fn text(&self) -> String {
-        format!("{} {}:{}", self.function, self.file, self.line)
+        match self.line {
+            NO_LINE => format!("{} {}", self.function, self.file),
+            line => format!("{} {}:{line}", self.function, self.file),
+        }
     }
 }
 
@@ -64,6 +72,7 @@ pub struct Stacks<'a> {
     processes: FxHashMap<u32, &'a Definitions>,
     files: FileNames,
     codes: FxHashMap<(u32, u32), Option<Code>>,
+    natives: Natives,
     lines: Vec<Line>,
     numbers: FxHashMap<Line, usize>,
     /// What may still be read of line tables. A piece is of one table only, so that all together
@@ -80,8 +89,11 @@ impl<'a> Stacks<'a> {
         for (_, code) in totals.processes.iter().flat_map(|process| process.definitions.codes()) {
             paths.entry(code.file).or_insert_with(|| readable(code.file));
         }
+        let natives = Natives::new(totals);
+        let sources: FxHashSet<&str> = natives.files().collect();
         Stacks {
-            files: FileNames::new(paths.into_values()),
+            files: FileNames::new(paths.into_values().chain(sources.into_iter().map(Arc::from))),
+            natives,
             codes: FxHashMap::default(),
             lines: Vec::new(),
             numbers: FxHashMap::default(),
@@ -108,8 +120,19 @@ impl<'a> Stacks<'a> {
         }
         let mut frames = Vec::with_capacity(kept.min(FRAMES_MAX) + 1);
         for part in parts.iter().rev() {
+            // How a thread begins is nobody's work.
+            let mut begins = true;
             for (place, (code, at)) in part.iter().enumerate() {
-                frames.push(self.frame(process, definitions, place, *code, *at));
+                if let Some(native) = self.natives.place(process, *code, *at).cloned() {
+                    begins &= native.begins;
+                    if !begins {
+                        self.native(&native, &mut frames);
+                    }
+                    continue;
+                }
+                let frame = self.frame(process, definitions, place, *code, *at);
+                begins &= matches!(frame, StackFrame::Named(_));
+                frames.push(frame);
             }
         }
         if outer != 0 || frames.len() > FRAMES_MAX {
@@ -118,6 +141,44 @@ impl<'a> Stacks<'a> {
             frames.insert(0, StackFrame::Truncated);
         }
         frames
+    }
+
+    /// The functions at a native place.
+    fn native(&mut self, place: &Place, frames: &mut Vec<StackFrame>) {
+        for function in &place.functions {
+            let unnamed = || format!("[{}+{:#x}]", place.file, place.address);
+            let name = function.name.clone().unwrap_or_else(unnamed);
+            frames.push(match &function.file {
+                None if function.name.is_none() => StackFrame::Named(name.into()),
+                None => StackFrame::Line(self.number(Line {
+                    function: name.into(),
+                    file: place.file.clone(),
+                    path: place.image.clone(),
+                    line: NO_LINE,
+                    own: place.own,
+                })),
+                Some(path) => {
+                    let (own, line) = (place.is_own_file(path), function.line);
+                    let path: Arc<str> = path.as_str().into();
+                    let file = self.files.name(&path);
+                    StackFrame::Line(self.number(Line { function: name.into(), file, path, line, own }))
+                }
+            });
+        }
+    }
+
+    /// The number of a line.
+    fn number(&mut self, line: Line) -> usize {
+        let number = *self.numbers.entry(line.clone()).or_insert(self.lines.len());
+        if number == self.lines.len() {
+            self.lines.push(line);
+        }
+        number
+    }
+
+    /// What the user should know of native frames without names.
+    pub fn notices(&self) -> Vec<String> {
+        self.natives.notices()
     }
 
     fn frame(

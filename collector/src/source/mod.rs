@@ -13,6 +13,6 @@ mod own;
 mod golden;
 
 pub use files::FileNames;
-pub use frames::{Line, StackFrame, Stacks};
+pub use frames::{Line, NO_LINE, StackFrame, Stacks};
 pub use line_table::LineTable;
 pub use own::is_own;

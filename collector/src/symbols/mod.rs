@@ -1,0 +1,11 @@
+//! Symbols: from places in programs and libraries to functions, files and lines.
+//!
+//! The files themselves are opened here, and nowhere else in the collector: on the machine where the trace was made they mostly
+//! are what they were. Each is compared first, by its build id or else by its length and time, and one that is another
+//! gives no names.
+
+mod file;
+mod name;
+mod native;
+
+pub use native::{Natives, Place};

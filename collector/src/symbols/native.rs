@@ -1,0 +1,155 @@
+//! The native places of a session's stacks, all looked up at once: each file is opened once, and closed again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::file::{Function, Symbols, Unread};
+use crate::model::Totals;
+use crate::model::definitions::Image;
+use crate::source::is_own;
+
+/// What a place is known by.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// The functions there, the innermost last; one at least.
+    pub functions: Vec<Function>,
+    /// The image's path, and its last part.
+    pub image: Arc<str>,
+    pub file: Arc<str>,
+    pub address: u64,
+    /// Whether the image is the program's own.
+    pub own: bool,
+    /// Whether this is how a thread or the program begins, and nobody's work.
+    pub begins: bool,
+}
+
+/// Process, image definition, address in the image's file.
+type Key = (u32, u32, u64);
+type ByAddress = FxHashMap<u64, Arc<Place>>;
+
+#[derive(Debug, Default)]
+pub struct Natives {
+    places: FxHashMap<Key, Arc<Place>>,
+    /// Images that have no names, and why.
+    unread: BTreeMap<Unread, Vec<String>>,
+}
+
+/// What was looked up before in this process: the report and the flamegraph ask for the same.
+static KNOWN: Mutex<BTreeMap<Image, ByAddress>> = Mutex::new(BTreeMap::new());
+/// Places that are remembered.
+const KNOWN_MAX: usize = 1 << 18;
+
+impl Natives {
+    pub fn new(totals: &Totals) -> Natives {
+        let mut wanted: BTreeMap<Image, Vec<Key>> = BTreeMap::new();
+        for process in &totals.processes {
+            let mut images: FxHashMap<u32, Option<Image>> = FxHashMap::default();
+            for (id, at) in process.definitions.native_places() {
+                let image = images.entry(id).or_insert_with(|| process.definitions.image(id));
+                let Some(image) = image else { continue };
+                let key = (process.number, id, at);
+                match wanted.get_mut(image) {
+                    Some(keys) => keys.push(key),
+                    None => _ = wanted.insert(image.clone(), vec![key]),
+                }
+            }
+        }
+        let mut natives = Natives::default();
+        for (image, keys) in wanted {
+            natives.look_up(&image, keys);
+        }
+        natives
+    }
+
+    fn look_up(&mut self, image: &Image, mut wanted: Vec<Key>) {
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.values().map(FxHashMap::len).sum::<usize>() > KNOWN_MAX {
+            known.clear();
+        }
+        let known = known.entry(image.clone()).or_default();
+        let path: Arc<str> = String::from_utf8_lossy(&image.path).into();
+        let file: Arc<str> = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or("").into();
+        let own = is_own_image(&path);
+        let mut symbols = None;
+        for key in wanted {
+            let place = known.get(&key.2).cloned().unwrap_or_else(|| {
+                let symbols = symbols.get_or_insert_with(|| Symbols::open(image));
+                let place = place(symbols.as_ref().ok(), key.2, &path, &file, own);
+                if symbols.is_ok() {
+                    known.insert(key.2, place.clone());
+                }
+                place
+            });
+            self.places.insert(key, place);
+        }
+        if let Some(Err(why)) = symbols {
+            self.unread.entry(why).or_default().push(file.to_string());
+        }
+    }
+
+    pub fn place(&self, process: u32, image: u32, at: u64) -> Option<&Arc<Place>> {
+        self.places.get(&(process, image, at))
+    }
+
+    /// The source files of all places.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let functions = self.places.values().flat_map(|place| &place.functions);
+        functions.filter_map(|function| function.file.as_deref())
+    }
+
+    /// What the user should know of files that gave no names.
+    pub fn notices(&self) -> Vec<String> {
+        let why = |why: &Unread| match why {
+            Unread::NoFile => None,
+            Unread::Gone => Some("the file is gone"),
+            Unread::Changed => Some("the file is not the one that ran (another build id, or written since)"),
+            Unread::Unreadable => Some("the file cannot be read"),
+        };
+        let told = self.unread.iter().filter_map(|(reason, files)| Some((why(reason)?, files)));
+        told.map(|(why, files)| {
+            let mut files = files.clone();
+            files.sort();
+            files.dedup();
+            let more = files.len().saturating_sub(5);
+            files.truncate(5);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("native frames without names in {}{more}: {why}", files.join(", "))
+        })
+        .collect()
+    }
+}
+
+fn place(symbols: Option<&Symbols>, address: u64, path: &Arc<str>, file: &Arc<str>, own: bool) -> Arc<Place> {
+    let functions = symbols.map_or_else(|| vec![Function::default()], |symbols| symbols.functions(address));
+    let outermost = functions.first().and_then(|function| function.name.as_deref());
+    let begins = symbols.is_some_and(|symbols| symbols.is_entry(address))
+        || is_c_library(file) && outermost.is_none_or(is_beginning);
+    Arc::new(Place { functions, image: path.clone(), file: file.clone(), address, own, begins })
+}
+
+fn is_c_library(file: &str) -> bool {
+    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2."].iter().any(|begin| file.starts_with(begin))
+}
+
+/// Functions of the C library that begin a thread or call `main`.
+fn is_beginning(function: &str) -> bool {
+    let bare = function.trim_start_matches('_');
+    matches!(bare, "start_thread" | "clone" | "clone3" | "pthread_start") || bare.starts_with("libc_start_")
+}
+
+/// Whether an image is the program's own, by where it is: systems install in folders that programs' own builds are not in.
+fn is_own_image(path: &str) -> bool {
+    const INSTALLED: [&str; 5] = ["/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"];
+    path.starts_with('/') && is_own(path) && !INSTALLED.iter().any(|folder| path.starts_with(folder))
+}
+
+impl Place {
+    /// Whether a source file is the program's own: a header of a library's is not, wherever it was inlined.
+    pub fn is_own_file(&self, file: &str) -> bool {
+        self.own && is_own(file) && !file.starts_with("/usr/") && !file.starts_with("/rustc/")
+    }
+}
