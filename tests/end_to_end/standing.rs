@@ -27,6 +27,16 @@ impl Running {
         assert_eq!(unsafe { libc::kill(self.0.id().cast_signed(), signal) }, 0);
     }
 
+    /// How long its threads were ready to run and did not, since others had the processors.
+    fn starved(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        let waited_ns = |task: std::fs::DirEntry| -> u64 {
+            let times = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            times.split(' ').nth(1).map_or(0, |waited_ns| waited_ns.parse().unwrap())
+        };
+        Duration::from_nanos(tasks.map(|task| waited_ns(task.unwrap())).sum())
+    }
+
     #[track_caller]
     fn end(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LIMIT;
@@ -365,11 +375,14 @@ fn who_asked_to_wait_loses_nothing_to_a_slow_collector() {
         program.wait();
     }
     program.end();
+    let starved = collector.process.starved();
     let report = report(&[collector.end(true)]);
-    // A collector that gets no processor for a fifth of a second is a stopped one: then it is counted.
     let lost = lost(&report, "ring_full");
     assert_eq!(count(&report, "launches") + lost, 200_010, "{report:#}");
-    assert!(lost < 20, "{report:#}");
+    // The wait is bounded: a collector that a busy machine keeps from running is one that stopped. With
+    // seven endless loops a core it waits for its turn between half a second and a whole one in all where
+    // nothing is lost, and more than thirteen where something is.
+    assert!(lost == 0 || starved > Duration::from_secs(5), "{lost} lost, starved for {starved:?}");
     assert!(report.to_string().contains("threads waited for room"), "{report:#}");
 }
 
