@@ -187,6 +187,8 @@ pub enum GapReason {
     /// Nothing was lost: the ring is read from the position in `count` on, and what was published
     /// before went to another collector, whose trace has it or has not.
     TakenOver = 5,
+    /// Entries that the recorder read and could not store: the file system was full.
+    NotStored = 6,
 }
 
 impl Gap {
@@ -205,6 +207,7 @@ impl Gap {
             3 => GapReason::UnfinishedDefinitions,
             4 => GapReason::RefusedSegment,
             5 => GapReason::TakenOver,
+            6 => GapReason::NotStored,
             _ => return None,
         };
         Some(Gap { reason, count: cell.u64_at(8) })
@@ -218,6 +221,7 @@ impl Gap {
             GapReason::UnfinishedDefinitions => Some(Loss::UnfinishedDefinitions),
             GapReason::RefusedSegment => Some(Loss::RefusedSegment),
             GapReason::TakenOver => None,
+            GapReason::NotStored => Some(Loss::NotInTrace),
         }
     }
 }

@@ -129,7 +129,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, flight: Option<Duration>) -> Res
         begin: recording::begin(command_of(pid), variables::redacts(&[])),
         flight: flight_recorder::config(flight, &folder),
         // Nobody reads what this one says before the end.
-        hears_trace_error: None,
+        hears_trace_news: None,
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();

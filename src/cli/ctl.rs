@@ -154,8 +154,13 @@ fn text(status: &Value) -> String {
         .flatten()
         .map(|(reason, number)| format!("{} {}", count(number), printable::text(reason)))
         .collect();
+    if let Some(entries) = recording["not_in_trace"].as_u64().filter(|entries| *entries > 0) {
+        lost.push(format!("{entries} not_in_trace"));
+    }
     if let Some(bytes) = recording["trace_ends_at_byte"].as_u64() {
-        lost.push(format!("the trace after its first {bytes} bytes, where it could not be written on"));
+        lost.push(format!(
+            "the trace after its first {bytes} bytes, where it could not be written on so far"
+        ));
     }
     lines.push(("Lost", if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") }));
     lines.push(("Memory", format!("{} resident", size(&status["resident_bytes"]))));

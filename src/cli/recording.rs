@@ -13,7 +13,7 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::{ProcessEnd, SessionBegin};
 use gputrace_collector::command_line;
 use gputrace_collector::model::Process;
-use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source};
+use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source, TraceNews};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::OutputFolder;
@@ -111,7 +111,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         trace_path: trace.clone(),
         begin,
         flight: flight_recorder::config(request.flight, &folder),
-        hears_trace_error: Some(say_at_once),
+        hears_trace_news: Some(say_at_once),
     };
     let recorder = match Recorder::start(config, Aggregates::default()) {
         Ok(recorder) => recorder,
@@ -180,9 +180,22 @@ fn warn_about_running(recording: &Recording<Aggregates>) {
     ));
 }
 
-/// The program runs on, perhaps for days: somebody may make room, or start it again.
-pub fn say_at_once(error: &gputrace_collector::Error) {
-    say(format_args!("{}", Failure::from(error)));
+/// The program runs on, perhaps for days: somebody may make room.
+pub fn say_at_once(news: &TraceNews) {
+    match news {
+        TraceNews::Stopped(error) => {
+            let hint =
+                "make room: it is written on from there; what comes meanwhile is in this run's summary only";
+            say(format_args!("{}", Failure::from(*error).hint(hint)));
+        }
+        TraceNews::GoesOn { left_out } => say(format_args!(
+            "gputrace: warning: the trace file is written again; {left_out} entries are in this run's summary only"
+        )),
+        TraceNews::Removed(path) => say(format_args!(
+            "gputrace: warning: {} was removed or moved away; what is recorded goes to the file that it was",
+            printable::name(path)
+        )),
+    }
 }
 
 /// The head of a stream; the recorder fills in the times.

@@ -42,7 +42,7 @@ pub fn collect(
         trace_path: trace.clone(),
         begin: recording::begin(std::env::args().collect(), variables::redacts(&[])),
         flight: flight_recorder::config(flight, folder),
-        hears_trace_error: Some(recording::say_at_once),
+        hears_trace_news: Some(recording::say_at_once),
     };
     let recorder = Recorder::start(config, Aggregates::default()).inspect_err(|_| {
         // The place was taken for this collector alone; nothing is in it.

@@ -139,50 +139,6 @@ fn a_program_of_another_architecture_is_said_not_to_be_traced() {
     warned(&ended, &program, "is of another architecture");
 }
 
-/// A file system of 64 KiB, in a mount namespace of the command's own.
-#[test]
-fn a_full_file_system_costs_the_end_of_the_trace_alone() {
-    let test = "a_full_file_system_costs_the_end_of_the_trace_alone";
-    let folder = Folder::new();
-    let small = folder.join("small");
-    fs::create_dir(&small).unwrap();
-    let mount = "mount -t tmpfs -o size=64k tmpfs \"$1\"";
-    let shell = |script: &str| {
-        let mut command = gputrace();
-        let tool = command.get_program().to_owned();
-        let environment: Vec<_> =
-            command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
-        command = Command::new("unshare");
-        for (name, value) in environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.args(["-m", "sh", "-c", script, "sh"]).arg(&small).arg(tool);
-        command.arg(compiled("many", Link::Driver)).arg(folder.join("saved"));
-        finish(&mut command)
-    };
-    let mounted = shell(mount);
-    if mounted.code() != Some(0) {
-        return needs::skipped(test, &format!("no file system can be mounted: {}", mounted.stderr));
-    }
-    let ended = shell(&format!(
-        "{mount} || exit 99; \"$2\" run --simulate -o \"$1/out\" -- sh -c '\"$0\" 400000; echo ran; exit 9' \"$3\"; \
-         code=$?; cp \"$1/out/trace.gputrace\" \"$4\"; exit $code"
-    ))
-    .expect_code(9);
-    assert!(ended.stdout.ends_with("ran\n"), "{}", ended.stdout);
-    assert!(ended.stderr.contains("cannot write the trace file"), "{}", ended.stderr);
-    let saved = folder.join("saved");
-    assert!(fs::metadata(&saved).unwrap().len() <= 64 << 10);
-    // Said to be cut off, and read up to there.
-    let read = finish(gputrace().args(["report", "--json"]).arg(&saved));
-    assert!(matches!(read.code(), Some(0 | 3)), "{:?}\n{}", read.status, read.stderr);
-    let seen: serde_json::Value = serde_json::from_str(&read.stdout).unwrap();
-    assert!((1..400_000).contains(&count(&seen, "launches")), "{}", read.stderr);
-}
-
 /// No folder of the system's or the user's can be written to; the current one can.
 #[test]
 fn home_and_temporary_folder_that_take_no_files() {

@@ -41,6 +41,7 @@ mod secrets;
 mod sharing;
 mod signals;
 mod simulated_device;
+mod small_disk;
 mod standing;
 mod surroundings;
 mod threads;

@@ -17,9 +17,11 @@ mod snapshot;
 mod tests;
 mod window;
 
+pub(crate) use block::Block;
 pub(crate) use digest::run;
 pub use dumps::{Dump, DumpReason, WriteDump};
 pub(crate) use dumps::{DumpRequest, Dumper};
+pub(crate) use marks::Marks;
 pub use snapshot::Snapshot;
 pub use window::BYTES_MAX;
 pub(crate) use window::Window;

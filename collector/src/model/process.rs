@@ -11,7 +11,7 @@ use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
 use gputrace_wire::graph::NodesMade;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
-use crate::batch::{Counters, Definition, Gap, ProcessBegin, ProcessEnd};
+use crate::batch::{Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd};
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Key, Outcome};
 use crate::model::definitions::Definitions;
@@ -239,7 +239,14 @@ impl ProcessState {
             kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
             kind::GAP => match Gap::from_cell(first) {
                 Some(gap) => match gap.loss() {
-                    Some(loss) => self.lose(loss, gap.count),
+                    Some(loss) => {
+                        self.lose(loss, gap.count);
+                        if gap.reason == GapReason::NotStored {
+                            // Ranges that began or ended in the gap: none is known to be open.
+                            self.ranges.left_open(ring.ranges);
+                            ring.ranges = 0;
+                        }
+                    }
                     None => self.taken_over(ring, gap.count),
                 },
                 None => self.counts.unknown_kinds += 1,

@@ -201,6 +201,8 @@ pub enum Loss {
     LostWithCollector,
     /// Nodes of graphs past the limit of what is kept: their kernels are charged to the launch.
     RefusedGraphNodes,
+    /// Entries that the trace file could not take. Live, only the file lacks them.
+    NotInTrace,
 }
 
 impl Loss {
@@ -217,6 +219,7 @@ impl Loss {
             Loss::LateRecords => "late_records",
             Loss::LostWithCollector => "lost_with_collector",
             Loss::RefusedGraphNodes => "refused_graph_nodes",
+            Loss::NotInTrace => "not_in_trace",
         }
     }
 }
@@ -234,6 +237,13 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Live: the trace file lacks so many entries, which are counted here.
+    pub(crate) fn not_in_trace(&mut self, entries: u64) {
+        if entries > 0 {
+            *self.losses.entry(Loss::NotInTrace.name()).or_default() += entries;
+        }
+    }
+
     /// What was lost, by reason; only reasons that apply.
     pub fn losses(&self) -> &BTreeMap<&'static str, u64> {
         &self.losses

@@ -41,8 +41,10 @@ pub struct Status {
     pub events_per_second: f64,
     /// By reason, over all processes.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Bytes after which nothing more is written to the trace file, since that failed.
+    /// Bytes after which nothing is written to the trace file for now, since that failed.
     pub trace_ends_at_byte: Option<u64>,
+    /// Entries that are not in it, all in all.
+    pub not_in_trace: u64,
     pub processes: Vec<ProcessStatus>,
     #[serde(skip)]
     told_at_ns: u64,
@@ -89,6 +91,7 @@ impl Board {
             events_per_second: status.events_per_second,
             rate_from: status.rate_from,
             trace_ends_at_byte: status.trace_ends_at_byte,
+            not_in_trace: status.not_in_trace,
             ..Status::default()
         };
         change(&mut now);
@@ -96,9 +99,10 @@ impl Board {
         *status = now;
     }
 
-    /// Writing the trace failed there.
-    pub fn trace_ends_at(&self, bytes: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).trace_ends_at_byte = Some(bytes);
+    /// Where the trace file ends for now, if it is not written, and what it lacks.
+    pub fn trace(&self, ends_at_byte: Option<u64>, not_in_trace: u64) {
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (status.trace_ends_at_byte, status.not_in_trace) = (ends_at_byte, not_in_trace);
     }
 
     /// Of a session that keeps everything.

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
-use crate::session::recorder::{HearsTraceError, Step};
-use crate::trace_file::TraceWriter;
+use crate::session::recorder::Step;
+use crate::session::store::Store;
 
 /// What is there when the stream has ended.
 pub struct Digested<S> {
@@ -22,18 +22,15 @@ pub struct Digested<S> {
     pub trace_error: Option<Error>,
 }
 
-/// Consumes the stream up to its end. A file that cannot be written any further does not stop
-/// the model. `stored` counts the batches that are in the file, or never will be.
+/// Consumes the stream up to its end. A file that cannot be written does not stop the model. `stored` counts the batches that are in the file, or never will be.
 pub fn run<S: Sink>(
     steps: &Receiver<Step>,
-    mut writer: TraceWriter,
+    mut store: Store,
     stored: &AtomicU64,
     board: &Board,
     sink: S,
-    hears: Option<HearsTraceError>,
 ) -> Digested<S> {
     let mut model = Model::new(sink);
-    let mut trace_error = None;
     let mut pace = Pace::default();
     loop {
         let batch = match pace.next(steps) {
@@ -47,23 +44,21 @@ pub fn run<S: Sink>(
             Next::End => break,
         };
         pace.note(&batch);
-        if let Err(error) = writer.write(&batch) {
-            board.trace_ends_at(writer.whole_bytes());
-            if let Some(hears) = hears {
-                hears(&error);
-            }
-            trace_error.get_or_insert(error);
+        if store.write(&batch) || store.ends_at().is_some() {
+            board.trace(store.ends_at(), store.left_out());
         }
         // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file.
         stored.fetch_add(1, Ordering::Release);
         model.consume(&batch);
     }
-    let (totals, sink) = model.finish();
+    let (mut totals, sink) = model.finish();
+    let stored = store.finish();
+    totals.not_in_trace(stored.left_out);
     Digested {
         totals,
         sink,
-        trace_path: writer.path().to_owned(),
-        trace_bytes: writer.whole_bytes(),
-        trace_error,
+        trace_path: stored.path,
+        trace_bytes: stored.whole_bytes,
+        trace_error: stored.error,
     }
 }

@@ -18,6 +18,7 @@ mod peer;
 mod ready;
 mod recorder;
 mod segment;
+mod store;
 mod tracked;
 
 #[cfg(test)]
@@ -36,4 +37,5 @@ pub use handle::Handle;
 pub use listener::listen_for_talk;
 pub use peer::is_own_peer;
 pub(crate) use recorder::Step;
-pub use recorder::{FlightConfig, HearsTraceError, Recorder, RecorderConfig, Recording, Source};
+pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
+pub use store::{HearsTraceNews, TraceNews};

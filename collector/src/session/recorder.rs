@@ -25,6 +25,7 @@ use crate::session::handle::Handle;
 use crate::session::listener::{self, Place};
 use crate::session::out::Out;
 use crate::session::peer;
+use crate::session::store::{HearsTraceNews, Store};
 use crate::trace_file::TraceWriter;
 
 /// Batches between the two threads: with half a megabyte each at most, what the digest thread
@@ -81,11 +82,9 @@ pub struct RecorderConfig {
     /// Times left 0 are filled in.
     pub begin: SessionBegin,
     pub flight: Option<FlightConfig>,
-    /// Hears at once, on the digest thread, that the trace file cannot be written on.
-    pub hears_trace_error: Option<HearsTraceError>,
+    /// Hears at once, on the digest thread, what becomes of the trace file.
+    pub hears_trace_news: Option<HearsTraceNews>,
 }
-
-pub type HearsTraceError = fn(&Error);
 
 /// What the drain thread is to do, and what it tells meanwhile.
 pub(super) struct Shared {
@@ -239,7 +238,7 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin, flight, hears_trace_error } = config;
+        let RecorderConfig { source, trace_path, mut begin, flight, hears_trace_news } = config;
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
         let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
@@ -270,8 +269,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let digest = match flight {
             None => {
                 let shared = Arc::clone(&shared);
-                let run =
-                    move || digest::run(&batches, writer, &shared.stored, &board, sink, hears_trace_error);
+                let store = Store::new(writer, hears_trace_news);
+                let run = move || digest::run(&batches, store, &shared.stored, &board, sink);
                 spawn("digest", move || (Some(run()), Vec::new()))?
             }
             Some(FlightConfig { window, bytes_max, write }) => {

@@ -22,6 +22,7 @@ mod writer;
 mod tests;
 
 pub use damage::{Damage, DamageReason};
+pub(crate) use encode::BlockEncoder;
 pub use header::{VERSION_MAJOR, VERSION_MINOR};
 pub(crate) use reader::BlockDecoder;
 pub use reader::TraceReader;

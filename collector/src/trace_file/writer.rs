@@ -1,7 +1,7 @@
 //! Writing a trace: one block a batch, each written whole as it comes.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -53,14 +53,19 @@ impl TraceWriter {
         &self.path
     }
 
-    /// Writes a batch. After the first error the file is left as it is, and this does nothing.
+    /// Writes a batch, whole or not at all. After the first error the file is left as it is, and
+    /// this does nothing until [`TraceWriter::resume`].
     pub fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         if self.failed {
             return Ok(());
         }
+        let before = (self.sequence, self.whole_bytes);
         let Self { file, encoder, block, sequence, whole_bytes, .. } = self;
         let written = encoder.encode(batch, &mut |encoded| put(file, block, sequence, whole_bytes, &encoded));
-        written.map_err(|source| self.fail(source))
+        written.map_err(|source| {
+            (self.sequence, self.whole_bytes) = before;
+            self.fail(source)
+        })
     }
 
     /// Writes a block that was encoded before.
@@ -77,6 +82,22 @@ impl TraceWriter {
         // What was written of the last block would only look like damage.
         let _ = self.file.set_len(self.whole_bytes);
         Error::TraceWrite { path: self.path.clone(), whole_bytes: self.whole_bytes, source }
+    }
+
+    /// Whether the file still has the name by which it was made.
+    pub(crate) fn is_in_place(&self) -> bool {
+        match (self.file.metadata(), std::fs::symlink_metadata(&self.path)) {
+            (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
+            (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    }
+
+    /// Goes on after an error, behind the last whole block.
+    pub(crate) fn resume(&mut self) -> Result<(), Error> {
+        let found = self.file.seek(SeekFrom::Start(self.whole_bytes));
+        self.failed = false;
+        found.map(drop).map_err(|source| self.fail(source))
     }
 
     /// For tests: what is written from now on goes elsewhere.
