@@ -198,7 +198,10 @@ impl Socket {
                     None => Received::Gone,
                 }
             }
-            Err(_) if matches!(stderr::errno(), libc::EAGAIN | libc::EINTR) => Received::Nothing,
+            // A reset is told once: what the peer sent before it closed is still to be read.
+            Err(_) if matches!(stderr::errno(), libc::EAGAIN | libc::EINTR | libc::ECONNRESET) => {
+                Received::Nothing
+            }
             Err(_) if matches!(stderr::errno(), libc::EBADF | libc::ENOTSOCK) => Received::Lost,
             Err(_) => Received::Gone,
         }

@@ -113,6 +113,32 @@ fn a_file_system_that_was_full_for_a_while_costs_that_while_alone() {
     assert!(ended.stderr.contains(" not_in_trace"), "{}", ended.stderr);
 }
 
+/// What came last is kept, as far as there is room.
+#[test]
+fn a_flight_recorder_on_a_full_file_system_keeps_the_newest() {
+    let folder = Folder::new();
+    let Some(ended) = on_a_disk(
+        "a_flight_recorder_on_a_full_file_system_keeps_the_newest",
+        &folder,
+        "96k",
+        "\"$2\" run --simulate --flight-recorder 3600 --json \"$4.json\" -o \"$1/out\" -- sh -c \
+         '\"$0\" 100000; \"$0\" 70; exit 9' \"$3\"",
+    ) else {
+        return;
+    };
+    let ended = ended.expect_code(9);
+    assert!(!ended.stderr.contains("cannot write the trace file"), "{}", ended.stderr);
+    let (seen, stderr) = saved(&folder);
+    assert_eq!((&seen["complete"], stderr.as_str()), (&Value::Bool(true), ""), "{seen:#}");
+    let live: Value = serde_json::from_slice(&fs::read(folder.join("saved.json")).unwrap()).unwrap();
+    let newest = seen["processes"].as_array().unwrap().last().unwrap();
+    assert_eq!((count(newest, "launches"), &newest["end"]), (70, &"exit".into()), "{seen:#}");
+    assert_eq!(live["processes"].as_array().unwrap().len(), 2);
+    assert!(count(&seen, "launches") < count(&live, "launches"), "{stderr}");
+    let missing = live["dropped"]["not_in_trace"].as_u64().unwrap();
+    assert!(missing >= count(&live, "launches") - count(&seen, "launches"), "{missing}");
+}
+
 #[test]
 fn outputs_that_are_removed_are_missed_at_once() {
     let folder = Folder::new();

@@ -7,6 +7,7 @@ use crossbeam_channel::Receiver;
 use crate::batch::{Batch, ProcessEnd};
 use crate::error::Error;
 use crate::flight_recorder::dumps::{Dump, DumpReason, DumpRequest, Dumper};
+use crate::flight_recorder::snapshot::Snapshot;
 use crate::flight_recorder::window::Window;
 use crate::model::operation::Sink;
 use crate::session::{Board, Death, Digested, Next, Pace, Step, monotonic_ns, signal_name};
@@ -70,19 +71,53 @@ pub(crate) fn run<S: Sink>(
     }
     let dumps = dumper.finish();
     let reason = ended_by.as_deref().unwrap_or(DumpReason::Exit.name());
-    let snapshot = window.snapshot(reason, monotonic_ns());
+    let now_ns = monotonic_ns();
+    let snapshot = window.snapshot(reason, now_ns);
+    let not_in_trace = match write_what_fits(&snapshot, &mut window, &mut writer, reason, now_ns) {
+        Ok(entries) => entries,
+        Err(error) => {
+            trace_error.get_or_insert(error);
+            0
+        }
+    };
     drop(window);
-    if let Err(error) = snapshot.write_to(&mut writer) {
-        trace_error.get_or_insert(error);
-    }
-    let digested = snapshot.model(sink).ok().map(|(totals, sink)| Digested {
-        totals,
-        sink,
-        trace_path: writer.path().to_owned(),
-        trace_bytes: writer.whole_bytes(),
-        trace_error,
+    let digested = snapshot.model(sink).ok().map(|(mut totals, sink)| {
+        totals.not_in_trace(not_in_trace);
+        Digested {
+            totals,
+            sink,
+            trace_path: writer.path().to_owned(),
+            trace_bytes: writer.whole_bytes(),
+            trace_error,
+        }
     });
     (digested, dumps)
+}
+
+/// Attempts with less, where the file system has no room for all.
+const SHORTER_MOST: u32 = 6;
+
+/// Writes what the window holds, or its newest part that the file system has room for: what came last is
+/// what a flight recorder is for. Returns how many entries that leaves out.
+fn write_what_fits(
+    snapshot: &Snapshot,
+    window: &mut Window,
+    writer: &mut TraceWriter,
+    reason: &str,
+    now_ns: u64,
+) -> Result<u64, Error> {
+    let Err(mut error) = snapshot.write_to(writer) else { return Ok(0) };
+    let before = window.left_out().entries;
+    for _ in 0..SHORTER_MOST {
+        let fits = usize::try_from(writer.whole_bytes()).unwrap_or(usize::MAX) / 4 * 3;
+        window.shrink_to(fits);
+        writer.restart()?;
+        match window.snapshot(reason, now_ns).write_to(writer) {
+            Ok(()) => return Ok(window.left_out().entries.saturating_sub(before)),
+            Err(again) => error = again,
+        }
+    }
+    Err(error)
 }
 
 /// Why a dump is written of a process that ended without a good-bye; `None` if it meant to, or was

@@ -201,6 +201,12 @@ impl Window {
         }
     }
 
+    /// Lets the oldest go until what is held, definitions included, takes no more than that.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.bytes_max = self.bytes_max.min(bytes.saturating_sub(self.definition_bytes));
+        self.evict();
+    }
+
     fn evict(&mut self) {
         let from_ns = self.newest_ns.saturating_sub(self.length_ns);
         while let Some(front) = self.entries.front() {

@@ -89,7 +89,9 @@ pub fn receive(socket: &OwnedFd, buffer: &mut PacketBuffer) -> Received {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut buffer.0)], &mut control, flags) {
-            Err(Errno::INTR) => {}
+            // A peer that closed before it had read all that we sent: said once, and what it had sent
+            // before, its good-bye mostly, is still there.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
             other => break other,
         }
     };
@@ -125,4 +127,29 @@ pub fn tell(socket: impl AsFd, head: Head, text: &str) -> bool {
     let head = Head { text_bytes: u32::try_from(text.len()).unwrap_or(0), ..head };
     let packet = [&head.to_bytes()[..], text.as_bytes()].concat();
     send(socket, &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::handshake;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// A short program sends hello and good-bye and is gone before it has read the welcome.
+    #[test]
+    fn what_was_sent_before_a_close_with_something_unread_is_heard() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let head = |kind| Head::new(kind, 7, 1, 0);
+        assert!(tell(&ours, head(handshake::kind::WELCOME), ""));
+        assert!(tell(&theirs, head(handshake::kind::BYE), ""));
+        drop(theirs);
+        let mut buffer = PacketBuffer::new();
+        let Received::Message { head, .. } = receive(&ours, &mut buffer) else {
+            panic!("the good-bye is lost")
+        };
+        assert_eq!(head.kind, handshake::kind::BYE);
+        assert!(matches!(receive(&ours, &mut buffer), Received::HungUp));
+    }
 }

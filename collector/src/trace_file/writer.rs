@@ -93,6 +93,14 @@ impl TraceWriter {
         }
     }
 
+    /// Goes on after an error as if nothing had been written.
+    pub(crate) fn restart(&mut self) -> Result<(), Error> {
+        (self.sequence, self.whole_bytes) = (0, header::HEADER_BYTES as u64);
+        let cut = self.file.set_len(self.whole_bytes);
+        cut.map_err(|source| self.fail(source))?;
+        self.resume()
+    }
+
     /// Goes on after an error, behind the last whole block.
     pub(crate) fn resume(&mut self) -> Result<(), Error> {
         let found = self.file.seek(SeekFrom::Start(self.whole_bytes));
