@@ -14,7 +14,7 @@ use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{self, bare_command, count, gputrace, report};
 
 /// A folder with a libcuda.so.1 that has no locks.
-fn driver(folder: &Folder) -> PathBuf {
+pub fn driver(folder: &Folder) -> PathBuf {
     let path = folder.join("driver");
     fs::create_dir(&path).unwrap();
     fs::copy(compiled("signal_safe_driver", Link::Shared), path.join("libcuda.so.1")).unwrap();
@@ -22,7 +22,7 @@ fn driver(folder: &Folder) -> PathBuf {
 }
 
 /// What main and the handler said that they launched.
-fn launched(ended: &Ended) -> (u64, u64) {
+pub fn launched(ended: &Ended) -> (u64, u64) {
     let line = ended.stderr.lines().find_map(|line| line.strip_prefix("launches "));
     let numbers = line.and_then(|line| line.split_once(' ')).unwrap_or_else(|| panic!("{}", ended.stderr));
     (numbers.0.parse().unwrap(), numbers.1.parse().unwrap())

@@ -24,6 +24,7 @@ mod limits;
 mod linkage;
 mod live_and_file;
 mod names;
+mod native_stacks;
 mod nothing;
 mod nvtx;
 mod other_users;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
 use object::read::ReadCache;
-use object::{Object, ObjectSymbol};
+use object::Object;
 
 use super::name;
 use crate::model::definitions::Image;
@@ -38,7 +38,7 @@ pub struct Symbols {
     loader: Loader,
     /// The same of what was stripped off, where that is installed.
     debug: Option<Loader>,
-    /// Where the program begins; 0 in a library.
+    /// Where the program begins; 0 in most libraries.
     entry: u64,
 }
 
@@ -67,8 +67,7 @@ impl Symbols {
             if !is_same(image, &object, &metadata) {
                 return Err(Unread::Changed);
             }
-            let is_program = object.dynamic_symbols().all(|symbol| symbol.address() != object.entry());
-            if is_program { object.entry() } else { 0 }
+            object.entry()
         };
         let loader = Loader::new(path).map_err(|_| Unread::Unreadable)?;
         let debug = debug_path(&image.build_id).filter(|path| path.is_file());

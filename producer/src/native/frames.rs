@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use super::images::Images;
-use super::rule::{EVALUATION, INTERPRETER, OWN, Rule};
+use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
 use super::surroundings;
@@ -104,10 +104,12 @@ impl Native {
         let end = self.walk(session, here(), |frame| {
             if let Some(to) = room.get_mut(count) {
                 let place = self.images.place(frame.rule.image());
+                // A handler returns to the beginning of the kernel's own function: no call is before that.
+                let back = if frame.rule.kind() == Kind::Signal { 0 } else { 1 };
                 *to = NativeFrame {
                     image: place.map_or(0, |place| place.definition),
                     flags: frame.rule.word() & (OWN | INTERPRETER | EVALUATION),
-                    at: frame.pc.wrapping_sub(1).wrapping_sub(place.map_or(0, |place| place.bias)),
+                    at: frame.pc.wrapping_sub(back).wrapping_sub(place.map_or(0, |place| place.bias)),
                     end: frame.end,
                 };
                 count += 1;

@@ -17,6 +17,7 @@ use crate::memory::{self, Zeroed};
 use crate::python::code::Define;
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Memory};
+use crate::stderr::KeepErrno;
 
 /// How often a thread looks whether it may work out a rule: some 100 µs in all.
 const TRIES: u32 = 20_000;
@@ -101,6 +102,7 @@ impl Images {
     #[inline(never)]
     pub fn work_out(&self, rules: &Rules, session: &impl Define, pc: u64) -> Rule {
         const USER_END: u64 = 1 << 47;
+        let _errno = KeepErrno::new();
         if pc == 0 || pc >= USER_END || !self.take() {
             return Rule::UNKNOWN;
         }

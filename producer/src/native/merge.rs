@@ -114,9 +114,9 @@ impl Native<'_> {
             if beyond(frame) {
                 return;
             }
-            if frame.is_shown() {
-                // Code of no image is one missing frame.
-                put(frame.image, if frame.image == 0 { 1 } else { frame.at });
+            // Code of no image ends a walk, and the mark stands for it.
+            if frame.is_shown() && frame.image != 0 {
+                put(frame.image, frame.at);
             }
             self.frames = rest;
         }

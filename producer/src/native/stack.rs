@@ -10,6 +10,7 @@ use core::cell::Cell;
 
 use super::walk::Words;
 use crate::python::memory::{Checked, Memory};
+use crate::stderr::KeepErrno;
 
 const PAGE: u64 = 4096;
 /// Pages that one walk looks at before it lets the next one go on.
@@ -54,6 +55,7 @@ impl Stack {
     #[cold]
     #[inline(never)]
     fn look(sp: u64) -> Stack {
+        let _errno = KeepErrno::new();
         if let Some(end) = own_end(sp) {
             return Stack { from: sp, known: end, limit: end };
         }
@@ -73,6 +75,7 @@ impl Stack {
         if at < self.from || at & 7 != 0 || at.checked_add(8).is_none_or(|end| end > self.limit) {
             return false;
         }
+        let _errno = KeepErrno::new();
         let memory = Checked::new();
         while self.known < at + 8 {
             if memory.byte(self.known, 0).is_none() {
@@ -104,6 +107,7 @@ impl Words for Stack {
         if sp >= self.from && sp < self.known {
             return true;
         }
+        let _errno = KeepErrno::new();
         let stack = Stack::look(sp);
         // Of one that is not known not even the place of its pointer is sure.
         if stack.known < stack.limit && Checked::new().byte(sp, 0).is_none() {
