@@ -7,6 +7,8 @@ use core::ffi::CStr;
 pub const SESSION: &CStr = c"GPUTRACE_SESSION";
 /// `full` or `off`.
 pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
+/// `node`, `graph` or `auto`: how launches of graphs are timed.
+pub const GRAPH_TIMES: &CStr = c"GPUTRACE_GRAPH_TIMES";
 /// `steady` or `full`: when CUPTI is made to deliver.
 pub const DELIVERY: &CStr = c"GPUTRACE_DELIVERY";
 /// Which libcupti to load, where none is loaded yet.

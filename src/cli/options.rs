@@ -104,6 +104,16 @@ pub const SETTINGS: &[Setting] = &[
         help: "Times measured on the device by CUPTI; off leaves exact counts and host times",
     },
     Setting {
+        variable: "GPUTRACE_GRAPH_TIMES",
+        option: Some("graph-times"),
+        value: "node|graph|auto",
+        values: &["node", "graph", "auto"],
+        default: "auto",
+        reader: Reader::Library,
+        help: "How CUDA graphs are timed: each of their nodes, each launch as a whole, which costs much less, or nodes \
+               until they prove to be many and short",
+    },
+    Setting {
         variable: "GPUTRACE_DELIVERY",
         option: None,
         value: "steady|full",

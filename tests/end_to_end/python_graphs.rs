@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::harness::process::finish;
-use crate::harness::tool::{Traced, gputrace, run_command};
+use crate::harness::tool::{Traced, gputrace, run_command, run_with};
 use crate::python_stacks::interpreters;
 
 fn program() -> PathBuf {
@@ -97,5 +97,38 @@ fn kernels_of_replayed_graphs_are_charged_to_the_lines_that_made_them() {
             assert!(of_replays.iter().all(|(innermost, _)| *innermost == replay), "{of_replays:?}");
             assert_eq!(us, of_makers(minor)[&kernel][0].1, "{kernel}");
         }
+    }
+}
+
+/// A launch that is one record is charged to what ended the capture, whose line is the user's.
+#[test]
+fn whole_graphs_are_charged_to_the_lines_that_captured_them() {
+    let test = "python_graphs::whole_graphs_are_charged_to_the_lines_that_captured_them";
+    for (minor, python) in interpreters(test) {
+        let traced = run_with(&["--graph-times", "graph"], &python).arg(program()).go().expect_code(0);
+        let folded = traced.read("flame.folded");
+        let mut makers: BTreeMap<String, (String, u64)> = BTreeMap::new();
+        for line in folded.lines() {
+            let (stack, us) = line.rsplit_once(' ').unwrap();
+            let Some((callers, graph)) = stack.split_once(";cuGraphLaunch;") else { continue };
+            // Not the capture's two own functions, but who called them.
+            let maker = callers.rsplit(';').find(|frame| !frame.starts_with("end ")).unwrap();
+            let function = maker.split(' ').next().unwrap().to_owned();
+            let nodes = graph.rsplit_once(" (").unwrap().1.to_owned();
+            assert!(graph.starts_with("graph "), "{graph}");
+            makers.entry(function).or_insert((nodes, 0)).1 += us.parse::<u64>().unwrap();
+        }
+        let expected = [
+            ("built", "1 node)", 30),
+            ("captured", "2 nodes)", 60),
+            // Its two nodes run at once.
+            ("child", "2 nodes)", 30),
+            ("cloned", "1 node)", 30),
+            ("nested", "2 nodes)", 60),
+            ("on_another_thread", "1 node)", 30),
+            ("updated", "1 node)", 40),
+        ];
+        let expected = expected.map(|(function, nodes, us)| (function.to_owned(), (nodes.to_owned(), us)));
+        assert_eq!(makers, BTreeMap::from(expected), "Python 3.{minor}\n{folded}");
     }
 }

@@ -50,6 +50,30 @@ fn a_late_client_finds_a_cupti_of_its_own() {
     assert_eq!(calls(&traced.report(), "second_kernel"), OUTSIDE);
 }
 
+/// Where graphs are timed as a whole, a client that takes kernels gets those of graphs all the same.
+#[test]
+fn a_client_gets_the_kernels_of_graphs_whatever_we_time_them_by() {
+    let expected = alone("cupti_graphs", &[]);
+    for mode in ["graph", "node", "auto"] {
+        let traced = run("cupti_graphs").env("GPUTRACE_GRAPH_TIMES", mode).succeed();
+        assert_eq!(traced.ended.stdout, expected, "{mode}");
+        let report = traced.report();
+        assert_eq!(count(&report, "graph_launches"), 24);
+        let whole = report["whole_graphs"]["calls"].as_u64().unwrap();
+        assert_eq!(calls(&report, "first_kernel") + 8 * whole, 8 * 24, "{mode}: {report:#}");
+        assert_eq!((report["device_time_coverage"].as_f64(), dropped(&report)), (Some(1.0), 0));
+        let changes: Vec<_> =
+            report["graph_times"].as_array().unwrap().iter().map(|c| c["reason"].clone()).collect();
+        match mode {
+            // The first five are before the client, and its own nine are by node.
+            "graph" => {
+                assert!((5..=15).contains(&whole) && changes[..2] == ["asked", "other_client"], "{report:#}")
+            }
+            _ => assert_eq!(whole, 0),
+        }
+    }
+}
+
 #[test]
 fn a_client_that_came_first_shares_too() {
     let expected = alone("cupti_client", &["early"]);

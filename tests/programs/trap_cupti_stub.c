@@ -1,4 +1,5 @@
-/* A libcupti that refuses to subscribe with the error in STUB_SUBSCRIBE, or takes everything and never delivers a record. */
+/* A libcupti that refuses to subscribe with the error in STUB_SUBSCRIBE, or takes everything but the kind in STUB_REFUSES
+ * and never delivers a record. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,7 +25,11 @@ int cuptiUnsubscribe(void *subscriber) { (void)subscriber; return 0; }
 int cuptiEnableCallback(uint32_t on, void *subscriber, int domain, uint32_t id) { (void)on, (void)subscriber, (void)domain, (void)id; return 0; }
 int cuptiEnableDomain(uint32_t on, void *subscriber, int domain) { (void)on, (void)subscriber, (void)domain; return 0; }
 int cuptiActivityRegisterCallbacks(void *requested, void *completed) { (void)requested, (void)completed; return 0; }
-int cuptiActivityEnable(int kind) { (void)kind; return 0; }
+int cuptiActivityEnable(int kind)
+{
+    const char *refused = getenv("STUB_REFUSES");
+    return refused && atoi(refused) == kind ? 11 : 0;
+}
 int cuptiActivityDisable(int kind) { (void)kind; return 0; }
 int cuptiActivityFlushAll(uint32_t forced) { (void)forced; return 0; }
 int cuptiActivityGetNextRecord(uint8_t *buffer, size_t bytes, void **record) { (void)buffer, (void)bytes, (void)record; return 12; }

@@ -3,7 +3,7 @@
 use gputrace_wire::call::Detail;
 
 use crate::aggregate::{
-    Calls, Devices, Durations, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks, Streams, Transfers,
+    Calls, Devices, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks, Streams, Transfers,
 };
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, Sink, What};
@@ -13,7 +13,7 @@ pub struct Aggregates {
     pub kernels: Kernels,
     pub transfers: Transfers,
     /// Graph launches that were recorded as a whole.
-    pub graphs: Durations,
+    pub graphs: Graphs,
     pub devices: Devices,
     pub calls: Calls,
     pub streams: Streams,
@@ -43,7 +43,8 @@ impl Sink for Aggregates {
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
         let device = self.devices.add(process, operation.device, operation.timing, definitions);
         self.streams.note(operation);
-        self.graph_node_calls += u64::from(operation.graph.is_some());
+        let is_node = operation.graph.is_some() && operation.what != What::Graph;
+        self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {
             What::Kernel(kernel) => {
                 self.kernels.add(process, &kernel, device, duration_ns);
@@ -58,16 +59,15 @@ impl Sink for Aggregates {
                 Leaf::Fill
             }
             What::Graph => {
-                if let Some(duration_ns) = duration_ns {
-                    self.graphs.add(duration_ns);
-                }
-                Leaf::Graph
+                let (graph, nodes) = operation.graph.map_or((0, 0), |known| (known.graph, known.nodes));
+                self.graphs.add(GraphKey { process, graph }, nodes, duration_ns);
+                Leaf::Graph(graph)
             }
         };
         let device = operation.device;
         let key = match &operation.call {
             Some(call) => match operation.graph {
-                Some(node) if operation.what != What::Graph => node_key(call, device, node.made, leaf),
+                Some(node) => node_key(call, device, node.made, leaf),
                 _ => stack_key(call, device, leaf),
             },
             None => StackKey {
@@ -157,7 +157,7 @@ mod tests {
                 device,
                 context: 0,
                 stream: 0,
-                graph: node.then_some(GraphNode { graph: 1, node: 2, made: None }),
+                graph: node.then_some(GraphNode { graph: 1, node: 2, nodes: 3, made: None }),
             },
         )
     }
@@ -234,7 +234,7 @@ mod tests {
             facts.push(format!("{ordinal} {operations} {timed} {busy} {span:?}"));
         }
         facts.extend(aggregates.calls.iter().map(|entry| format!("{entry:?}")));
-        facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs));
+        facts.push(format!("{:?} {:?}", aggregates.transfers, aggregates.graphs.sorted()));
         facts.push(format!("{:?}", aggregates.device_stacks.sorted()));
         facts.push(format!("{:?}", aggregates.host_stacks.sorted()));
         facts.push(aggregates.graph_node_calls.to_string());

@@ -68,7 +68,8 @@ pub enum Leaf {
     Function(u32),
     Copy(Direction),
     Fill,
-    Graph,
+    /// A launch that was recorded as a whole, by the graph's number in device records.
+    Graph(u32),
     /// Whatever did not fit.
     Other,
 }

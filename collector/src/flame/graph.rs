@@ -46,7 +46,7 @@ impl Flame {
         weights.retain(|(_, weight)| weight.timed > 0);
         let labels = Labels::new(totals, weights.iter().map(|(key, _)| (key.process, key.thread)));
         let places = Places::new(totals, aggregates, weights.iter().map(|(key, _)| key));
-        let mut names = KernelNames::new(totals, &aggregates.kernels);
+        let mut names = KernelNames::new(totals, aggregates);
         let mut code = CodeFrames::new(totals);
         let mut ranges = RangeFrames::new(totals, place);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
@@ -112,7 +112,7 @@ fn leaf(key: &StackKey, names: &mut KernelNames<'_>) -> Option<Frame> {
         Leaf::Kernel(_) | Leaf::Function(_) => FrameKind::Kernel,
         Leaf::Copy(_) => FrameKind::Copy,
         Leaf::Fill => FrameKind::Fill,
-        Leaf::Graph => FrameKind::Graph,
+        Leaf::Graph(_) => FrameKind::Graph,
         Leaf::Other => FrameKind::Other,
     };
     Some(Frame::new(kind, &names.leaf(key.process, key.leaf)?))

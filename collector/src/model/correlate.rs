@@ -9,7 +9,7 @@
 use std::mem;
 
 use crate::model::given_up::GivenUp;
-use crate::model::operation::{HostCall, Operation};
+use crate::model::operation::{HostCall, Operation, What};
 
 /// Slots of a new window, slots up to which it grows for any collision, and the most it has.
 const SLOTS_FIRST: usize = 1 << 10;
@@ -94,6 +94,32 @@ struct Waiting {
     matched: bool,
     /// Whether many records are expected, so that it is worth its slot even when matched.
     many: bool,
+    form: Form,
+}
+
+/// In which form a graph launch was recorded. Where that is switched, one launch may have both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Form {
+    #[default]
+    Unknown,
+    ByNode,
+    Whole,
+}
+
+impl Form {
+    /// Takes a record's form, if it is the first; false if it is the other one.
+    #[inline]
+    fn takes(&mut self, record: &Operation) -> bool {
+        let form = match (record.what, record.graph) {
+            (What::Graph, _) => Form::Whole,
+            (_, Some(_)) => Form::ByNode,
+            _ => return true,
+        };
+        if *self == Form::Unknown {
+            *self = form;
+        }
+        *self == form
+    }
 }
 
 impl Waiting {
@@ -116,6 +142,8 @@ pub enum Outcome {
     Record(Operation),
     /// A call whose record did not come and is not waited for any longer.
     Alone(HostCall),
+    /// A record of a graph launch that was recorded in the other form already.
+    Double,
 }
 
 /// The join of one process.
@@ -153,6 +181,7 @@ impl Join {
     /// A call that records are expected for. `many`: a graph launch or a batch.
     pub fn call(&mut self, key: Key, call: HostCall, many: bool, out: &mut impl FnMut(Outcome)) {
         let mut matched = false;
+        let mut form = Form::default();
         if self.held > 0
             && let Some(held) = self.records.take(key)
         {
@@ -160,6 +189,10 @@ impl Join {
             self.records.live -= 1;
             self.held = self.held.saturating_sub(1 + held.more.len());
             for mut record in std::iter::once(held.first).chain(held.more) {
+                if !form.takes(&record) {
+                    out(Outcome::Double);
+                    continue;
+                }
                 record.call = Some(call.clone());
                 out(Outcome::Record(record));
             }
@@ -179,7 +212,7 @@ impl Join {
             }
         }
         let index = self.calls.index(key);
-        let waiting = Waiting { call, matched, many };
+        let waiting = Waiting { call, matched, many, form };
         let is_live = waiting.is_live();
         if let Some(place) = self.calls.slots.get_mut(index) {
             self.calls.live += usize::from(is_live);
@@ -210,6 +243,9 @@ impl Join {
             return out(Outcome::Record(record));
         }
         if let Some(waiting) = self.calls.get(key) {
+            if waiting.many && !waiting.form.takes(&record) {
+                return out(Outcome::Double);
+            }
             let was_live = waiting.is_live();
             waiting.matched = true;
             let is_live = waiting.is_live();

@@ -12,9 +12,11 @@ use gputrace_wire::definition::{self, Code, kind, library_role};
 use rustc_hash::FxHashMap;
 
 use crate::batch::Definition;
-use names::ThreadNames;
 pub use images::Image;
-pub use things::{Context, Device, Function, Graph, Library, Notice, ProcessInfo, Stream, Thread};
+use names::ThreadNames;
+pub use things::{
+    Context, Device, Function, Graph, GraphTimes, Library, Notice, ProcessInfo, Stream, Thread,
+};
 
 /// The most definitions kept of one process.
 const DEFINITIONS_MAX: usize = 4 << 20;
@@ -37,6 +39,7 @@ pub struct Definitions {
     devices: Vec<u32>,
     libraries: Vec<u32>,
     codes: Vec<u32>,
+    graph_times: Vec<u32>,
     /// Of the texts of codes and of the pieces of their line tables.
     code_bytes: usize,
     /// By number in device records.
@@ -162,6 +165,7 @@ impl Definitions {
             }
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
+            kind::GRAPH_TIMES => self.graph_times.push(record.id),
             kind::PROCESS => self.process = Some(record.id),
             kind::CODE => {
                 self.codes.push(record.id);
@@ -408,6 +412,19 @@ impl Definitions {
             role: entry.field(field::ROLE),
             path: entry.text(),
             version: entry.field(field::VERSION),
+        })
+    }
+
+    /// How graphs were timed, each from when on, in order of arrival; by node before the first.
+    pub fn graph_times(&self) -> impl Iterator<Item = GraphTimes> {
+        use definition::graph_times as field;
+        self.graph_times.iter().filter_map(|id| self.entry(*id)).map(|entry| GraphTimes {
+            mode: entry.field(field::MODE),
+            reason: entry.field(field::REASON),
+            at_ticks: entry.field(field::AT_TICKS),
+            launches: entry.field(field::LAUNCHES),
+            nodes: entry.field(field::NODES),
+            nodes_ns: entry.field(field::NODES_NS),
         })
     }
 

@@ -6,7 +6,7 @@ use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
 use crate::model::in_flight::Progress;
-use crate::model::operation::{Direction, HostCall, Kernel, Operation, Sink, What};
+use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
 use crate::model::unidentified::{Unidentified, fits};
 
@@ -25,6 +25,7 @@ impl<S: Sink> Out<'_, S> {
         match outcome {
             Outcome::Record(record) => self.record(record),
             Outcome::Alone(call) => self.without_record(call),
+            Outcome::Double => self.counts.doubled_graph_records += 1,
         }
     }
 
@@ -39,7 +40,10 @@ impl<S: Sink> Out<'_, S> {
         } else {
             self.counts.device_only += 1;
         }
-        if let Some(node) = &mut operation.graph {
+        if operation.what == What::Graph {
+            let number = operation.graph.map_or(0, |known| known.graph);
+            operation.graph = Some(self.whole_graph(number, operation.call.as_ref()));
+        } else if let Some(node) = &mut operation.graph {
             let launch_ticks = operation.call.as_ref().map_or(u64::MAX, |call| call.start_ticks);
             node.made = self.graphs.find(node.node, launch_ticks, self.definitions);
         }
@@ -47,6 +51,18 @@ impl<S: Sink> Out<'_, S> {
         self.counts.executed += 1;
         self.counts.timed += u64::from(operation.timing.is_some());
         self.sink.operation(&operation, self.definitions);
+    }
+
+    /// What is known of a launch that was recorded as a whole; `number` is what the record calls the graph.
+    fn whole_graph(&self, number: u32, call: Option<&HostCall>) -> GraphNode {
+        let named = match call.map(|call| &call.detail) {
+            Some(Detail::GraphLaunch { graph }) => self.definitions.graph(*graph),
+            _ => None,
+        };
+        let graph = named.map(|graph| graph.record_id).filter(|named| *named != 0).unwrap_or(number);
+        let launch_ticks = call.map_or(u64::MAX, |call| call.start_ticks);
+        let (made, nodes) = self.graphs.whole(graph, launch_ticks, self.definitions);
+        GraphNode { graph, node: 0, nodes, made }
     }
 
     /// The ordinal of the device that a call's stream, or else its context, is on.
@@ -94,7 +110,8 @@ impl<S: Sink> Out<'_, S> {
             device: self.device_of(&call),
             context: 0,
             stream: 0,
-            graph: None,
+            graph: matches!(call.detail, Detail::GraphLaunch { .. })
+                .then(|| self.whole_graph(0, Some(&call))),
             timing: None,
             call: Some(call),
         };

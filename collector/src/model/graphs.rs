@@ -12,6 +12,8 @@
 //! worked out before a record asks. What a program destroys is kept for a while, for records under way
 //! and entries that come late, and for as long as something that was made from it is alive.
 
+mod whole;
+
 use std::collections::VecDeque;
 
 use gputrace_wire::call::{Detail, operation};
@@ -55,6 +57,8 @@ struct Graph {
     nodes: Vec<Node>,
     /// Indexes of those that hold graphs.
     children: Vec<u32>,
+    /// The call that ended its capture.
+    captured: Option<Made>,
     /// What it was made from and updated to, in order.
     sources: VecDeque<Source>,
     /// Graphs whose sources or children name this one, counted once for each.
@@ -158,6 +162,7 @@ impl Graphs {
             operation::INSTANTIATE | operation::CLONE | operation::UPDATE => {
                 self.made_from(number(graph), number(source), call.start_ticks);
             }
+            operation::CAPTURE_END => self.captured(number(graph), call),
             operation::DESTROY => self.destroyed(number(graph)),
             _ => {}
         }
@@ -181,6 +186,15 @@ impl Graphs {
         self.use_of(source);
         if let Some(oldest) = oldest {
             self.unused(vec![oldest.graph]);
+        }
+    }
+
+    fn captured(&mut self, graph: u32, call: &HostCall) {
+        if graph != 0
+            && (call.stack != 0 || call.ranges != 0)
+            && let Some(held) = self.graph(graph)
+        {
+            held.captured = Some(Made { stack: call.stack, ranges: call.ranges });
         }
     }
 

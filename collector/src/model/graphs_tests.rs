@@ -50,6 +50,14 @@ impl Program {
     }
 
     fn call(&mut self, operation: u8, graph: u32, source: u32) {
+        self.call_from(operation, graph, source, 0);
+    }
+
+    fn capture_ended(&mut self, graph: u32, stack: u32) {
+        self.call_from(operation::CAPTURE_END, graph, 0, stack);
+    }
+
+    fn call_from(&mut self, operation: u8, graph: u32, source: u32, stack: u32) {
         self.ticks += 1;
         let call = HostCall {
             process: 0,
@@ -61,7 +69,7 @@ impl Program {
             start_ns: 0,
             duration_ns: 0,
             correlation: 0,
-            stack: 0,
+            stack,
             ranges: 0,
             context: 0,
             stream: 0,
@@ -87,6 +95,34 @@ impl Program {
     fn stacks(&self, graph: u32, indexes: u32) -> Vec<Option<u32>> {
         self.stacks_at(graph, indexes, u64::MAX)
     }
+}
+
+/// A launch that is one record: by the capture's end, through whatever its graph was made from since.
+#[test]
+fn a_whole_launch_is_of_the_call_that_ended_the_capture() {
+    let mut program = Program::new();
+    let whole = |program: &Program, graph, ticks| {
+        let (made, nodes) = program.graphs.whole(graph, ticks, &program.definitions);
+        (made.map(|made| made.stack), nodes)
+    };
+    let graph = program.captured(&[10, 11, 12]);
+    program.capture_ended(graph, 90);
+    let exec = program.made_of(operation::INSTANTIATE, graph);
+    assert_eq!(whole(&program, exec, u64::MAX), (Some(90), 3));
+    // Updated to what another line captured; a launch before it was of the first.
+    let before = program.ticks;
+    let other = program.captured(&[20, 21, 22]);
+    program.capture_ended(other, 91);
+    program.call(operation::UPDATE, exec, other);
+    assert_eq!(whole(&program, exec, u64::MAX), (Some(91), 3));
+    assert_eq!(whole(&program, exec, before), (Some(90), 3));
+    // Built by hand, around the first: the node that holds it is none.
+    let built = program.captured(&[30]);
+    program.node(built, 1, 31, graph);
+    let exec = program.made_of(operation::INSTANTIATE, built);
+    assert_eq!(whole(&program, exec, u64::MAX), (Some(30), 4));
+    assert_eq!(whole(&program, 4711, u64::MAX), (None, 0));
+    assert_eq!(whole(&program, 0, u64::MAX), (None, 0));
 }
 
 fn node(graph: u32, index: u32) -> u64 {

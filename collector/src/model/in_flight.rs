@@ -113,7 +113,7 @@ impl Progress {
     #[inline(never)]
     fn other_record(&mut self, operation: &Operation, call: &HostCall) {
         if operation.timing.is_none() {
-            if operation.graph.is_none() {
+            if operation.graph.is_none() || operation.what == What::Graph {
                 self.without_record(call);
             }
             return;

@@ -45,7 +45,7 @@ pub struct Operation {
     /// The record library's numbers; 0 where there was no record.
     pub context: u32,
     pub stream: u32,
-    /// Set for nodes of a graph launch.
+    /// Set for nodes of a graph launch, and for launches that were recorded as a whole.
     pub graph: Option<GraphNode>,
 }
 
@@ -60,7 +60,10 @@ pub struct Timing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphNode {
     pub graph: u32,
+    /// 0 of a whole launch.
     pub node: u64,
+    /// How many a whole launch has; 0 where nobody told.
+    pub nodes: u32,
     /// Where it was captured or built, if that is known.
     pub made: Option<Made>,
 }

@@ -424,6 +424,7 @@ impl ProcessState {
             graph: (place.graph != 0 || place.graph_node != 0).then_some(GraphNode {
                 graph: place.graph,
                 node: place.graph_node,
+                nodes: 0,
                 made: None,
             }),
         };

@@ -137,6 +137,34 @@ fn a_graph_launch_can_be_one_record_or_none() {
     assert_eq!(whole, [(What::Graph, true), (What::Graph, false)]);
 }
 
+/// Where the form is switched, a launch may have both: it is counted once, by the one that came first.
+#[test]
+fn a_graph_launch_in_both_forms_is_counted_in_the_first() {
+    let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
+    let whole = |id| [DeviceGraph { place: Place { graph: 4, ..place(id, 100) } }.to_cell()];
+    let node = |id, node| kernel(Place { graph_node: 4u64 << 32 | node, graph: 4, ..place(id, 100) });
+    let mut feed = Feed::new();
+    // By node first, with the call before or after; as a whole first, likewise.
+    feed.cells(HOST, &[launch(1)]);
+    feed.cells(RECORDS, &node(1, 0));
+    feed.cells(RECORDS, &whole(1));
+    feed.cells(RECORDS, &node(1, 1));
+    feed.cells(RECORDS, &node(2, 0));
+    feed.cells(RECORDS, &whole(2));
+    feed.cells(HOST, &[launch(2), launch(3)]);
+    feed.cells(RECORDS, &whole(3));
+    feed.cells(RECORDS, &[node(3, 0), node(3, 1)].concat());
+    feed.cells(RECORDS, &whole(4));
+    feed.cells(RECORDS, &node(4, 0));
+    feed.cells(HOST, &[launch(4)]);
+    let (totals, seen) = feed.finish();
+    let is_whole: Vec<_> = seen.operations.iter().map(|operation| operation.what == What::Graph).collect();
+    assert_eq!(is_whole, [false, false, false, true, true]);
+    let counts = totals.counts;
+    assert_eq!((counts.executed, counts.timed, counts.device_only), (5, 5, 0));
+    assert_eq!((counts.graph_launches, counts.doubled_graph_records), (4, 5));
+}
+
 /// Found by fuzzing: a reason with nothing lost for it.
 #[test]
 fn a_gap_of_nothing_is_no_loss() {

@@ -39,6 +39,9 @@ pub struct Counts {
     pub timed: u64,
     /// Device records whose times cannot be used.
     pub invalid_timing: u64,
+    /// Records of graph launches that came as a whole and by node, in the form that came second: the
+    /// first one counts.
+    pub doubled_graph_records: u64,
     /// Calls given up on because more were waiting for their records than are remembered.
     pub evicted_calls: u64,
     /// Records given up on because more were waiting for their calls than are remembered.
@@ -62,6 +65,7 @@ impl Default for Counts {
             executed: 0,
             timed: 0,
             invalid_timing: 0,
+            doubled_graph_records: 0,
             evicted_calls: 0,
             evicted_records: 0,
             unknown_kinds: 0,
@@ -105,6 +109,7 @@ impl Counts {
         self.executed += other.executed;
         self.timed += other.timed;
         self.invalid_timing += other.invalid_timing;
+        self.doubled_graph_records += other.doubled_graph_records;
         self.evicted_calls += other.evicted_calls;
         self.evicted_records += other.evicted_records;
         self.unknown_kinds += other.unknown_kinds;

@@ -43,6 +43,7 @@ impl Report {
         let mut stacks = Stacks::new(totals);
         let (lines, no_line) = lines::lines(totals, aggregates, &mut stacks);
         let beyond = aggregates.device_stacks.beyond();
+        let whole_graphs = aggregates.graphs.total();
         let (threads, threads_left_out) = threads::threads(totals, aggregates);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
         Report {
@@ -66,6 +67,7 @@ impl Report {
                 timed_operations: counts.timed,
                 untimed_operations: missing_times::untimed_operations(totals),
                 invalid_timing: counts.invalid_timing,
+                doubled_graph_records: counts.doubled_graph_records,
                 failed_calls: counts.failed,
                 host_calls: counts.host_calls(),
             },
@@ -100,9 +102,12 @@ impl Report {
                 .collect(),
             memsets: moved_report(&aggregates.transfers.fills),
             whole_graphs: WholeGraphs {
-                timed_calls: aggregates.graphs.count(),
-                total_ns: aggregates.graphs.total_ns(),
+                calls: whole_graphs.calls,
+                timed_calls: whole_graphs.durations.count(),
+                total_ns: whole_graphs.durations.total_ns(),
             },
+            graphs: graph_times::graphs(totals, aggregates, &KernelNames::new(totals, aggregates)),
+            graph_times: graph_times::graph_times(totals),
             calls: calls(totals, aggregates),
             call_classes: call_classes(aggregates),
             failures: failures::failures(totals, &mut stacks),
@@ -200,7 +205,7 @@ fn process_report(process: &Process) -> ProcessReport {
     }
 }
 
-fn spread(durations: &Durations) -> Spread {
+pub(super) fn spread(durations: &Durations) -> Spread {
     if durations.count() == 0 {
         return Spread::default();
     }
@@ -220,7 +225,7 @@ fn tenths(value: f64) -> f64 {
 
 /// The longest in all first; without times, the most often called.
 fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
-    let mut names = KernelNames::new(totals, &aggregates.kernels);
+    let mut names = KernelNames::new(totals, aggregates);
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
     let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {

@@ -107,7 +107,7 @@ pub(super) fn in_flight(
     if totals.processes.iter().all(|process| process.in_flight.streams.is_empty()) {
         return Vec::new();
     }
-    let mut names = KernelNames::new(totals, &aggregates.kernels);
+    let mut names = KernelNames::new(totals, aggregates);
     let mut all = Vec::new();
     for process in &totals.processes {
         for stream in &process.in_flight.streams {

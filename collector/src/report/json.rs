@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::report::{
-    ExcerptReport, FailureReport, InFlightReport, LineReport, NoLineReport, RangeReport, StreamReport,
-    ThreadReport,
+    ExcerptReport, FailureReport, GraphReport, GraphTimesReport, InFlightReport, LineReport, NoLineReport,
+    RangeReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -48,6 +48,10 @@ pub struct Report {
     pub transfers: Vec<TransferReport>,
     pub memsets: MovedReport,
     pub whole_graphs: WholeGraphs,
+    /// By executable graph.
+    pub graphs: Vec<GraphReport>,
+    /// How launches of graphs were timed; by node before the first entry of a process.
+    pub graph_times: Vec<GraphTimesReport>,
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
     /// First errors after which a context is lost, by process.
@@ -87,6 +91,8 @@ pub struct ReportCounts {
     /// Operations whose device times were wanted and are missing.
     pub untimed_operations: u64,
     pub invalid_timing: u64,
+    /// Records of graph launches in a second form, which are not counted again.
+    pub doubled_graph_records: u64,
     pub failed_calls: u64,
     pub host_calls: u64,
 }
@@ -209,6 +215,7 @@ pub struct MovedReport {
 /// Graph launches recorded as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct WholeGraphs {
+    pub calls: u64,
     pub timed_calls: u64,
     pub total_ns: u64,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Kernels, Leaf};
+use crate::aggregate::{Aggregates, GraphKey, Graphs, Leaf};
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::model::operation::Direction;
@@ -23,16 +23,18 @@ pub struct KernelName {
 #[derive(Debug)]
 pub struct KernelNames<'a> {
     processes: FxHashMap<u32, &'a Definitions>,
+    graphs: &'a Graphs,
     table: NameTable,
     known: FxHashMap<(u32, u32), KernelName>,
 }
 
 impl<'a> KernelNames<'a> {
     /// Kernels get their short names in order of first appearance.
-    pub fn new(totals: &'a Totals, kernels: &Kernels) -> KernelNames<'a> {
+    pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> KernelNames<'a> {
         let processes = totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
-        let mut names = KernelNames { processes, table: NameTable::default(), known: FxHashMap::default() };
-        for (key, _) in kernels.iter() {
+        let (table, known) = (NameTable::default(), FxHashMap::default());
+        let mut names = KernelNames { processes, graphs: &aggregates.graphs, table, known };
+        for (key, _) in aggregates.kernels.iter() {
             names.name(key.process, key.name);
         }
         names
@@ -63,9 +65,19 @@ impl<'a> KernelNames<'a> {
             Leaf::Copy(Direction::CpuToCpu) => "memcpy cpu_to_cpu".into(),
             Leaf::Copy(Direction::Unknown) => "memcpy".into(),
             Leaf::Fill => "memset".into(),
-            Leaf::Graph => "whole graph".into(),
+            Leaf::Graph(graph) => self.graph(process, graph),
             Leaf::Other => "(other)".into(),
         })
+    }
+
+    /// A whole graph by its number in device records, and how many nodes it has.
+    pub fn graph(&self, process: u32, graph: u32) -> Arc<str> {
+        match self.graphs.get(GraphKey { process, graph }).map_or(0, |known| known.nodes) {
+            _ if graph == 0 => "whole graph".into(),
+            0 => format!("graph {graph}").into(),
+            1 => format!("graph {graph} (1 node)").into(),
+            nodes => format!("graph {graph} ({nodes} nodes)").into(),
+        }
     }
 
     /// By function definition.

@@ -138,7 +138,7 @@ pub(super) fn lines(
     aggregates: &Aggregates,
     stacks: &mut Stacks<'_>,
 ) -> (Vec<LineReport>, NoLineReport) {
-    let mut names = KernelNames::new(totals, &aggregates.kernels);
+    let mut names = KernelNames::new(totals, aggregates);
     let mut found: FxHashMap<StackFrame, Both> = FxHashMap::default();
     let device = aggregates.device_stacks.sorted();
     let no_device = add(

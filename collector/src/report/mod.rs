@@ -6,6 +6,7 @@
 mod build;
 mod excerpt;
 mod failures;
+mod graph_times;
 mod json;
 mod kernel_names;
 mod lines;
@@ -23,6 +24,7 @@ pub(crate) mod tests;
 
 pub use excerpt::ExcerptReport;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
+pub use graph_times::{GraphReport, GraphTimesReport};
 pub use json::*;
 pub use kernel_names::{KernelName, KernelNames};
 pub use lines::{ChargedReport, LineReport, NoLineReport, PlaceReport};

@@ -8,7 +8,7 @@ use crate::names::line_safe;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
 use crate::report::units::{count, duration, percent};
-use crate::report::{DeviceReport, DeviceTimes, Report};
+use crate::report::{DeviceReport, DeviceTimes, Report, graph_times};
 use page::{BOLD, Page, YELLOW};
 use words::{operations, plural};
 
@@ -56,6 +56,7 @@ impl Report {
             }
         } else {
             self.kernel_table(&mut page, options.kernels);
+            self.graph_table(&mut page);
             self.line_table(&mut page, options.lines);
             self.range_table(&mut page, options.ranges);
             self.thread_table(&mut page);
@@ -188,6 +189,11 @@ impl Report {
         };
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         page.fact("Timed", &(coverage + mode));
+        if counts.graph_launches > 0 && self.device_times != DeviceTimes::None {
+            if let Some(line) = graph_times::line(&self.graph_times, true) {
+                page.fact("Graphs", &line);
+            }
+        }
         if let Some(lag_ns) = self.cost.record_lag_max_ns {
             page.fact("Lag", &format!("device records came at most {} after their end", duration(lag_ns)));
         }

@@ -10,12 +10,12 @@ use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root, Who};
-use super::{callbacks, guest, library, linked_in};
+use super::{callbacks, graph_times, guest, library, linked_in};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
-/// What every trace needs. No API kinds: the hooks keep host times at a third of the price. They go
+/// What every trace needs, beside the kind for whole graphs ([`graph_times`]). No API kinds: the hooks keep host times at a third of the price. They go
 /// on once, right after `cuInit`: switching kinds while kernels run stalls the device. CUPTI's
 /// device buffers keep their own sizes, since a limit on them makes it drop records.
 const KINDS: [CUpti_ActivityKind; 4] = [
@@ -126,6 +126,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     }
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];
     session.define(kind::LIBRARY, &fields, root.path.as_os_str().as_bytes());
+    graph_times::start(session, root);
     Ok(())
 }
 
@@ -141,13 +142,13 @@ pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();
     }
-    if let Some(root) = in_use()
-        && (IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked())
-    {
+    let Some(root) = in_use() else { return };
+    if IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked() {
         // Unforced, so that running kernels are left alone. From a thread of our own this is safe
         // as long as hardware tracing (HES) is off, which it is unless a program asks for it.
         root.flush(0);
     }
+    graph_times::turn(session, root);
 }
 
 /// The session is over though the program is not: nobody reads records any more.
@@ -204,6 +205,6 @@ fn timestamp() -> u64 {
     root::current().map_or(0, Root::now_ns)
 }
 
-fn name_of(error: CUptiResult) -> String {
+pub(super) fn name_of(error: CUptiResult) -> String {
     cupti_sys::cupti::result_name(error).to_string()
 }

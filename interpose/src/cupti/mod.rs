@@ -8,6 +8,7 @@
 //! | `client` | the tracer's use: its kinds, its flushes, and leaving |
 //! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
 //! | `launches` | the tracer's: correlation ids for the hooks |
+//! | `graph_times` | the tracer's: whether graphs are timed by node or as a whole |
 //! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `records` | records become events |
@@ -19,6 +20,7 @@
 mod buffers;
 mod callbacks;
 mod client;
+mod graph_times;
 pub mod guest;
 mod launches;
 pub mod library;

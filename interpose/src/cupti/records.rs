@@ -21,6 +21,7 @@ use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
+use super::graph_times::Delivered;
 use super::{guest, root};
 use crate::describe;
 use crate::tables::{self, Tables};
@@ -83,6 +84,7 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
             waited: Duration::ZERO,
             count: 0,
             first_end_ns: 0,
+            of_graphs: Delivered::default(),
         };
         let taken = take(session.generation);
         if taken && let Some((header, ring)) = session.reserved_ring(role::DEVICE_RECORDS) {
@@ -104,6 +106,7 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         // Of the global queue, the only one that is used: no kind is ever enabled for one context.
         // SAFETY: the arguments are those of the delivery; the count outlives the call.
         unsafe { (cupti.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
+        core::mem::take(&mut delivery.of_graphs).add();
         session.count(Counter::RecordsDropped, dropped as u64);
         session.count(Counter::RecordsDelivered, delivery.count);
         if delivery.first_end_ns > 0 {
@@ -131,6 +134,8 @@ struct Delivery<'a> {
     out: Out<'a>,
     waited: Duration,
     count: u64,
+    /// Records of graphs' nodes.
+    of_graphs: Delivered,
     /// When the first of the delivered operations ended; 0 where none says.
     first_end_ns: u64,
 }
@@ -138,6 +143,7 @@ struct Delivery<'a> {
 impl Delivery<'_> {
     /// Notes when an operation ended.
     fn ended(&mut self, place: &Place) {
+        self.of_graphs.note(place);
         if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
             self.first_end_ns = place.end_ns;
         }
@@ -190,16 +196,23 @@ impl Delivery<'_> {
                 );
             }
             Record::GraphTrace(graph) => {
+                // A graph that begins with work of the host says so in the place of the device.
+                const ON_HOST: u32 = i32::MAX as u32;
+                let at = match graph.device_id() {
+                    ON_HOST => (graph.end_device_id().unwrap_or(0), graph.end_context_id().unwrap_or(0)),
+                    device => (device, graph.context_id()),
+                };
                 let place = Place {
                     correlation: graph.correlation_id(),
                     start_ns: graph.start_ns(),
                     end_ns: graph.end_ns(),
-                    device: graph.device_id(),
-                    context: graph.context_id(),
+                    device: at.0,
+                    context: at.1,
                     stream: graph.stream_id(),
                     graph_node: 0,
                     graph: graph.graph_id(),
                 };
+                self.ended(&place);
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
             // Kinds that only a guest asked for.

@@ -119,3 +119,17 @@ pub struct Notice {
     pub rung: u64,
     pub text: String,
 }
+
+/// From a moment on, how launches of graphs are timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphTimes {
+    /// One of [`gputrace_wire::definition::graph_mode`].
+    pub mode: u64,
+    /// One of [`gputrace_wire::definition::graph_reason`].
+    pub reason: u64,
+    pub at_ticks: u64,
+    /// What was seen before a change that has a reason in it.
+    pub launches: u64,
+    pub nodes: u64,
+    pub nodes_ns: u64,
+}

@@ -5,7 +5,9 @@ use crate::report::table::{Table, fit};
 use crate::report::text::page::Page;
 use crate::report::text::words::{dash, plural};
 use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
-use crate::report::{CallReport, KernelReport, LineReport, MovedReport, RangeReport, Report, ThreadReport};
+use crate::report::{
+    CallReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report, ThreadReport,
+};
 
 /// Below this, the table of kernels has no room for a long heading.
 const NARROW: usize = 95;
@@ -175,6 +177,28 @@ impl Report {
         let of_class = |class: &str| self.call_classes.iter().find(|call| call.class == class);
         for (title, call) in ROWS.iter().filter_map(|(class, title)| Some((title, of_class(class)?))) {
             table.row(call_row(title, call));
+        }
+        page.table(&table, false);
+    }
+
+    /// Graphs that were timed as a whole.
+    pub(super) fn graph_table(&self, page: &mut Page) {
+        let timed: Vec<&GraphReport> = self.graphs.iter().filter(|graph| graph.timed_calls > 0).collect();
+        let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"]);
+        for graph in timed.iter().take(PARTS_SHOWN) {
+            let spread = &graph.spread;
+            table.row(vec![
+                self.of_process(graph.pid, &graph.label),
+                count(graph.calls),
+                spread.total_ns.map_or_else(dash, duration),
+                spread.mean_ns.map_or_else(dash, |ns| duration(ns.round() as u64)),
+                spread.median_ns.map_or_else(dash, duration),
+                spread.p99_ns.map_or_else(dash, duration),
+                spread.max_ns.map_or_else(dash, duration),
+            ]);
+        }
+        if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
+            table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);
         }
         page.table(&table, false);
     }

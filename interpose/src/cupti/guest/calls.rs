@@ -9,8 +9,8 @@ use cupti_sys::cupti::*;
 use gputrace_producer::stderr::KeepErrno;
 
 use super::{clock, delivery, subscription, windows};
-use crate::cupti::callbacks;
 use crate::cupti::root::{self, Root, Who};
+use crate::cupti::{callbacks, graph_times};
 
 const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
 const INVALID_PARAMETER: CUptiResult = CUptiResult::CUPTI_ERROR_INVALID_PARAMETER;
@@ -136,6 +136,7 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     let after = if on { before | bit } else { before & !bit };
     // Both names of kernels stand for one real kind: it goes off with the last of them.
     let both = 1 << KERNEL.0 | 1 << CONCURRENT_KERNEL.0;
+    graph_times::guest_changes(root, after);
     let is_still_wanted = !on && real == CONCURRENT_KERNEL && after & both != 0;
     let result = if is_still_wanted { OK } else { root.want(Who::Guest, real, on) };
     if result == OK {
@@ -238,6 +239,7 @@ pub fn attribute(
 /// The guest ends its CUPTI; the real one goes on.
 pub fn finalize(root: &Root) -> CUptiResult {
     let _errno = KeepErrno::new();
+    graph_times::guest_changes(root, 0);
     windows::change(0, root.now_ns());
     for kind in root::wanted(Who::Guest) {
         root.want(Who::Guest, kind, false);

@@ -114,6 +114,10 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
 /// The kind under which the guest gets the record; `None` if it never asked for it.
 fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
     let kind = u32::from_ne_bytes(*record.first_chunk()?);
+    if let Record::GraphTrace(graph) = typed {
+        // The tracer has this kind on and off as it sees fit, and records come late.
+        return windows::had(kind, graph.correlation_id(), graph.start_ns()).then_some(kind);
+    }
     if !root::wants(Who::Tracer, kind) {
         if own_calls::is_of_one(record) {
             return None;
@@ -126,7 +130,7 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         Record::Memcpy(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::MemcpyPtoP(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::Memset(fill) => (fill.correlation_id(), fill.start_ns()),
-        // The tracer has no other kind on.
+        // The tracer has no other kind on, but whole graphs.
         _ => return None,
     };
     if kind == CONCURRENT_KERNEL && windows::had(KERNEL, correlation, start_ns) {

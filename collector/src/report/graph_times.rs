@@ -1,0 +1,140 @@
+//! How graphs were timed, by node or as a whole, and what their whole launches come to.
+
+use gputrace_wire::definition::{graph_mode, graph_reason};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::aggregate::Aggregates;
+use crate::model::definitions::GraphTimes;
+use crate::model::{Process, Totals};
+use crate::report::build::spread;
+use crate::report::units::{count, duration};
+use crate::report::{KernelNames, Spread};
+
+/// What is told of, the longest in all first.
+const GRAPHS_MAX: usize = 1000;
+/// Changes of one process that are told of, the first ones.
+const CHANGES_MAX: usize = 64;
+
+/// From a moment on.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GraphTimesReport {
+    pub pid: u32,
+    /// `node` or `graph`.
+    pub mode: &'static str,
+    /// `asked`, `many_short_nodes`, `other_client`, `other_client_left`, `refused` or `unknown`.
+    pub reason: &'static str,
+    /// Since tracing of the process began.
+    pub at_ns: u64,
+    /// Of the nodes that were many and short; `None` for other reasons.
+    pub nodes_per_launch: Option<f64>,
+    pub mean_node_ns: Option<f64>,
+}
+
+/// An executable graph whose launches were recorded as a whole.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GraphReport {
+    pub pid: u32,
+    /// Its number in device records.
+    pub graph: Option<u32>,
+    /// As in the flamegraph.
+    pub label: String,
+    /// How many nodes it has; `None` where nobody told.
+    pub nodes: Option<u32>,
+    pub calls: u64,
+    pub timed_calls: u64,
+    #[serde(flatten)]
+    pub spread: Spread,
+}
+
+pub(super) fn graph_times(totals: &Totals) -> Vec<GraphTimesReport> {
+    let of = |process: &Process| {
+        process
+            .definitions
+            .graph_times()
+            .take(CHANGES_MAX)
+            .map(|times| change(process, &times))
+            .collect::<Vec<_>>()
+    };
+    totals.processes.iter().flat_map(of).collect()
+}
+
+fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
+    let ticks = times.at_ticks.saturating_sub(process.begin.start_ticks);
+    let ratio = |sum: u64, of: u64| (of > 0).then(|| (sum as f64 / of as f64 * 10.0).round() / 10.0);
+    GraphTimesReport {
+        pid: process.begin.pid,
+        mode: if times.mode == graph_mode::GRAPH { "graph" } else { "node" },
+        reason: match times.reason {
+            graph_reason::ASKED => "asked",
+            graph_reason::MANY_SHORT => "many_short_nodes",
+            graph_reason::OTHER_CLIENT => "other_client",
+            graph_reason::OTHER_CLIENT_LEFT => "other_client_left",
+            graph_reason::REFUSED => "refused",
+            _ => "unknown",
+        },
+        at_ns: (ticks as f64 * process.ns_per_tick) as u64,
+        nodes_per_launch: ratio(times.nodes, times.launches),
+        mean_node_ns: ratio(times.nodes_ns, times.nodes),
+    }
+}
+
+/// The longest in all first.
+pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNames<'_>) -> Vec<GraphReport> {
+    let pids: FxHashMap<u32, u32> = totals.processes.iter().map(|p| (p.number, p.begin.pid)).collect();
+    let mut reports: Vec<GraphReport> = aggregates
+        .graphs
+        .sorted()
+        .into_iter()
+        .map(|(key, graph)| GraphReport {
+            pid: pids.get(&key.process).copied().unwrap_or(0),
+            graph: (key.graph != 0).then_some(key.graph),
+            label: names.graph(key.process, key.graph).to_string(),
+            nodes: (graph.nodes != 0).then_some(graph.nodes),
+            calls: graph.calls,
+            timed_calls: graph.durations.count(),
+            spread: spread(&graph.durations),
+        })
+        .collect();
+    reports.sort_by_key(|graph| std::cmp::Reverse((graph.spread.total_ns, graph.calls)));
+    reports.truncate(GRAPHS_MAX);
+    reports
+}
+
+/// `by node, from 1.20 s on by graph: about 300 nodes a launch, of 1.9 µs on average (--graph-times node keeps their kernels)`.
+pub(super) fn line(changes: &[GraphTimesReport], has_launches: bool) -> Option<String> {
+    let first = changes.iter().find(|change| change.mode == "graph").or(changes.first());
+    let Some(change) = first else {
+        return has_launches.then(|| "by node".to_owned());
+    };
+    let processes = changes.chunk_by(|a, b| a.pid == b.pid).count();
+    let many =
+        if processes > 1 { format!(" ({} processes)", count(processes as u64)) } else { String::new() };
+    let text = match (change.mode, change.reason) {
+        ("graph", "asked") => "by graph, as asked".to_owned(),
+        ("graph", "many_short_nodes") => {
+            let nodes = change.nodes_per_launch.unwrap_or(0.0).round() as u64;
+            let mean_ns = change.mean_node_ns.unwrap_or(0.0).round() as u64;
+            format!(
+                "by node, from {} on by graph, since nodes are many and short: about {} a launch, of {} on average \
+                 (--graph-times node keeps their kernels)",
+                duration(change.at_ns),
+                count(nodes),
+                duration(mean_ns),
+            )
+        }
+        ("graph", _) => {
+            format!("by graph from {} on, when another client of CUPTI had left", duration(change.at_ns))
+        }
+        (_, "asked") => "by node, as asked".to_owned(),
+        (_, "other_client") => "by node, as another client of CUPTI wants it".to_owned(),
+        (_, "refused") => "by node: this CUPTI gives no records of whole graphs".to_owned(),
+        _ => "by node".to_owned(),
+    };
+    let again = match changes.iter().filter(|change| change.reason == "other_client").count() {
+        0 => "",
+        _ if change.mode == "graph" => "; by node while another client of CUPTI wanted it",
+        _ => "",
+    };
+    Some(text + again + &many)
+}

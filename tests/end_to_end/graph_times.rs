@@ -1,0 +1,127 @@
+//! `--graph-times`: launches of graphs timed by node, as a whole, or whichever fits.
+
+use serde_json::Value;
+
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{Run, Traced, bare_command, calls, count, dropped, gputrace, run_with};
+
+/// A run of so many nodes, their nanoseconds, and for how many milliseconds.
+fn with(options: &[&str], program: [u32; 3]) -> Run {
+    let run = run_with(options, compiled("graph_times", Link::Driver));
+    program.iter().fold(run, |run, number| run.arg(number.to_string()))
+}
+
+fn launches(traced: &Traced) -> u64 {
+    traced.ended.stdout.trim().parse().unwrap()
+}
+
+/// What holds in every mode: launches are exact, nothing is lost, and each launch is timed once.
+fn check(traced: &Traced, nodes: u64, node_ns: u64) -> Value {
+    let report = traced.report();
+    let launches = launches(traced);
+    assert_eq!(count(&report, "graph_launches"), launches);
+    assert_eq!((count(&report, "launches"), dropped(&report)), (2, 0), "{report:#}");
+    assert_eq!(count(&report, "device_only"), 0);
+    let whole = report["whole_graphs"]["calls"].as_u64().unwrap();
+    assert_eq!(count(&report, "graph_node_calls"), calls(&report, "node_kernel"));
+    assert_eq!(calls(&report, "node_kernel") + whole * nodes, launches * nodes, "{report:#}");
+    assert_eq!(count(&report, "executed_operations"), 2 + whole + calls(&report, "node_kernel"));
+    assert_eq!(report["device_time_coverage"], 1.0);
+    let kernels =
+        report["kernels"].as_array().unwrap().iter().map(|kernel| kernel["total_ns"].as_u64().unwrap());
+    let device_ns = kernels.sum::<u64>() + report["whole_graphs"]["total_ns"].as_u64().unwrap();
+    assert_eq!(device_ns, launches * nodes * node_ns + 20_000 + 50_000);
+    report
+}
+
+fn summary(traced: &Traced) -> String {
+    traced.read("summary.txt").lines().find(|line| line.starts_with("Graphs     ")).unwrap().to_owned()
+}
+
+#[test]
+fn by_node_and_by_graph_are_asked_for() {
+    let by_node = with(&["--graph-times", "node"], [40, 2_000, 0]).succeed();
+    let report = check(&by_node, 40, 2_000);
+    assert_eq!(report["whole_graphs"]["calls"], 0);
+    assert_eq!(report["graph_times"][0]["reason"], "asked");
+    assert_eq!(summary(&by_node), "Graphs     by node, as asked");
+
+    let by_graph = with(&["--graph-times", "graph"], [40, 2_000, 0]).succeed();
+    let report = check(&by_graph, 40, 2_000);
+    assert_eq!(
+        (report["whole_graphs"]["calls"].as_u64(), &report["graphs"][0]["nodes"]),
+        (Some(3), &40.into())
+    );
+    let change = &report["graph_times"][0];
+    assert_eq!((&change["mode"], &change["reason"]), (&"graph".into(), &"asked".into()));
+    assert_eq!(summary(&by_graph), "Graphs     by graph, as asked");
+    let graph = report["graphs"][0]["label"].as_str().unwrap();
+    assert!(graph.starts_with("graph ") && graph.ends_with(" (40 nodes)"), "{graph}");
+    let folded = by_graph.read("flame.folded");
+    assert!(folded.contains(&format!(";cuGraphLaunch;{graph} 240\n")), "{folded}");
+    let again =
+        finish(gputrace().args(["flamegraph", "--folded"]).arg(by_graph.trace())).expect_code(0).stdout;
+    assert_eq!(again, folded);
+}
+
+#[test]
+fn many_short_nodes_are_timed_by_graph_and_it_is_said() {
+    let traced = with(&[], [512, 1_000, 1_500]).succeed();
+    let report = check(&traced, 512, 1_000);
+    let changes = report["graph_times"].as_array().unwrap();
+    assert_eq!(changes.len(), 1, "{report:#}");
+    assert_eq!((&changes[0]["mode"], &changes[0]["reason"]), (&"graph".into(), &"many_short_nodes".into()));
+    // A launch whose records are in two windows is counted in both.
+    let nodes = changes[0]["nodes_per_launch"].as_f64().unwrap();
+    assert!((256.0..=512.0).contains(&nodes) && changes[0]["mean_node_ns"] == 1_000.0, "{report:#}");
+    let whole = report["whole_graphs"]["calls"].as_u64().unwrap();
+    assert!(whole > 0 && calls(&report, "node_kernel") >= 4096, "{report:#}");
+    let line = traced.read("summary.txt").replace("\n           ", " ");
+    for part in [
+        "on by graph, since nodes are many and short: about ",
+        " a launch, of 1.00 µs on average (--graph-times node keeps their kernels)",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+    // Those before and those after are both in the flamegraph.
+    let folded = traced.read("flame.folded");
+    for leaf in [";cuGraphLaunch;node_kernel ", "(512 nodes) "] {
+        assert!(folded.contains(leaf), "{folded}");
+    }
+}
+
+#[test]
+fn few_or_long_nodes_stay_by_node() {
+    let long = with(&[], [64, 20_000, 300]).succeed();
+    assert_eq!(check(&long, 64, 20_000)["whole_graphs"]["calls"], 0);
+    assert_eq!(summary(&long), "Graphs     by node");
+    let few = with(&[], [4, 1_000, 300]).succeed();
+    let report = check(&few, 4, 1_000);
+    assert_eq!(
+        (report["whole_graphs"]["calls"].as_u64(), report["graph_times"].as_array().unwrap().len()),
+        (Some(0), 0)
+    );
+}
+
+#[test]
+fn the_variable_asks_in_bare_use() {
+    let program = compiled("graph_times", Link::Driver);
+    let run = |mode: &str| {
+        let traced = bare_command(&program).env("GPUTRACE_GRAPH_TIMES", mode);
+        check(&traced.arg("8").arg("3000").succeed(), 8, 3_000)["whole_graphs"]["calls"].as_u64().unwrap()
+    };
+    assert_eq!((run("graph"), run("node"), run("auto"), run("sometimes")), (3, 0, 0, 0));
+    let ended = finish(gputrace().args(["run", "--graph-times", "whole", "true"])).expect_code(2);
+    assert!(ended.stderr.contains("--graph-times"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_cupti_without_records_of_whole_graphs_is_said_and_used_by_node() {
+    let stub = compiled("trap_cupti_stub", Link::Shared);
+    let run = with(&["--graph-times", "graph"], [8, 3_000, 0]).env("GPUTRACE_CUPTI", stub);
+    let report = run.env("STUB_REFUSES", "51").succeed().report();
+    assert_eq!(report["graph_times"][0]["reason"], "refused");
+    assert!(report["notices"].to_string().contains("gives no records of whole graphs"), "{report:#}");
+    assert_eq!((count(&report, "graph_launches"), count(&report, "launches")), (3, 2));
+}
