@@ -14,6 +14,7 @@ mod doctor_and_lib;
 mod endings;
 mod flight_recorder;
 mod forbidden;
+mod graph_times;
 mod graphs;
 mod group_by;
 mod handlers;
