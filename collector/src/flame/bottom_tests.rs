@@ -23,7 +23,9 @@ fn many_places() -> (Totals, Aggregates) {
     {
         tape.define(kind::STREAM, id, &fields, b"");
     }
-    for (id, of, name) in [(80, 72, "first"), (81, 72, "copies; in"), (82, 73, "work"), (83, 74, "work")] {
+    for (id, of, name) in
+        [(80, 72, "first"), (81, 72, "copies; in"), (82, 73, "work"), (83, 74, "work"), (84, 60, "spare")]
+    {
         tape.define(kind::LABEL, id, &[of, 0], name.as_bytes());
     }
     let mut ms = 1_000_000;
@@ -76,7 +78,7 @@ fn without_device_times_calls_are_divided_too() {
     let (mut totals, mut aggregates) = many_places();
     aggregates.device_stacks = Default::default();
     let by_device = folded(&totals, &aggregates, "device");
-    assert!(by_device.contains("GPU 1 NVIDIA H200;cuLaunchKernel"), "{by_device}");
+    assert!(by_device.contains("GPU 1 NVIDIA H200 (spare);cuLaunchKernel"), "{by_device}");
     // Nothing is known of the process but its number.
     totals.processes.clear();
     for line in folded(&totals, &aggregates, "rank,device,stream").lines() {

@@ -81,11 +81,13 @@ impl<'a> Places<'a> {
             .iter()
             .map(|(process, ordinal)| {
                 let known = self.processes.get(process).and_then(|known| known.device_by_ordinal(*ordinal));
+                let label = self.processes.get(process).map_or("", |known| known.device_label(*ordinal));
                 let text = match &known {
                     _ if *ordinal == NO_DEVICE => "(no device known)".to_owned(),
                     Some(device) if !device.name.is_empty() => format!("GPU {ordinal} {}", device.name),
                     _ => format!("GPU {ordinal}"),
                 };
+                let text = if label.is_empty() { text } else { format!("{text} ({label})") };
                 let uuid = known.as_ref().map_or([0; 2], |device| device.uuid);
                 uses.entry(text.clone()).or_default().insert(uuid);
                 ((*process, *ordinal), text, known)

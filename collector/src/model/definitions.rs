@@ -379,6 +379,15 @@ impl Definitions {
         self.devices.iter().filter_map(|id| self.device(*id))
     }
 
+    /// What the program calls its device of that ordinal; empty if it does not.
+    pub fn device_label(&self, ordinal: u32) -> &str {
+        let is_it = |id: &&u32| {
+            let device = self.of_kind(**id, kind::DEVICE);
+            device.is_some_and(|device| device.small(definition::device::ORDINAL) == ordinal)
+        };
+        self.devices.iter().find(is_it).map_or("", |id| self.label(*id))
+    }
+
     pub fn device_by_ordinal(&self, ordinal: u32) -> Option<Device> {
         self.devices().find(|device| device.ordinal == ordinal)
     }

@@ -338,8 +338,9 @@ impl Drain {
             process.primary().control().heartbeat_ns.store(now_ns, Ordering::Relaxed);
             process.give_back(stored);
             turn = turn.max(process.drain(false, &mut self.gather, &self.out));
+            let named = process.take_named();
             if let Some(names) = &self.names {
-                names.defined(process.number, &process.take_named());
+                names.defined(process.number, &named);
             }
         }
         turn

@@ -76,8 +76,9 @@ impl Delivered {
         self.nodes += 1;
         self.nodes_ns = self.nodes_ns.saturating_add(place.end_ns - place.start_ns);
         if let Some(latest) = LATEST.get(place.correlation as usize % LATEST.len())
-            && latest.swap(place.correlation, Ordering::Relaxed) != place.correlation
+            && latest.load(Ordering::Relaxed) != place.correlation
         {
+            latest.store(place.correlation, Ordering::Relaxed);
             self.launches += 1;
         }
     }
