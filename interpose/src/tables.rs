@@ -11,9 +11,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::{self, Stacks};
+use gputrace_producer::stacks::Stacks;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
+use gputrace_producer::torch::passes::Outside;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
@@ -119,9 +120,10 @@ impl Tables {
         self.stacks.as_ref().map_or(0, |stacks| stacks.of_this_thread(session))
     }
 
-    /// The same, and the Python frame that the thread is in; 0 where it has none.
-    pub fn stack_and_frame(&self, session: &Session) -> (u32, u64) {
-        self.stacks.as_ref().map_or((0, 0), |stacks| (stacks.of_this_thread(session), stacks::frame(session)))
+    /// The same, and where the thread is in its frames.
+    pub fn stack_and_place(&self, session: &Session) -> (u32, Outside) {
+        let both = |stacks: &Stacks| (stacks.of_this_thread(session), stacks.place(session));
+        self.stacks.as_ref().map_or((0, Outside::default()), both)
     }
 
     /// The definition of a name that is a frame of stacks.

@@ -28,6 +28,7 @@ use crate::python::stacks::{Codes, Told, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
+use crate::torch::passes::Outside;
 use crate::torch::{self, Around, node, operators};
 
 const STACKS_MAX: u32 = 1 << 16;
@@ -100,7 +101,7 @@ impl Stacks {
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session) -> u32 {
         let around = torch::around(session.generation);
-        let outer = around.map_or(0, |around| around.outer_frame);
+        let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (python_of_this_thread(session), 0);
         if let Some((runtime, state)) = python {
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
@@ -133,6 +134,16 @@ impl Stacks {
                 None => self.first_sight(session, around.as_ref(), python, hash),
             },
         }
+    }
+
+    /// Where the calling thread is in its frames.
+    pub fn place(&self, session: &Session) -> Outside {
+        let frame = python_of_this_thread(session).map_or(0, |(runtime, state)| {
+            // SAFETY: as in `of_this_thread`.
+            let memory = unsafe { Own::new() };
+            walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
+        });
+        Outside { frame, stack: self.native.as_ref().map_or(0, |native| native.end_of_own(session)) }
     }
 
     #[cold]
@@ -185,7 +196,7 @@ impl Stacks {
         Parts { pairs, python: told, native: room, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
         let (mut count, mut outermost) = (0, Outermost::Whole);
-        let outer = around.map_or(0, |around| around.outer_frame);
+        let outer = around.map_or(0, |around| around.outside.frame);
         if outer != 0 {
             outermost = Outermost::Elsewhere;
         }
@@ -215,6 +226,15 @@ impl Stacks {
             Some(native) => native.tell(session, room),
             None => (0, native_walk::End::Outermost),
         };
+        // On the thread that began a pass, the caller's stack has what is outside of it.
+        let natives = room.get(..natives).unwrap_or_default();
+        let limit = around.map_or(0, |around| around.outside.stack);
+        let is_on_it = natives.first().is_some_and(|frame| frame.end < limit);
+        let inside = natives.iter().position(|frame| frame.end > limit).filter(|_| is_on_it);
+        let (natives, end) = match inside {
+            Some(inside) => (natives.get(..inside).unwrap_or_default(), native_walk::End::Outermost),
+            None => (natives, end),
+        };
         // Frames come innermost first and stand outermost first: filled from the end.
         let mut first = FIELDS_MAX;
         let mut is_cut = false;
@@ -225,14 +245,12 @@ impl Stacks {
             }
         };
         operators::tell(session.generation, |name| put(&mut first, name, 0));
-        merge(
-            (room.get(..natives).unwrap_or_default(), end),
-            (told.get(..count).unwrap_or_default(), outermost),
-            |code, at| match first > 2 * PAIRS_BEFORE {
+        merge((natives, end), (told.get(..count).unwrap_or_default(), outermost), |code, at| {
+            match first > 2 * PAIRS_BEFORE {
                 true => put(&mut first, code, at),
                 false => is_cut = true,
-            },
-        );
+            }
+        });
         if is_cut {
             put(&mut first, 0, 0);
         }
@@ -265,15 +283,6 @@ fn with_pass(own: u64, around: &Around) -> u64 {
     let node = around.node.map_or(0, |node| node.hash);
     // The caller's stack counts as one frame of a kind of its own.
     fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
-}
-
-/// The Python frame that the calling thread is in; 0 where it has none.
-pub fn frame(session: &Session) -> u64 {
-    python_of_this_thread(session).map_or(0, |(runtime, state)| {
-        // SAFETY: as in `of_this_thread`.
-        let memory = unsafe { Own::new() };
-        walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
-    })
 }
 
 /// The interpreter and the calling thread's state in it, if its frames can be read.

@@ -135,9 +135,9 @@ unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const 
             if let Some(_inside) = slot.enter()
                 && let Some(tables) = tables::of(session)
             {
-                let (stack, frame) = tables.stack_and_frame(session);
+                let (stack, outside) = tables.stack_and_place(session);
                 // SAFETY: the caller's word.
-                passes::note(unsafe { *pass }, session.generation, stack, frame);
+                passes::note(unsafe { *pass }, session.generation, stack, outside);
             }
         });
     }

@@ -97,6 +97,19 @@ impl Native {
         fold(hash, end as u64).max(1)
     }
 
+    /// Where the tracer's own innermost frames end; 0 where that is not known.
+    #[inline(never)]
+    pub fn end_of_own(&self, session: &impl Define) -> u64 {
+        let (mut end, mut is_own) = (0, true);
+        self.walk(session, here(), |frame| {
+            is_own &= frame.rule.has(OWN);
+            if is_own {
+                end = frame.end;
+            }
+        });
+        end
+    }
+
     /// The calling thread's frames, innermost first: how many of the room they took, and how they end.
     #[inline(never)]
     pub fn tell(&self, session: &impl Define, room: &mut Room) -> (usize, End) {

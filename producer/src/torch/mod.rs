@@ -27,6 +27,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Engine;
 use node::Node;
+use passes::Outside;
 
 /// Whether stacks are told with what is known of passes.
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
@@ -41,9 +42,9 @@ pub fn ask_for(asked: bool) {
 pub struct Around {
     /// The stack of the call that began the pass; 0 where it is not known.
     pub caller: u32,
-    /// The Python frame that the call was in. On the calling thread itself, what is outside of it is
-    /// in the caller's stack already.
-    pub outer_frame: u64,
+    /// Where the call was. On the calling thread itself, what is outside of it is in the caller's stack
+    /// already.
+    pub outside: Outside,
     /// What the thread is at.
     pub node: Option<Node>,
 }
@@ -54,7 +55,7 @@ struct Found {
     /// The session's generation above the pass's number; no thread has seen pass [`NONE`].
     pass: Cell<u64>,
     caller: Cell<u32>,
-    outer_frame: Cell<u64>,
+    outside: Cell<Outside>,
 }
 
 const NONE: u64 = u64::MAX;
@@ -65,7 +66,7 @@ thread_local! {
             engine: Cell::new(0),
             pass: Cell::new(NONE),
             caller: Cell::new(0),
-            outer_frame: Cell::new(0),
+            outside: Cell::new(Outside { frame: 0, stack: 0 }),
         }
     };
 }
@@ -86,16 +87,16 @@ fn of_engines(generation: u32) -> Option<Around> {
 
 fn of_engine(index: usize, engine: &'static Engine, generation: u32) -> Option<Around> {
     let number = engine.pass_number()?;
-    let (caller, outer_frame) = FOUND.with(|found| {
+    let (caller, outside) = FOUND.with(|found| {
         let pass = u64::from(generation) << 32 | u64::from(number);
         if found.pass.get() != pass || found.engine.get() != index {
-            let (caller, outer_frame) = passes::find(engine.inside_of_pass(), number, generation);
+            let (caller, outside) = passes::find(engine.inside_of_pass(), number, generation);
             found.engine.set(index);
             found.pass.set(pass);
             found.caller.set(caller);
-            found.outer_frame.set(outer_frame);
+            found.outside.set(outside);
         }
-        (found.caller.get(), found.outer_frame.get())
+        (found.caller.get(), found.outside.get())
     });
-    Some(Around { caller, outer_frame, node: engine.node() })
+    Some(Around { caller, outside, node: engine.node() })
 }

@@ -16,12 +16,22 @@ const PASSES_MAX: usize = 512;
 const SPAN_BYTES: u64 = 512;
 const NO_NUMBER: u64 = u64::MAX;
 
+/// Where a pass was begun, on the thread that began it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outside {
+    /// The Python frame.
+    pub frame: u64,
+    /// A place of its native stack: what is above it is outside of the pass.
+    pub stack: u64,
+}
+
 struct Pass {
     /// 0 while nothing, or nothing whole, is here.
     at: AtomicU64,
     /// The session's generation above the stack.
     caller: AtomicU64,
     outer_frame: AtomicU64,
+    outer_stack: AtomicU64,
     /// The pass's number, once a thread has met it.
     number: AtomicU64,
     is_taken: AtomicU32,
@@ -32,14 +42,15 @@ static PASSES: [Pass; PASSES_MAX] = [const {
         at: AtomicU64::new(0),
         caller: AtomicU64::new(0),
         outer_frame: AtomicU64::new(0),
+        outer_stack: AtomicU64::new(0),
         number: AtomicU64::new(NO_NUMBER),
         is_taken: AtomicU32::new(0),
     }
 }; PASSES_MAX];
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A pass begins, by a call with that stack in that Python frame.
-pub fn note(at: u64, generation: u32, stack: u32, outer_frame: u64) {
+/// A pass begins, by a call with that stack there.
+pub fn note(at: u64, generation: u32, stack: u32, outside: Outside) {
     forget_about(at);
     let first = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
     let places = (0..PASSES_MAX).filter_map(|step| PASSES.get((first + step) % PASSES_MAX));
@@ -51,7 +62,8 @@ pub fn note(at: u64, generation: u32, stack: u32, outer_frame: u64) {
         // SYNC: with the fence in `find`: who reads a word below reads no older address after it.
         fence(Ordering::Release);
         pass.caller.store(u64::from(generation) << 32 | u64::from(stack), Ordering::Relaxed);
-        pass.outer_frame.store(outer_frame, Ordering::Relaxed);
+        pass.outer_frame.store(outside.frame, Ordering::Relaxed);
+        pass.outer_stack.store(outside.stack, Ordering::Relaxed);
         pass.number.store(NO_NUMBER, Ordering::Relaxed);
         // SYNC: pairs with the Acquire in `find`.
         pass.at.store(at, Ordering::Release);
@@ -72,8 +84,8 @@ fn forget_about(at: u64) {
     }
 }
 
-/// The stack of the call that began the pass, and the frame that it was in; zeros where they are not known.
-pub fn find(inside: u64, number: u32, generation: u32) -> (u32, u64) {
+/// The stack of the call that began the pass, and where that was; zeros where they are not known.
+pub fn find(inside: u64, number: u32, generation: u32) -> (u32, Outside) {
     let mut nearest: Option<(&Pass, u64)> = None;
     for pass in &PASSES {
         let at = pass.at.load(Ordering::Acquire);
@@ -81,23 +93,30 @@ pub fn find(inside: u64, number: u32, generation: u32) -> (u32, u64) {
             nearest = Some((pass, at));
         }
     }
-    let Some((pass, at)) = nearest else { return (0, 0) };
-    let (caller, outer_frame) =
-        (pass.caller.load(Ordering::Relaxed), pass.outer_frame.load(Ordering::Relaxed));
+    let Some((pass, at)) = nearest else { return (0, Outside::default()) };
+    let caller = pass.caller.load(Ordering::Relaxed);
+    let outside = Outside {
+        frame: pass.outer_frame.load(Ordering::Relaxed),
+        stack: pass.outer_stack.load(Ordering::Relaxed),
+    };
     let met = pass.number.compare_exchange(NO_NUMBER, number.into(), Ordering::Relaxed, Ordering::Relaxed);
     let is_its_number = met.is_ok() || met == Err(number.into());
     fence(Ordering::Acquire);
     // The pass that the thread works for lives; a place that changed was another's.
     let is_whole = pass.at.load(Ordering::Relaxed) == at;
     if !is_whole || !is_its_number || (caller >> 32) as u32 != generation {
-        return (0, 0);
+        return (0, Outside::default());
     }
-    (caller as u32, outer_frame)
+    (caller as u32, outside)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn outside(frame: u64) -> Outside {
+        Outside { frame, stack: frame * 2 }
+    }
 
     // The table is the process's: each test has addresses of its own.
 
@@ -105,35 +124,38 @@ mod tests {
     fn each_pass_has_the_stack_of_its_caller() {
         let base = 0x1000_0000;
         for pass in 0..100 {
-            note(base + pass * 0x300, 7, 10 + pass as u32, 0x9000 + pass);
+            note(base + pass * 0x300, 7, 10 + pass as u32, outside(0x9000 + pass));
         }
         for pass in 0..100 {
-            assert_eq!(find(base + pass * 0x300 + 288, pass as u32, 7), (10 + pass as u32, 0x9000 + pass));
+            assert_eq!(
+                find(base + pass * 0x300 + 288, pass as u32, 7),
+                (10 + pass as u32, outside(0x9000 + pass))
+            );
         }
-        assert_eq!(find(base + 99 * 0x300 + 0x300, 5, 7), (0, 0), "behind the last");
-        assert_eq!(find(base - 8, 5, 7), (0, 0), "before the first");
-        assert_eq!(find(base + 288, 0, 8), (0, 0), "another session's");
+        assert_eq!(find(base + 99 * 0x300 + 0x300, 5, 7), (0, Outside::default()), "behind the last");
+        assert_eq!(find(base - 8, 5, 7), (0, Outside::default()), "before the first");
+        assert_eq!(find(base + 288, 0, 8), (0, Outside::default()), "another session's");
     }
 
     #[test]
     fn a_pass_at_or_about_the_address_of_one_that_is_gone_replaces_it() {
         let base = 0x2000_0000;
-        note(base, 7, 1, 0);
+        note(base, 7, 1, outside(0));
         assert_eq!(find(base + 288, 1, 7).0, 1);
-        note(base, 7, 2, 0);
+        note(base, 7, 2, outside(0));
         assert_eq!(find(base + 288, 2, 7).0, 2);
         // The one that is gone lies between the new one and what is told of it.
-        note(base + 64, 7, 3, 0);
-        note(base - 64, 7, 4, 0);
+        note(base + 64, 7, 3, outside(0));
+        note(base - 64, 7, 4, outside(0));
         assert_eq!(find(base - 64 + 288, 3, 7).0, 4);
     }
 
     #[test]
     fn a_pass_that_began_unnoticed_gets_nobody_elses_stack() {
         let base = 0x3000_0000;
-        note(base, 7, 1, 0);
+        note(base, 7, 1, outside(0));
         assert_eq!(find(base + 288, 40, 7).0, 1);
-        assert_eq!(find(base + 288, 41, 7), (0, 0));
+        assert_eq!(find(base + 288, 41, 7), (0, Outside::default()));
         assert_eq!(find(base + 288, 40, 7).0, 1);
     }
 }
