@@ -55,7 +55,7 @@ class Overhead:
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]
         if rest:
-            plan.append(Group("graph and gpu", [*torch, ",".join(rest)], dict(basic), 0.20))
+            plan.append(Group("graph and gpu", [*torch, ",".join(rest)], {**basic, "by-node": 1, "by-graph": 1}, 0.20))
         torch_names = [name for name in ("small", "graph", "gpu") if name in wanted]
         if peers and torch_names:
             plan.append(Group("peers", [*torch, ",".join(torch_names)], peer, 0.15))
@@ -68,8 +68,11 @@ class Overhead:
         traces, env = self.scratch / f"{self.serial:04}-trace", {}
         if variant == "hooks":
             command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
-        elif variant in ("full", "full-buffers"):
-            env = {"GPUTRACE_DELIVERY": "full"} if variant == "full-buffers" else {}
+        elif variant in ("full", "full-buffers", "by-node", "by-graph"):
+            # What users get, unless a row is about one of the ways to time graphs.
+            env = {"GPUTRACE_GRAPH_TIMES": variant[3:] if variant.startswith("by-") else "auto"}
+            if variant == "full-buffers":
+                env["GPUTRACE_DELIVERY"] = "full"
             command = [self.gputrace, "run", "-o", traces, "--", *command]
         elif variant == "client":
             env = {"CUDA_INJECTION64_PATH": self.programs["cupti_client"], "CUPTI_CLIENT_OUT": f"{folder}.jsonl", "CUPTI_CLIENT_LIB": machine.toolkit_cupti() or ""}
