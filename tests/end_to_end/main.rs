@@ -47,6 +47,7 @@ mod small_disk;
 mod standing;
 mod surroundings;
 mod threads;
+mod torch_stacks;
 mod traps;
 mod variables;
 mod workers;

@@ -273,8 +273,8 @@ fn is_other_behind(caller: *const c_void, name: *const c_char, own: *mut c_void)
     if !global.is_null() || !in_own_scope_of(caller, name, own).is_null() {
         return true;
     }
-    // A library may have found it through another that loaded it.
-    !is_before_us(caller) && library::mapped("libcupti.so").is_some()
+    // A library may have found CUPTI's through another that loaded it.
+    !may_be_torchs(name) && !is_before_us(caller) && library::mapped("libcupti.so").is_some()
 }
 
 /// A look-up by pseudo-handle that may find our export where there is no CUPTI, or no PyTorch.
