@@ -8,7 +8,7 @@ use std::io::Write as _;
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread};
+use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread, untraced};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
@@ -49,22 +49,21 @@ pub fn begin(claim: Claim) {
         session::turn_off();
         return;
     }
+    let session_path = settings::get(settings::SESSION);
+    let say = |why: &[u8]| untraced::say(session_path.map(CStr::to_bytes), why);
     if !descriptor::is_room() {
         session::turn_off();
-        stderr::line(&[
-            b"not tracing: hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)",
-        ]);
+        say(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)");
         return;
     }
     service::forget();
     on_full::set_waits(settings::get(settings::ON_FULL).is_some_and(|value| value == c"wait"));
     let mut command = [0u8; 4096];
     let command = command_line(&mut command);
-    let session_path = settings::get(settings::SESSION);
     if session_path.is_none() && collector_process::would_be_adopted() {
         session::turn_off();
-        stderr::line(&[b"not tracing: this process adopts orphans (it is process 1, or a subreaper), so a \
-              collector would become its child; start it by `gputrace run`"]);
+        say(b"this process adopts orphans (it is process 1, or a subreaper), so a collector would become its \
+              child; start it by `gputrace run`");
         return;
     }
     let (socket, bare) = match session_path {
@@ -77,36 +76,38 @@ pub fn begin(claim: Claim) {
             session::turn_off();
             let why: &[u8] = match (error, bare) {
                 (_, true) => {
-                    b"not tracing: the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
+                    b"the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
                 }
                 (NotConnected::Nobody, false) => {
-                    b"not tracing: nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"
+                    b"nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"
                 }
                 (NotConnected::NotOurs, false) => {
-                    b"not tracing: the session at GPUTRACE_SESSION is another user's, or others can enter its folder"
+                    b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder"
                 }
             };
-            stderr::line(&[why]);
+            say(why);
             return;
         }
     };
     match session::start(claim, socket, command) {
-        Ok(session) => describe(session, command, bare),
-        Err(StartError::Memory) => stderr::line(&[
-            b"not tracing: no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)",
-        ]),
-        Err(StartError::HandOver) => {
-            stderr::line(&[b"not tracing: the collector did not take the hand-over"])
+        Ok(session) => {
+            if !describe(session, command, bare) {
+                say(b"no memory for the tables of handles (RLIMIT_AS too low)");
+            }
         }
+        Err(StartError::Memory) => {
+            say(b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)")
+        }
+        Err(StartError::HandOver) => say(b"the collector did not take the hand-over"),
     }
 }
 
-fn describe(session: &'static Session, command: &[u8], bare: bool) {
+/// Says what the process is and begins to look. False if there is no memory for that.
+fn describe(session: &'static Session, command: &[u8], bare: bool) -> bool {
     native::prepare();
     let Some(tables) = tables::make(session) else {
         session.abandon();
-        stderr::line(&[b"not tracing: no memory for the tables of handles (RLIMIT_AS too low)"]);
-        return;
+        return false;
     };
     finish::register(bare);
     let mut version = 0;
@@ -138,6 +139,7 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) {
     torch::operators::look(session);
     nvtx::say(session);
     cupti::start(session, tables, version, simulated);
+    true
 }
 
 /// What the service thread does at each turn.

@@ -61,3 +61,4 @@ pub mod stacks;
 pub mod stderr;
 pub mod thread;
 pub mod torch;
+pub mod untraced;

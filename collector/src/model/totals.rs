@@ -238,6 +238,8 @@ pub struct Totals {
     pub counts: Counts,
     /// Files that were read to their first damage only; nothing of that is known live.
     pub damages: Vec<(PathBuf, Damage)>,
+    /// Processes that wanted to join and could not, and why; known live only.
+    pub unrecorded: Vec<String>,
     pub(super) losses: BTreeMap<&'static str, u64>,
 }
 

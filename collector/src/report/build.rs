@@ -50,7 +50,8 @@ impl Report {
             schema: SCHEMA,
             version: VERSION,
             simulated: totals.simulated(),
-            complete: totals.sessions.iter().all(|session| session.wall_ns.is_some()),
+            complete: totals.unrecorded.is_empty()
+                && totals.sessions.iter().all(|session| session.wall_ns.is_some()),
             sessions: totals.sessions.len(),
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
             wall_ns,
@@ -397,7 +398,9 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
             }
         }
     }
-    notices.extend(missing_times::explanations(totals).into_iter().chain(more).map(|text| NoticeReport {
+    let unrecorded = totals.unrecorded.iter().map(|who| format!("not recorded: {who}"));
+    let others = missing_times::explanations(totals).into_iter().chain(more);
+    notices.extend(unrecorded.chain(others).map(|text| NoticeReport {
         severity: "warning",
         text,
         processes: 1,

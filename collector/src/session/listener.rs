@@ -20,6 +20,8 @@ use crate::error::Error;
 /// The kernel's limit for a socket's path, with its final zero.
 const SOCKET_PATH_MAX: usize = 108;
 const NAME: &str = "socket";
+/// How the names begin of what the preload library leaves (`producer/src/untraced.rs`).
+const UNTRACED: &[u8] = b"untraced-";
 
 /// Where a session listens. The socket's name goes when this value does.
 #[derive(Debug)]
@@ -33,6 +35,25 @@ pub struct Place {
 impl Place {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl Place {
+    /// What processes left word of that could not join: `(pid, why)`. Their words are removed. At most
+    /// as many as there are places for.
+    pub fn untraced(&self) -> Vec<(u32, String)> {
+        let Ok(entries) = rustix::fs::Dir::read_from(&self.folder) else { return Vec::new() };
+        let names = entries.filter_map(Result::ok).map(|entry| entry.file_name().to_owned());
+        let words = names.filter(|name| name.to_bytes().starts_with(UNTRACED)).filter_map(|name| {
+            let word = rustix::fs::readlinkat(&self.folder, &name, Vec::new()).ok()?;
+            let _ = rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty());
+            let word = word.to_string_lossy().replace(char::is_control, " ");
+            let (pid, why) = word.split_once(' ')?;
+            Some((pid.parse().ok()?, why.to_owned()))
+        });
+        let mut words: Vec<_> = words.collect();
+        words.sort();
+        words
     }
 }
 

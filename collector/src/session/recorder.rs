@@ -336,12 +336,21 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let (digested, dumps) = digest.join().map_err(|_| lost("digest"))?;
         let digested = digested.ok_or(lost("digest"))?;
         let connection = drained.map_err(|_| lost("drain"))?;
-        let Digested { totals, sink, trace_path, trace_bytes, trace_error } = digested;
+        let Digested { mut totals, sink, trace_path, trace_bytes, trace_error } = digested;
         let mut refused = std::mem::take(&mut *lock(&self.shared.refused));
-        let more = self.shared.refused_more.load(Ordering::Relaxed);
+        let mut more = self.shared.refused_more.load(Ordering::Relaxed);
+        for (pid, why) in self.place.as_ref().map(Place::untraced).unwrap_or_default() {
+            let who = format!("process {pid}: ");
+            match refused.len() {
+                _ if refused.iter().any(|known| known.starts_with(&who)) => {}
+                0..REFUSED_MAX => refused.push(who + &why),
+                _ => more += 1,
+            }
+        }
         if more > 0 {
             refused.push(format!("{more} more"));
         }
+        totals.unrecorded.clone_from(&refused);
         Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
     }
 }

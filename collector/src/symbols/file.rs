@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
-use object::read::ReadCache;
 use object::Object;
+use object::read::ReadCache;
 
 use super::name;
 use crate::model::definitions::Image;

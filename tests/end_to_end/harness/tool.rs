@@ -93,6 +93,11 @@ pub fn bare_command(program: impl AsRef<OsStr>) -> Run {
 }
 
 impl Run {
+    /// Whether nothing but the preload library traces it.
+    pub fn is_bare(&self) -> bool {
+        self.bare
+    }
+
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Run {
         self.command.arg(argument);
         self

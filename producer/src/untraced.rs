@@ -1,0 +1,76 @@
+//! How a process that cannot join its session leaves word of that: a symbolic link in the session's
+//! folder, whose target is the reason. It takes no descriptor and no memory, of which there may be none
+//! left, and one system call. Otherwise only the program's standard error would know.
+
+use std::io::Write as _;
+
+use crate::ownership;
+use crate::stderr::{self, KeepErrno};
+
+/// Processes that can leave word: whoever comes later with the same number here is not told of.
+const PLACES: u32 = 1024;
+/// As long as a link's target may be everywhere.
+const WORD_BYTES: usize = 512;
+
+/// Leaves word in the folder of the session's socket, if that is this user's alone.
+pub fn leave_word(session_path: &[u8], why: &[u8]) {
+    let _errno = KeepErrno::new();
+    if !ownership::folder_is_ours(session_path) {
+        return;
+    }
+    let pid = std::process::id();
+    let (mut link, mut word) = ([0u8; 160], [0u8; WORD_BYTES]);
+    let Some(end) = session_path.iter().rposition(|byte| *byte == b'/') else { return };
+    // What does not fit is cut; the last byte stays the final zero.
+    let [mut link_room, mut word_room] = [&mut link[..], &mut word[..]]
+        .map(|room| room.split_last_mut().map_or(&mut [][..], |(_, rest)| rest));
+    let folder = session_path.get(..end).unwrap_or_default();
+    let written = link_room
+        .write_all(folder)
+        .and_then(|()| write!(link_room, "/untraced-{}", pid % PLACES))
+        .and_then(|()| write!(word_room, "{pid} "));
+    let _ = word_room.write(why);
+    if written.is_ok() {
+        // SAFETY: two C strings. Another process's word in that place stays.
+        unsafe { libc::symlink(word.as_ptr().cast(), link.as_ptr().cast()) };
+    }
+}
+
+/// Says on standard error that nothing is traced, and leaves word.
+pub fn say(session_path: Option<&[u8]>, why: &[u8]) {
+    stderr::line(&[b"not tracing: ", why]);
+    if let Some(path) = session_path {
+        leave_word(path, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+
+    #[test]
+    fn word_is_left_in_a_folder_of_ones_own_alone_and_only_once() {
+        let folder = std::env::temp_dir().join(format!("gputrace-untraced-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        let socket = folder.join("socket");
+        let leave = |why: &str| leave_word(socket.as_os_str().as_bytes(), why.as_bytes());
+        let link = folder.join(format!("untraced-{}", std::process::id() % PLACES));
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        leave("first");
+        assert!(fs::read_link(&link).is_err());
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        leave("second");
+        leave("third");
+        let word = fs::read_link(&link).unwrap();
+        assert_eq!(word.to_str().unwrap(), format!("{} second", std::process::id()));
+        fs::remove_file(&link).unwrap();
+        leave(&"x".repeat(1000));
+        let word = fs::read_link(&link).unwrap();
+        assert_eq!(word.as_os_str().len(), WORD_BYTES - 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
