@@ -164,6 +164,29 @@ def python_process(minor, depth=2, ring=False, owner=0, table_bytes=20, version=
     return bytes([minor - 8]) + bytes(memory)
 
 
+# Behind the tables.
+STACK = 0x240
+
+
+def native_process(instructions, stack, augmentation=b"zR", pc=0x8001, sp=STACK, bp=0):
+    """A table of one function of 100 bytes, and a stack: the header, what all functions have, the function, the stack."""
+    image = bytearray(STACK)
+    common = b"\0\0\0\0\1" + augmentation + b"\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01"
+    function = struct.pack("<IIIB", 0x104, 0x8000 - 0x208, 100, 0) + instructions
+    put = [
+        (0, b"\x01\x1b\x03\x3b" + struct.pack("<III", 0, 1, 0x8000) + struct.pack("<I", 0x200)),
+        (0x100, struct.pack("<I", len(common)) + common),
+        (0x200, struct.pack("<I", len(function)) + function),
+    ]
+    for at, what in put:
+        image[at : at + len(what)] = what
+    return words(pc, sp, bp) + bytes(image) + words(*stack)
+
+
+def in_image(at):
+    return 0xFFFFFFFF << 32 | at
+
+
 SEEDS = {
     "model": {
         "demo": DEMO,
@@ -278,6 +301,27 @@ SEEDS = {
         "ring_past_the_end": segment(1 << 16, data=(1 << 16) - 64, cells=2),
         "ring_not_a_power_of_two": segment(1 << 16, cells=3),
         "empty": b"",
+    },
+    "native_frames": {
+        "chain": native_process(b"\x41\x0e\x10\x86\x02", [0, in_image(0x8005)] * 6 + [0, 0]),
+        "frame_pointer": native_process(
+            b"\x41\x0e\x10\x86\x02\x43\x0d\x06",
+            [word for n in range(1, 7) for word in (in_image(STACK + 16 * n), in_image(0x8009))],
+            pc=0x8009,
+            bp=STACK,
+        ),
+        "aligned": native_process(
+            b"\x41\x10\x06\x02\x76\0\x41\x0f\x03\x76\x78\x06",
+            [in_image(STACK + 24), in_image(0x8009), 0, in_image(STACK + 40), 0],
+            pc=0x8009,
+            bp=STACK + 8,
+        ),
+        "signal": native_process(
+            b"", [0] * 15 + [in_image(STACK), 0, 0, 0, 0, in_image(STACK + 200), in_image(0x8003)] + [0] * 8, augmentation=b"zRS"
+        ),
+        "ring": native_process(b"", [in_image(0x8005)] * 300),
+        "outermost": native_process(b"\x07\x10", []),
+        "no_table": words(0, 0, 0),
     },
     "python_frames": {
         "old": python_process(8),

@@ -14,7 +14,17 @@ pub fn readable(mangled: &str) -> String {
         depth -= 1;
         short = without_deeper(&name, depth);
     }
-    short
+    cut(short)
+}
+
+/// What is still long, without its middle: names begin alike, and end in what they are.
+fn cut(name: String) -> String {
+    let length = name.chars().count();
+    if length <= LONG {
+        return name;
+    }
+    let head = name.chars().take(LONG / 2);
+    head.chain(['…']).chain(name.chars().skip(length + 1 - LONG / 2)).collect()
 }
 
 /// The name with `…` for what stands in more angle brackets than so many.
@@ -77,6 +87,10 @@ mod tests {
         let name = format!("f<{}, g<h<int>, {}>>::operator<<", "a".repeat(20), "b".repeat(90));
         assert_eq!(without_deeper(&name, 1), format!("f<{}, g<…>>::operator<<", "a".repeat(20)));
         assert_eq!(without_deeper(&name, 0), "f<…>::operator<<");
+        let operators = format!("{}::{}", "a".repeat(200), "b".repeat(200));
+        let short = cut(operators.clone());
+        assert_eq!(short.chars().count(), LONG);
+        assert!(operators.starts_with(&short[..79]) && operators.ends_with(&short[short.len() - 70..]), "{short}");
         assert_eq!(without_deeper("a->b<c>::operator->", 0), "a->b<…>::operator->");
     }
 }

@@ -62,6 +62,8 @@ pub struct Images {
     /// Epochs are counted anew from time to time.
     round: AtomicU32,
     maps_read: AtomicU32,
+    /// Somebody waited for the work in vain: until it is free again nobody else waits.
+    is_stuck: AtomicU32,
 }
 
 /// Where an image's addresses were in its file.
@@ -85,6 +87,7 @@ impl Images {
             work: memory::map::<Work>(1)?.first()?,
             round: AtomicU32::new(0),
             maps_read: AtomicU32::new(0),
+            is_stuck: AtomicU32::new(0),
         })
     }
 
@@ -113,10 +116,13 @@ impl Images {
     }
 
     fn take(&self) -> bool {
-        (0..TRIES).any(|_| {
+        let tries = if self.is_stuck.load(Ordering::Relaxed) != 0 { 1 } else { TRIES };
+        let is_taken = (0..tries).any(|_| {
             core::hint::spin_loop();
             self.work.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        })
+        });
+        self.is_stuck.store(u32::from(!is_taken), Ordering::Relaxed);
+        is_taken
     }
 
     fn worked_out(&self, rules: &Rules, session: &impl Define, pc: u64) -> Rule {

@@ -34,6 +34,8 @@
 //! | `merge` | native and Python frames in one order |
 
 pub mod cfi;
+#[cfg(test)]
+mod differential_tests;
 pub mod eh_frame;
 pub mod elf;
 pub mod frames;
