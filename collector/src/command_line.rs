@@ -69,23 +69,28 @@ fn mask_text(text: &str) -> String {
             continue;
         }
         let inner = value.trim_start_matches([' ', '"', '\'']);
-        out.push_str(value.get(..value.len() - inner.len()).unwrap_or(""));
+        let before = value.get(..value.len() - inner.len()).unwrap_or("");
+        out.push_str(before);
         // In quotes it goes up to the next one. An authorization is two words: how, and the secret.
-        let quote = value.get(..value.len() - inner.len()).and_then(|before| before.chars().next_back());
+        let quote = before.chars().next_back();
         let ends: &[char] = match quote {
             Some('"') => &['"'],
             Some('\'') => &['\''],
             _ if is_authorization(name) => &['"', '\'', '&', '\n'],
             _ => &['"', '\'', '&', ',', ';', ' ', '}', ')', '\n'],
         };
-        let length = inner.find(ends).unwrap_or(inner.len());
-        if length > 0 {
-            out.push_str(MASK);
-        }
-        rest = inner.get(length..).unwrap_or("");
+        rest = mask_first(inner, inner.find(ends).unwrap_or(inner.len()), &mut out);
     }
     out.push_str(rest);
     out
+}
+
+/// Masks the first bytes of a text, if there are any; the rest of it is returned.
+fn mask_first<'a>(text: &'a str, bytes: usize, out: &mut String) -> &'a str {
+    if bytes > 0 {
+        out.push_str(MASK);
+    }
+    text.get(bytes..).unwrap_or("")
 }
 
 /// `--password x` with the word after it taken out: a title and a shell's command have a whole command
@@ -108,10 +113,7 @@ fn mask_next_words(text: &str) -> String {
             }
             _ => value.find([' ', '"', '\'', ';', ')', '\n']).unwrap_or(value.len()),
         };
-        if length > 0 {
-            out.push_str(MASK);
-        }
-        rest = value.get(length..).unwrap_or("");
+        rest = mask_first(value, length, &mut out);
     }
     out.push_str(rest);
     out

@@ -193,7 +193,7 @@ fn batch(input: &mut Input<'_>) -> Batch {
 }
 
 fn definition(input: &mut Input<'_>) -> Definition {
-    let kind = u16::from(input.u8() % 16);
+    let kind = u16::from(input.u8() % 21);
     let id = u32::from(input.u8());
     let fields = input.u8() % 32;
     let fields = (0..fields).map(|_| if id & 1 == 0 { input.u64() } else { u64::from(input.u8()) }).collect();

@@ -4,14 +4,18 @@
 //! fields; ids come from the process and may be nonsense, so every look-up can fail. Bounded:
 //! what does not fit is counted in [`Definitions::refused`].
 
+mod devices;
+mod entry;
 mod images;
 mod names;
+mod process;
 mod things;
 
-use gputrace_wire::definition::{self, Code, kind, library_role};
+use gputrace_wire::definition::{self, Code, kind};
 use rustc_hash::FxHashMap;
 
 use crate::batch::Definition;
+use entry::{Entry, Text};
 pub use images::Image;
 use names::ThreadNames;
 pub use things::{
@@ -48,44 +52,6 @@ pub struct Definitions {
     notices: Vec<Notice>,
     /// Definitions that did not fit or whose id makes no sense.
     pub refused: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    kind: u16,
-    fields: Box<[u64]>,
-    text: Text,
-}
-
-/// Line tables are binary and file names may be no UTF-8, so the text of code is kept as it is.
-#[derive(Debug)]
-enum Text {
-    Said(Box<str>),
-    Raw(Box<[u8]>),
-}
-
-impl Entry {
-    fn text(&self) -> &str {
-        match &self.text {
-            Text::Said(text) => text,
-            Text::Raw(_) => "",
-        }
-    }
-    fn raw(&self) -> &[u8] {
-        match &self.text {
-            Text::Said(text) => text.as_bytes(),
-            Text::Raw(bytes) => bytes,
-        }
-    }
-    fn field(&self, index: usize) -> u64 {
-        self.fields.get(index).copied().unwrap_or(0)
-    }
-    fn id(&self, index: usize) -> u32 {
-        u32::try_from(self.field(index)).unwrap_or(0)
-    }
-    fn small(&self, index: usize) -> u32 {
-        u32::try_from(self.field(index)).unwrap_or(u32::MAX)
-    }
 }
 
 impl Definitions {
@@ -263,31 +229,6 @@ impl Definitions {
         self.threads.iter().filter_map(|id| Some((*id, self.thread(*id)?)))
     }
 
-    pub fn context(&self, id: u32) -> Option<Context> {
-        let entry = self.of_kind(id, kind::CONTEXT)?;
-        Some(Context {
-            handle: entry.field(definition::context::HANDLE),
-            device: entry.id(definition::context::DEVICE),
-        })
-    }
-
-    /// How many contexts were defined.
-    pub fn contexts(&self) -> usize {
-        self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT).count()
-    }
-
-    pub fn stream(&self, id: u32) -> Option<Stream> {
-        use definition::stream as field;
-        let entry = self.of_kind(id, kind::STREAM)?;
-        Some(Stream {
-            handle: entry.field(field::HANDLE),
-            context: entry.id(field::CONTEXT),
-            flags: entry.field(field::FLAGS),
-            priority: entry.field(field::PRIORITY).cast_signed(),
-            record_id: entry.small(field::RECORD_ID),
-        })
-    }
-
     /// What the program calls the thing that a definition stands for; empty if it does not.
     pub fn label(&self, of: u32) -> &str {
         self.labels.get(&of).map_or("", |label| self.text(*label))
@@ -342,119 +283,6 @@ impl Definitions {
     pub fn lines(&self, id: u32) -> Option<(&[u8], u32)> {
         let entry = self.of_kind(id, kind::LINES)?;
         Some((entry.raw(), entry.id(definition::lines::MORE)))
-    }
-
-    pub fn device(&self, id: u32) -> Option<Device> {
-        use definition::device as field;
-        let entry = self.of_kind(id, kind::DEVICE)?;
-        Some(Device {
-            ordinal: entry.small(field::ORDINAL),
-            name: entry.text().to_owned(),
-            total_memory_bytes: entry.field(field::TOTAL_MEMORY_BYTES),
-            compute_major: entry.small(field::COMPUTE_MAJOR),
-            compute_minor: entry.small(field::COMPUTE_MINOR),
-            multiprocessors: entry.small(field::MULTIPROCESSORS),
-            warp_size: entry.small(field::WARP_SIZE),
-            max_threads_per_multiprocessor: entry.small(field::MAX_THREADS_PER_MULTIPROCESSOR),
-            max_threads_per_block: entry.small(field::MAX_THREADS_PER_BLOCK),
-            max_blocks_per_multiprocessor: entry.small(field::MAX_BLOCKS_PER_MULTIPROCESSOR),
-            registers_per_multiprocessor: entry.small(field::REGISTERS_PER_MULTIPROCESSOR),
-            registers_per_block: entry.small(field::REGISTERS_PER_BLOCK),
-            shared_bytes_per_multiprocessor: entry.small(field::SHARED_BYTES_PER_MULTIPROCESSOR),
-            shared_bytes_per_block_optin: entry.small(field::SHARED_BYTES_PER_BLOCK_OPTIN),
-            reserved_shared_bytes_per_block: entry.small(field::RESERVED_SHARED_BYTES_PER_BLOCK),
-            clock_khz: entry.small(field::CLOCK_KHZ),
-            memory_clock_khz: entry.small(field::MEMORY_CLOCK_KHZ),
-            memory_bus_bits: entry.small(field::MEMORY_BUS_BITS),
-            l2_bytes: entry.field(field::L2_BYTES),
-            uuid: [entry.field(field::UUID_LOW), entry.field(field::UUID_HIGH)],
-            pci_domain: entry.small(field::PCI_DOMAIN),
-            pci_bus: entry.small(field::PCI_BUS),
-            pci_device: entry.small(field::PCI_DEVICE),
-            simulated: entry.field(field::SIMULATED) == 1,
-        })
-    }
-
-    pub fn devices(&self) -> impl Iterator<Item = Device> {
-        self.devices.iter().filter_map(|id| self.device(*id))
-    }
-
-    /// What the program calls its device of that ordinal; empty if it does not.
-    pub fn device_label(&self, ordinal: u32) -> &str {
-        let is_it = |id: &&u32| {
-            let device = self.of_kind(**id, kind::DEVICE);
-            device.is_some_and(|device| device.small(definition::device::ORDINAL) == ordinal)
-        };
-        self.devices.iter().find(is_it).map_or("", |id| self.label(*id))
-    }
-
-    pub fn device_by_ordinal(&self, ordinal: u32) -> Option<Device> {
-        self.devices().find(|device| device.ordinal == ordinal)
-    }
-
-    /// The ordinal of the device that a context definition belongs to.
-    pub fn ordinal_of_context(&self, context: u32) -> Option<u32> {
-        let context = self.of_kind(context, kind::CONTEXT)?;
-        let device = self.of_kind(context.id(definition::context::DEVICE), kind::DEVICE)?;
-        Some(device.small(definition::device::ORDINAL))
-    }
-
-    pub fn process(&self) -> Option<ProcessInfo> {
-        use definition::process as field;
-        let entry = self.entry(self.process?)?;
-        let words = |text: &str| text.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
-        Some(ProcessInfo {
-            pid: entry.small(field::PID),
-            parent_pid: entry.small(field::PARENT_PID),
-            command: words(entry.text()),
-            title: self.title.as_deref().map(words),
-            driver_version: entry.small(field::DRIVER_VERSION),
-            simulated: entry.field(field::SIMULATED) == 1,
-            rank: entry.small(field::RANK).checked_sub(1),
-            local_rank: entry.small(field::LOCAL_RANK).checked_sub(1),
-        })
-    }
-
-    pub fn libraries(&self) -> impl Iterator<Item = Library<'_>> {
-        use definition::library as field;
-        self.libraries.iter().filter_map(|id| self.entry(*id)).map(|entry| Library {
-            role: entry.field(field::ROLE),
-            path: entry.text(),
-            version: entry.field(field::VERSION),
-        })
-    }
-
-    /// How graphs were timed, each from when on, in order of arrival; by node before the first.
-    pub fn graph_times(&self) -> impl Iterator<Item = GraphTimes> {
-        use definition::graph_times as field;
-        self.graph_times.iter().filter_map(|id| self.entry(*id)).map(|entry| GraphTimes {
-            mode: entry.field(field::MODE),
-            reason: entry.field(field::REASON),
-            at_ticks: entry.field(field::AT_TICKS),
-            launches: entry.field(field::LAUNCHES),
-            nodes: entry.field(field::NODES),
-            nodes_ns: entry.field(field::NODES_NS),
-        })
-    }
-
-    /// Whether a library that delivers device records was named.
-    pub fn has_device_records(&self) -> bool {
-        self.libraries().any(|library| library.role == library_role::DEVICE_RECORDS)
-    }
-
-    pub fn notices(&self) -> &[Notice] {
-        &self.notices
-    }
-
-    /// The rung that the latest notice about one named, one of [`definition::rung`]; 0 if none did.
-    pub fn rung(&self) -> u64 {
-        self.notices.iter().rev().map(|notice| notice.rung).find(|rung| *rung != 0).unwrap_or(0)
-    }
-
-    /// Whether the driver or a device said that it is a simulation.
-    pub fn simulated(&self) -> bool {
-        self.process().is_some_and(|process| process.simulated)
-            || self.devices().any(|device| device.simulated)
     }
 }
 

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod correlate;
 pub mod definitions;
+mod epochs;
 mod executed;
 mod feed;
 mod given_up;

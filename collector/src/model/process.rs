@@ -1,54 +1,32 @@
 //! One process in the model: its rings, clocks, join and counts.
 
+mod entries;
+mod ring;
+
 use rustc_hash::FxHashMap;
 
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::{Cell, flag, kind};
-use gputrace_wire::clock::Anchor;
-use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
 use gputrace_wire::definition::rung;
-use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph, Place};
-use gputrace_wire::graph::NodesMade;
-use gputrace_wire::range::{RangeBegin, RangeEnd};
+use gputrace_wire::device::Place;
 
-use crate::batch::{Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd};
+use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd};
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Key, Outcome};
 use crate::model::definitions::Definitions;
-use crate::model::executed::{Out, direction_of_record};
+use crate::model::epochs::Epochs;
+use crate::model::executed::Out;
 use crate::model::graphs::Graphs;
 use crate::model::in_flight::{InFlight, Progress};
-use crate::model::operation::{GraphNode, HostCall, Kernel, Operation, Sink, Timing, What};
+use crate::model::operation::{GraphNode, HostCall, Operation, Sink, Timing, What};
 use crate::model::ranges::Ranges;
 use crate::model::totals::{Counts, Loss, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
 use crate::session::Running;
+use ring::RingState;
 
 /// Rings whose state is kept; a process has at most a few thousand.
 const RINGS_MAX: usize = 1 << 16;
-/// Epochs whose begin is remembered.
-const EPOCHS_MAX: usize = 64;
-
-/// What a ring's earlier entries say about its later ones.
-#[derive(Clone, Copy, Debug, Default)]
-struct RingState {
-    thread: u32,
-    /// The ranges that are open on it.
-    ranges: u32,
-    epoch: Option<u32>,
-    /// Where the stream is in the ring: cells since it was made.
-    position: u64,
-    /// Cells to come that another trace had already.
-    repeated: u64,
-}
-
-impl RingState {
-    /// How many of the ring's cells any trace had so far.
-    fn seen(&self) -> u64 {
-        self.position.saturating_add(self.repeated)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct ProcessState {
     number: u32,
@@ -69,8 +47,7 @@ pub(super) struct ProcessState {
     told: bool,
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
-    /// Epochs of the device records and the ticks at which they began, by ticks.
-    epochs: Vec<(u32, u64)>,
+    epochs: Epochs,
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
     /// Whether more than one collector recorded it, one after the other.
@@ -96,7 +73,7 @@ impl ProcessState {
             in_flight: InFlight::default(),
             told: false,
             ids_are_unreliable: None,
-            epochs: Vec::new(),
+            epochs: Epochs::default(),
             saw_device_record: false,
             losses: Vec::new(),
             resumed: false,
@@ -170,152 +147,6 @@ impl ProcessState {
     }
 
     #[inline]
-    fn entry<S: Sink>(&mut self, ring: &mut RingState, entry: &[Cell], sink: &mut S) {
-        let Some(first) = entry.first() else { return };
-        let kind = first.kind();
-        self.counts.entry(kind);
-        match kind {
-            kind::LAUNCH..=kind::CALL => {
-                if let Some(call) = Call::from_cell(first) {
-                    self.host_call(ring, &call, sink);
-                }
-            }
-            kind::DEVICE_KERNEL => match entry.get(1) {
-                Some(second) => {
-                    let kernel = device::Kernel::from_cells(first, second);
-                    let what = What::Kernel(Kernel {
-                        name: kernel.name,
-                        grid: kernel.grid,
-                        block: kernel.block.map(u32::from),
-                        cluster: kernel.cluster.map(u32::from),
-                        registers: kernel.registers.into(),
-                        static_shared_bytes: kernel.static_shared_bytes,
-                        dynamic_shared_bytes: kernel.dynamic_shared_bytes,
-                    });
-                    self.device_record(ring, &kernel.place, what, sink);
-                }
-                None => self.lose(Loss::DamagedEntries, 1),
-            },
-            kind::DEVICE_COPY => {
-                let copy = DeviceCopy::from_cell(first);
-                let what = What::Copy {
-                    direction: direction_of_record(copy.copy_kind),
-                    bytes: copy.bytes,
-                    source_memory: copy.source_memory,
-                    target_memory: copy.target_memory,
-                };
-                self.device_record(ring, &copy.place, what, sink);
-            }
-            kind::DEVICE_FILL => {
-                let fill = DeviceFill::from_cell(first);
-                self.device_record(ring, &fill.place, What::Fill { bytes: fill.bytes }, sink);
-            }
-            kind::DEVICE_GRAPH => {
-                self.device_record(ring, &DeviceGraph::from_cell(first).place, What::Graph, sink);
-            }
-            kind::RANGE_PUSH | kind::RANGE_START | kind::MARK => {
-                if let Some(begin) = RangeBegin::from_cell(first) {
-                    self.range_begin(ring, &begin);
-                }
-            }
-            kind::RANGE_POP | kind::RANGE_END => {
-                if let Some(end) = RangeEnd::from_cell(first) {
-                    self.range_end(ring, &end);
-                }
-            }
-            kind::GRAPH_NODE => {
-                self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
-            }
-            kind::THREAD_BEGIN => {
-                ring.thread = ThreadBegin::from_cell(first).thread;
-                self.ranges.left_open(ring.ranges);
-                ring.ranges = 0;
-            }
-            kind::ANCHOR => {
-                let anchor = Anchor::from_cell(first);
-                self.clocks.anchor(&anchor);
-                self.last_seen_ns = self.last_seen_ns.max(anchor.monotonic_ns);
-            }
-            kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
-            kind::GAP => match Gap::from_cell(first) {
-                Some(gap) => match gap.loss() {
-                    Some(loss) => {
-                        self.lose(loss, gap.count);
-                        if gap.reason == GapReason::NotStored {
-                            // Ranges that began or ended in the gap: none is known to be open.
-                            self.ranges.left_open(ring.ranges);
-                            ring.ranges = 0;
-                        }
-                    }
-                    None => self.taken_over(ring, gap.count),
-                },
-                None => self.counts.unknown_kinds += 1,
-            },
-            _ => self.counts.unknown_kinds += 1,
-        }
-    }
-
-    fn range_begin(&mut self, ring: &mut RingState, begin: &RangeBegin) {
-        match begin.kind {
-            kind::RANGE_PUSH => {
-                ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
-            }
-            kind::RANGE_START => self.ranges.by_number(begin.range, false, &self.definitions),
-            _ => self.ranges.mark(begin.range, &self.definitions),
-        }
-    }
-
-    fn range_end(&mut self, ring: &mut RingState, end: &RangeEnd) {
-        let is_pop = end.kind == kind::RANGE_POP;
-        if end.start_ticks != 0 {
-            let ticks = end.end_ticks.saturating_sub(end.start_ticks);
-            let list = is_pop.then_some((ring.ranges, end.position));
-            self.ranges.ended(end.range, self.clocks.duration_ns(ticks), list, &self.definitions);
-        }
-        if is_pop {
-            // Where no range ended, the list is cut and nothing taken out of it.
-            let position = if end.start_ticks == 0 { u32::MAX } else { end.position };
-            ring.ranges = self.ranges.pop(ring.ranges, position, end.open);
-        } else if end.id != 0 {
-            self.ranges.by_number(end.range, true, &self.definitions);
-        }
-    }
-
-    /// The ring is read from that position on. The collector before this one gave slots back once
-    /// they were stored, mostly: what it had stored and not given back comes again, and what it had
-    /// given back and not stored is lost.
-    fn taken_over(&mut self, ring: &mut RingState, position: u64) {
-        if self.resumed {
-            let seen = ring.seen();
-            ring.repeated = seen.saturating_sub(position);
-            self.lose(Loss::LostWithCollector, position.saturating_sub(seen));
-        }
-        ring.position = position;
-    }
-
-    fn epoch_begin(&mut self, ring: &mut RingState, begin: &EpochBegin) {
-        ring.epoch = Some(begin.epoch);
-        if self.epochs.iter().any(|(epoch, _)| *epoch == begin.epoch) {
-            return;
-        }
-        if self.epochs.len() >= EPOCHS_MAX {
-            self.epochs.remove(0);
-        }
-        let at = self.epochs.partition_point(|(_, ticks)| *ticks <= begin.ticks);
-        self.epochs.insert(at, (begin.epoch, begin.ticks));
-        // Calls made since were filed under the epoch before: their ring may be drained first.
-        if at + 1 == self.epochs.len() {
-            let since_ns = self.clocks.monotonic_ns(begin.ticks);
-            self.join.move_to_epoch(begin.epoch, |call| call.start_ns >= since_ns);
-        }
-    }
-
-    #[inline]
-    fn epoch_at(&self, ticks: u64) -> u32 {
-        self.epochs.iter().rev().find(|(_, begin)| *begin <= ticks).map_or(0, |(epoch, _)| *epoch)
-    }
-
-    #[inline]
     fn host_call<S: Sink>(&mut self, ring: &RingState, call: &Call, sink: &mut S) {
         let start_ns = self.clocks.monotonic_ns(call.start_ticks);
         let duration_ns = self.clocks.duration_ns(call.duration_ticks);
@@ -356,18 +187,11 @@ impl ProcessState {
             return;
         }
         let captured = call.flags & flag::CAPTURED != 0;
-        match (call.kind, captured) {
-            (kind::LAUNCH, false) => counts.launches += 1,
-            (kind::GRAPH_LAUNCH, false) => counts.graph_launches += 1,
-            (kind::COPY, false) => counts.copies += 1,
-            (kind::FILL, false) => counts.fills += 1,
-            (kind::LAUNCH | kind::GRAPH_LAUNCH, true) => counts.captured_launches += 1,
-            _ => counts.captured_others += 1,
-        }
+        counts.accepted(call.kind, captured);
         if captured {
             return;
         }
-        let key = Key { epoch: self.epoch_at(call.start_ticks), correlation: call.correlation };
+        let key = Key { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
         let many = match call.detail {
             Detail::GraphLaunch { .. } => true,
             Detail::Copy(copy) => copy.count > 1,
@@ -402,8 +226,7 @@ impl ProcessState {
     #[inline]
     fn device_record<S: Sink>(&mut self, ring: &RingState, place: &Place, what: What, sink: &mut S) {
         self.saw_device_record = true;
-        let latest = || self.epochs.last().map_or(0, |(epoch, _)| *epoch);
-        let epoch = ring.epoch.unwrap_or_else(latest);
+        let epoch = ring.epoch.unwrap_or_else(|| self.epochs.latest());
         let timing = place.has_timing().then(|| Timing {
             start_ns: self.clocks.device_to_monotonic_ns(epoch, place.start_ns),
             duration_ns: place.end_ns - place.start_ns,

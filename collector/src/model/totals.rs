@@ -81,6 +81,20 @@ impl Counts {
         }
     }
 
+    /// A launch, copy or fill that the driver accepted.
+    #[inline]
+    pub(super) fn accepted(&mut self, kind: u16, captured: bool) {
+        let count = match (kind, captured) {
+            (kind::LAUNCH, false) => &mut self.launches,
+            (kind::GRAPH_LAUNCH, false) => &mut self.graph_launches,
+            (kind::COPY, false) => &mut self.copies,
+            (kind::FILL, false) => &mut self.fills,
+            (kind::LAUNCH | kind::GRAPH_LAUNCH, true) => &mut self.captured_launches,
+            _ => &mut self.captured_others,
+        };
+        *count += 1;
+    }
+
     /// Entries of a kind, one of [`gputrace_wire::cell::kind`].
     pub fn entries(&self, kind: u16) -> u64 {
         self.by_kind.get(usize::from(kind)).copied().unwrap_or(0)

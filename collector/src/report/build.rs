@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{
-    Aggregates, CallClass, DeviceAggregate, Durations, KernelAggregate, Moved, occupancy,
-};
+use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
 use crate::batch::ProcessEnd;
 use crate::model::definitions::Device;
 use crate::model::{Loss, Process, Totals};
@@ -87,7 +84,7 @@ impl Report {
             threads_left_out,
             streams,
             streams_left_out,
-            kernels: kernels(totals, aggregates),
+            kernels: kernels::kernels(totals, aggregates),
             other_kernels: OtherKernels {
                 calls: aggregates.kernels.other().calls,
                 total_ns: aggregates.kernels.other().durations.total_ns(),
@@ -109,8 +106,8 @@ impl Report {
             },
             graphs: graph_times::graphs(totals, aggregates, &KernelNames::new(totals, aggregates)),
             graph_times: graph_times::graph_times(totals),
-            calls: calls(totals, aggregates),
-            call_classes: call_classes(aggregates),
+            calls: calls::calls(totals, aggregates),
+            call_classes: calls::call_classes(aggregates),
             failures: failures::failures(totals, &mut stacks),
             in_flight: failures::in_flight(totals, aggregates, &mut stacks),
             dropped,
@@ -224,82 +221,6 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// The longest in all first; without times, the most often called.
-fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
-    let mut names = KernelNames::new(totals, aggregates);
-    let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
-    let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
-    for (key, entry) in aggregates.kernels.iter() {
-        let name = names.name(key.process, key.name);
-        match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
-            Some((_, known)) => known.merge(entry),
-            None => {
-                places.insert(name.full.clone(), merged.len());
-                merged.push((name, entry.clone()));
-            }
-        }
-    }
-    let all_ns: u64 = merged
-        .iter()
-        .map(|(_, entry)| entry.durations.total_ns())
-        .chain([aggregates.kernels.other().durations.total_ns()])
-        .fold(0, u64::saturating_add);
-    merged.sort_by(|(a_name, a), (b_name, b)| {
-        let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
-        by_time.then(b.calls.cmp(&a.calls)).then(a_name.full.cmp(&b_name.full))
-    });
-    merged.iter().map(|(name, entry)| kernel_report(name, entry, all_ns, aggregates)).collect()
-}
-
-fn kernel_report(
-    name: &KernelName,
-    entry: &KernelAggregate,
-    all_ns: u64,
-    aggregates: &Aggregates,
-) -> KernelReport {
-    let mut configs: Vec<ConfigReport> = entry
-        .configs
-        .iter()
-        .map(|(config, calls)| {
-            let kernel = &config.kernel;
-            let device = aggregates.devices.get(config.device);
-            ConfigReport {
-                device: config.device,
-                grid: kernel.grid,
-                block: kernel.block,
-                cluster: kernel.cluster,
-                shared_bytes: u64::from(kernel.static_shared_bytes) + u64::from(kernel.dynamic_shared_bytes),
-                static_shared_bytes: kernel.static_shared_bytes,
-                dynamic_shared_bytes: kernel.dynamic_shared_bytes,
-                registers: (kernel.registers > 0).then_some(kernel.registers),
-                occupancy: device.and_then(|d| occupancy(kernel, &d.device)).map(|o| o.share),
-                calls: *calls,
-            }
-        })
-        .collect();
-    configs.sort_by(|a, b| {
-        let key = |c: &ConfigReport| (c.device, c.grid, c.block, c.cluster, c.shared_bytes, c.registers);
-        b.calls
-            .cmp(&a.calls)
-            .then_with(|| (key(a), a.dynamic_shared_bytes).cmp(&(key(b), b.dynamic_shared_bytes)))
-    });
-    let known = configs.iter().filter_map(|config| Some((config.occupancy?, config.calls as f64)));
-    let (weighted, weight) =
-        known.fold((0.0, 0.0), |(sum, all), (share, calls)| (sum + share * calls, all + calls));
-    let total_ns = entry.durations.total_ns();
-    KernelReport {
-        name: name.short.to_string(),
-        full_name: name.full.to_string(),
-        calls: entry.calls,
-        timed_calls: entry.durations.count(),
-        spread: spread(&entry.durations),
-        share: (entry.durations.count() > 0 && all_ns > 0).then(|| total_ns as f64 / all_ns as f64),
-        occupancy: (weight > 0.0).then(|| weighted / weight),
-        configs,
-        other_config_calls: entry.other_config_calls,
-    }
-}
-
 fn moved_report(moved: &Moved) -> MovedReport {
     let timed = moved.durations.count() > 0;
     MovedReport {
@@ -309,47 +230,6 @@ fn moved_report(moved: &Moved) -> MovedReport {
         total_ns: timed.then(|| moved.durations.total_ns()),
         bandwidth_mbps: timed.then(|| moved.bandwidth_mbps()),
     }
-}
-
-/// By driver entry, the longest in all first.
-fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport> {
-    let mut merged: BTreeMap<(String, CallClass), (Durations, u64)> = BTreeMap::new();
-    let definitions: FxHashMap<u32, _> =
-        totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
-    for (key, entry) in aggregates.calls.iter() {
-        let name = definitions.get(&key.process).and_then(|d| d.api(key.api)).unwrap_or("(unknown call)");
-        let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();
-        durations.merge(&entry.durations);
-        *failed += entry.failed;
-    }
-    let other = aggregates.calls.other();
-    if other.durations.count() > 0 {
-        let place = ("(other)".to_owned(), CallClass::Other);
-        merged.insert(place, (other.durations.clone(), other.failed));
-    }
-    let mut calls: Vec<CallReport> = merged
-        .into_iter()
-        .map(|((name, class), (durations, failed))| call_report(name, class, &durations, failed))
-        .collect();
-    calls.sort_by_key(|call| std::cmp::Reverse(call.spread.total_ns));
-    calls
-}
-
-fn call_classes(aggregates: &Aggregates) -> Vec<CallReport> {
-    let mut merged: BTreeMap<CallClass, (Durations, u64)> = BTreeMap::new();
-    for (key, entry) in aggregates.calls.iter() {
-        let (durations, failed) = merged.entry(key.class).or_default();
-        durations.merge(&entry.durations);
-        *failed += entry.failed;
-    }
-    merged
-        .into_iter()
-        .map(|(class, (durations, failed))| call_report(class.name().to_owned(), class, &durations, failed))
-        .collect()
-}
-
-fn call_report(name: String, class: CallClass, durations: &Durations, failed: u64) -> CallReport {
-    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: spread(durations) }
 }
 
 fn cost(totals: &Totals, wall_ns: u64) -> Cost {

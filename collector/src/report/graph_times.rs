@@ -102,11 +102,9 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
 }
 
 /// `by node, from 1.20 s on by graph: about 300 nodes a launch, of 1.9 µs on average (--graph-times node keeps their kernels)`.
-pub(super) fn line(changes: &[GraphTimesReport], has_launches: bool) -> Option<String> {
+pub(super) fn line(changes: &[GraphTimesReport]) -> String {
     let first = changes.iter().find(|change| change.mode == "graph").or(changes.first());
-    let Some(change) = first else {
-        return has_launches.then(|| "by node".to_owned());
-    };
+    let Some(change) = first else { return "by node".to_owned() };
     let processes = changes.chunk_by(|a, b| a.pid == b.pid).count();
     let many =
         if processes > 1 { format!(" ({} processes)", count(processes as u64)) } else { String::new() };
@@ -136,5 +134,38 @@ pub(super) fn line(changes: &[GraphTimesReport], has_launches: bool) -> Option<S
         _ if change.mode == "graph" => "; by node while another client of CUPTI wanted it",
         _ => "",
     };
-    Some(text + again + &many)
+    text + again + &many
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(pid: u32, mode: &'static str, reason: &'static str) -> GraphTimesReport {
+        let (nodes_per_launch, mean_node_ns) = (Some(299.6), Some(1_900.0));
+        GraphTimesReport { pid, mode, reason, at_ns: 1_200_000_000, nodes_per_launch, mean_node_ns }
+    }
+
+    #[test]
+    fn one_line_says_how_and_since_when_and_why() {
+        let many = "by node, from 1.20 s on by graph, since nodes are many and short: about 300 a launch, of 1.90 µs \
+                    on average (--graph-times node keeps their kernels)";
+        let of = |changes: &[(u32, &'static str, &'static str)]| {
+            line(&changes.iter().map(|(pid, mode, reason)| change(*pid, mode, reason)).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), "by node");
+        assert_eq!(of(&[(1, "node", "asked")]), "by node, as asked");
+        assert_eq!(of(&[(1, "graph", "asked")]), "by graph, as asked");
+        assert_eq!(of(&[(1, "node", "refused")]), "by node: this CUPTI gives no records of whole graphs");
+        assert_eq!(of(&[(1, "graph", "many_short_nodes")]), many);
+        assert_eq!(
+            of(&[(1, "graph", "many_short_nodes"), (2, "graph", "many_short_nodes")]),
+            format!("{many} (2 processes)")
+        );
+        assert_eq!(
+            of(&[(1, "graph", "asked"), (1, "node", "other_client"), (1, "graph", "other_client_left")]),
+            "by graph, as asked; by node while another client of CUPTI wanted it"
+        );
+        assert_eq!(of(&[(1, "node", "other_client")]), "by node, as another client of CUPTI wants it");
+    }
 }

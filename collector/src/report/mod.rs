@@ -4,11 +4,13 @@
 //! describes the fields.
 
 mod build;
+mod calls;
 mod excerpt;
 mod failures;
 mod graph_times;
 mod json;
 mod kernel_names;
+mod kernels;
 mod lines;
 mod missing_times;
 mod ranges;

@@ -189,10 +189,9 @@ impl Report {
         };
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         page.fact("Timed", &(coverage + mode));
-        if counts.graph_launches > 0 && self.device_times != DeviceTimes::None {
-            if let Some(line) = graph_times::line(&self.graph_times, true) {
-                page.fact("Graphs", &line);
-            }
+        let has_launches = counts.graph_launches > 0 && self.device_times != DeviceTimes::None;
+        if has_launches {
+            page.fact("Graphs", &graph_times::line(&self.graph_times));
         }
         if let Some(lag_ns) = self.cost.record_lag_max_ns {
             page.fact("Lag", &format!("device records came at most {} after their end", duration(lag_ns)));

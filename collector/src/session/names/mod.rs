@@ -30,6 +30,10 @@ use looker::Looker;
 /// What the two threads may be apart. A looker that is stuck is told nothing more.
 const ASKED_MAX: usize = 1 << 16;
 const SEEN_MAX: usize = 1 << 10;
+/// How much of what a process says is remembered: the kernel keeps 15 bytes of a thread's name, and we read
+/// as much of a command line.
+const COMMAND_MAX: usize = system::COMMAND_MAX as usize;
+const NAME_MAX: usize = 64;
 /// How long the drain thread waits for the last look at a process that says good-bye, and how long it
 /// does not wait again once that was in vain.
 const LAST_LOOK: Duration = Duration::from_millis(20);
@@ -97,15 +101,17 @@ impl Names {
         if !self.began.contains_key(&process) {
             return;
         }
+        let text =
+            |record: &Definition, most: usize| record.text.get(..most).unwrap_or(&record.text).to_vec();
         for record in records {
             let small = |index| u32::try_from(record.field(index)).unwrap_or(0);
             match record.kind {
                 kind::PROCESS => {
                     let redacted = record.field(definition::process::REDACTED) == 1;
-                    self.ask(Ask::Said { process, command: record.text.clone(), redacted });
+                    self.ask(Ask::Said { process, command: text(record, COMMAND_MAX), redacted });
                 }
                 kind::THREAD if record.field(definition::thread::ROLE) == definition::role::PROGRAM => {
-                    let (tid, name) = (small(definition::thread::TID), record.text.clone());
+                    let (tid, name) = (small(definition::thread::TID), text(record, NAME_MAX));
                     let before_ns = system::boot_time_ns();
                     self.ask(Ask::Thread { process, thread: record.id, tid, name, before_ns });
                 }

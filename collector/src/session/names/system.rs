@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The most of a command line that is read, as much as a process says of its own.
-const COMMAND_MAX: u64 = 4096;
+pub const COMMAND_MAX: u64 = 4096;
 /// Longer than any line of `stat` and any `status`.
 const FILE_MAX: u64 = 8192;
 /// Entries of a folder of threads that are looked at in one go.

@@ -1,0 +1,39 @@
+//! A definition as it is kept: fields by index, and text.
+
+#[derive(Debug)]
+pub struct Entry {
+    pub kind: u16,
+    pub fields: Box<[u64]>,
+    pub text: Text,
+}
+
+/// Line tables are binary and file names may be no UTF-8, so the text of code is kept as it is.
+#[derive(Debug)]
+pub enum Text {
+    Said(Box<str>),
+    Raw(Box<[u8]>),
+}
+
+impl Entry {
+    pub fn text(&self) -> &str {
+        match &self.text {
+            Text::Said(text) => text,
+            Text::Raw(_) => "",
+        }
+    }
+    pub fn raw(&self) -> &[u8] {
+        match &self.text {
+            Text::Said(text) => text.as_bytes(),
+            Text::Raw(bytes) => bytes,
+        }
+    }
+    pub fn field(&self, index: usize) -> u64 {
+        self.fields.get(index).copied().unwrap_or(0)
+    }
+    pub fn id(&self, index: usize) -> u32 {
+        u32::try_from(self.field(index)).unwrap_or(0)
+    }
+    pub fn small(&self, index: usize) -> u32 {
+        u32::try_from(self.field(index)).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,151 @@
+//! Entries: what each kind of them changes.
+
+use gputrace_wire::call::Call;
+use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::clock::Anchor;
+use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
+use gputrace_wire::device::{self, DeviceCopy, DeviceFill, DeviceGraph};
+use gputrace_wire::graph::NodesMade;
+use gputrace_wire::range::{RangeBegin, RangeEnd};
+
+use crate::batch::{Gap, GapReason};
+use crate::model::executed::direction_of_record;
+use crate::model::operation::{Kernel, Sink, What};
+use crate::model::process::ProcessState;
+use crate::model::process::ring::RingState;
+use crate::model::totals::Loss;
+
+impl ProcessState {
+    #[inline]
+    pub(super) fn entry<S: Sink>(&mut self, ring: &mut RingState, entry: &[Cell], sink: &mut S) {
+        let Some(first) = entry.first() else { return };
+        let kind = first.kind();
+        self.counts.entry(kind);
+        match kind {
+            kind::LAUNCH..=kind::CALL => {
+                if let Some(call) = Call::from_cell(first) {
+                    self.host_call(ring, &call, sink);
+                }
+            }
+            kind::DEVICE_KERNEL => match entry.get(1) {
+                Some(second) => {
+                    let kernel = device::Kernel::from_cells(first, second);
+                    let what = What::Kernel(Kernel {
+                        name: kernel.name,
+                        grid: kernel.grid,
+                        block: kernel.block.map(u32::from),
+                        cluster: kernel.cluster.map(u32::from),
+                        registers: kernel.registers.into(),
+                        static_shared_bytes: kernel.static_shared_bytes,
+                        dynamic_shared_bytes: kernel.dynamic_shared_bytes,
+                    });
+                    self.device_record(ring, &kernel.place, what, sink);
+                }
+                None => self.lose(Loss::DamagedEntries, 1),
+            },
+            kind::DEVICE_COPY => {
+                let copy = DeviceCopy::from_cell(first);
+                let what = What::Copy {
+                    direction: direction_of_record(copy.copy_kind),
+                    bytes: copy.bytes,
+                    source_memory: copy.source_memory,
+                    target_memory: copy.target_memory,
+                };
+                self.device_record(ring, &copy.place, what, sink);
+            }
+            kind::DEVICE_FILL => {
+                let fill = DeviceFill::from_cell(first);
+                self.device_record(ring, &fill.place, What::Fill { bytes: fill.bytes }, sink);
+            }
+            kind::DEVICE_GRAPH => {
+                self.device_record(ring, &DeviceGraph::from_cell(first).place, What::Graph, sink);
+            }
+            kind::RANGE_PUSH | kind::RANGE_START | kind::MARK => {
+                if let Some(begin) = RangeBegin::from_cell(first) {
+                    self.range_begin(ring, &begin);
+                }
+            }
+            kind::RANGE_POP | kind::RANGE_END => {
+                if let Some(end) = RangeEnd::from_cell(first) {
+                    self.range_end(ring, &end);
+                }
+            }
+            kind::GRAPH_NODE => {
+                self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
+            }
+            kind::THREAD_BEGIN => {
+                ring.thread = ThreadBegin::from_cell(first).thread;
+                self.ranges.left_open(ring.ranges);
+                ring.ranges = 0;
+            }
+            kind::ANCHOR => {
+                let anchor = Anchor::from_cell(first);
+                self.clocks.anchor(&anchor);
+                self.last_seen_ns = self.last_seen_ns.max(anchor.monotonic_ns);
+            }
+            kind::EPOCH_BEGIN => self.epoch_begin(ring, &EpochBegin::from_cell(first)),
+            kind::GAP => match Gap::from_cell(first) {
+                Some(gap) => match gap.loss() {
+                    Some(loss) => {
+                        self.lose(loss, gap.count);
+                        if gap.reason == GapReason::NotStored {
+                            // Ranges that began or ended in the gap: none is known to be open.
+                            self.ranges.left_open(ring.ranges);
+                            ring.ranges = 0;
+                        }
+                    }
+                    None => self.taken_over(ring, gap.count),
+                },
+                None => self.counts.unknown_kinds += 1,
+            },
+            _ => self.counts.unknown_kinds += 1,
+        }
+    }
+
+    fn range_begin(&mut self, ring: &mut RingState, begin: &RangeBegin) {
+        match begin.kind {
+            kind::RANGE_PUSH => {
+                ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
+            }
+            kind::RANGE_START => self.ranges.by_number(begin.range, false, &self.definitions),
+            _ => self.ranges.mark(begin.range, &self.definitions),
+        }
+    }
+
+    fn range_end(&mut self, ring: &mut RingState, end: &RangeEnd) {
+        let is_pop = end.kind == kind::RANGE_POP;
+        if end.start_ticks != 0 {
+            let ticks = end.end_ticks.saturating_sub(end.start_ticks);
+            let list = is_pop.then_some((ring.ranges, end.position));
+            self.ranges.ended(end.range, self.clocks.duration_ns(ticks), list, &self.definitions);
+        }
+        if is_pop {
+            // Where no range ended, the list is cut and nothing taken out of it.
+            let position = if end.start_ticks == 0 { u32::MAX } else { end.position };
+            ring.ranges = self.ranges.pop(ring.ranges, position, end.open);
+        } else if end.id != 0 {
+            self.ranges.by_number(end.range, true, &self.definitions);
+        }
+    }
+
+    /// The ring is read from that position on. The collector before this one gave slots back once
+    /// they were stored, mostly: what it had stored and not given back comes again, and what it had
+    /// given back and not stored is lost.
+    fn taken_over(&mut self, ring: &mut RingState, position: u64) {
+        if self.resumed {
+            let seen = ring.seen();
+            ring.repeated = seen.saturating_sub(position);
+            self.lose(Loss::LostWithCollector, position.saturating_sub(seen));
+        }
+        ring.position = position;
+    }
+
+    fn epoch_begin(&mut self, ring: &mut RingState, begin: &EpochBegin) {
+        ring.epoch = Some(begin.epoch);
+        // Calls made since were filed under the epoch before: their ring may be drained first.
+        if self.epochs.begin(begin) {
+            let since_ns = self.clocks.monotonic_ns(begin.ticks);
+            self.join.move_to_epoch(begin.epoch, |call| call.start_ns >= since_ns);
+        }
+    }
+}

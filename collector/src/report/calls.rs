@@ -1,0 +1,51 @@
+//! Host calls by driver entry, and by class.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{Aggregates, CallClass, Durations};
+use crate::model::Totals;
+use crate::report::CallReport;
+use crate::report::build::spread;
+
+/// By driver entry, the longest in all first.
+pub(super) fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport> {
+    let mut merged: BTreeMap<(String, CallClass), (Durations, u64)> = BTreeMap::new();
+    let definitions: FxHashMap<u32, _> =
+        totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
+    for (key, entry) in aggregates.calls.iter() {
+        let name = definitions.get(&key.process).and_then(|d| d.api(key.api)).unwrap_or("(unknown call)");
+        let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();
+        durations.merge(&entry.durations);
+        *failed += entry.failed;
+    }
+    let other = aggregates.calls.other();
+    if other.durations.count() > 0 {
+        let place = ("(other)".to_owned(), CallClass::Other);
+        merged.insert(place, (other.durations.clone(), other.failed));
+    }
+    let mut calls: Vec<CallReport> = merged
+        .into_iter()
+        .map(|((name, class), (durations, failed))| call_report(name, class, &durations, failed))
+        .collect();
+    calls.sort_by_key(|call| std::cmp::Reverse(call.spread.total_ns));
+    calls
+}
+
+pub(super) fn call_classes(aggregates: &Aggregates) -> Vec<CallReport> {
+    let mut merged: BTreeMap<CallClass, (Durations, u64)> = BTreeMap::new();
+    for (key, entry) in aggregates.calls.iter() {
+        let (durations, failed) = merged.entry(key.class).or_default();
+        durations.merge(&entry.durations);
+        *failed += entry.failed;
+    }
+    merged
+        .into_iter()
+        .map(|(class, (durations, failed))| call_report(class.name().to_owned(), class, &durations, failed))
+        .collect()
+}
+
+fn call_report(name: String, class: CallClass, durations: &Durations, failed: u64) -> CallReport {
+    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: spread(durations) }
+}

@@ -1,0 +1,86 @@
+//! Kernels by name, with the configurations that each was launched in.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
+use crate::model::Totals;
+use crate::report::build::spread;
+use crate::report::{ConfigReport, KernelName, KernelNames, KernelReport};
+
+/// The longest in all first; without times, the most often called.
+pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
+    let mut names = KernelNames::new(totals, aggregates);
+    let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
+    let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
+    for (key, entry) in aggregates.kernels.iter() {
+        let name = names.name(key.process, key.name);
+        match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
+            Some((_, known)) => known.merge(entry),
+            None => {
+                places.insert(name.full.clone(), merged.len());
+                merged.push((name, entry.clone()));
+            }
+        }
+    }
+    let all_ns: u64 = merged
+        .iter()
+        .map(|(_, entry)| entry.durations.total_ns())
+        .chain([aggregates.kernels.other().durations.total_ns()])
+        .fold(0, u64::saturating_add);
+    merged.sort_by(|(a_name, a), (b_name, b)| {
+        let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
+        by_time.then(b.calls.cmp(&a.calls)).then(a_name.full.cmp(&b_name.full))
+    });
+    merged.iter().map(|(name, entry)| kernel_report(name, entry, all_ns, aggregates)).collect()
+}
+
+fn kernel_report(
+    name: &KernelName,
+    entry: &KernelAggregate,
+    all_ns: u64,
+    aggregates: &Aggregates,
+) -> KernelReport {
+    let mut configs: Vec<ConfigReport> = entry
+        .configs
+        .iter()
+        .map(|(config, calls)| {
+            let kernel = &config.kernel;
+            let device = aggregates.devices.get(config.device);
+            ConfigReport {
+                device: config.device,
+                grid: kernel.grid,
+                block: kernel.block,
+                cluster: kernel.cluster,
+                shared_bytes: u64::from(kernel.static_shared_bytes) + u64::from(kernel.dynamic_shared_bytes),
+                static_shared_bytes: kernel.static_shared_bytes,
+                dynamic_shared_bytes: kernel.dynamic_shared_bytes,
+                registers: (kernel.registers > 0).then_some(kernel.registers),
+                occupancy: device.and_then(|d| occupancy(kernel, &d.device)).map(|o| o.share),
+                calls: *calls,
+            }
+        })
+        .collect();
+    configs.sort_by(|a, b| {
+        let key = |c: &ConfigReport| (c.device, c.grid, c.block, c.cluster, c.shared_bytes, c.registers);
+        b.calls
+            .cmp(&a.calls)
+            .then_with(|| (key(a), a.dynamic_shared_bytes).cmp(&(key(b), b.dynamic_shared_bytes)))
+    });
+    let known = configs.iter().filter_map(|config| Some((config.occupancy?, config.calls as f64)));
+    let (weighted, weight) =
+        known.fold((0.0, 0.0), |(sum, all), (share, calls)| (sum + share * calls, all + calls));
+    let total_ns = entry.durations.total_ns();
+    KernelReport {
+        name: name.short.to_string(),
+        full_name: name.full.to_string(),
+        calls: entry.calls,
+        timed_calls: entry.durations.count(),
+        spread: spread(&entry.durations),
+        share: (entry.durations.count() > 0 && all_ns > 0).then(|| total_ns as f64 / all_ns as f64),
+        occupancy: (weight > 0.0).then(|| weighted / weight),
+        configs,
+        other_config_calls: entry.other_config_calls,
+    }
+}
