@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
+use crate::source::machinery::{self, DYNAMO, Part};
 use crate::source::{FileNames, LineTable, is_own};
 use crate::symbols::{Natives, Place};
 
@@ -75,6 +76,8 @@ pub struct Stacks<'a> {
     natives: Natives,
     lines: Vec<Line>,
     numbers: FxHashMap<Line, usize>,
+    /// What the first so many lines have to do with a compiler's machinery.
+    machinery: Vec<Part>,
     /// What may still be read of line tables. A piece is of one table only, so that all together
     /// are no longer than what was said; a trace that says otherwise does not cost more.
     table_bytes_left: usize,
@@ -97,6 +100,7 @@ impl<'a> Stacks<'a> {
             codes: FxHashMap::default(),
             lines: Vec::new(),
             numbers: FxHashMap::default(),
+            machinery: Vec::new(),
             table_bytes_left: totals.processes.iter().map(|process| process.definitions.code_bytes()).sum(),
             processes,
         }
@@ -139,6 +143,20 @@ impl<'a> Stacks<'a> {
             // The innermost ones are kept.
             frames.drain(..frames.len().saturating_sub(FRAMES_MAX - 1));
             frames.insert(0, StackFrame::Truncated);
+        }
+        self.without_machinery(frames)
+    }
+
+    /// Runs of a compiler's own frames as one each.
+    fn without_machinery(&mut self, mut frames: Vec<StackFrame>) -> Vec<StackFrame> {
+        let unknown = self.lines.get(self.machinery.len()..).unwrap_or_default();
+        self.machinery.extend(unknown.iter().map(|line| machinery::part(&line.path)));
+        let parts = frames.iter().map(|frame| match frame {
+            StackFrame::Line(number) => self.machinery.get(*number).copied().unwrap_or(Part::Other),
+            _ => Part::Other,
+        });
+        for run in machinery::runs(parts).into_iter().rev() {
+            frames.splice(run, [StackFrame::Named(DYNAMO.into())]);
         }
         frames
     }
@@ -379,6 +397,20 @@ mod tests {
         }
         let runs: usize = stacks.codes.values().flatten().map(|code| code.table.run_count()).sum();
         assert!(runs <= before + 190 * (definition::TEXT_MAX + 2), "{runs} of {before}");
+    }
+
+    #[test]
+    fn what_a_compiler_puts_between_lines_is_one_frame() {
+        let mut told = Told::default();
+        let code = |file: &'static str| Said { file: file.as_bytes(), name: b"f", ..said(b"", 0, 0) };
+        for (id, file) in [(1, "train.py"), (2, "x/torch/_dynamo/a.py"), (3, "x/torch/nn/modules/module.py")]
+        {
+            told.code(id, &code(file));
+        }
+        told.code(4, &code("<eval_with_key>.1"));
+        told.define(kind::STACK, 10, &[1, 0, 2, 0, 3, 0, 2, 0, 1, 0, 2, 0, 4, 0], b"");
+        let expected = ["f train.py:10", DYNAMO, "f train.py:10", "f a.py:10", "f <eval_with_key>.1:10"];
+        assert_eq!(told.texts(10), expected);
     }
 
     #[test]

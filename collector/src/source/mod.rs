@@ -7,6 +7,7 @@
 mod files;
 mod frames;
 mod line_table;
+mod machinery;
 mod own;
 
 #[cfg(test)]
