@@ -5,7 +5,7 @@
 //! service thread makes and ends connections, and the one who ends the session, both while no
 //! thread adds a segment; every thread may send.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gputrace_wire::handshake::welcome;
 
@@ -27,6 +27,8 @@ pub struct Connection {
     /// Counts the connections, from 1.
     number: AtomicU32,
     takeover: AtomicU32,
+    /// Whether the other end hung up, and there was none since.
+    is_hung_up: AtomicBool,
 }
 
 impl Connection {
@@ -38,6 +40,7 @@ impl Connection {
             address,
             number: AtomicU32::new(1),
             takeover: AtomicU32::new(takeover),
+            is_hung_up: AtomicBool::new(false),
         }
     }
 
@@ -76,10 +79,22 @@ impl Connection {
     pub fn replace(&self, socket: Socket) {
         self.socket.clear();
         self.socket.set(Some(socket.kept()));
+        self.is_hung_up.store(false, Ordering::Relaxed);
         self.number.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Nobody is at the other end any more.
+    /// Whether nobody is at the other end any more, once a message could not be sent. Where the program closed our
+    /// descriptor nothing is: the collector watches the process, and reads on.
+    pub fn has_nobody(&self) -> bool {
+        self.is_hung_up.load(Ordering::Relaxed) || self.socket().descriptor().is_some()
+    }
+
+    /// The other end hung up.
+    pub fn hang_up(&self) {
+        self.is_hung_up.store(true, Ordering::Relaxed);
+        self.socket.clear();
+    }
+
     pub fn close(&self) {
         self.socket.clear();
     }

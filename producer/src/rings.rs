@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use gputrace_wire::definition::role;
 use gputrace_wire::handshake::Head;
-use gputrace_wire::ring::Ring;
+use gputrace_wire::ring::{Consumer, Ring};
 use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::clock;
@@ -107,6 +107,20 @@ impl Rings {
         let segments = self.more.iter().filter(unseen).filter_map(|further| further.segment.get());
         let rings = segments.flat_map(|segment| segment.rings.iter());
         rings.map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed)).sum()
+    }
+
+    /// What nobody reads any more: entries in all rings, and those that did not fit.
+    pub fn left_behind(&self) -> u64 {
+        let further = self.more.iter().filter_map(|further| further.segment.get());
+        let further = further.map(|segment| (segment, Plan::MORE_THREADS));
+        let all = core::iter::once((&self.primary, self.plan)).chain(further);
+        all.flat_map(|(segment, plan)| {
+            segment.rings.iter().enumerate().map(move |(index, header)| {
+                let unread = segment.ring(plan, index).map_or(0, unread);
+                unread + header.dropped.load(Ordering::Relaxed)
+            })
+        })
+        .sum()
     }
 
     /// Does it while no segment is added or handed over, and so while nobody sends one; `None` where
@@ -254,6 +268,20 @@ impl Rings {
             *last = head;
         }
     }
+}
+
+/// Entries that were published and not read.
+fn unread(ring: Ring<'static>) -> u64 {
+    let (mut entries, mut within) = (0, 0);
+    // Read only: whoever consumes the ring, if anybody ever does, finds it as it is.
+    let read = Consumer::new(ring).read(u64::MAX, |cell| {
+        if within == 0 {
+            entries += 1;
+            within = cell.cells().max(1);
+        }
+        within -= 1;
+    });
+    read.map_or(0, |_| entries)
 }
 
 fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<Place> {

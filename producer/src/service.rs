@@ -257,6 +257,7 @@ impl Collector {
     /// Nobody empties the rings any more; recording into them would only drop.
     fn give_up(&mut self, session: &Session) {
         stderr::line(&[b"the collector is gone: nothing is recorded from here on"]);
+        session.say_left_behind();
         session::turn_off();
         session.close();
         self.place = At::Unheard;

@@ -18,6 +18,7 @@
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::io::Write as _;
 
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::control::Control;
@@ -31,7 +32,7 @@ use crate::descriptor::Descriptor;
 use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
-use crate::{clock, fork, memory, service};
+use crate::{clock, fork, memory, service, stderr};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -310,7 +311,7 @@ impl Session {
     /// Nobody is at the other end any more.
     pub fn disconnect(&self) {
         // Where a thread is sending there the number stays, until one joins again or the end.
-        self.rings.while_nobody_grows(|| self.connection.close());
+        self.rings.while_nobody_grows(|| self.connection.hang_up());
     }
 
     /// Hands over the segments that the collector has not seen; closes their files once it is
@@ -383,8 +384,22 @@ impl Session {
         let bye = self.head(handshake::kind::BYE, reason);
         let is_said = self.socket().send(bye, b"", None);
         // What is in the rings goes to whoever has taken over by now.
-        if !is_said && self.can_rejoin() && self.rejoin() {
-            self.socket().send(bye, b"", None);
+        let is_said = is_said || (self.can_rejoin() && self.rejoin() && self.socket().send(bye, b"", None));
+        if !is_said && self.connection.has_nobody() {
+            self.say_left_behind();
+        }
+    }
+
+    /// Says what no collector has read and none will. What one had read and not stored when it was
+    /// killed is in this number too where it is still in the rings.
+    pub fn say_left_behind(&self) {
+        let count = self.rings.left_behind();
+        if count > 0 {
+            let mut text = [0u8; 20];
+            let room = &mut text[..];
+            let _ = write!({ room }, "{count}");
+            let digits = text.split(|byte| *byte == 0).next().unwrap_or_default();
+            stderr::line(&[b"the collector is gone: ", digits, b" entries that it had not read are lost"]);
         }
     }
 

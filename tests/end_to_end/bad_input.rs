@@ -166,6 +166,16 @@ fn an_output_folder_that_is_removed_or_moved_meanwhile_is_said() {
 
 /// As production starts it: no -o, in a folder that takes nothing.
 #[test]
+fn a_trace_that_is_given_twice_counts_once() {
+    let traced = run("basic").succeed();
+    let folder = traced.trace().parent().unwrap().to_owned();
+    let ended = finish(gputrace().args(["report", "--json"]).arg(&folder).arg(traced.trace()));
+    assert!(ended.code() == Some(0) && ended.stderr.contains("is given twice, and read once"), "{ended:?}");
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(count(&report, "launches"), 10, "{report:#}");
+}
+
+#[test]
 fn a_default_folder_that_cannot_be_made_is_made_elsewhere() {
     for spoil in ["echo > gputrace-out", "rmdir \"$PWD\""] {
         let folder = Folder::new();
