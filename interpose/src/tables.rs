@@ -86,6 +86,9 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         &*room
     };
     CURRENT.store(room, Ordering::Release);
+    if tables.stacks.as_ref().is_none_or(Stacks::lacks_native) {
+        session.notice(1, 0, b"no stacks, or no native ones: no memory for their tables (RLIMIT_AS too low)");
+    }
     Some(tables)
 }
 

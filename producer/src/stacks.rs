@@ -97,6 +97,11 @@ impl Stacks {
         })
     }
 
+    /// Whether native frames are asked for and there was no memory for what they need.
+    pub fn lacks_native(&self) -> bool {
+        surroundings::is_asked_for() && self.native.is_none()
+    }
+
     /// The stack of the calling thread now; 0 if it has no frames that are asked for and known.
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session) -> u32 {

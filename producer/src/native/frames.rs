@@ -1,8 +1,6 @@
 //! The calling thread's native frames as part of a stack: mixed into one number, and told.
 
-use core::arch::asm;
-
-use super::images::Images;
+use super::images::{Images, Place};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
@@ -20,10 +18,11 @@ pub struct Native {
 /// A native frame, as a stack has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NativeFrame {
-    /// The image's definition; 0 where the code is of none.
+    /// The image's definition; 0 where the code is of none, or of one that could not be defined.
     pub image: u32,
     pub flags: u64,
-    /// In the image's file: of the call, or a byte of it.
+    /// In the image's file: of the call, or a byte of it. Without a definition, how many frames are missing here: one
+    /// or, where the mark at the end stands for it, none.
     pub at: u64,
     /// The end of the frame, above it.
     pub end: u64,
@@ -47,13 +46,14 @@ impl NativeFrame {
 pub type Room = [NativeFrame; FRAMES_MAX];
 
 /// The registers as they are here.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn here() -> Registers {
     let (pc, sp, bp): (u64, u64, u64);
     // SAFETY: reads three registers. The place that is read is behind the instruction that reads it, in the function that
     // this is inlined into.
     unsafe {
-        asm!(
+        core::arch::asm!(
             "lea {pc}, [rip]",
             "mov {sp}, rsp",
             "mov {bp}, rbp",
@@ -65,6 +65,12 @@ fn here() -> Registers {
     }
     // As if the instruction before were a call.
     Registers { pc: pc + 1, sp, bp }
+}
+
+/// Other processors' tables are not read: a walk ends where it begins.
+#[cfg(not(target_arch = "x86_64"))]
+fn here() -> Registers {
+    Registers { pc: 0, sp: 0, bp: 0 }
 }
 
 impl Native {
@@ -119,12 +125,15 @@ impl Native {
                 let place = self.images.place(frame.rule.image());
                 // A handler returns to the beginning of the kernel's own function: no call is before that.
                 let back = if frame.rule.kind() == Kind::Signal { 0 } else { 1 };
-                *to = NativeFrame {
-                    image: place.map_or(0, |place| place.definition),
-                    flags: frame.rule.word() & (OWN | INTERPRETER | EVALUATION),
-                    at: frame.pc.wrapping_sub(back).wrapping_sub(place.map_or(0, |place| place.bias)),
-                    end: frame.end,
+                let (image, at) = match place {
+                    None => (0, 0),
+                    Some(Place { definition: 0, .. }) => (0, 1),
+                    Some(Place { definition, bias }) => {
+                        (definition, frame.pc.wrapping_sub(back).wrapping_sub(bias))
+                    }
                 };
+                let flags = frame.rule.word() & (OWN | INTERPRETER | EVALUATION);
+                *to = NativeFrame { image, flags, at, end: frame.end };
                 count += 1;
             }
         });

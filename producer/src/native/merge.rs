@@ -114,8 +114,8 @@ impl Native<'_> {
             if beyond(frame) {
                 return;
             }
-            // Code of no image ends a walk, and the mark stands for it.
-            if frame.is_shown() && frame.image != 0 {
+            // Code of no image ends a walk, and the mark at the end stands for it.
+            if frame.is_shown() && (frame.image != 0 || frame.at != 0) {
                 put(frame.image, frame.at);
             }
             self.frames = rest;

@@ -5,7 +5,6 @@
 //! are there, from the end down, is looked at once and kept by thread. Of a signal handler's own stack the kernel tells the end.
 //! Of any other (a coroutine's) every page is looked at anew, in each walk.
 
-use core::arch::asm;
 use core::cell::Cell;
 
 use super::walk::Words;
@@ -113,7 +112,8 @@ impl Words for Stack {
         if stack.known < stack.limit && Checked::new().byte(sp, 0).is_none() {
             return false;
         }
-        *self = Stack { from: sp.saturating_sub(RED_ZONE_BYTES), ..stack };
+        // Of the page below nothing is known.
+        *self = Stack { from: sp.saturating_sub(RED_ZONE_BYTES).max(sp & !(PAGE - 1)), ..stack };
         true
     }
 }
@@ -150,10 +150,17 @@ fn thread_end() -> u64 {
         // SAFETY: only looks at a table of the C library's.
         return unsafe { libc::getauxval(libc::AT_RANDOM) };
     }
-    let thread: u64;
-    // SAFETY: the first word of what the C library keeps of a thread is its own address.
-    unsafe { asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags)) };
-    thread
+    #[cfg(target_arch = "x86_64")]
+    {
+        let thread: u64;
+        // SAFETY: the first word of what the C library keeps of a thread is its own address.
+        unsafe {
+            core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags))
+        };
+        thread
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
 }
 
 /// The end of the signal handlers' own stack, if `sp` is on it.
@@ -244,6 +251,9 @@ mod tests {
         let mut here = Stack::of_this_thread(here() & !7);
         assert!(!here.go_on_at(pages + 2 * 4096 + 64));
         assert!(here.go_on_at(pages + 4096));
-        assert_eq!((here.word(pages + 4096 - 128), here.word(pages)), (Some(0), None));
+        assert_eq!((here.word(pages + 4096 - 128), here.word(pages)), (None, None), "the page below");
+        let mut here = Stack::of_this_thread(self::here() & !7);
+        assert!(here.go_on_at(pages + 4096 + 256));
+        assert_eq!((here.word(pages + 4096 + 128), here.word(pages + 4096 + 120)), (Some(0), None));
     }
 }

@@ -14,6 +14,7 @@ use super::lives;
 use super::memory::{Checked, Memory, is_plausible};
 use super::walk::Types;
 use crate::memory;
+use crate::native::surroundings;
 use crate::session::Session;
 use crate::stderr::KeepErrno;
 
@@ -211,6 +212,8 @@ impl Runtime {
                 false
             }
             Verdict::Bad => {
+                // Its frames are no longer told otherwise.
+                surroundings::interpreter_is_at(0, 0);
                 if self.verdict.swap(verdict::BAD, Ordering::Relaxed) == verdict::OPEN {
                     say_unread(session, self.version, b"is not laid out as its version says");
                 }

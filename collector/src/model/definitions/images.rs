@@ -32,7 +32,10 @@ impl Definitions {
 
     /// The places in images that stacks name: (image, address in its file), each as often as it is named.
     pub fn native_places(&self) -> impl Iterator<Item = (u32, u64)> {
-        let stacks = self.entries.iter().flatten().filter(|entry| entry.kind == kind::STACK);
+        // Most traces have none, and need not be searched for them.
+        let any = self.entries.iter().flatten().any(|entry| entry.kind == kind::IMAGE);
+        let stacks = self.entries.iter().take(if any { usize::MAX } else { 0 }).flatten();
+        let stacks = stacks.filter(|entry| entry.kind == kind::STACK);
         let pairs = stacks.flat_map(|entry| entry.fields.as_chunks::<2>().0);
         let named = pairs.map(|[of, at]| (u32::try_from(*of).unwrap_or(0), *at));
         named.filter(|(of, _)| self.kind(*of) == Some(kind::IMAGE))
