@@ -90,7 +90,10 @@ mod tests {
         let operators = format!("{}::{}", "a".repeat(200), "b".repeat(200));
         let short = cut(operators.clone());
         assert_eq!(short.chars().count(), LONG);
-        assert!(operators.starts_with(&short[..79]) && operators.ends_with(&short[short.len() - 70..]), "{short}");
+        assert!(
+            operators.starts_with(&short[..79]) && operators.ends_with(&short[short.len() - 70..]),
+            "{short}"
+        );
         assert_eq!(without_deeper("a->b<c>::operator->", 0), "a->b<…>::operator->");
     }
 }

@@ -1,6 +1,7 @@
 //! The native places of a session's stacks, all looked up at once: each file is opened once, and closed again.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -77,7 +78,9 @@ impl Natives {
         let mut symbols = None;
         for key in wanted {
             let place = known.get(&key.2).cloned().unwrap_or_else(|| {
-                let symbols = symbols.get_or_insert_with(|| Symbols::open(image));
+                let symbols = symbols.get_or_insert_with(|| {
+                    guarded(|| Symbols::open(image)).unwrap_or(Err(Unread::Unreadable))
+                });
                 let place = place(symbols.as_ref().ok(), key.2, &path, &file, own);
                 if symbols.is_ok() {
                     known.insert(key.2, place.clone());
@@ -124,11 +127,17 @@ impl Natives {
 }
 
 fn place(symbols: Option<&Symbols>, address: u64, path: &Arc<str>, file: &Arc<str>, own: bool) -> Arc<Place> {
-    let functions = symbols.map_or_else(|| vec![Function::default()], |symbols| symbols.functions(address));
+    let functions = symbols.and_then(|symbols| guarded(|| symbols.functions(address)));
+    let functions = functions.unwrap_or_else(|| vec![Function::default()]);
     let outermost = functions.first().and_then(|function| function.name.as_deref());
     let begins = symbols.is_some_and(|symbols| symbols.is_entry(address))
         || is_c_library(file) && outermost.is_none_or(is_beginning);
     Arc::new(Place { functions, image: path.clone(), file: file.clone(), address, own, begins })
+}
+
+/// What reads a file's tables may find in them what it does not expect: that file has no names then.
+fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(AssertUnwindSafe(read)).ok()
 }
 
 fn is_c_library(file: &str) -> bool {
