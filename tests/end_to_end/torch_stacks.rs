@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
 use crate::harness::folder;
+use crate::harness::needs;
 use crate::harness::process::finish;
 use crate::harness::tool::{self, Traced, run_with};
 use crate::python_stacks::interpreters;
@@ -323,4 +324,68 @@ fn callbacks_of_another_layout_are_taken_out_again_and_that_is_said() {
     let stack = format!("pt_autograd_0 > {} > [autograd] > MmBackward0", at(minor, "operators", "operators"));
     expect(&traced, "another layout", "first", &[(stack, 1)]);
     assert!(traced.read("summary.txt").contains("no PyTorch operators"), "{}", traced.read("summary.txt"));
+}
+
+/// PyTorch itself, where GPUTRACE_TEST_TORCH names a Python that has it.
+#[test]
+fn with_pytorch_itself() {
+    let Some(python) = env::var_os("GPUTRACE_TEST_TORCH").map(PathBuf::from) else {
+        let why = "GPUTRACE_TEST_TORCH names no Python with PyTorch";
+        return needs::skipped("torch_stacks::with_pytorch_itself", why);
+    };
+    let program = sources().join("torch_itself.py");
+    let text = fs::read_to_string(&program).unwrap();
+    let line = |mark: &str| 1 + text.lines().position(|line| line.ends_with(&format!("# {mark}"))).unwrap();
+    let traced = run_with(&["--torch-ops"], &python).arg(&program).go().expect_code(0);
+    assert_eq!(traced.ended.stdout, "in a node\nthrough\n");
+    let folded = traced.read("flame.folded");
+    // What stands before a kernel, of the program's own file and what is no line.
+    let stacks = |kernel: &str| {
+        let mut found: Vec<String> = Vec::new();
+        for stack in folded.lines() {
+            let stack = stack.rsplit_once(' ').unwrap().0;
+            let Some((callers, named)) = stack.split_once(";cuLaunchKernel;") else { continue };
+            if named == kernel {
+                let frames = callers.split(';').skip(2).filter_map(|frame| {
+                    match frame.split_once(" torch_itself.py:") {
+                        Some((_, number)) => Some(number.to_owned()),
+                        None => (!frame.contains(".py:")).then(|| frame.to_owned()),
+                    }
+                });
+                found.push(
+                    frames
+                        .skip_while(|frame| frame.parse::<usize>().is_err())
+                        .collect::<Vec<_>>()
+                        .join(" > "),
+                );
+            }
+        }
+        found
+    };
+    // Without the line of the module that calls the function.
+    let expect = |kernel: &str, frames: &[&dyn std::fmt::Display]| {
+        let wanted = frames.iter().map(ToString::to_string).collect::<Vec<_>>().join(" > ");
+        let found = stacks(kernel);
+        assert!(
+            found.len() == 1 && found[0].ends_with(&wanted),
+            "{kernel}: {found:?}, not {wanted}\n{folded}"
+        );
+        assert_eq!(found[0].matches("[autograd]").count(), wanted.matches("[autograd]").count(), "{found:?}");
+    };
+    let (autograd, launch) = ("[autograd]", line("launch"));
+    expect("node", &[&line("train"), &autograd, &line("node"), &launch]);
+    expect("hook", &[&line("train"), &autograd, &"MulBackward0", &line("hook"), &launch]);
+    expect("after", &[&line("after"), &launch]);
+    let again = line("again");
+    expect("inner", &[&again, &autograd, &autograd, &line("node"), &launch]);
+    expect("ranged", &[&line("ranged"), &launch, &"my range"]);
+    for kernel in ["one", "two"] {
+        expect(kernel, &[&line("threads"), &autograd, &line("node"), &launch]);
+    }
+    // Run once as the program runs, and once as it is run again for the backward pass.
+    let recomputed = stacks("recomputed");
+    let in_pass = recomputed.iter().filter(|stack| stack.contains("[autograd]")).count();
+    assert_eq!((recomputed.len(), in_pass), (2, 1), "{recomputed:?}");
+    let launches = |kernel: &str| folded.lines().filter(|line| line.contains(&format!(";{kernel} "))).count();
+    assert_eq!(launches("raised"), 1);
 }
