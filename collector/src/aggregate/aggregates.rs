@@ -175,6 +175,7 @@ mod tests {
             correlation: 0,
             stack: 0,
             ranges: 0,
+            range: 0,
             context: 0,
             stream: 0,
             status: 0,

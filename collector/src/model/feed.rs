@@ -2,7 +2,7 @@
 
 use gputrace_wire::counter::Counter;
 
-use crate::batch::{Batch, ProcessBegin, ProcessEnd};
+use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
 use crate::model::totals::{Loss, Session, Totals};
@@ -100,8 +100,12 @@ impl<S: Sink> Model<S> {
             Some(at) => self.suspended.swap_remove(at),
             None => ProcessState::new(self.offset.saturating_add(begin.process), begin.clone()),
         };
-        if suspended.is_some() {
-            state.resume();
+        match (suspended, self.sessions.last()) {
+            (Some(_), _) => state.resume(),
+            (None, session) => {
+                let session = session.map(|session| &session.begin);
+                state.introduce(session.unwrap_or(&SessionBegin::default()), &mut self.sink);
+            }
         }
         if let Some(place) = self.current.get_mut(index) {
             *place = Some(state);

@@ -71,6 +71,7 @@ impl Program {
             correlation: 0,
             stack,
             ranges: 0,
+            range: 0,
             context: 0,
             stream: 0,
             status: 0,

@@ -16,6 +16,9 @@ mod graphs;
 pub mod in_flight;
 #[cfg(test)]
 mod in_flight_tests;
+pub mod instances;
+#[cfg(test)]
+mod instances_tests;
 pub mod operation;
 mod process;
 pub mod ranges;

@@ -2,7 +2,9 @@
 
 use gputrace_wire::call::Detail;
 
+use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
+use crate::model::instances::RangeInstance;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,6 +26,8 @@ pub struct HostCall {
     pub stack: u32,
     /// The ranges that were open, a node of the process's [`crate::model::Ranges`]; 0 for none.
     pub ranges: u32,
+    /// The innermost of them, this very time that it was open ([`RangeInstance::number`]); 0 for none.
+    pub range: u32,
     pub context: u32,
     pub stream: u32,
     /// The vendor's status code; 0 is success.
@@ -130,12 +134,20 @@ impl Direction {
     }
 }
 
-/// Whoever wants the stream of facts: aggregates now, spans later.
+/// Whoever wants the stream of facts: aggregates, spans.
 ///
 /// Every host call comes once by `host_call`, in ring order. Every executed operation comes once
 /// by `operation`, when its record has met its call (or cannot any more); a launch whose record
 /// never came arrives with `timing: None` and the call set.
+///
+/// Every process comes first by `process_begins` and last by `process_ends`. Every range comes by
+/// `range_ends` once, all of them before their process's end; those that were pushed come by
+/// `range_begins` before anything that was done in them.
 pub trait Sink {
+    fn process_begins(&mut self, _number: u32, _process: &ProcessBegin, _session: &SessionBegin) {}
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
+    fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
+    fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
+    fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
 }

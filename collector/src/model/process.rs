@@ -1,6 +1,7 @@
 //! One process in the model: its rings, clocks, join and counts.
 
 mod entries;
+mod ranges;
 mod ring;
 
 use rustc_hash::FxHashMap;
@@ -10,7 +11,7 @@ use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::definition::rung;
 use gputrace_wire::device::Place;
 
-use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd};
+use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Key, Outcome};
 use crate::model::definitions::Definitions;
@@ -18,6 +19,7 @@ use crate::model::epochs::Epochs;
 use crate::model::executed::Out;
 use crate::model::graphs::Graphs;
 use crate::model::in_flight::{InFlight, Progress};
+use crate::model::instances::Numbers;
 use crate::model::operation::{GraphNode, HostCall, Operation, Sink, Timing, What};
 use crate::model::ranges::Ranges;
 use crate::model::totals::{Counts, Loss, Process};
@@ -40,11 +42,14 @@ pub(super) struct ProcessState {
     join: Join,
     unidentified: Unidentified,
     ranges: Ranges,
+    instances: Numbers,
     graphs: Graphs,
     progress: Progress,
     in_flight: InFlight,
     /// Whether what is in flight is known: whatever comes after the end does not change it.
     told: bool,
+    /// Whether sinks know that nothing more comes.
+    closed: bool,
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
     epochs: Epochs,
@@ -68,10 +73,12 @@ impl ProcessState {
             join: Join::default(),
             unidentified: Unidentified::default(),
             ranges: Ranges::default(),
+            instances: Numbers::default(),
             graphs: Graphs::default(),
             progress: Progress::default(),
             in_flight: InFlight::default(),
             told: false,
+            closed: false,
             ids_are_unreliable: None,
             epochs: Epochs::default(),
             saw_device_record: false,
@@ -122,7 +129,8 @@ impl ProcessState {
     }
 
     pub(super) fn cells<S: Sink>(&mut self, ring: u32, cells: &[Cell], sink: &mut S) {
-        let known = self.rings.get(&ring).copied();
+        let known = self.rings.get_mut(&ring).map(std::mem::take);
+        let is_known = known.is_some();
         let mut state = known.unwrap_or_default();
         let mut rest = cells;
         while let Some(first) = rest.first() {
@@ -141,7 +149,7 @@ impl ProcessState {
             }
             self.entry(&mut state, entry, sink);
         }
-        if known.is_some() || self.rings.len() < RINGS_MAX {
+        if is_known || self.rings.len() < RINGS_MAX {
             self.rings.insert(ring, state);
         }
     }
@@ -164,6 +172,7 @@ impl ProcessState {
             correlation: call.correlation,
             stack: call.stack,
             ranges: ring.ranges,
+            range: ring.range,
             context: call.context,
             stream: call.stream,
             status: call.status,
@@ -316,6 +325,15 @@ impl ProcessState {
             };
         }
         self.told |= tells;
+        self.close_ranges(sink);
+        if !std::mem::replace(&mut self.closed, true) {
+            sink.process_ends(self.number, self.last_seen_ns, &self.definitions);
+        }
+    }
+
+    /// What sinks know it by.
+    pub(super) fn introduce<S: Sink>(&self, session: &SessionBegin, sink: &mut S) {
+        sink.process_begins(self.number, &self.begin, session);
     }
 
     /// The process for [`crate::model::Totals`], and what was lost of it.

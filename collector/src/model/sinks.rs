@@ -1,6 +1,8 @@
 //! Several sinks as one: the model feeds exactly one, statically known.
 
+use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
+use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, Sink};
 
 impl Sink for () {
@@ -8,62 +10,76 @@ impl Sink for () {
     fn operation(&mut self, _: &Operation, _: &Definitions) {}
 }
 
+/// Every method of [`Sink`], by a macro that hands one on to whatever is inside.
+macro_rules! methods {
+    ($self:ident, $hand_on:ident) => {
+        fn process_begins(&mut $self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
+            $hand_on!($self.process_begins(number, process, session));
+        }
+        #[inline]
+        fn host_call(&mut $self, call: &HostCall, definitions: &Definitions) {
+            $hand_on!($self.host_call(call, definitions));
+        }
+        #[inline]
+        fn operation(&mut $self, operation: &Operation, definitions: &Definitions) {
+            $hand_on!($self.operation(operation, definitions));
+        }
+        fn range_begins(&mut $self, range: &RangeInstance, definitions: &Definitions) {
+            $hand_on!($self.range_begins(range, definitions));
+        }
+        fn range_ends(&mut $self, range: &RangeInstance, definitions: &Definitions) {
+            $hand_on!($self.range_ends(range, definitions));
+        }
+        fn process_ends(&mut $self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
+            $hand_on!($self.process_ends(number, last_seen_ns, definitions));
+        }
+    };
+}
+
+macro_rules! to_target {
+    ($self:ident.$method:ident($($argument:expr),*)) => { (**$self).$method($($argument),*) };
+}
+
+macro_rules! to_items {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        $self.iter_mut().for_each(|sink| sink.$method($($argument),*))
+    };
+}
+
+macro_rules! to_pair {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        $self.0.$method($($argument),*);
+        $self.1.$method($($argument),*);
+    };
+}
+
+macro_rules! to_triple {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        to_pair!($self.$method($($argument),*));
+        $self.2.$method($($argument),*);
+    };
+}
+
 impl<S: Sink + ?Sized> Sink for Box<S> {
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        (**self).host_call(call, definitions);
-    }
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
-        (**self).operation(operation, definitions);
-    }
+    methods!(self, to_target);
 }
 
 impl<S: Sink + ?Sized> Sink for &mut S {
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        (**self).host_call(call, definitions);
-    }
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
-        (**self).operation(operation, definitions);
-    }
+    methods!(self, to_target);
 }
 
 impl<S: Sink> Sink for Vec<S> {
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        self.iter_mut().for_each(|sink| sink.host_call(call, definitions));
-    }
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
-        self.iter_mut().for_each(|sink| sink.operation(operation, definitions));
-    }
+    methods!(self, to_items);
 }
 
 impl<S: Sink> Sink for Option<S> {
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        self.iter_mut().for_each(|sink| sink.host_call(call, definitions));
-    }
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
-        self.iter_mut().for_each(|sink| sink.operation(operation, definitions));
-    }
+    methods!(self, to_items);
 }
 
 impl<A: Sink, B: Sink> Sink for (A, B) {
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        self.0.host_call(call, definitions);
-        self.1.host_call(call, definitions);
-    }
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
-        self.0.operation(operation, definitions);
-        self.1.operation(operation, definitions);
-    }
+    methods!(self, to_pair);
 }
 
 impl<A: Sink, B: Sink, C: Sink> Sink for (A, B, C) {
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
-        self.0.host_call(call, definitions);
-        self.1.host_call(call, definitions);
-        self.2.host_call(call, definitions);
-    }
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
-        self.0.operation(operation, definitions);
-        self.1.operation(operation, definitions);
-        self.2.operation(operation, definitions);
-    }
+    methods!(self, to_triple);
 }

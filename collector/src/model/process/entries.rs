@@ -62,21 +62,20 @@ impl ProcessState {
             }
             kind::RANGE_PUSH | kind::RANGE_START | kind::MARK => {
                 if let Some(begin) = RangeBegin::from_cell(first) {
-                    self.range_begin(ring, &begin);
+                    self.range_begin(ring, &begin, sink);
                 }
             }
             kind::RANGE_POP | kind::RANGE_END => {
                 if let Some(end) = RangeEnd::from_cell(first) {
-                    self.range_end(ring, &end);
+                    self.range_end(ring, &end, sink);
                 }
             }
             kind::GRAPH_NODE => {
                 self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
             }
             kind::THREAD_BEGIN => {
+                self.leave_ranges(ring, sink);
                 ring.thread = ThreadBegin::from_cell(first).thread;
-                self.ranges.left_open(ring.ranges);
-                ring.ranges = 0;
             }
             kind::ANCHOR => {
                 let anchor = Anchor::from_cell(first);
@@ -90,8 +89,7 @@ impl ProcessState {
                         self.lose(loss, gap.count);
                         if gap.reason == GapReason::NotStored {
                             // Ranges that began or ended in the gap: none is known to be open.
-                            self.ranges.left_open(ring.ranges);
-                            ring.ranges = 0;
+                            self.leave_ranges(ring, sink);
                         }
                     }
                     None => self.taken_over(ring, gap.count),
@@ -99,32 +97,6 @@ impl ProcessState {
                 None => self.counts.unknown_kinds += 1,
             },
             _ => self.counts.unknown_kinds += 1,
-        }
-    }
-
-    fn range_begin(&mut self, ring: &mut RingState, begin: &RangeBegin) {
-        match begin.kind {
-            kind::RANGE_PUSH => {
-                ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
-            }
-            kind::RANGE_START => self.ranges.by_number(begin.range, false, &self.definitions),
-            _ => self.ranges.mark(begin.range, &self.definitions),
-        }
-    }
-
-    fn range_end(&mut self, ring: &mut RingState, end: &RangeEnd) {
-        let is_pop = end.kind == kind::RANGE_POP;
-        if end.start_ticks != 0 {
-            let ticks = end.end_ticks.saturating_sub(end.start_ticks);
-            let list = is_pop.then_some((ring.ranges, end.position));
-            self.ranges.ended(end.range, self.clocks.duration_ns(ticks), list, &self.definitions);
-        }
-        if is_pop {
-            // Where no range ended, the list is cut and nothing taken out of it.
-            let position = if end.start_ticks == 0 { u32::MAX } else { end.position };
-            ring.ranges = self.ranges.pop(ring.ranges, position, end.open);
-        } else if end.id != 0 {
-            self.ranges.by_number(end.range, true, &self.definitions);
         }
     }
 

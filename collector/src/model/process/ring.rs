@@ -1,11 +1,17 @@
 //! A ring, as far as the stream has come in it.
 
+use crate::model::instances::OpenInstances;
+
 /// What a ring's earlier entries say about its later ones.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct RingState {
     pub thread: u32,
-    /// The ranges that are open on it.
+    /// The ranges that are open on it, a node of the tree of names.
     pub ranges: u32,
+    /// The same ranges, this time that they are open.
+    pub instances: OpenInstances,
+    /// The innermost one's number.
+    pub range: u32,
     pub epoch: Option<u32>,
     /// Where the stream is in the ring: cells since it was made.
     pub position: u64,

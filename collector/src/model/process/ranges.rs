@@ -1,0 +1,109 @@
+//! Entries of ranges: what they change in a ring's list, and what sinks hear of it.
+
+use gputrace_wire::cell::kind;
+use gputrace_wire::range::{RangeBegin, RangeEnd};
+
+use crate::model::instances::{Open, RangeInstance};
+use crate::model::operation::Sink;
+use crate::model::process::ProcessState;
+use crate::model::process::ring::RingState;
+
+impl ProcessState {
+    pub(super) fn range_begin<S: Sink>(&mut self, ring: &mut RingState, begin: &RangeBegin, sink: &mut S) {
+        match begin.kind {
+            kind::RANGE_PUSH => {
+                ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
+                // What is said again is the same time that it is open.
+                let further = begin.position.saturating_add(u32::from(ring.instances.has(begin)));
+                let now_ns = self.clocks.monotonic_ns(begin.start_ticks);
+                self.cut(ring, further, now_ns, sink);
+                if let Some(open) = ring.instances.push(begin, &mut self.instances) {
+                    ring.range = open.number;
+                    let instance = self.instance(ring.thread, &open, now_ns, false);
+                    sink.range_begins(&instance, &self.definitions);
+                }
+            }
+            kind::RANGE_START => self.ranges.by_number(begin.range, false, &self.definitions),
+            _ => self.ranges.mark(begin.range, &self.definitions),
+        }
+    }
+
+    pub(super) fn range_end<S: Sink>(&mut self, ring: &mut RingState, end: &RangeEnd, sink: &mut S) {
+        let is_pop = end.kind == kind::RANGE_POP;
+        let end_ns = self.clocks.monotonic_ns(end.end_ticks);
+        if end.start_ticks != 0 {
+            let ticks = end.end_ticks.saturating_sub(end.start_ticks);
+            let list = is_pop.then_some((ring.ranges, end.position));
+            self.ranges.ended(end.range, self.clocks.duration_ns(ticks), list, &self.definitions);
+            self.last_seen_ns = self.last_seen_ns.max(end_ns);
+            let there = if is_pop { ring.instances.take(end.position) } else { None };
+            let known = there.filter(|open| open.start_ticks == end.start_ticks);
+            if let (Some(stale), None) = (there, known) {
+                let instance = self.instance(ring.thread, &stale, end_ns, false);
+                sink.range_ends(&instance, &self.definitions);
+            }
+            // A range whose begin was lost, or that is no list's, is told by its end alone.
+            let open = known.unwrap_or_else(|| Open {
+                number: self.instances.next(),
+                around: if is_pop { ring.instances.around(end.position) } else { 0 },
+                range: end.range,
+                start_ticks: end.start_ticks,
+                position: end.position,
+            });
+            let instance = self.instance(ring.thread, &open, end_ns, true);
+            sink.range_ends(&instance, &self.definitions);
+        }
+        if is_pop {
+            // Where no range ended, the list is cut and nothing taken out of it.
+            let position = if end.start_ticks == 0 { u32::MAX } else { end.position };
+            ring.ranges = self.ranges.pop(ring.ranges, position, end.open);
+            self.cut(ring, end.open, end_ns, sink);
+        } else if end.id != 0 {
+            self.ranges.by_number(end.range, true, &self.definitions);
+        }
+    }
+
+    /// Nothing is known any more of what a ring's thread has open.
+    pub(super) fn leave_ranges<S: Sink>(&mut self, ring: &mut RingState, sink: &mut S) {
+        self.ranges.left_open(ring.ranges);
+        ring.ranges = 0;
+        self.cut(ring, 0, self.last_seen_ns, sink);
+    }
+
+    /// Nothing more comes of any ring. What is open stays so in the tree of names, which counts it.
+    pub(super) fn close_ranges<S: Sink>(&mut self, sink: &mut S) {
+        let mut rings = std::mem::take(&mut self.rings);
+        let mut numbers: Vec<u32> =
+            rings.iter().filter(|(_, ring)| ring.range != 0).map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            if let Some(ring) = rings.get_mut(&number) {
+                self.cut(ring, 0, self.last_seen_ns, sink);
+            }
+        }
+        self.rings = rings;
+    }
+
+    /// What is at that position of a ring's list or further in is not open any more.
+    fn cut<S: Sink>(&mut self, ring: &mut RingState, position: u32, now_ns: u64, sink: &mut S) {
+        while let Some(open) = ring.instances.cut(position) {
+            let instance = self.instance(ring.thread, &open, now_ns, false);
+            sink.range_ends(&instance, &self.definitions);
+        }
+        ring.range = ring.instances.innermost();
+    }
+
+    fn instance(&mut self, thread: u32, open: &Open, end_ns: u64, is_whole: bool) -> RangeInstance {
+        let start_ns = self.clocks.monotonic_ns(open.start_ticks);
+        RangeInstance {
+            process: self.number,
+            thread,
+            number: open.number,
+            around: open.around,
+            range: open.range,
+            start_ns,
+            end_ns: end_ns.max(start_ns),
+            is_whole,
+        }
+    }
+}
