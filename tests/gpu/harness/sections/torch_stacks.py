@@ -1,0 +1,97 @@
+"""PyTorch's backward passes, operators and compiled code: which line, node and operator its kernels are charged to.
+
+`torch_backward.py` says by hand how many kernels its lines launch, backward passes among them. The same holds with `--torch-ops`, on
+threads of torch.nn.parallel's, and through a captured graph; compiled code is asked for its lines only, since what
+is fused is the compiler's choice. JAX's compiled functions are asked for their names.
+"""
+
+import re
+
+from ..build import PROGRAMS
+from .stacks import kernels, lines_of, marked
+
+PROGRAM = "torch_backward.py"
+SOURCE = (PROGRAMS / PROGRAM).read_text(encoding="utf-8")
+
+
+def folded(folder):
+    """[(frames, kernel, microseconds)]"""
+    text = "".join(path.read_text() for path in sorted(folder.rglob("flame.folded")))
+    found = []
+    for line in text.splitlines():
+        stack, _, time_us = line.rpartition(" ")
+        frames = stack.split(";")
+        found.append((frames[:-1], frames[-1], int(time_us)))
+    return found
+
+
+def traced(bench, name, what, *options):
+    outcome, folder = bench.traced(name, bench.script(PROGRAM, *what), *options, limit_s=180)
+    report = bench.report(name, folder) if outcome.code == 0 else None
+    if not report:
+        reason = f"{outcome.ending()} {outcome.stderr[-300:]!r}"
+        bare = bench.bare(name, bench.script(PROGRAM, *what), 180)
+        bench.row(name, "FAIL" if bare.code == 0 else "SKIP", reason)
+        return None, None
+    return report, folder
+
+
+def counts(bench, name, report, wanted):
+    found = lines_of(report, PROGRAM)
+    for line, number in wanted.items():
+        got = kernels(found[line]) if line in found else 0
+        bench.check(f"{name}-line-{line}", got == number, f"{got} kernels, by hand {number}")
+
+
+def wanted_of(what):
+    """{line: kernels} by hand, for that way to run."""
+    marks = ((line, re.search(r"# LAUNCHES (\d+)(?: in (\w+))?$", text)) for line, text in enumerate(SOURCE.splitlines(), 1))
+    return {line: int(mark[1]) for line, mark in marks if mark and mark[2] in (None, what)}
+
+
+def nodes(bench, name, stacks):
+    """Every kernel of the engine's thread stands under [autograd] and a node, and the line stands before it."""
+    of_engine = [frames for frames, _, _ in stacks if any(frame.startswith("pt_autograd") for frame in frames)]
+    right = [frames for frames in of_engine if "[autograd]" in frames and any(PROGRAM in frame for frame in frames[: frames.index("[autograd]")])]
+    bench.check(f"{name}-engine", of_engine and len(right) == len(of_engine), f"{len(right)} of {len(of_engine)} stacks of the engine's thread have a line, then [autograd]")
+    for node in ("MulBackward0", "TanhBackward0"):
+        bench.check(f"{name}-{node}", any(node in frames for frames in right), f"among {sorted({frames[frames.index('[autograd]') + 1] for frames in right})}")
+
+
+def jax(bench):
+    """JAX's compiled functions are named: by XLA's own ranges, or by what its modules and kernels are called."""
+    outcome, folder = bench.traced("jax", bench.script("jax_program.py"), limit_s=180)
+    if outcome.code != 0:
+        bench.row("jax", "SKIP", f"{outcome.ending()} {outcome.stderr[-300:]!r}")
+        return
+    stacks = folded(folder)
+    lines = [frames for frames, _, _ in stacks if any("jax_program.py" in frame for frame in frames)]
+    bench.check("jax-line", lines, f"{len(lines)} of {len(stacks)} stacks have a line of the program's")
+    named = sorted({frame for frames, _, _ in stacks for frame in frames if "jit_step" in frame or "jit(step)" in frame})
+    bench.check("jax-function", named, f"{named[:3]}")
+
+
+def run(bench):
+    for what in ("plain", "threads", "graph"):
+        report, folder = traced(bench, what, () if what == "plain" else (what,))
+        if report:
+            counts(bench, what, report, wanted_of(what))
+        if report and what != "graph":
+            nodes(bench, what, folded(folder))
+    report, folder = traced(bench, "operators", (), "--torch-ops")
+    if report:
+        counts(bench, "operators", report, wanted_of("plain"))
+        stacks = folded(folder)
+        nodes(bench, "operators", stacks)
+        for operator, line in (("aten::mul", "forward"), ("aten::tanh", "forward"), ("aten::tanh_backward", "[autograd]")):
+            found = any(operator in frames and any(frame.startswith(line) for frame in frames) for frames, _, _ in stacks)
+            bench.check(f"operators-{operator}", found, f"under {line}")
+    report, folder = traced(bench, "compiled", ("compile",))
+    if report:
+        found = lines_of(report, PROGRAM)
+        for line, which in marked(PROGRAM, "COMPILED").items():
+            got = found[line]["calls"] if line in found else 0
+            bench.check(f"compiled-{which}", got >= 20, f"{got} operations with line {line} among their frames, at least one a step")
+        triton = [kernel for frames, kernel, _ in folded(folder) if kernel.startswith("triton_")]
+        bench.row("compiled-kernels", "INFO", f"{sorted(set(triton))[:4]}; {sum('[dynamo]' in frames for frames, _, _ in folded(folder))} stacks with [dynamo]")
+    jax(bench)
