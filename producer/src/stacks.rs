@@ -249,9 +249,11 @@ impl Stacks {
                 (*to_code, *to_at) = (code.into(), at);
             }
         };
+        // A stack of its own needs room for the mark of a cut only.
+        let kept_back = 2 * if around.is_some() { PAIRS_BEFORE } else { 1 };
         operators::tell(session.generation, |name| put(&mut first, name, 0));
         merge((natives, end), (told.get(..count).unwrap_or_default(), outermost), |code, at| {
-            match first > 2 * PAIRS_BEFORE {
+            match first > kept_back {
                 true => put(&mut first, code, at),
                 false => is_cut = true,
             }
