@@ -1,10 +1,13 @@
 //! Names of threads and processes, however late they come.
 
+use std::process::Command;
+
 use serde_json::Value;
 
+use crate::harness::needs;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{Run, Traced, bare, gputrace, run, run_with};
+use crate::harness::tool::{Run, Traced, bare, gputrace, run_command, run_with};
 
 /// Room for the title, which is written over the arguments.
 const ROOM: &str = "--room-for-a-title-that-is-written-over-what-stood-here-before-it-was-set";
@@ -39,12 +42,35 @@ fn late_names_of_threads_and_a_late_title_are_what_ps_shows() {
 
 #[test]
 fn names_are_seen_while_a_process_runs_that_says_no_good_bye() {
-    let traced = run("names").arg("killed").arg(ROOM).go();
-    assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
-    let (labels, report) = named(&traced);
+    // A flight recorder keeps them too, though they came before what it keeps.
+    std::thread::scope(|scope| {
+        for options in [&[][..], &["--flight-recorder", "2"]] {
+            scope.spawn(move || {
+                let traced = run_with(options, compiled("names", Link::Driver)).arg("killed").arg(ROOM).go();
+                assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
+                let (labels, report) = named(&traced);
+                assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
+                let title = "trainer: rank 2 --password [redacted] /secret/model";
+                assert_eq!(report["processes"][0]["title"], title);
+                assert_eq!(report["processes"][0]["end"], "vanished");
+            });
+        }
+    });
+}
+
+/// In a namespace of process ids threads have other numbers than the collector sees.
+#[test]
+fn threads_of_a_namespace_of_process_ids_have_their_names() {
+    let inside = ["-Urpf", "--mount-proc", "--"];
+    if !Command::new("unshare").args(inside).arg("true").output().is_ok_and(|ended| ended.status.success()) {
+        return needs::skipped(
+            "names::threads_of_a_namespace_of_process_ids_have_their_names",
+            "unshare is refused here",
+        );
+    }
+    let run = inside.iter().fold(run_command("unshare"), |run, argument| run.arg(argument));
+    let (labels, report) = named(&run.arg(compiled("names", Link::Driver)).arg("killed").arg(ROOM).go());
     assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
-    assert_eq!(report["processes"][0]["title"], "trainer: rank 2 --password [redacted] /secret/model");
-    assert_eq!(report["processes"][0]["end"], "vanished");
 }
 
 #[test]
