@@ -16,6 +16,7 @@ use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{self, Traced, count, dropped, gputrace, run_with};
 use crate::python_stacks::interpreters;
+use crate::torch_stacks;
 
 const NATIVE: [&str; 2] = ["--stacks", "native"];
 
@@ -471,6 +472,40 @@ fn c_frames_stand_among_pythons_where_they_belong() {
                 || internals.iter().any(|begin| frame.starts_with(begin));
             assert!(!of_interpreter, "3.{minor}: {frame} of {stacks:#?}");
             assert!(frame != "[frames missing]" && frame != "[truncated]", "3.{minor}: {stacks:#?}");
+        }
+    }
+}
+
+/// What a pass's own frames tell is inside of what its caller's stack tells, on the caller's thread as on another.
+#[test]
+fn a_backward_pass_tells_each_native_frame_once() {
+    let test = "native_stacks::a_backward_pass_tells_each_native_frame_once";
+    let engine = torch_stacks::engine(&[]);
+    for (minor, python) in interpreters(test) {
+        let options = ["--stacks", "python,native,nvtx"];
+        let traced = torch_stacks::traced(&python, &options, &engine, &["train"]);
+        let known = [
+            "<module>",
+            "main",
+            "train",
+            "backward",
+            "[autograd]",
+            "MmBackward0",
+            "torch::autograd::Engine::execute_with_graph_task",
+            "torch::autograd::evaluate",
+            "torch::autograd::Node::run",
+            "torch::autograd::launch",
+        ];
+        let folded = traced.read("flame.folded");
+        for (kernel, begins) in [("on_caller", true), ("first", false)] {
+            let line = folded.lines().find(|line| line.contains(&format!(";{kernel} "))).unwrap();
+            let stack = stacks(line).remove(0);
+            let expected: Vec<&str> =
+                known.iter().filter(|name| begins || !name.ends_with("_graph_task")).copied().collect();
+            assert_eq!(functions(&stack, &known), expected, "3.{minor}: {stack:#?}");
+            let pass = stack.iter().position(|frame| frame == "[autograd]").unwrap();
+            let inside = &stack[pass + 2..];
+            assert!(inside.iter().all(|frame| frame.ends_with(" libtorch_cpu.so")), "3.{minor}: {inside:#?}");
         }
     }
 }

@@ -24,7 +24,7 @@ fn sources() -> PathBuf {
 }
 
 /// A folder with the engine's two libraries, compiled once.
-fn engine(flags: &[&str]) -> PathBuf {
+pub fn engine(flags: &[&str]) -> PathBuf {
     static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let folder = folder::base().join("programs").join(format!("torch-engine{}", flags.concat()));
@@ -63,7 +63,7 @@ fn at(minor: u32, function: &str, mark: &str) -> String {
     format!("{function} torch_stacks.py:{}", line(mark))
 }
 
-fn traced(python: &Path, options: &[&str], folder: &Path, arguments: &[&str]) -> Traced {
+pub fn traced(python: &Path, options: &[&str], folder: &Path, arguments: &[&str]) -> Traced {
     let mut run = run_with(options, python).arg(sources().join("torch_stacks.py")).arg(folder);
     for argument in arguments {
         run = run.arg(argument);

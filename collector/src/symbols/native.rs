@@ -141,13 +141,16 @@ fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn is_c_library(file: &str) -> bool {
-    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2."].iter().any(|begin| file.starts_with(begin))
+    ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libstdc++.so"]
+        .iter()
+        .any(|begin| file.starts_with(begin))
 }
 
 /// Functions of the C library that begin a thread or call `main`.
 fn is_beginning(function: &str) -> bool {
     let bare = function.trim_start_matches('_');
-    matches!(bare, "start_thread" | "clone" | "clone3" | "pthread_start") || bare.starts_with("libc_start_")
+    matches!(bare, "start_thread" | "clone" | "clone3" | "pthread_start" | "execute_native_thread_routine")
+        || bare.starts_with("libc_start_")
 }
 
 /// Whether an image is the program's own, by where it is: systems install in folders that programs' own builds are not in.
