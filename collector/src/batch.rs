@@ -8,8 +8,6 @@ use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
 
-use crate::model::totals::Loss;
-
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Batch {
     /// First in every stream.
@@ -211,17 +209,5 @@ impl Gap {
             _ => return None,
         };
         Some(Gap { reason, count: cell.u64_at(8) })
-    }
-
-    /// What is lost, if anything is.
-    pub fn loss(&self) -> Option<Loss> {
-        match self.reason {
-            GapReason::DamagedRing => Some(Loss::DamagedRing),
-            GapReason::DamagedDefinitions => Some(Loss::DamagedDefinitions),
-            GapReason::UnfinishedDefinitions => Some(Loss::UnfinishedDefinitions),
-            GapReason::RefusedSegment => Some(Loss::RefusedSegment),
-            GapReason::TakenOver => None,
-            GapReason::NotStored => Some(Loss::NotInTrace),
-        }
     }
 }

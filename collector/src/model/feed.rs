@@ -3,9 +3,10 @@
 use gputrace_wire::counter::Counter;
 
 use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::loss::Loss;
 use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
-use crate::model::totals::{Loss, Session, Totals};
+use crate::model::totals::{Session, Totals};
 use crate::session::Running;
 
 /// Processes of one session that are kept.

@@ -19,6 +19,7 @@ mod in_flight_tests;
 pub mod instances;
 #[cfg(test)]
 mod instances_tests;
+pub mod loss;
 pub mod operation;
 mod process;
 pub mod ranges;
@@ -32,5 +33,6 @@ pub mod totals;
 mod unidentified;
 
 pub use feed::Model;
+pub use loss::Loss;
 pub use ranges::{RangeName, Ranges, Spans};
-pub use totals::{Counts, Loss, Process, Session, Totals};
+pub use totals::{Counts, Process, Session, Totals};

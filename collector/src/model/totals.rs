@@ -9,6 +9,7 @@ use gputrace_wire::counter::Counter;
 use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::{Definitions, Notice};
 use crate::model::in_flight::InFlight;
+use crate::model::loss::Loss;
 use crate::model::operation::HostCall;
 use crate::model::ranges::Ranges;
 use crate::trace_file::Damage;
@@ -192,54 +193,6 @@ impl Process {
         (self.counters.sampled_hooks > 0).then(|| {
             self.counters.sampled_ticks as f64 * self.ns_per_tick / self.counters.sampled_hooks as f64
         })
-    }
-}
-
-/// Reasons of loss beside those that the process counts itself ([`Counter::name`]).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Loss {
-    /// Entries that did not fit their ring.
-    RingFull,
-    /// Rings that held something that no writer of the format writes; read no further.
-    DamagedRing,
-    /// Definitions areas, likewise.
-    DamagedDefinitions,
-    /// Definitions that a thread was writing when it was killed.
-    UnfinishedDefinitions,
-    /// Segments that could not be used.
-    RefusedSegment,
-    /// Definitions with senseless ids or past the limit of what is kept.
-    RefusedDefinitions,
-    /// Entries that are cut short.
-    DamagedEntries,
-    /// Batches of processes that the stream did not introduce.
-    UnknownProcess,
-    /// Device records that came after their call was given up on.
-    LateRecords,
-    /// Cells that a collector had read and not yet stored when it was killed.
-    LostWithCollector,
-    /// Nodes of graphs past the limit of what is kept: their kernels are charged to the launch.
-    RefusedGraphNodes,
-    /// Entries that the trace file could not take. Live, only the file lacks them.
-    NotInTrace,
-}
-
-impl Loss {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Loss::RingFull => "ring_full",
-            Loss::DamagedRing => "damaged_rings",
-            Loss::DamagedDefinitions => "damaged_definitions",
-            Loss::UnfinishedDefinitions => "unfinished_definitions",
-            Loss::RefusedSegment => "refused_segments",
-            Loss::RefusedDefinitions => "refused_definitions",
-            Loss::DamagedEntries => "damaged_entries",
-            Loss::UnknownProcess => "unknown_process",
-            Loss::LateRecords => "late_records",
-            Loss::LostWithCollector => "lost_with_collector",
-            Loss::RefusedGraphNodes => "refused_graph_nodes",
-            Loss::NotInTrace => "not_in_trace",
-        }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::batch::{Batch, Counters, ProcessBegin};
 use crate::flight_recorder::Window;
 use crate::model::Model;
 use crate::model::operation::Sink;
-use crate::session::drain::monotonic_ns;
-use crate::session::recorder::Step;
+use crate::session::clock::monotonic_ns;
+use crate::session::step::Step;
 
 /// Processes that are listed; the others are in the sums.
 const PROCESSES_MAX: usize = 200;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
-use crate::session::recorder::Step;
+use crate::session::step::Step;
 use crate::session::store::Store;
 
 /// What is there when the stream has ended.

@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use gputrace_wire::atomic::Ordering;
 use gputrace_wire::handshake::{self, Head};
 use gputrace_wire::segment::kind as segment_kind;
-use rustix::event::Timespec;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::batch::{Batch, ProcessEnd};
+use crate::session::clock::monotonic_ns;
 use crate::session::death::Death;
 use crate::session::names::Names;
 use crate::session::out::Out;
 use crate::session::peer::{self, Credentials, PacketBuffer, Received};
 use crate::session::ready::Ready;
-use crate::session::recorder::{Orders, Shared, Step};
 use crate::session::segment::{Refusal, Segment};
+use crate::session::shared::{Orders, Shared};
+use crate::session::step::Step;
 use crate::session::tracked::{Tracked, Turn};
 use crate::stream::coalesce::Coalescer;
 
@@ -61,20 +61,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const FLUSH: Duration = Duration::from_millis(300);
 /// How long the end waits for what was read to be stored, where another collector may take over.
 const STORE: Duration = Duration::from_secs(5);
-
-/// Nanoseconds on CLOCK_MONOTONIC, the clock that all times are put on.
-pub fn monotonic_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::Monotonic))
-}
-
-pub fn realtime_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::Realtime))
-}
-
-fn to_ns(time: Timespec) -> u64 {
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
-}
 
 /// A peer that has not said hello.
 struct Pending {

@@ -9,7 +9,7 @@ use crossbeam_channel::RecvTimeoutError;
 use crate::flight_recorder::{DumpReason, DumpRequest};
 use crate::session::board::{Board, Status};
 use crate::session::death::Death;
-use crate::session::recorder::Shared;
+use crate::session::shared::Shared;
 
 /// A running session as its other threads see it.
 #[derive(Clone)]

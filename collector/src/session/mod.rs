@@ -7,6 +7,7 @@
 
 mod area;
 mod board;
+mod clock;
 mod death;
 mod digest;
 mod drain;
@@ -18,6 +19,8 @@ mod peer;
 mod ready;
 mod recorder;
 mod segment;
+mod shared;
+mod step;
 mod store;
 mod tracked;
 
@@ -30,12 +33,12 @@ mod tests;
 
 pub(crate) use board::{Board, Next, Pace, Running};
 pub use board::{ProcessStatus, Status};
+pub(crate) use clock::{monotonic_ns, realtime_ns};
 pub(crate) use death::{Death, signal_name};
 pub(crate) use digest::Digested;
-pub(crate) use drain::{monotonic_ns, realtime_ns};
 pub use handle::Handle;
 pub use listener::listen_for_talk;
 pub use peer::is_own_peer;
-pub(crate) use recorder::Step;
 pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
+pub(crate) use step::Step;
 pub use store::{HearsTraceNews, TraceNews};

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crossbeam_channel::Sender;
 
 use crate::batch::Batch;
-use crate::session::recorder::Step;
+use crate::session::step::Step;
 
 pub struct Out {
     steps: Sender<Step>,

@@ -2,40 +2,35 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use gputrace_wire::atomic::{AtomicU64, Ordering};
 use gputrace_wire::handshake::{self, Head};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::batch::{Batch, SessionBegin};
 use crate::command_line;
 use crate::error::Error;
-use crate::flight_recorder::{self, Dump, DumpRequest, Dumper, Window, WriteDump};
+use crate::flight_recorder::{self, Dump, Dumper, Window, WriteDump};
 use crate::model::Totals;
 use crate::model::operation::Sink;
 use crate::session::board::Board;
-use crate::session::death::Death;
+use crate::session::clock;
 use crate::session::digest::{self, Digested};
-use crate::session::drain::{self, Drain};
+use crate::session::drain::Drain;
 use crate::session::handle::Handle;
 use crate::session::listener::{self, Place};
 use crate::session::out::Out;
 use crate::session::peer;
+use crate::session::shared::Shared;
+use crate::session::step::Step;
 use crate::session::store::{HearsTraceNews, Store};
 use crate::trace_file::TraceWriter;
 
 /// Batches between the two threads: with half a megabyte each at most, what the digest thread
 /// may fall behind before the rings have to hold the rest.
 const BATCHES_WAITING: usize = 64;
-/// Dumps that are asked for and not yet begun.
-const DUMPS_WAITING: usize = 4;
-/// Refusals that are remembered.
-const REFUSED_MAX: usize = 100;
-
 /// Where processes come from.
 #[derive(Debug)]
 pub enum Source {
@@ -63,18 +58,6 @@ impl std::fmt::Debug for FlightConfig {
     }
 }
 
-/// What crosses from the drain thread to the digest thread, in order.
-pub(crate) enum Step {
-    Batch(Batch),
-    /// What a process died of; its end comes next.
-    Death {
-        process: u32,
-        death: Death,
-    },
-    /// Somebody wants what is held up to here.
-    Dump(DumpRequest),
-}
-
 #[derive(Debug)]
 pub struct RecorderConfig {
     pub source: Source,
@@ -84,114 +67,6 @@ pub struct RecorderConfig {
     pub flight: Option<FlightConfig>,
     /// Hears at once, on the digest thread, what becomes of the trace file.
     pub hears_trace_news: Option<HearsTraceNews>,
-}
-
-/// What the drain thread is to do, and what it tells meanwhile.
-pub(super) struct Shared {
-    /// Readable when there are new orders.
-    pub wake: OwnedFd,
-    orders: Mutex<Orders>,
-    ended: Mutex<bool>,
-    ended_changed: Condvar,
-    refused: Mutex<Vec<String>>,
-    /// Refusals beyond those that are remembered.
-    refused_more: AtomicU64,
-    /// Batches that the digest thread is done with.
-    pub stored: AtomicU64,
-    /// `None` once nobody takes them any more.
-    dumps: Mutex<Option<Vec<DumpRequest>>>,
-    /// A process that somebody waited for, and what it died of.
-    death: Mutex<Option<(u32, Death)>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Orders {
-    pub finish: bool,
-    /// How long to wait for processes that run on.
-    pub deadline: Instant,
-}
-
-/// A thread that panicked held no lock across anything that can leave the value half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    fn new() -> Result<Shared, Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::System { operation: "eventfd", source: errno.into() })?;
-        Ok(Shared {
-            wake,
-            orders: Mutex::new(Orders { finish: false, deadline: Instant::now() }),
-            ended: Mutex::new(false),
-            ended_changed: Condvar::new(),
-            refused: Mutex::new(Vec::new()),
-            refused_more: AtomicU64::new(0),
-            stored: AtomicU64::new(0),
-            dumps: Mutex::new(Some(Vec::new())),
-            death: Mutex::new(None),
-        })
-    }
-
-    fn order_finish(&self, grace: Duration) {
-        *lock(&self.orders) = Orders { finish: true, deadline: Instant::now() + grace };
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    pub fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {
-        let mut dumps = lock(&self.dumps);
-        match &mut *dumps {
-            None => return Err("the session is at its end, and writes what it holds"),
-            Some(waiting) if waiting.len() >= DUMPS_WAITING => {
-                return Err("too many dumps were asked for at once");
-            }
-            Some(waiting) => waiting.push(request),
-        }
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        Ok(())
-    }
-
-    pub fn take_dumps(&self) -> Vec<DumpRequest> {
-        lock(&self.dumps).as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Nobody takes them any more; those who wait hear so.
-    pub fn close_dumps(&self) {
-        *lock(&self.dumps) = None;
-    }
-
-    pub fn note_death(&self, pid: u32, death: Death) {
-        *lock(&self.death) = Some((pid, death));
-    }
-
-    /// What a process died of that the recorder's own thread waited for.
-    pub fn death_of(&self, pid: u32) -> Option<Death> {
-        lock(&self.death).filter(|(dead, _)| *dead == pid).map(|(_, death)| death)
-    }
-
-    pub fn orders(&self) -> Orders {
-        *lock(&self.orders)
-    }
-
-    pub fn clear_wake(&self) {
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-    }
-
-    /// The single process has ended, or never joined.
-    pub fn set_ended(&self) {
-        *lock(&self.ended) = true;
-        self.ended_changed.notify_all();
-    }
-
-    /// Remembers that a peer is not recorded, and why.
-    pub fn refuse(&self, pid: u32, why: &str) {
-        let mut refused = lock(&self.refused);
-        if refused.len() < REFUSED_MAX {
-            refused.push(format!("process {pid}: {why}"));
-        } else {
-            self.refused_more.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// However the drain thread ends, nobody waits for the process's end for ever.
@@ -249,12 +124,12 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             }
             Source::Connected(socket) => (None, Some(socket), None),
         };
-        let begin_ns = drain::monotonic_ns();
+        let begin_ns = clock::monotonic_ns();
         if begin.monotonic_ns == 0 {
             begin.monotonic_ns = begin_ns;
         }
         if begin.realtime_ns == 0 {
-            begin.realtime_ns = drain::realtime_ns();
+            begin.realtime_ns = clock::realtime_ns();
         }
         begin.command = command_line::masked(&begin.command);
         let begin_ns = begin.monotonic_ns;
@@ -310,15 +185,12 @@ impl<S: Sink + Send + 'static> Recorder<S> {
 
     /// Blocks until the single connected process has said good-bye or is gone.
     pub fn wait_for_end(&self) {
-        let mut ended = lock(&self.shared.ended);
-        while !*ended {
-            ended = self.shared.ended_changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.shared.wait_for_end();
     }
 
     /// Whether all processes that ever joined have left.
     pub fn has_ended(&self) -> bool {
-        *lock(&self.shared.ended)
+        self.shared.has_ended()
     }
 
     /// Waits at most `grace` for processes that run on, reads what all have published, and
@@ -329,7 +201,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let drain = self.drain.take().ok_or(lost("drain"))?;
         let drained = drain.join();
         if let Some(stream) = self.stream.take() {
-            let wall_ns = drain::monotonic_ns().saturating_sub(self.begin_ns);
+            let wall_ns = clock::monotonic_ns().saturating_sub(self.begin_ns);
             let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
         let digest = self.digest.take().ok_or(lost("digest"))?;
@@ -337,19 +209,10 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let digested = digested.ok_or(lost("digest"))?;
         let connection = drained.map_err(|_| lost("drain"))?;
         let Digested { mut totals, sink, trace_path, trace_bytes, trace_error } = digested;
-        let mut refused = std::mem::take(&mut *lock(&self.shared.refused));
-        let mut more = self.shared.refused_more.load(Ordering::Relaxed);
         for (pid, why) in self.place.as_ref().map(Place::untraced).unwrap_or_default() {
-            let who = format!("process {pid}: ");
-            match refused.len() {
-                _ if refused.iter().any(|known| known.starts_with(&who)) => {}
-                0..REFUSED_MAX => refused.push(who + &why),
-                _ => more += 1,
-            }
+            self.shared.refuse_unless_known(pid, &why);
         }
-        if more > 0 {
-            refused.push(format!("{more} more"));
-        }
+        let refused = self.shared.take_refused();
         totals.unrecorded.clone_from(&refused);
         Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
     }

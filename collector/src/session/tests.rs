@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::batch::{Batch, ProcessEnd, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, Sink};
-use crate::session::drain::monotonic_ns;
+use crate::session::clock::monotonic_ns;
 use crate::session::fake::{FakePeer, FakeSegment, RING_CELLS};
 use crate::session::{Recorder, RecorderConfig, Recording, Source};
 use crate::stream::replay::read_traces;

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use super::subject::Subject;
 use super::system::System;
 use super::{Ask, Found};
-use crate::session::drain::monotonic_ns;
+use crate::session::clock::monotonic_ns;
 
 /// Between looks at a process.
 const EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,65 @@
+//! Reasons for which something is not in the totals.
+
+use crate::batch::{Gap, GapReason};
+
+/// Reasons of loss beside those that the process counts itself ([`gputrace_wire::counter::Counter::name`]).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Loss {
+    /// Entries that did not fit their ring.
+    RingFull,
+    /// Rings that held something that no writer of the format writes; read no further.
+    DamagedRing,
+    /// Definitions areas, likewise.
+    DamagedDefinitions,
+    /// Definitions that a thread was writing when it was killed.
+    UnfinishedDefinitions,
+    /// Segments that could not be used.
+    RefusedSegment,
+    /// Definitions with senseless ids or past the limit of what is kept.
+    RefusedDefinitions,
+    /// Entries that are cut short.
+    DamagedEntries,
+    /// Batches of processes that the stream did not introduce.
+    UnknownProcess,
+    /// Device records that came after their call was given up on.
+    LateRecords,
+    /// Cells that a collector had read and not yet stored when it was killed.
+    LostWithCollector,
+    /// Nodes of graphs past the limit of what is kept: their kernels are charged to the launch.
+    RefusedGraphNodes,
+    /// Entries that the trace file could not take. Live, only the file lacks them.
+    NotInTrace,
+}
+
+impl Loss {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Loss::RingFull => "ring_full",
+            Loss::DamagedRing => "damaged_rings",
+            Loss::DamagedDefinitions => "damaged_definitions",
+            Loss::UnfinishedDefinitions => "unfinished_definitions",
+            Loss::RefusedSegment => "refused_segments",
+            Loss::RefusedDefinitions => "refused_definitions",
+            Loss::DamagedEntries => "damaged_entries",
+            Loss::UnknownProcess => "unknown_process",
+            Loss::LateRecords => "late_records",
+            Loss::LostWithCollector => "lost_with_collector",
+            Loss::RefusedGraphNodes => "refused_graph_nodes",
+            Loss::NotInTrace => "not_in_trace",
+        }
+    }
+}
+
+impl Gap {
+    /// What is lost, if anything is.
+    pub fn loss(&self) -> Option<Loss> {
+        match self.reason {
+            GapReason::DamagedRing => Some(Loss::DamagedRing),
+            GapReason::DamagedDefinitions => Some(Loss::DamagedDefinitions),
+            GapReason::UnfinishedDefinitions => Some(Loss::UnfinishedDefinitions),
+            GapReason::RefusedSegment => Some(Loss::RefusedSegment),
+            GapReason::TakenOver => None,
+            GapReason::NotStored => Some(Loss::NotInTrace),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the recorder, its drain thread and those who ask share: orders, refusals, and what was stored.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gputrace_wire::atomic::{AtomicU64, Ordering};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::error::Error;
+use crate::flight_recorder::DumpRequest;
+use crate::session::death::Death;
+
+/// Dumps that are asked for and not yet begun.
+const DUMPS_WAITING: usize = 4;
+/// Refusals that are remembered.
+const REFUSED_MAX: usize = 100;
+
+/// What the drain thread is to do, and what it tells meanwhile.
+pub(super) struct Shared {
+    /// Readable when there are new orders.
+    pub wake: OwnedFd,
+    orders: Mutex<Orders>,
+    ended: Mutex<bool>,
+    ended_changed: Condvar,
+    refused: Mutex<Vec<(u32, String)>>,
+    /// Refusals beyond those that are remembered.
+    refused_more: AtomicU64,
+    /// Batches that the digest thread is done with.
+    pub stored: AtomicU64,
+    /// `None` once nobody takes them any more.
+    dumps: Mutex<Option<Vec<DumpRequest>>>,
+    /// A process that somebody waited for, and what it died of.
+    death: Mutex<Option<(u32, Death)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orders {
+    pub finish: bool,
+    /// How long to wait for processes that run on.
+    pub deadline: Instant,
+}
+
+/// A thread that panicked held no lock across anything that can leave the value half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub fn new() -> Result<Shared, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::System { operation: "eventfd", source: errno.into() })?;
+        Ok(Shared {
+            wake,
+            orders: Mutex::new(Orders { finish: false, deadline: Instant::now() }),
+            ended: Mutex::new(false),
+            ended_changed: Condvar::new(),
+            refused: Mutex::new(Vec::new()),
+            refused_more: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
+            dumps: Mutex::new(Some(Vec::new())),
+            death: Mutex::new(None),
+        })
+    }
+
+    pub fn order_finish(&self, grace: Duration) {
+        *lock(&self.orders) = Orders { finish: true, deadline: Instant::now() + grace };
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub fn order_dump(&self, request: DumpRequest) -> Result<(), &'static str> {
+        let mut dumps = lock(&self.dumps);
+        match &mut *dumps {
+            None => return Err("the session is at its end, and writes what it holds"),
+            Some(waiting) if waiting.len() >= DUMPS_WAITING => {
+                return Err("too many dumps were asked for at once");
+            }
+            Some(waiting) => waiting.push(request),
+        }
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+
+    pub fn take_dumps(&self) -> Vec<DumpRequest> {
+        lock(&self.dumps).as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nobody takes them any more; those who wait hear so.
+    pub fn close_dumps(&self) {
+        *lock(&self.dumps) = None;
+    }
+
+    pub fn note_death(&self, pid: u32, death: Death) {
+        *lock(&self.death) = Some((pid, death));
+    }
+
+    /// What a process died of that the recorder's own thread waited for.
+    pub fn death_of(&self, pid: u32) -> Option<Death> {
+        lock(&self.death).filter(|(dead, _)| *dead == pid).map(|(_, death)| death)
+    }
+
+    pub fn orders(&self) -> Orders {
+        *lock(&self.orders)
+    }
+
+    pub fn clear_wake(&self) {
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+    }
+
+    /// The single process has ended, or never joined.
+    pub fn set_ended(&self) {
+        *lock(&self.ended) = true;
+        self.ended_changed.notify_all();
+    }
+
+    /// Blocks until the single process has ended.
+    pub fn wait_for_end(&self) {
+        let mut ended = lock(&self.ended);
+        while !*ended {
+            ended = self.ended_changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        *lock(&self.ended)
+    }
+
+    /// Remembers that a peer is not recorded, and why.
+    pub fn refuse(&self, pid: u32, why: &str) {
+        let mut refused = lock(&self.refused);
+        if refused.len() < REFUSED_MAX {
+            refused.push((pid, why.to_owned()));
+        } else {
+            self.refused_more.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The same, of one that may have been refused in so many words before.
+    pub fn refuse_unless_known(&self, pid: u32, why: &str) {
+        let is_known = lock(&self.refused).iter().any(|(known, _)| *known == pid);
+        if !is_known {
+            self.refuse(pid, why);
+        }
+    }
+
+    /// Who was refused and why, in words.
+    pub fn take_refused(&self) -> Vec<String> {
+        let refused = std::mem::take(&mut *lock(&self.refused));
+        let mut lines: Vec<_> =
+            refused.into_iter().map(|(pid, why)| format!("process {pid}: {why}")).collect();
+        let more = self.refused_more.load(Ordering::Relaxed);
+        if more > 0 {
+            lines.push(format!("{more} more"));
+        }
+        lines
+    }
+}
