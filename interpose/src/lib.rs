@@ -22,6 +22,7 @@
 //! | `native` | whether native frames are told, and what their reader must know |
 //! | `python` | where the interpreter is whose frames are told |
 //! | `torch` | backward passes of PyTorch, seen as they begin |
+//! | `origin` | what was given to the process: its trace, its service, its machine |
 //! | `rank` | which of a job's processes this is |
 //! | `nvtx` | the program's ranges and names |
 //! | `settings` | the GPUTRACE_… variables this library reads |
@@ -59,6 +60,7 @@ mod finish;
 mod hook;
 mod native;
 mod nvtx;
+mod origin;
 mod patience;
 mod python;
 mod rank;

@@ -126,6 +126,7 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) -> bool {
         u64::from(redacts()),
     ];
     session.define(kind::PROCESS, &fields, command);
+    crate::origin::say(session, redacts());
     let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
     session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);
     let mut count = 0;

@@ -54,6 +54,7 @@ pub mod kind {
     pub const SEEN: u16 = 19;
     pub const GRAPH_TIMES: u16 = 20;
     pub const IMAGE: u16 = 21;
+    pub const ORIGIN: u16 = 22;
 }
 
 /// Text: the symbol.
@@ -263,6 +264,26 @@ pub mod seen {
     pub const THREAD: usize = 0;
     /// When, on CLOCK_MONOTONIC.
     pub const AT_NS: usize = 1;
+}
+
+/// Text: something that was given to the process by whoever started it, or that is so of its machine.
+pub mod origin {
+    /// One of [`super::origin_of`].
+    pub const OF: usize = 0;
+}
+
+/// What an origin is the text of.
+pub mod origin_of {
+    /// The variables TRACEPARENT, TRACESTATE and BAGGAGE as they are: the trace that the process is part of.
+    pub const TRACEPARENT: u64 = 1;
+    pub const TRACESTATE: u64 = 2;
+    pub const BAGGAGE: u64 = 3;
+    /// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES: what the program's own telemetry is to be called.
+    pub const SERVICE_NAME: u64 = 4;
+    pub const RESOURCE_ATTRIBUTES: u64 = 5;
+    /// The machine's name and kind of processor, as the kernel says them.
+    pub const HOST_NAME: u64 = 6;
+    pub const HOST_ARCH: u64 = 7;
 }
 
 /// From a moment on, how launches of graphs are timed.

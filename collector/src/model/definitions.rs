@@ -44,6 +44,7 @@ pub struct Definitions {
     libraries: Vec<u32>,
     codes: Vec<u32>,
     graph_times: Vec<u32>,
+    origins: Vec<u32>,
     /// Of the texts of codes and of the pieces of their line tables.
     code_bytes: usize,
     /// By number in device records.
@@ -132,6 +133,7 @@ impl Definitions {
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
             kind::GRAPH_TIMES => self.graph_times.push(record.id),
+            kind::ORIGIN => self.origins.push(record.id),
             kind::PROCESS => self.process = Some(record.id),
             kind::CODE => {
                 self.codes.push(record.id);

@@ -30,6 +30,12 @@ impl Definitions {
         })
     }
 
+    /// What was given to the process, by one of [`definition::origin_of`].
+    pub fn origin(&self, of: u64) -> Option<&str> {
+        let mut origins = self.origins.iter().filter_map(|id| self.entry(*id));
+        origins.find(|entry| entry.field(definition::origin::OF) == of).map(|entry| entry.text())
+    }
+
     /// How graphs were timed, each from when on, in order of arrival; by node before the first.
     pub fn graph_times(&self) -> impl Iterator<Item = GraphTimes> {
         use definition::graph_times as field;
