@@ -74,7 +74,7 @@ pub fn look(session: &Session) {
 }
 
 /// How many objects were ever loaded into the process.
-fn loaded() -> u64 {
+pub fn loaded() -> u64 {
     unsafe extern "C" fn read(object: *mut libc::dl_phdr_info, _: usize, adds: *mut c_void) -> c_int {
         // SAFETY: the loader's description, and `loaded`'s own number.
         unsafe { *adds.cast::<u64>() = (*object).dlpi_adds };

@@ -121,7 +121,7 @@ def both(this, that):
 
 def operators(engine):
     begin, end = engine.library.range_begin, engine.library.range_end
-    whole, early = begin(b"step #1"), begin(b"early; or\nnot")
+    whole, early = begin(b"step 17"), begin(b"early; or\nnot")
     launch("early")  # early
     # Ends on another thread, and the one that was begun before it first.
     end(whole)

@@ -10,7 +10,7 @@
 //! should not be, the callback is taken out again, and that is said.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread;
@@ -50,11 +50,13 @@ const USER_SCOPE: u8 = 7;
 /// How the names begin that the engine gives to what is around a node; the stack has the node already.
 const OF_ENGINE: &[u8] = b"autograd::engine::";
 /// Longer names are cut.
-const NAME_MAX: usize = 1024;
+const NAME_MAX: usize = 512;
 
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 /// Whether a callback was put in, or could not be. There is one for the process's life.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
+/// Objects that had been loaded when PyTorch was last looked for.
+static LOADED: AtomicU64 = AtomicU64::new(0);
 /// PyTorch's function that names an operator.
 static NAME: AtomicName = AtomicName(AtomicPtr::new(core::ptr::null_mut()));
 
@@ -77,6 +79,10 @@ pub fn prepare() {
 /// Looks for PyTorch, if operators are asked for. Not on the path of a call.
 pub fn look(session: &Session) {
     if !IS_ASKED_FOR.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
+        return;
+    }
+    let loaded = python::loaded();
+    if LOADED.swap(loaded, Ordering::Relaxed) == loaded {
         return;
     }
     let of_torch = |name: &CStr| libc_symbols::in_mapped(name, |file| file.starts_with(b"libtorch_cpu"));
@@ -105,38 +111,81 @@ pub fn look(session: &Session) {
     }
 }
 
-/// Puts the callback in, and takes it out again if it is not called as it should be.
-fn put_in(add: *mut c_void, remove: *mut c_void, called: *mut c_void, name: *mut c_void) -> bool {
+/// A callback for one scope.
+fn callback(start: Start, scope: u8) -> Callback {
     let mut scopes = [0; 16];
-    for scope in [FUNCTION, USER_SCOPE] {
-        if let Some(wanted) = scopes.get_mut(usize::from(scope)) {
-            *wanted = 1;
-        }
+    if let Some(wanted) = scopes.get_mut(usize::from(scope)) {
+        *wanted = 1;
     }
-    let callback = Callback { start, end, sampling_probability: 1.0, scopes, room: [0; 16] };
-    // SAFETY: PyTorch's functions of these names have these types. Whatever they make of the callback, it is
+    Callback { start, end, sampling_probability: 1.0, scopes, room: [0; 16] }
+}
+
+/// Puts the callbacks in, and takes them out again if they are not called as they should be.
+fn put_in(add: *mut c_void, remove: *mut c_void, called: *mut c_void, name: *mut c_void) -> bool {
+    const WANTED: [(Start, u8); 2] = [(begin_operator, FUNCTION), (begin_range, USER_SCOPE)];
+    // SAFETY: PyTorch's functions of these names have these types. Whatever they make of a callback, it is
     // two functions that do nothing before `NAME` is known, and zeros.
     unsafe {
-        let handle = core::mem::transmute::<*mut c_void, Add>(add)(callback);
+        let add = core::mem::transmute::<*mut c_void, Add>(add);
+        let handles = WANTED.map(|(start, scope)| add(callback(start, scope)));
         let called = core::mem::transmute::<*mut c_void, Called>(called);
-        let is_called = |scope| {
+        let is_called = |start: Start, scope| {
             let mut list = [0u64; CALLED_WORDS];
             called(&mut list, scope);
             let (start, end) = (start as *const () as u64, end as *const () as u64);
             list.array_windows().any(|[first, second]| *first == start && *second == end)
         };
-        let is_right = is_called(FUNCTION) && is_called(USER_SCOPE) && !is_called(BACKWARD_FUNCTION);
+        let is_right = WANTED.iter().all(|(start, _)| {
+            let scopes = [FUNCTION, BACKWARD_FUNCTION, USER_SCOPE];
+            scopes.iter().all(|scope| is_called(*start, *scope) == WANTED.contains(&(*start, *scope)))
+        });
         if is_right {
             NAME.0.store(name, Ordering::Release);
         } else {
-            core::mem::transmute::<*mut c_void, Remove>(remove)(handle);
+            let remove = core::mem::transmute::<*mut c_void, Remove>(remove);
+            handles.into_iter().for_each(|handle| remove(handle));
         }
         is_right
     }
 }
 
-/// An operator begins. Nothing is handed to its end.
-unsafe extern "C" fn start(kept: *mut *mut c_void, record: *const c_void) -> *mut *mut c_void {
+/// An operator begins.
+unsafe extern "C" fn begin_operator(kept: *mut *mut c_void, record: *const c_void) -> *mut *mut c_void {
+    // SAFETY: PyTorch's own arguments.
+    unsafe { begin(kept, record, |name, _| (!name.starts_with(OF_ENGINE)).then_some(name)) }
+}
+
+/// A range of the program's own begins. Those that count (`step 17`) are one, or each would make every stack
+/// in it another one.
+unsafe extern "C" fn begin_range(kept: *mut *mut c_void, record: *const c_void) -> *mut *mut c_void {
+    // SAFETY: PyTorch's own arguments.
+    unsafe { begin(kept, record, |name, room| Some(without_numbers(name, room))) }
+}
+
+/// A name with each number in it written as `#`.
+fn without_numbers<'r>(name: &[u8], room: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
+    let mut length = 0;
+    for byte in name {
+        let written = if byte.is_ascii_digit() { b'#' } else { *byte };
+        let follows = byte.is_ascii_digit() && length > 0 && room.get(length - 1) == Some(&b'#');
+        if !follows && let Some(to) = room.get_mut(length) {
+            *to = written;
+            length += 1;
+        }
+    }
+    room.get(..length).unwrap_or_default()
+}
+
+/// Something with a name begins; `told` is what of the name is told. Nothing is handed to its end.
+///
+/// # Safety
+/// As PyTorch calls an observer.
+#[inline(always)]
+unsafe fn begin(
+    kept: *mut *mut c_void,
+    record: *const c_void,
+    told: impl for<'n> FnOnce(&'n [u8], &'n mut [u8; NAME_MAX]) -> Option<&'n [u8]>,
+) -> *mut *mut c_void {
     // SAFETY: where the `unique_ptr` goes that is returned.
     unsafe { kept.write(core::ptr::null_mut()) };
     if let Some(name) = NAME.get()
@@ -151,8 +200,9 @@ unsafe extern "C" fn start(kept: *mut *mut c_void, record: *const c_void) -> *mu
             {
                 // SAFETY: as above.
                 let name = unsafe { crate::describe::text(name, NAME_MAX) };
-                let is_told = !name.starts_with(OF_ENGINE);
-                let name = if is_told { tables.stack_name(session, name) } else { operators::UNNAMED };
+                let mut room = [0; NAME_MAX];
+                let told = told(name, &mut room);
+                let name = told.map_or(operators::UNNAMED, |told| tables.stack_name(session, told));
                 operators::begin(record as u64, name, session.generation);
             }
         });
@@ -163,4 +213,23 @@ unsafe extern "C" fn start(kept: *mut *mut c_void, record: *const c_void) -> *mu
 /// An operator ends.
 unsafe extern "C" fn end(record: *const c_void, _: *mut c_void) {
     operators::end(record as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_count_have_one_name() {
+        for (name, expected) in [
+            ("step 17", "step #"),
+            ("ProfilerStep#3", "ProfilerStep#"),
+            ("1 of 20", "# of #"),
+            ("Optimizer.step#Adam.step", "Optimizer.step#Adam.step"),
+            ("", ""),
+        ] {
+            assert_eq!(without_numbers(name.as_bytes(), &mut [0; NAME_MAX]), expected.as_bytes());
+        }
+        assert_eq!(without_numbers(&[b'x'; 2 * NAME_MAX], &mut [0; NAME_MAX]).len(), NAME_MAX);
+    }
 }
