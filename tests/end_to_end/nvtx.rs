@@ -274,6 +274,12 @@ fn streams_have_the_names_that_the_program_gave_them() {
     names.sort_unstable();
     assert_eq!(names, [None, Some("the copies"), Some("the kernels")], "{report:#}");
     assert!(traced.read("summary.txt").contains("stream the copies:"), "{}", traced.read("summary.txt"));
+    let of_report = report["streams"].as_array().unwrap().iter();
+    let named: Vec<_> = of_report.filter_map(|stream| stream["name"].as_str()).collect();
+    assert!(
+        named.len() == 2 && named.contains(&"the copies") && named.contains(&"the kernels"),
+        "{report:#}"
+    );
     let by_stream = ["flamegraph", "--folded", "--group-by", "stream"];
     let folded = finish(gputrace().args(by_stream).arg(traced.trace())).stdout;
     assert!(folded.lines().any(|line| line.starts_with("stream the kernels;cuLaunchKernel;")), "{folded}");
