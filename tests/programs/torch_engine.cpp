@@ -391,13 +391,13 @@ static struct {
 } place;
 
 /// A backward pass of so many nodes, one a letter: m, a and h launch the next of `functions`, M on the calling thread
-/// itself; p calls back; t throws. `how`: u is past the symbol, s has the pass where the last such one was. 1 where a
+/// itself; p calls back; t throws. `how`: s has the pass where the last such one was, u too, and is past the symbol. 1 where a
 /// node threw.
 extern "C" __attribute__((visibility("default"))) int backward(const char *nodes, void **functions,
                                                                void (*callback)(void), char how) {
     static PythonEngine engine;
     std::shared_ptr<GraphTask> task;
-    if (how == 's') {
+    if (how == 's' || how == 'u') {
         std::unique_lock<std::mutex> lock(place.mutex);
         // The engine's thread may hold the last one a little longer.
         place.left.wait(lock, [] { return !place.is_taken; });
