@@ -16,8 +16,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// hundredth of a processor at most, whatever programs do. Threads beyond have their turn in the next.
 const FILES_A_ROUND: usize = 512;
 const FILES_A_PROCESS: usize = 64;
-/// The same for the last look at a process.
-const FILES_AT_THE_END: usize = 512;
+/// The last look at a process is in so many parts at most, and each is told by itself: whoever waits for it
+/// does not wait long.
+const PARTS_AT_THE_END: usize = 8;
 /// Processes of which names are known.
 const SUBJECTS_MAX: usize = 4096;
 
@@ -27,6 +28,15 @@ pub struct Looker {
     /// The one whose turn it is first.
     subjects: Vec<Subject>,
     looked: Option<Instant>,
+}
+
+/// Which look it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    Ordinary,
+    /// A part of the last one, more of which follow.
+    BeforeLast,
+    Last,
 }
 
 impl Looker {
@@ -63,7 +73,7 @@ impl Looker {
                 if self.subjects.len() < SUBJECTS_MAX {
                     self.subjects.push(Subject::new(process, pid, own_pid, monotonic_ns()));
                     // Which process it is can be learned while it is surely there.
-                    self.look(self.subjects.len() - 1, &mut { 2 }, false, finds);
+                    self.look(self.subjects.len() - 1, &mut { 2 }, Look::Ordinary, finds);
                 }
             }
             Ask::Said { process, command, redacted } => {
@@ -75,7 +85,7 @@ impl Looker {
             Ask::Last { process } => {
                 let found = self.subjects.iter().position(|subject| subject.process == process);
                 match found {
-                    Some(index) => self.look(index, &mut { FILES_AT_THE_END }, true, finds),
+                    Some(index) => self.look_last(index, finds),
                     // Whoever waits is answered.
                     None => _ = finds.try_send(Found { process, began: 0, records: Vec::new(), last: true }),
                 }
@@ -97,7 +107,7 @@ impl Looker {
         while done < self.subjects.len() && files > 0 {
             let mut budget = files.min(FILES_A_PROCESS);
             let given = budget;
-            self.look(done, &mut budget, false, finds);
+            self.look(done, &mut budget, Look::Ordinary, finds);
             files -= (given - budget).max(1);
             done += 1;
         }
@@ -105,10 +115,20 @@ impl Looker {
         self.subjects.rotate_left(first);
     }
 
-    fn look(&mut self, index: usize, budget: &mut usize, last: bool, finds: &Sender<Found>) {
+    fn look_last(&mut self, index: usize, finds: &Sender<Found>) {
+        let threads = self.subjects.get(index).map_or(0, Subject::threads);
+        let parts = (1 + threads / FILES_A_PROCESS).min(PARTS_AT_THE_END);
+        for part in 1..=parts {
+            let look = if part == parts { Look::Last } else { Look::BeforeLast };
+            // What is read beside the threads.
+            self.look(index, &mut { FILES_A_PROCESS + 2 }, look, finds);
+        }
+    }
+
+    fn look(&mut self, index: usize, budget: &mut usize, look: Look, finds: &Sender<Found>) {
         let Some(subject) = self.subjects.get_mut(index) else { return };
-        let found = subject.look(&self.system, budget, last, monotonic_ns());
-        let process = subject.process;
+        let found = subject.look(&self.system, budget, look != Look::Ordinary, monotonic_ns());
+        let (process, last) = (subject.process, look == Look::Last);
         let found = match found {
             Some((began, records)) => Found { process, began, records, last },
             None if last => Found { process, began: 0, records: Vec::new(), last },

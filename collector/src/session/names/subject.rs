@@ -86,6 +86,10 @@ impl Subject {
         }
     }
 
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// How many threads it has in mind.
     #[cfg(test)]
     pub fn size(&self) -> usize {
