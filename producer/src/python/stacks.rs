@@ -3,6 +3,8 @@
 //! The steady path is a walk that mixes each frame's code object, its identity and its instruction into a
 //! hash of 64 bits. A code object is defined at the first stack that it is in: 32 768 of them at most.
 
+use core::cell::RefCell;
+
 use gputrace_wire::definition::TEXT_MAX;
 
 use super::code::{self, Define};
@@ -11,7 +13,7 @@ use super::layout::Layout;
 use super::lives;
 use super::memory::Memory;
 use super::runtime::Runtime;
-use super::walk::{Damaged, End, Frame, Step, Types, frames_inside, position, steps_inside};
+use super::walk::{Damaged, End, Frame, Types, frames_and_entries, frames_inside, position};
 use crate::handles::Handles;
 
 const CODE_SLOTS: usize = 1 << 16;
@@ -21,7 +23,7 @@ const CODE_SLOTS: usize = 1 << 16;
 pub enum Told {
     /// The code's definition, and the position in it.
     Frame(u32, u64),
-    /// As in [`Step::Entry`].
+    /// As [`frames_and_entries`] says it.
     Entry(u64),
 }
 
@@ -44,18 +46,14 @@ impl Codes {
         runtime: &Runtime,
         (state, outer): (u64, u64),
         text: &mut [u8; TEXT_MAX],
-        mut put: impl FnMut(Told),
+        put: impl FnMut(Told),
     ) -> Result<End, Damaged> {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
-        steps_inside(memory, layout, types, state, outer, |step| {
-            let frame = match step {
-                Step::Frame(frame) => frame,
-                Step::Entry(at) => {
-                    put(Told::Entry(at));
-                    return Ok(());
-                }
-            };
+        let put = RefCell::new(put);
+        // Nothing that is called here comes back here.
+        let tell = |told: Told| put.try_borrow_mut().map_or((), |mut put| put(told));
+        let each = |frame: Frame| {
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
             let code = match self.ids.get(key) {
@@ -70,9 +68,10 @@ impl Codes {
                 }
             };
             // What is missing counts for one frame.
-            put(Told::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
+            tell(Told::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
             Ok(())
-        })
+        };
+        frames_and_entries(memory, layout, types, state, outer, each, |at| tell(Told::Entry(at)))
     }
 }
 

@@ -58,32 +58,22 @@ pub fn frames_inside<M: Memory>(
     types: &Types,
     thread: u64,
     outer: u64,
-    mut each: impl FnMut(Frame) -> Result<(), Damaged>,
+    each: impl FnMut(Frame) -> Result<(), Damaged>,
 ) -> Result<End, Damaged> {
-    steps_inside(memory, layout, types, thread, outer, |step| match step {
-        Step::Frame(frame) => each(frame),
-        Step::Entry(_) => Ok(()),
-    })
+    frames_and_entries(memory, layout, types, thread, outer, each, |_| {})
 }
 
-/// What a chain of frames consists of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    Frame(Frame),
-    /// The frames so far were run by one call in C, and what follows was not: the interpreter's own frame between,
-    /// or 0 where it puts none there.
-    Entry(u64),
-}
-
-/// The frames, and where C called Python between them.
+/// The same, and calls `entry` where the frames so far were run by one call in C, and what follows was not: with the
+/// interpreter's own frame between, or 0 where it puts none there.
 #[inline(always)]
-pub fn steps_inside<M: Memory>(
+pub fn frames_and_entries<M: Memory>(
     memory: &M,
     layout: &Layout,
     types: &Types,
     thread: u64,
     outer: u64,
-    mut each: impl FnMut(Step) -> Result<(), Damaged>,
+    mut each: impl FnMut(Frame) -> Result<(), Damaged>,
+    mut entry: impl FnMut(u64),
 ) -> Result<End, Damaged> {
     let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
     let mut kept = 0;
@@ -101,7 +91,7 @@ pub fn steps_inside<M: Memory>(
                 return Ok(End::Cut);
             }
             kept += 1;
-            each(Step::Frame(frame(memory, layout, types, at).ok_or(Damaged)?))?;
+            each(frame(memory, layout, types, at).ok_or(Damaged)?)?;
         }
         // Up to 3.10 each frame is run by a call of its own; 3.11 marks those that are.
         let is_entry = match layout.minor {
@@ -110,7 +100,7 @@ pub fn steps_inside<M: Memory>(
             _ => is_shim,
         };
         if is_entry {
-            each(Step::Entry(if is_shim { at } else { 0 }))?;
+            entry(if is_shim { at } else { 0 });
         }
         at = memory.word(at, layout.frame_previous.into()).ok_or(Damaged)?;
     }
