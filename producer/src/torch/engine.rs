@@ -118,3 +118,76 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cell::UnsafeCell;
+
+    use super::*;
+
+    /// An object whose table of functions leads to a name, its count, and a count beside it.
+    struct Object {
+        words: [u64; 2],
+        beside: [u64; 2],
+        table: [u64; 2],
+        description: [u64; 2],
+    }
+
+    thread_local! {
+        static HELD: UnsafeCell<[u64; 2]> = const { UnsafeCell::new([0; 2]) };
+    }
+
+    /// As `get_current_node`, which adds a reference where it counts them.
+    unsafe extern "C" fn current(into: *mut [u64; 2]) -> *mut [u64; 2] {
+        // SAFETY: the test's own object, and where the engine wants it.
+        unsafe {
+            let held = HELD.with(|held| *held.get());
+            let [node, beside] = held;
+            let count = if beside != 0 { beside } else { node } + COUNT;
+            if node != 0 {
+                *(count as *mut u32) += 1;
+            }
+            into.write(held);
+        }
+        into
+    }
+
+    unsafe extern "C" fn number() -> c_int {
+        -1
+    }
+
+    unsafe extern "C" fn inside() -> *const c_void {
+        core::ptr::null()
+    }
+
+    #[test]
+    fn a_node_s_references_are_as_many_as_before() {
+        let name = b"N5torch8autograd14AccumulateGradE\0";
+        let mut object = Box::new(Object {
+            words: [0, 1 << 63 | 1 << 32 | 2],
+            beside: [0, 1 << 32 | 2],
+            table: [0; 2],
+            description: [0, name.as_ptr() as u64],
+        });
+        object.table[0] = object.description.as_ptr() as u64;
+        object.words[0] = &raw const object.table[1] as u64;
+        let (node, beside) = (object.words.as_ptr() as u64, object.beside.as_ptr() as u64);
+        for counts in [Counts::Beside, Counts::Within] {
+            let engine = Engine { number, inside, node: Some(current), counts };
+            let second = if counts == Counts::Beside { beside } else { 0 };
+            // SAFETY: the thread's own.
+            HELD.with(|held| unsafe { *held.get() = [node, second] });
+            let read = engine.node().unwrap();
+            assert_eq!(read.mangled(), &name[..name.len() - 1]);
+            // SAFETY: the object lives; the engine wrote to it by its address.
+            let after = unsafe {
+                (object.words.as_ptr().add(1).read_volatile(), object.beside.as_ptr().add(1).read_volatile())
+            };
+            assert_eq!(after, (1 << 63 | 1 << 32 | 2, 1 << 32 | 2), "{counts:?}");
+            // SAFETY: as above.
+            HELD.with(|held| unsafe { *held.get() = [0; 2] });
+            assert!(engine.node().is_none());
+        }
+        assert_eq!(Engine { number, inside, node: None, counts: Counts::Beside }.pass_number(), None);
+    }
+}
