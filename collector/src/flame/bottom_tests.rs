@@ -6,7 +6,8 @@ use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
 use crate::batch::{Counters, Definition};
 use crate::flame::{Bottom, Flame, RangePlace};
 use crate::model::{Process, Totals};
-use crate::report::tests::{Tape, golden};
+use crate::report::tape::Tape;
+use crate::report::tests::golden;
 
 /// Streams of two devices of one kind: the default one, two without names, and three that the program
 /// named, two of them alike.

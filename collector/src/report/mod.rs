@@ -22,6 +22,8 @@ mod threads;
 pub(crate) mod units;
 
 #[cfg(test)]
+pub(crate) mod tape;
+#[cfg(test)]
 pub(crate) mod tests;
 
 pub use excerpt::ExcerptReport;
