@@ -17,6 +17,7 @@ pub mod names;
 pub mod report;
 pub mod session;
 pub mod source;
+pub mod spans;
 pub mod stream;
 pub mod symbols;
 pub mod trace_file;

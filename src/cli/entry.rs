@@ -7,13 +7,14 @@ use clap::{ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, ctl, demo, doctor, exit_code, flamegraph, library, printable, report, run, stdout, variables,
+    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, printable, report, run, stdout,
+    variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
 /// The subcommands: what clap is told of each, and what it does.
-const SUBCOMMANDS: [(fn() -> Command, Run); 9] = [
+const SUBCOMMANDS: [(fn() -> Command, Run); 10] = [
     (run::command, run::main),
     (demo::command, demo::main),
     (library::command, library::main),
@@ -21,6 +22,7 @@ const SUBCOMMANDS: [(fn() -> Command, Run); 9] = [
     (doctor::command, doctor::main),
     (report::command, report::main),
     (flamegraph::command, flamegraph::main),
+    (export::command, export::main),
     (ctl::command, ctl::main),
     (demo::workload_command, demo::workload_main),
 ];

@@ -1,14 +1,12 @@
 //! `gputrace flamegraph`: the flamegraph of traces, drawn or folded.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::write_whole;
-use crate::cli::{exit_code, group_by, options, range_frames, run, stdout, traces, variables};
+use crate::cli::{group_by, options, range_frames, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("flamegraph")
@@ -48,7 +46,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     range_frames::choose(matches);
     group_by::choose(matches);
     if let Some(output) = matches.get_one::<PathBuf>("output") {
-        refuse_an_input(output, &traces::paths(matches))?;
+        traces::refuse_an_input(output, &traces::paths(matches))?;
     }
     let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
     let read = traces::read_as(matches, |aggregates| {
@@ -63,16 +61,4 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         None => stdout::print(&contents)?,
     }
     Ok(read.exit_code)
-}
-
-/// A recording cannot be made again: it is never overwritten by what is drawn of it, whatever
-/// name or link the output has.
-fn refuse_an_input(output: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
-    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    let Some(output_is) = identity(output) else { return Ok(()) };
-    if inputs.iter().all(|input| identity(input) != Some(output_is)) {
-        return Ok(());
-    }
-    let message = format!("cannot write {}: it is one of the traces to read", output.display());
-    Err(Failure::new(message).hint("name another file with -o").code(exit_code::USAGE))
 }

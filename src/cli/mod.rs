@@ -7,6 +7,7 @@ pub mod demo;
 pub mod doctor;
 pub mod entry;
 pub mod exit_code;
+pub mod export;
 pub mod failure;
 pub mod flamegraph;
 pub mod flight_recorder;

@@ -169,6 +169,24 @@ fn try_write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
     replace(path, contents)
 }
 
+/// The same for what is too much to be held: it is written as it is made.
+pub fn stream_whole<T>(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let failed = |error: io::Error| unwritable("write", path, &error);
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return write(&mut OpenOptions::new().write(true).open(path).map_err(failed)?);
+    }
+    let temporary = beside(path);
+    let written = create(&temporary).map_err(failed).and_then(|mut file| write(&mut file));
+    let written = written.and_then(|done| fs::rename(&temporary, path).map(|()| done).map_err(failed));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
 /// A new file with one of our passing names. What has the name already was left by a run that was
 /// killed and had our process id, as happens in containers; a link goes, and not what it leads to.
 fn create(path: &Path) -> io::Result<File> {
@@ -176,11 +194,16 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// By way of a file of our own beside it.
-fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+/// The file of our own beside a path, by way of which it is written.
+fn beside(path: &Path) -> PathBuf {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{}.part", std::process::id()));
-    let temporary = PathBuf::from(temporary);
+    PathBuf::from(temporary)
+}
+
+/// By way of a file of our own beside it.
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let temporary = beside(path);
     let mut file = create(&temporary)?;
     let written = file.write_all(contents).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, value_parser};
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::stream::replay::read_traces;
+use gputrace_collector::model::operation::Sink;
+use gputrace_collector::stream::replay::{Replay, read_traces};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
@@ -58,16 +59,34 @@ pub fn read(matches: &ArgMatches) -> Result<Read, Failure> {
 
 /// The same, after a change to what was added up.
 pub fn read_as(matches: &ArgMatches, change: impl FnOnce(&mut Aggregates)) -> Result<Read, Failure> {
+    let (mut replay, exit_code) = replay(matches, Aggregates::default())?;
+    change(&mut replay.sink);
+    Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink), exit_code })
+}
+
+/// Reads them all into a sink, with the exit code that says whether they were whole.
+pub fn replay<S: Sink>(matches: &ArgMatches, sink: S) -> Result<(Replay<S>, u8), Failure> {
     let paths = each_once(paths(matches));
     let mut progress = Progress::new("gputrace: reading".into());
-    let mut replay = read_traces(&paths, Aggregates::default(), &mut |at| {
+    let replay = read_traces(&paths, sink, &mut |at| {
         progress.at((at.bytes_read, at.bytes_total));
     })?;
     drop(progress);
     for (path, damage) in &replay.damages {
         say(format_args!("gputrace: warning: {} was read in part: {damage}", path.display()));
     }
-    change(&mut replay.sink);
     let exit_code = if replay.damages.is_empty() { exit_code::SUCCESS } else { exit_code::PARTIAL };
-    Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink), exit_code })
+    Ok((replay, exit_code))
+}
+
+/// A recording cannot be made again: it is never overwritten by what is made of it, whatever
+/// name or link the output has.
+pub fn refuse_an_input(output: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let Some(output_is) = identity(output) else { return Ok(()) };
+    if inputs.iter().all(|input| identity(input) != Some(output_is)) {
+        return Ok(());
+    }
+    let message = format!("cannot write {}: it is one of the traces to read", output.display());
+    Err(Failure::new(message).hint("name another file with -o").code(exit_code::USAGE))
 }

@@ -30,7 +30,7 @@ pub struct RangeInstance {
 pub struct Numbers(u32);
 
 impl Numbers {
-    pub fn next(&mut self) -> u32 {
+    pub fn take(&mut self) -> u32 {
         self.0 = self.0.checked_add(1).unwrap_or(1);
         self.0
     }
@@ -63,7 +63,7 @@ impl OpenInstances {
             return None;
         }
         let open = Open {
-            number: numbers.next(),
+            number: numbers.take(),
             around: self.innermost(),
             range: begin.range,
             start_ticks: begin.start_ticks,
@@ -80,7 +80,10 @@ impl OpenInstances {
         for open in self.0.iter_mut().skip(at) {
             open.position = open.position.saturating_sub(1);
         }
-        found.inspect(|_| drop(self.0.remove(at)))
+        if found.is_some() {
+            self.0.remove(at);
+        }
+        found
     }
 
     /// The number of the innermost one around a position of the list.

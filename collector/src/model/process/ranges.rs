@@ -44,7 +44,7 @@ impl ProcessState {
             }
             // A range whose begin was lost, or that is no list's, is told by its end alone.
             let open = known.unwrap_or_else(|| Open {
-                number: self.instances.next(),
+                number: self.instances.take(),
                 around: if is_pop { ring.instances.around(end.position) } else { 0 },
                 range: end.range,
                 start_ticks: end.start_ticks,

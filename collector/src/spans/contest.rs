@@ -1,0 +1,113 @@
+//! Which of a second's candidates become spans: all that must, and of the rest the slowest.
+//!
+//! Bounded by the rate. A second is one of the stream: it is over as soon as anything ends in a later one.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// Certain ones that are held before the second is cut short.
+const CERTAIN_MAX: usize = 4096;
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[derive(Debug)]
+pub struct Contest<T> {
+    second: u64,
+    /// The most that win by being slow; `None`: all win.
+    rate: Option<usize>,
+    certain: Vec<T>,
+    slowest: BinaryHeap<Candidate<T>>,
+    entered: u64,
+}
+
+#[derive(Debug)]
+struct Candidate<T> {
+    duration_ns: u64,
+    /// Of two that took as long the first one stays.
+    number: u64,
+    item: T,
+}
+
+impl<T> Contest<T> {
+    pub fn new(rate: Option<usize>) -> Contest<T> {
+        Contest { second: 0, rate, certain: Vec::new(), slowest: BinaryHeap::new(), entered: 0 }
+    }
+
+    /// Whether the winners are to be taken before something that ends then enters.
+    pub fn is_over(&self, end_ns: u64) -> bool {
+        self.certain.len() >= CERTAIN_MAX || self.second < end_ns / SECOND_NS
+    }
+
+    /// Takes something in; what loses for it comes back, which may be itself.
+    pub fn enter(&mut self, item: T, end_ns: u64, duration_ns: u64, is_certain: bool) -> Option<T> {
+        self.second = self.second.max(end_ns / SECOND_NS);
+        let rate = self.rate.filter(|_| !is_certain);
+        let Some(rate) = rate else {
+            self.certain.push(item);
+            return None;
+        };
+        self.entered += 1;
+        self.slowest.push(Candidate { duration_ns, number: self.entered, item });
+        if self.slowest.len() > rate { self.slowest.pop().map(|lost| lost.item) } else { None }
+    }
+
+    /// The winners, in no order.
+    pub fn winners(&mut self) -> Vec<T> {
+        let mut winners = std::mem::take(&mut self.certain);
+        winners.extend(self.slowest.drain().map(|candidate| candidate.item));
+        winners
+    }
+}
+
+/// The greatest is the one that loses first.
+impl<T> Ord for Candidate<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.duration_ns.cmp(&self.duration_ns).then(self.number.cmp(&other.number))
+    }
+}
+
+impl<T> PartialOrd for Candidate<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Candidate<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for Candidate<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_of_a_second_win_and_the_certain_always() {
+        let mut contest = Contest::new(Some(3));
+        let mut lost = Vec::new();
+        for (name, duration) in [("a", 5), ("b", 1), ("c", 9), ("d", 7), ("e", 5), ("f", 0)] {
+            lost.extend(contest.enter(name, 10, duration, name == "f"));
+        }
+        assert_eq!(lost, ["b", "e"]);
+        assert!(!contest.is_over(999_999_999));
+        assert!(contest.is_over(1_000_000_000));
+        let mut winners = contest.winners();
+        winners.sort_unstable();
+        assert_eq!(winners, ["a", "c", "d", "f"]);
+        assert_eq!(contest.enter("late", 5, 0, false), None, "what comes late is of this second");
+        assert_eq!(contest.winners(), ["late"]);
+    }
+
+    #[test]
+    fn without_a_rate_all_win_and_few_are_held() {
+        let mut contest = Contest::new(None);
+        for at in 0..CERTAIN_MAX {
+            assert!(!contest.is_over(0));
+            assert_eq!(contest.enter(at, 0, 0, false), None);
+        }
+        assert!(contest.is_over(0));
+        assert_eq!(contest.winners().len(), CERTAIN_MAX);
+    }
+}

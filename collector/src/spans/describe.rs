@@ -1,0 +1,322 @@
+//! What spans are called and what stands in them. The table of it is docs/SPANS.md.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use gputrace_wire::call::{Detail, wait};
+
+use crate::aggregate::occupancy;
+use crate::model::RangeName;
+use crate::model::definitions::{Definitions, Device};
+use crate::model::instances::RangeInstance;
+use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
+use crate::names::{NameTable, demangle};
+use crate::spans::error_names;
+use crate::spans::history::Anomaly;
+use crate::spans::sampling::{Sampling, has_failed};
+use crate::spans::span::{Attribute, Value};
+
+const UNKNOWN_KERNEL: &str = "(unknown kernel)";
+
+/// What is looked up once for many spans of a process.
+#[derive(Debug, Default)]
+pub struct Describer {
+    short_names: NameTable,
+    kernels: FxHashMap<u32, KernelName>,
+    devices: FxHashMap<u32, KnownDevice>,
+}
+
+#[derive(Clone, Debug)]
+struct KernelName {
+    full: Arc<str>,
+    short: Arc<str>,
+}
+
+#[derive(Debug)]
+struct KnownDevice {
+    device: Option<Device>,
+    uuid: Arc<str>,
+}
+
+/// A span's name and attributes.
+pub type Described = (String, Vec<Attribute>);
+
+impl Describer {
+    pub fn operation(
+        &mut self,
+        operation: &Operation,
+        duration_ns: u64,
+        anomaly: Option<Anomaly>,
+        sampling: &Sampling,
+        definitions: &Definitions,
+    ) -> Described {
+        let is_slow = Value::Flag(sampling.is_slow(duration_ns));
+        let threshold = Value::us(sampling.threshold_ns);
+        let mut attributes = Vec::with_capacity(28);
+        attributes.extend([
+            ("gpu.backend", text("cuda")),
+            ("gpu.cuda.device_id", Value::number(operation.device)),
+            ("gpu.cuda.context_id", Value::number(operation.context)),
+            ("gpu.cuda.stream_id", Value::number(operation.stream)),
+        ]);
+        let known = self.device(operation.device, definitions);
+        if !known.uuid.is_empty() {
+            attributes.push(("cuda.device.uuid", Value::Text(known.uuid.clone())));
+        }
+        let name = match operation.what {
+            What::Kernel(kernel) => {
+                if let Some(device) = &known.device {
+                    let sms = device.multiprocessors;
+                    attributes.extend((sms > 0).then(|| ("gpu.cuda.sm_count", Value::number(sms))));
+                    let occupancy = occupancy(&kernel, device);
+                    attributes
+                        .extend(occupancy.map(|known| ("gpu.cuda.occupancy", Value::Real(known.share))));
+                }
+                let name = self.kernel(kernel.name, definitions);
+                attributes.push(("gpu.kernel", Value::Text(name.full)));
+                attributes.extend(shape(&kernel));
+                format!("cuda_kernel: {}", name.short)
+            }
+            What::Copy { direction, bytes, source_memory, target_memory } => {
+                attributes.extend(transfer(direction, bytes, duration_ns));
+                attributes.push(("gpu_transfer.is_slow", is_slow.clone()));
+                attributes.push(("gpu_transfer.threshold_us", threshold.clone()));
+                attributes.extend(memories(direction, source_memory, target_memory));
+                format!("gpu_transfer: {}", direction.name())
+            }
+            What::Fill { bytes } => {
+                attributes.push(("gpu.memset.bytes", Value::number(bytes)));
+                "gpu_memset".to_owned()
+            }
+            What::Graph => {
+                let nodes = operation.graph.map_or(0, |graph| graph.nodes);
+                attributes.extend((nodes > 0).then(|| ("gpu.graph.nodes", Value::number(nodes))));
+                "cuda_graph".to_owned()
+            }
+        };
+        if let Some(graph) = operation.graph {
+            attributes.push(("gpu.graph.id", Value::number(graph.graph)));
+            attributes.extend((graph.node != 0).then(|| ("gpu.graph.node_id", Value::number(graph.node))));
+        }
+        attributes.push(("gpu.duration_us", Value::us(duration_ns)));
+        attributes.push(("gpu.is_slow", is_slow));
+        attributes.push(("gpu.threshold_us", threshold));
+        if let Some(anomaly) = anomaly {
+            attributes.push(("gpu.is_anomaly", Value::Flag(true)));
+            attributes.push(("gpu.anomaly.sigmas", Value::Real(anomaly.sigmas)));
+            attributes.push(("gpu.anomaly.median_us", Value::Real(anomaly.median_ns / 1e3)));
+        }
+        if let Some(call) = &operation.call {
+            attributes.push(("gpu.launch.api", text(api(call, definitions))));
+            attributes.push(("gpu.launch.duration_us", Value::us(call.duration_ns)));
+            let launched_ns = call.start_ns.saturating_add(call.duration_ns);
+            let start_ns = operation.timing.map_or(0, |timing| timing.start_ns);
+            attributes.push(("gpu.queue_us", Value::us(start_ns.saturating_sub(launched_ns))));
+            attributes.extend(thread(call.thread, definitions));
+        }
+        (name, attributes)
+    }
+
+    /// What a kernel is called: in source form, and short.
+    fn kernel(&mut self, name: u32, definitions: &Definitions) -> KernelName {
+        if let Some(known) = self.kernels.get(&name) {
+            return known.clone();
+        }
+        let full = definitions
+            .name(name)
+            .map_or_else(|| UNKNOWN_KERNEL.to_owned(), |name| demangle(name.as_bytes()));
+        let short = self.short_names.short(&full);
+        let Value::Text(full) = Value::text(&full) else { return KernelName { full: short.clone(), short } };
+        let found = KernelName { full, short };
+        self.kernels.insert(name, found.clone());
+        found
+    }
+
+    fn device(&mut self, ordinal: u32, definitions: &Definitions) -> &KnownDevice {
+        self.devices.entry(ordinal).or_insert_with(|| {
+            let device = definitions.device_by_ordinal(ordinal);
+            let uuid = device.as_ref().map_or_else(String::new, |device| uuid(device.uuid));
+            KnownDevice { device, uuid: uuid.into() }
+        })
+    }
+}
+
+/// A host call by itself.
+pub fn call(call: &HostCall, sampling: &Sampling, definitions: &Definitions) -> Described {
+    let api = api(call, definitions);
+    let mut attributes = vec![
+        ("gpu.backend", text("cuda")),
+        ("gpu.api", text(api)),
+        ("gpu.duration_us", Value::us(call.duration_ns)),
+        ("gpu.is_slow", Value::Flag(sampling.is_slow(call.duration_ns))),
+        ("gpu.threshold_us", Value::us(sampling.threshold_ns)),
+    ];
+    attributes.extend(thread(call.thread, definitions));
+    let stream = definitions.stream(call.stream).map_or(0, |stream| stream.record_id);
+    attributes.extend((stream != 0).then(|| ("gpu.cuda.stream_id", Value::number(stream))));
+    let name = match call.detail {
+        Detail::Wait { what, handle } => {
+            let waited_for = match what {
+                wait::STREAM => "stream",
+                wait::CONTEXT => "context",
+                wait::EVENT => "event",
+                wait::STREAM_ON_EVENT => "stream on event",
+                wait::STREAM_ON_VALUE => "stream on value",
+                _ => "unknown",
+            };
+            attributes.push(("gpu.sync.waited_for", text(waited_for)));
+            attributes.push(("gpu.sync.handle", Value::text(&format!("{handle:#x}"))));
+            format!("cuda_sync: {waited_for}")
+        }
+        Detail::Memory(memory) => {
+            attributes.push(("gpu.memory.bytes", Value::number(memory.bytes)));
+            format!("cuda_memory: {api}")
+        }
+        Detail::Module { .. } => format!("cuda_module: {api}"),
+        _ => format!("cuda_call: {api}"),
+    };
+    if has_failed(call) {
+        attributes.push(("error.type", text(error_names::name(call.status))));
+        attributes.push(("gpu.cuda.status", Value::number(call.status)));
+    }
+    (name, attributes)
+}
+
+/// What a failed call's status says.
+pub fn failure(call: &HostCall, definitions: &Definitions) -> String {
+    format!("{} returned {} ({})", api(call, definitions), error_names::name(call.status), call.status)
+}
+
+pub fn range(range: &RangeInstance, definitions: &Definitions) -> Described {
+    let (domain, name) = definitions.range(range.range).unwrap_or(("", "(unknown range)"));
+    let mut attributes =
+        vec![("gpu.range.duration_us", Value::us(range.end_ns.saturating_sub(range.start_ns)))];
+    attributes.extend((!domain.is_empty()).then(|| ("gpu.range.domain", Value::text(domain))));
+    attributes.extend((!range.is_whole).then_some(("gpu.range.is_cut_off", Value::Flag(true))));
+    attributes.extend(thread(range.thread, definitions));
+    (RangeName { domain: domain.into(), name: name.into() }.text(), attributes)
+}
+
+fn api<'a>(call: &HostCall, definitions: &'a Definitions) -> &'a str {
+    definitions.api(call.api).unwrap_or("(unknown call)")
+}
+
+fn thread(thread: u32, definitions: &Definitions) -> impl Iterator<Item = Attribute> {
+    let known = definitions.thread(thread);
+    let name = known.map(|thread| thread.name).filter(|name| !name.is_empty());
+    let id = known.map(|thread| ("thread.id", Value::number(thread.tid)));
+    id.into_iter().chain(name.map(|name| ("thread.name", Value::text(name))))
+}
+
+fn shape(kernel: &Kernel) -> impl Iterator<Item = Attribute> {
+    let sides = |[x, y, z]: [u32; 3]| Value::text(&format!("[{x},{y},{z}]"));
+    let shared = u64::from(kernel.static_shared_bytes) + u64::from(kernel.dynamic_shared_bytes);
+    let always = [
+        ("gpu.cuda.grid_dim", sides(kernel.grid)),
+        ("gpu.cuda.block_dim", sides(kernel.block)),
+        ("gpu.cuda.shared_mem_bytes", Value::number(shared)),
+    ];
+    // What nobody said is left out, never 0.
+    let registers =
+        (kernel.registers > 0).then(|| ("gpu.cuda.registers_per_thread", Value::number(kernel.registers)));
+    let cluster = kernel.cluster.iter().any(|side| *side > 0);
+    let cluster = cluster.then(|| ("gpu.cuda.cluster_dim", sides(kernel.cluster)));
+    always.into_iter().chain(registers).chain(cluster)
+}
+
+fn transfer(direction: Direction, bytes: u64, duration_ns: u64) -> [Attribute; 5] {
+    let kind = match direction {
+        Direction::CpuToGpu => "HtoD",
+        Direction::GpuToCpu => "DtoH",
+        Direction::GpuToGpu => "DtoD",
+        Direction::PeerToPeer => "PtoP",
+        Direction::CpuToCpu => "HtoH",
+        Direction::Unknown => "unknown",
+    };
+    [
+        ("gpu_transfer.direction", text(direction.name())),
+        ("gpu_transfer.bytes", Value::number(bytes)),
+        ("gpu_transfer.duration_us", Value::us(duration_ns)),
+        ("gpu_transfer.bandwidth_mbps", Value::Real(bandwidth_mbps(bytes, duration_ns))),
+        ("cuda.memcpy.kind", text(kind)),
+    ]
+}
+
+/// 10^6 bytes a second; 0 where no time was taken.
+fn bandwidth_mbps(bytes: u64, duration_ns: u64) -> f64 {
+    if duration_ns == 0 { 0.0 } else { bytes as f64 * 1e3 / duration_ns as f64 }
+}
+
+/// The memories at both ends, and the host's if one of them is: it is what makes a transfer slow.
+fn memories(direction: Direction, source: u8, target: u8) -> impl Iterator<Item = Attribute> {
+    let (source, target) = (memory(source), memory(target));
+    let telling = if direction == Direction::GpuToCpu { target } else { source };
+    let named = [
+        ("gpu_transfer.memory_kind", telling),
+        ("gpu_transfer.source_memory", source),
+        ("gpu_transfer.target_memory", target),
+    ];
+    named.into_iter().filter_map(|(key, memory)| Some((key, text(memory?))))
+}
+
+/// By CUPTI's numbers; `None` where it does not say.
+fn memory(kind: u8) -> Option<&'static str> {
+    Some(match kind {
+        1 => "pageable",
+        2 => "pinned",
+        3 | 6 => "device",
+        4 => "array",
+        5 | 7 => "managed",
+        _ => return None,
+    })
+}
+
+/// The UUID as OpenTelemetry's CUDA vocabulary has it: without `GPU-`. Empty where nobody said.
+fn uuid([low, high]: [u64; 2]) -> String {
+    if low == 0 && high == 0 {
+        return String::new();
+    }
+    let digits: String =
+        low.to_le_bytes().into_iter().chain(high.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect();
+    let mut rest = digits.as_str();
+    let mut parts = Vec::new();
+    for length in [8, 4, 4, 4, 12] {
+        let (part, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        parts.push(part);
+        rest = behind;
+    }
+    parts.join("-")
+}
+
+fn text(text: &str) -> Value {
+    Value::text(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidth_is_in_millions_of_bytes_a_second() {
+        assert!((bandwidth_mbps(10_485_760, 25_000_000) - 419.4).abs() < 0.05);
+        assert_eq!(bandwidth_mbps(10_485_760, 0), 0.0);
+    }
+
+    #[test]
+    fn a_uuid_is_in_the_order_of_its_bytes() {
+        let bytes: Vec<u8> = (1..=16).collect();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(uuid([word(0), word(8)]), "01020304-0506-0708-090a-0b0c0d0e0f10");
+        assert_eq!(uuid([0, 0]), "");
+    }
+
+    #[test]
+    fn the_host_s_memory_tells_of_a_transfer() {
+        let told =
+            |direction, source, target| -> Vec<Attribute> { memories(direction, source, target).collect() };
+        assert_eq!(told(Direction::GpuToCpu, 3, 1)[0], ("gpu_transfer.memory_kind", text("pageable")));
+        assert_eq!(told(Direction::CpuToGpu, 2, 3)[0], ("gpu_transfer.memory_kind", text("pinned")));
+        assert_eq!(told(Direction::CpuToGpu, 0, 0), []);
+    }
+}

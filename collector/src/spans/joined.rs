@@ -1,0 +1,129 @@
+//! The trace that a process's spans are part of: the one that it was given, its parent's, or the session's.
+
+use std::sync::Arc;
+
+use gputrace_wire::definition::origin_of;
+use rustc_hash::FxHashMap;
+
+use crate::model::definitions::Definitions;
+use crate::spans::ids::SessionSeed;
+use crate::spans::trace_context::{Malformed, TraceParent, baggage, trace_state};
+
+/// W3C's flag for what is recorded.
+const SAMPLED: u8 = 1;
+/// Complaints that are kept; the same one is kept once.
+const COMPLAINTS_MAX: usize = 16;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Joined {
+    pub trace_id: u128,
+    /// Of the process's own span; 0 for none.
+    pub parent: u64,
+    pub parent_is_remote: bool,
+    pub flags: u8,
+    pub state: Arc<str>,
+    pub baggage: Vec<(String, String)>,
+    /// What the environment said.
+    given: Option<TraceParent>,
+}
+
+/// The processes of sessions, as far as their children must know them.
+#[derive(Debug, Default)]
+pub struct Family {
+    members: FxHashMap<(SessionSeed, u32), Member>,
+    /// What was malformed, for people.
+    complaints: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Member {
+    root: u64,
+    /// Once it is known.
+    joined: Option<Joined>,
+}
+
+/// One of a family.
+#[derive(Clone, Copy, Debug)]
+pub struct Who {
+    pub session: SessionSeed,
+    pub pid: u32,
+    pub parent_pid: u32,
+}
+
+impl Family {
+    /// A process began; whoever had its number before has ended.
+    pub fn add(&mut self, who: Who, root: u64) {
+        self.members.insert((who.session, who.pid), Member { root, joined: None });
+    }
+
+    /// Decides which trace a process is part of, from what it says and who started it.
+    pub fn join(&mut self, who: Who, definitions: &Definitions) -> Joined {
+        let given = self.read(definitions, origin_of::TRACEPARENT, TraceParent::parse);
+        let state = match given {
+            Some(_) => self.read(definitions, origin_of::TRACESTATE, trace_state).unwrap_or_default(),
+            None => String::new(),
+        };
+        let baggage = self.read(definitions, origin_of::BAGGAGE, baggage).unwrap_or_default();
+        let parent =
+            self.members.get(&(who.session, who.parent_pid)).and_then(|parent| parent.joined.as_ref());
+        let joined = match (given, parent) {
+            (Some(given), _) => Joined {
+                trace_id: given.trace_id,
+                parent: given.span_id,
+                parent_is_remote: true,
+                flags: given.flags & SAMPLED,
+                state: state.into(),
+                baggage,
+                given: Some(given),
+            },
+            (None, Some(parent)) => Joined { parent: 0, parent_is_remote: false, baggage, ..parent.clone() },
+            (None, None) => Joined {
+                trace_id: who.session.trace(),
+                parent: 0,
+                parent_is_remote: false,
+                flags: SAMPLED,
+                state: Arc::default(),
+                baggage,
+                given: None,
+            },
+        };
+        if let Some(member) = self.members.get_mut(&(who.session, who.pid)) {
+            member.joined = Some(joined.clone());
+        }
+        joined
+    }
+
+    /// The same with the parent of the process's own span: another process's, if that has started it
+    /// and nobody gave it a span of its own to stand under.
+    pub fn under_parent(&self, who: Who, joined: Joined) -> Joined {
+        let parent = self.members.get(&(who.session, who.parent_pid)).filter(|_| who.parent_pid != who.pid);
+        let is_its = |parent: &&Member| {
+            let known = parent.joined.as_ref();
+            known.is_some_and(|known| known.trace_id == joined.trace_id && known.given == joined.given)
+        };
+        match parent.filter(is_its) {
+            Some(parent) => Joined { parent: parent.root, parent_is_remote: false, ..joined },
+            None => joined,
+        }
+    }
+
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+
+    fn read<T>(
+        &mut self,
+        definitions: &Definitions,
+        of: u64,
+        parse: impl FnOnce(&str) -> Result<T, Malformed>,
+    ) -> Option<T> {
+        let parsed = parse(definitions.origin(of)?);
+        parsed.map_err(|why| self.complain(why.to_string())).ok()
+    }
+
+    pub fn complain(&mut self, why: String) {
+        if self.complaints.len() < COMPLAINTS_MAX && !self.complaints.contains(&why) {
+            self.complaints.push(why);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The ranges of a process that may still become spans, or be the parent of one.
+//!
+//! A range ends before or after what was done in it is known: a kernel may run long after. So a
+//! range that is open when something in it becomes a span is marked, and is one itself when it
+//! ends; one that has ended is held for a while and is made one then. A parent that is named is
+//! thus always a span. Past the bound the oldest are forgotten, and what comes of them so late stands under the process.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::instances::RangeInstance;
+
+/// Ranges that are held after their end.
+const ENDED_MAX: usize = 1 << 16;
+
+#[derive(Debug, Default)]
+pub struct KnownRanges {
+    /// Whether something in it is a span.
+    open: FxHashMap<u32, bool>,
+    ended: FxHashMap<u32, Ended>,
+    /// Those that have ended, oldest first.
+    order: VecDeque<u32>,
+    /// Ranges that have become spans and are to be told.
+    chosen: Vec<RangeInstance>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    range: RangeInstance,
+    is_span: bool,
+}
+
+impl KnownRanges {
+    pub fn begins(&mut self, number: u32) {
+        self.open.insert(number, false);
+    }
+
+    /// Takes the range in. Whether it is a span is known already if something in it is.
+    pub fn ends(&mut self, range: &RangeInstance, is_span: bool) {
+        let is_span = self.open.remove(&range.number).unwrap_or(false) || is_span;
+        if is_span {
+            self.chosen.push(*range);
+        }
+        self.ended.insert(range.number, Ended { range: *range, is_span });
+        self.order.push_back(range.number);
+        if self.order.len() > ENDED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
+    }
+
+    /// Makes a range a span, if it is still known: a parent from now on. Its number, else 0.
+    pub fn choose(&mut self, number: u32) -> u32 {
+        if let Some(is_wanted) = self.open.get_mut(&number) {
+            *is_wanted = true;
+            return number;
+        }
+        let Some(ended) = self.ended.get_mut(&number) else { return 0 };
+        if !std::mem::replace(&mut ended.is_span, true) {
+            self.chosen.push(ended.range);
+        }
+        number
+    }
+
+    /// One of the ranges that became spans since they were last asked for.
+    pub fn next_chosen(&mut self) -> Option<RangeInstance> {
+        self.chosen.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(number: u32, around: u32) -> RangeInstance {
+        let (start_ns, end_ns) = (10, 20);
+        RangeInstance { process: 0, thread: 1, number, around, range: 5, start_ns, end_ns, is_whole: true }
+    }
+
+    fn chosen(ranges: &mut KnownRanges) -> Vec<u32> {
+        std::iter::from_fn(|| ranges.next_chosen()).map(|range| range.number).collect()
+    }
+
+    #[test]
+    fn a_parent_is_a_span_whether_it_ends_before_or_after() {
+        let mut ranges = KnownRanges::default();
+        ranges.begins(1);
+        assert_eq!(ranges.choose(1), 1);
+        assert_eq!(chosen(&mut ranges), [0u32; 0], "not before it has ended");
+        ranges.ends(&range(1, 0), false);
+        assert_eq!(chosen(&mut ranges), [1]);
+        assert_eq!(ranges.choose(1), 1);
+        ranges.begins(2);
+        ranges.ends(&range(2, 0), false);
+        assert_eq!(chosen(&mut ranges), [0u32; 0]);
+        assert_eq!((ranges.choose(2), ranges.choose(2)), (2, 2));
+        assert_eq!(chosen(&mut ranges), [2], "once");
+        assert_eq!(ranges.choose(3), 0);
+    }
+
+    #[test]
+    fn what_is_long_gone_is_no_parent() {
+        let mut ranges = KnownRanges::default();
+        for number in 1..=ENDED_MAX as u32 + 1 {
+            ranges.begins(number);
+            ranges.ends(&range(number, 0), false);
+        }
+        assert_eq!((ranges.choose(1), ranges.choose(2)), (0, 2));
+        assert_eq!((ranges.ended.len(), ranges.order.len(), ranges.open.len()), (ENDED_MAX, ENDED_MAX, 0));
+    }
+}

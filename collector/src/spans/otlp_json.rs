@@ -1,0 +1,170 @@
+//! Spans as lines of OTLP/JSON, one request a line: what the OpenTelemetry Collector reads from files.
+
+use std::io::{self, Write};
+
+use opentelemetry_proto::tonic::trace::v1 as proto;
+use rustc_hash::FxHashMap;
+
+use crate::model::definitions::Definitions;
+use crate::spans::otlp;
+use crate::spans::resource::Naming;
+use crate::spans::span::{Receiver, Span};
+
+/// Spans of a process that are held for one request.
+const HELD_MAX: usize = 2000;
+/// A receiver takes requests of 4 MiB where nobody told it otherwise.
+pub const REQUEST_MAX_BYTES: usize = 3 << 20 | 1 << 19;
+
+#[derive(Debug)]
+pub struct OtlpJson<W> {
+    output: W,
+    naming: Naming,
+    held: FxHashMap<u32, Vec<proto::Span>>,
+    spans: u64,
+    /// The first thing that went wrong; nothing is written from then on.
+    failure: Option<io::Error>,
+}
+
+impl<W: Write> OtlpJson<W> {
+    pub fn new(output: W, naming: Naming) -> OtlpJson<W> {
+        OtlpJson { output, naming, held: FxHashMap::default(), spans: 0, failure: None }
+    }
+
+    /// How many spans were written, to what.
+    pub fn finish(mut self) -> io::Result<(u64, W)> {
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => self.output.flush().map(|()| (self.spans, self.output)),
+        }
+    }
+
+    fn write(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) {
+        if spans.is_empty() || self.failure.is_some() {
+            return;
+        }
+        self.spans += spans.len() as u64;
+        if let Err(failure) = self.write_split(spans, definitions) {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// In halves, until each fits.
+    fn write_split(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) -> io::Result<()> {
+        let request = otlp::request(spans, definitions, &self.naming);
+        let mut line = serde_json::to_vec(&request)?;
+        let mut spans: Vec<proto::Span> = request
+            .resource_spans
+            .into_iter()
+            .flat_map(|of| of.scope_spans)
+            .flat_map(|of| of.spans)
+            .collect();
+        if line.len() < REQUEST_MAX_BYTES || spans.len() < 2 {
+            line.push(b'\n');
+            return self.output.write_all(&line);
+        }
+        let second = spans.split_off(spans.len() / 2);
+        self.write_split(spans, definitions)?;
+        self.write_split(second, definitions)
+    }
+}
+
+impl<W: Write> Receiver for OtlpJson<W> {
+    fn span(&mut self, span: Span, definitions: &Definitions) {
+        let held = self.held.entry(span.process).or_default();
+        held.push(otlp::span(span));
+        if held.len() >= HELD_MAX {
+            let full = std::mem::take(held);
+            self.write(full, definitions);
+        }
+    }
+
+    fn process_ended(&mut self, process: u32, definitions: &Definitions) {
+        let rest = self.held.remove(&process).unwrap_or_default();
+        self.write(rest, definitions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+
+    use super::*;
+    use crate::spans::span::{Event, Value};
+
+    fn span(number: u64, text_bytes: usize) -> Span {
+        Span {
+            process: 1,
+            trace_id: 0xabc,
+            id: number + 1,
+            parent: 0x77,
+            parent_is_remote: true,
+            flags: 1,
+            trace_state: "vendor=x".into(),
+            name: "cuda_kernel: gemm".to_owned(),
+            start_ns: u64::MAX - 1,
+            end_ns: u64::MAX,
+            attributes: vec![
+                ("gpu.kernel", Value::text(&"\u{e9}".repeat(text_bytes / 2))),
+                ("gpu.duration_us", Value::Real(1.5)),
+                ("gpu.is_slow", Value::Flag(true)),
+                ("gpu_transfer.bytes", Value::number(u64::MAX)),
+                ("gputrace.baggage", Value::Texts(vec!["a".into(), "b".into()])),
+            ],
+            events: vec![Event { name: "launch", at_ns: 7 }],
+            error: Some("it failed".to_owned()),
+        }
+    }
+
+    fn written(spans: impl Iterator<Item = Span>) -> Vec<String> {
+        let definitions = Definitions::default();
+        let mut output = OtlpJson::new(Vec::new(), Naming::default());
+        spans.for_each(|span| output.span(span, &definitions));
+        output.process_ended(1, &definitions);
+        let (_, bytes) = output.finish().unwrap();
+        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn read_back(line: &str) -> Vec<proto::Span> {
+        let request: ExportTraceServiceRequest = serde_json::from_str(line).unwrap();
+        request.resource_spans.into_iter().flat_map(|of| of.scope_spans).flat_map(|of| of.spans).collect()
+    }
+
+    #[test]
+    fn a_span_is_read_back_as_it_was() {
+        let lines = written(std::iter::once(span(4, 10)));
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].contains(r#""endTimeUnixNano":"18446744073709551615""#), "a number past 2^53 is text");
+        let read = read_back(&lines[0]);
+        assert_eq!(read, [otlp::span(span(4, 10))]);
+        assert_eq!(read[0].flags, 0x301);
+        assert_eq!(read[0].parent_span_id, 0x77u64.to_be_bytes());
+    }
+
+    #[test]
+    fn requests_are_split_below_what_receivers_take() {
+        let lines = written((0..5_000).map(|number| span(number, 4_000)));
+        assert!(lines.len() > 5, "{}", lines.len());
+        assert!(lines.iter().all(|line| line.len() < REQUEST_MAX_BYTES));
+        let ids: Vec<Vec<u8>> = lines.iter().flat_map(|line| read_back(line)).map(|span| span.span_id).collect();
+        let all: Vec<Vec<u8>> = (1..=5_000u64).map(|id| id.to_be_bytes().to_vec()).collect();
+        assert_eq!(ids, all, "each once, in order");
+    }
+
+    #[test]
+    fn an_output_that_fails_is_told() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let definitions = Definitions::default();
+        let mut output = OtlpJson::new(Full, Naming::default());
+        output.span(span(1, 10), &definitions);
+        output.process_ended(1, &definitions);
+        assert_eq!(output.finish().err().map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
+    }
+}

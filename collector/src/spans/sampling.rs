@@ -1,0 +1,42 @@
+//! What becomes a span of its own accord; the rest is in the report's counts and histograms.
+
+use gputrace_wire::call::{Detail, operation};
+
+use crate::model::operation::HostCall;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sampling {
+    /// What takes at least this long is slow, and a span.
+    pub threshold_ns: u64,
+    /// Whether all that is shorter is one as well.
+    pub all: bool,
+    /// How many a process may have a second by being slow; the slowest win.
+    pub rate: Option<usize>,
+    /// From how many robust standard deviations on a kernel is far from its own history.
+    pub sigmas: f64,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling { threshold_ns: 100_000, all: false, rate: Some(10_000), sigmas: 2.0 }
+    }
+}
+
+impl Sampling {
+    pub fn is_slow(&self, duration_ns: u64) -> bool {
+        duration_ns >= self.threshold_ns
+    }
+
+    pub fn is_candidate(&self, duration_ns: u64) -> bool {
+        self.all || self.is_slow(duration_ns)
+    }
+}
+
+const NOT_READY: u16 = 600;
+
+/// Whether a call failed, and not as calls do by design: a question whether something is done yet,
+/// a look-up of what an older driver has not.
+pub fn has_failed(call: &HostCall) -> bool {
+    let asks = matches!(call.detail, Detail::Other { operation: operation::LOOK_UP, .. });
+    call.status != 0 && call.status != NOT_READY && !asks
+}

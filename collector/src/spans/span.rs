@@ -1,0 +1,70 @@
+//! A span, ready to be sent: ids, times, names and attributes; no format of anybody's.
+
+use std::sync::Arc;
+
+/// The longest text of an attribute; kernels' names can have any length.
+const TEXT_MAX_BYTES: usize = 4096;
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Span {
+    /// Number of the process, as the model has it.
+    pub process: u32,
+    pub trace_id: u128,
+    pub id: u64,
+    /// 0 for none.
+    pub parent: u64,
+    /// Whether the parent is a span of somebody else's.
+    pub parent_is_remote: bool,
+    /// The trace's, as W3C has them.
+    pub flags: u8,
+    pub trace_state: Arc<str>,
+    pub name: String,
+    /// On CLOCK_REALTIME.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub attributes: Vec<Attribute>,
+    pub events: Vec<Event>,
+    /// What failed, in words.
+    pub error: Option<String>,
+}
+
+pub type Attribute = (&'static str, Value);
+
+/// A moment that belongs to a span; it may lie before the span.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Event {
+    pub name: &'static str,
+    pub at_ns: u64,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    Text(Arc<str>),
+    Texts(Vec<Arc<str>>),
+    Number(i64),
+    Real(f64),
+    Flag(bool),
+}
+
+impl Value {
+    pub fn text(text: &str) -> Value {
+        let end = text.floor_char_boundary(TEXT_MAX_BYTES);
+        Value::Text(text.get(..end).unwrap_or_default().into())
+    }
+
+    /// OTLP has no numbers without a sign; what does not fit is the most that does.
+    pub fn number(number: impl TryInto<i64>) -> Value {
+        Value::Number(number.try_into().unwrap_or(i64::MAX))
+    }
+
+    /// Nanoseconds as microseconds.
+    pub fn us(ns: u64) -> Value {
+        Value::Real(ns as f64 / 1e3)
+    }
+}
+
+/// Whoever takes finished spans. A process's come before its end is told.
+pub trait Receiver {
+    fn span(&mut self, span: Span, definitions: &crate::model::definitions::Definitions);
+    fn process_ended(&mut self, process: u32, definitions: &crate::model::definitions::Definitions);
+}
