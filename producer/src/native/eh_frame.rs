@@ -32,11 +32,11 @@ const ROW_BYTES: u64 = 8;
 
 /// The rule of `place`, from the table at `header`.
 pub fn look_up<M: Memory>(memory: &M, header: u64, place: u64, pieces: &mut Pieces) -> Result<Entry, Unfit> {
-    let half = |at: u64| at.checked_add(0).and_then(|at| memory.half(at, 0)).ok_or(Unfit);
-    if half(header)?.to_le_bytes() != HEADER {
+    let half = |at: u64, offset: u64| memory.half(at, offset).ok_or(Unfit);
+    if half(header, 0)?.to_le_bytes() != HEADER {
         return Err(Unfit);
     }
-    let mut count = u64::from(half(header.checked_add(8).ok_or(Unfit)?)?);
+    let mut count = u64::from(half(header, 8)?);
     let mut first = 0;
     let table = header.checked_add(HEADER_BYTES).ok_or(Unfit)?;
     let wanted = place.wrapping_sub(header).cast_signed();
@@ -44,7 +44,7 @@ pub fn look_up<M: Memory>(memory: &M, header: u64, place: u64, pieces: &mut Piec
     // The last row that begins at the place or before it.
     while count > 1 {
         let middle = first + count / 2;
-        if i64::from(half(row(middle)?)?.cast_signed()) <= wanted {
+        if i64::from(half(row(middle)?, 0)?.cast_signed()) <= wanted {
             (first, count) = (middle, count - count / 2);
         } else {
             count /= 2;
@@ -53,7 +53,7 @@ pub fn look_up<M: Memory>(memory: &M, header: u64, place: u64, pieces: &mut Piec
     if count == 0 {
         return Err(Unfit);
     }
-    let function_at = header.wrapping_add_signed(half(row(first)? + 4)?.cast_signed().into());
+    let function_at = header.wrapping_add_signed(half(row(first)?, 4)?.cast_signed().into());
     entry(memory, function_at, place, pieces)
 }
 
