@@ -44,6 +44,7 @@ mod sharing;
 mod signals;
 mod simulated_device;
 mod small_disk;
+mod spans;
 mod standing;
 mod surroundings;
 mod threads;

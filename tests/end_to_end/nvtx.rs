@@ -49,7 +49,7 @@ fn succeed(what: &str, command: &mut Command) -> Result<(), String> {
 }
 
 /// The environment, or `None` and a word that the test is skipped.
-fn nvtx(test: &str) -> Option<&'static Path> {
+pub fn nvtx(test: &str) -> Option<&'static Path> {
     let made = if needs::python(test) { environment().as_ref() } else { return None };
     made.map_err(|why| needs::skipped(test, why)).ok().map(PathBuf::as_path)
 }
@@ -63,7 +63,7 @@ fn packaged(environment: &Path, below: &str) -> PathBuf {
 }
 
 /// A program of tests/programs built with the headers of version 3.
-fn built(environment: &Path, source: &str, more: &[&str]) -> PathBuf {
+pub fn built(environment: &Path, source: &str, more: &[&str]) -> PathBuf {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let include = format!("-isystem{}", packaged(environment, "cu13/include").display());
     build(source, source, &[&include, &format!("-I{}", programs.display())], more)

@@ -60,7 +60,7 @@ impl<S: Sink> Model<S> {
             }
             Batch::ProcessBegin(begin) => self.process_begin(begin),
             Batch::Definitions { process, records } => {
-                self.with(*process, |state, _| state.define(records));
+                self.with(*process, |state, sink| state.define(records, sink));
             }
             Batch::Cells { process, ring, cells } => {
                 self.with(*process, |state, sink| state.cells(*ring, cells, sink));

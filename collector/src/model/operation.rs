@@ -145,6 +145,8 @@ impl Direction {
 /// `range_begins` before anything that was done in them.
 pub trait Sink {
     fn process_begins(&mut self, _number: u32, _process: &ProcessBegin, _session: &SessionBegin) {}
+    /// More is defined than before.
+    fn defines(&mut self, _number: u32, _definitions: &Definitions) {}
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}

@@ -112,12 +112,13 @@ impl ProcessState {
         }
     }
 
-    pub(super) fn define(&mut self, records: &[Definition]) {
+    pub(super) fn define<S: Sink>(&mut self, records: &[Definition], sink: &mut S) {
         for record in records {
             if !self.resumed || !self.definitions.is_known(record) {
                 self.definitions.add(record);
             }
         }
+        sink.defines(self.number, &self.definitions);
     }
 
     pub(super) fn running(&self) -> Running<'_> {

@@ -16,6 +16,9 @@ macro_rules! methods {
         fn process_begins(&mut $self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
             $hand_on!($self.process_begins(number, process, session));
         }
+        fn defines(&mut $self, number: u32, definitions: &Definitions) {
+            $hand_on!($self.defines(number, definitions));
+        }
         #[inline]
         fn host_call(&mut $self, call: &HostCall, definitions: &Definitions) {
             $hand_on!($self.host_call(call, definitions));

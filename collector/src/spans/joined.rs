@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::trace_context::{Malformed, TraceParent, baggage, trace_state};
+use crate::spans::trace_context::{Malformed, TraceParent, baggage, resource_attributes, trace_state};
 
 /// W3C's flag for what is recorded.
 const SAMPLED: u8 = 1;
@@ -56,7 +56,7 @@ impl Family {
         self.members.insert((who.session, who.pid), Member { root, joined: None });
     }
 
-    /// Decides which trace a process is part of, from what it says and who started it.
+    /// Decides which trace a process is part of, from what it says and who started it, as far as is known.
     pub fn join(&mut self, who: Who, definitions: &Definitions) -> Joined {
         let given = self.read(definitions, origin_of::TRACEPARENT, TraceParent::parse);
         let state = match given {
@@ -64,6 +64,8 @@ impl Family {
             None => String::new(),
         };
         let baggage = self.read(definitions, origin_of::BAGGAGE, baggage).unwrap_or_default();
+        // They are read where the process is described; here it is said if they cannot be.
+        self.read(definitions, origin_of::RESOURCE_ATTRIBUTES, resource_attributes);
         let parent =
             self.members.get(&(who.session, who.parent_pid)).and_then(|parent| parent.joined.as_ref());
         let joined = match (given, parent) {

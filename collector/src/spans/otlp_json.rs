@@ -133,7 +133,10 @@ mod tests {
     fn a_span_is_read_back_as_it_was() {
         let lines = written(std::iter::once(span(4, 10)));
         assert_eq!(lines.len(), 1);
-        assert!(lines[0].contains(r#""endTimeUnixNano":"18446744073709551615""#), "a number past 2^53 is text");
+        assert!(
+            lines[0].contains(r#""endTimeUnixNano":"18446744073709551615""#),
+            "a number past 2^53 is text"
+        );
         let read = read_back(&lines[0]);
         assert_eq!(read, [otlp::span(span(4, 10))]);
         assert_eq!(read[0].flags, 0x301);
@@ -145,7 +148,8 @@ mod tests {
         let lines = written((0..5_000).map(|number| span(number, 4_000)));
         assert!(lines.len() > 5, "{}", lines.len());
         assert!(lines.iter().all(|line| line.len() < REQUEST_MAX_BYTES));
-        let ids: Vec<Vec<u8>> = lines.iter().flat_map(|line| read_back(line)).map(|span| span.span_id).collect();
+        let ids: Vec<Vec<u8>> =
+            lines.iter().flat_map(|line| read_back(line)).map(|span| span.span_id).collect();
         let all: Vec<Vec<u8>> = (1..=5_000u64).map(|id| id.to_be_bytes().to_vec()).collect();
         assert_eq!(ids, all, "each once, in order");
     }

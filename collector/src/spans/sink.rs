@@ -62,6 +62,13 @@ impl<R: Receiver> Sink for Spans<R> {
         self.processes.insert(number, Running { who, spans, joined: None });
     }
 
+    /// Its children may be done before anything but its definitions has come.
+    fn defines(&mut self, number: u32, definitions: &Definitions) {
+        if let Some(Running { who, joined: None, .. }) = self.processes.get(&number) {
+            self.family.join(*who, definitions);
+        }
+    }
+
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.with(call.process, definitions, |spans, to| spans.host_call(call, to));
     }
