@@ -45,6 +45,12 @@ pub fn masked_bytes(text: &[u8]) -> Vec<u8> {
     if after == arguments { text.to_vec() } else { after.join("\0").into_bytes() }
 }
 
+/// The same of a list of `name=value` with commas between them, as OpenTelemetry's variables are.
+pub fn masked_list(text: &[u8]) -> Vec<u8> {
+    let parts: Vec<_> = text.split(|byte| *byte == b',').map(masked_bytes).collect();
+    parts.join(&b',')
+}
+
 /// Whether it is an option, without its value, that is called like a secret.
 fn takes_secret(argument: &str) -> bool {
     argument.strip_prefix('-').is_some_and(|name| {

@@ -19,6 +19,7 @@
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
 //! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
+//! | `loaded` | how many objects the loader has mapped and unmapped |
 //! | `native` | whether native frames are told, and what their reader must know |
 //! | `python` | where the interpreter is whose frames are told |
 //! | `torch` | backward passes of PyTorch, seen as they begin |
@@ -58,6 +59,7 @@ mod driver;
 mod failed_exec;
 mod finish;
 mod hook;
+mod loaded;
 mod native;
 mod nvtx;
 mod origin;

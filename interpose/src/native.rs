@@ -2,16 +2,19 @@
 //! answers, the interpreter, and that a library closes.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::native::surroundings;
 use gputrace_producer::stderr::KeepErrno;
 
+use crate::loaded;
 use crate::resolve::libc_symbols;
 use crate::settings;
 
 type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
+/// Objects that had been unloaded at the last look.
+static UNLOADED: AtomicU64 = AtomicU64::new(0);
 static NEXT_DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// At a session's start, before its tables are made: whether native frames are asked for.
@@ -21,8 +24,8 @@ pub fn prepare() {
     });
     if asked {
         // From glibc 2.35; before it, the kernel is asked what is mapped.
-        let found = libc_symbols::in_mapped(c"_dl_find_object", |file| file.starts_with(b"ld-linux"));
-        // SAFETY: null or the loader's function of that name; the loader is never unloaded.
+        let found = libc_symbols::in_libc(c"_dl_find_object");
+        // SAFETY: null or libc's function of that name; libc is never unloaded.
         unsafe { surroundings::set_find_object(found) };
     }
     surroundings::ask_for(asked);
@@ -32,6 +35,18 @@ pub fn prepare() {
 /// that runs frames; null if that is not known.
 pub fn interpreter_is_at(symbol: *mut c_void, evaluation: *mut c_void) {
     surroundings::interpreter_is_at(symbol as u64, evaluation as u64);
+}
+
+/// Forgets what is known of libraries' places if one was unloaded since the last look: another may lie there.
+/// The service thread looks too: a `dlclose` may go past ours (RTLD_DEEPBIND, a pointer of libc's own).
+pub fn look_for_unloaded() {
+    if !surroundings::is_asked_for() {
+        return;
+    }
+    let unloaded = loaded::counts().unloaded;
+    if UNLOADED.swap(unloaded, Ordering::Relaxed) != unloaded {
+        surroundings::library_closes();
+    }
 }
 
 /// As libc's: what is known of the library is forgotten.
@@ -54,10 +69,8 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     }
     // SAFETY: the next definition of libc's function.
     let next = unsafe { core::mem::transmute::<*mut c_void, Dlclose>(next) };
-    // What its destructors launch is not of a library that comes after it.
-    surroundings::library_closes();
     // SAFETY: the caller's handle.
     let status = unsafe { next(handle) };
-    surroundings::library_closes();
+    look_for_unloaded();
     status
 }

@@ -11,7 +11,7 @@ use crate::settings;
 /// The variables, and whether each may hold what a program's arguments may.
 const VARIABLES: [(&CStr, u64, bool); 5] = [
     (c"TRACEPARENT", origin_of::TRACEPARENT, false),
-    (c"TRACESTATE", origin_of::TRACESTATE, false),
+    (c"TRACESTATE", origin_of::TRACESTATE, true),
     (c"BAGGAGE", origin_of::BAGGAGE, true),
     (c"OTEL_SERVICE_NAME", origin_of::SERVICE_NAME, false),
     (c"OTEL_RESOURCE_ATTRIBUTES", origin_of::RESOURCE_ATTRIBUTES, true),

@@ -1,16 +1,15 @@
 //! Which of the process's frames are told: whether Python's, and where its interpreter is.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gputrace_producer::loader;
 use gputrace_producer::python::runtime::{self, Found};
 use gputrace_producer::session::Session;
 use gputrace_producer::torch;
 use gputrace_wire::cell::kind;
 
 use crate::resolve::{libc_symbols, originals};
-use crate::{native, settings};
+use crate::{loaded, native, settings};
 
 /// Objects that had been loaded when an interpreter was last looked for.
 static LOADED: AtomicU64 = AtomicU64::new(0);
@@ -47,7 +46,7 @@ pub fn look(session: &Session) {
     if runtime::current().is_some() || !IS_ASKED_FOR.load(Ordering::Relaxed) {
         return;
     }
-    let loaded = loaded();
+    let loaded = loaded::counts().loaded;
     if LOADED.swap(loaded, Ordering::Relaxed) == loaded {
         return;
     }
@@ -71,19 +70,6 @@ pub fn look(session: &Session) {
             runtime::say_unread(session, version, b"is of a version that is not known")
         }
     }
-}
-
-/// How many objects were ever loaded into the process.
-pub fn loaded() -> u64 {
-    unsafe extern "C" fn read(object: *mut libc::dl_phdr_info, _: usize, adds: *mut c_void) -> c_int {
-        // SAFETY: the loader's description, and `loaded`'s own number.
-        unsafe { *adds.cast::<u64>() = (*object).dlpi_adds };
-        1
-    }
-    let mut adds = 0u64;
-    // SAFETY: the callback gets a pointer to `adds`, which outlives the call.
-    unsafe { loader::each_object(read, (&raw mut adds).cast()) };
-    adds
 }
 
 /// Keeps the interpreter's library mapped: its functions are called from now on.

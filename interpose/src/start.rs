@@ -149,6 +149,7 @@ pub fn turn(session: &'static Session) {
     if session.is_current() {
         python::look(session);
         torch::operators::look(session);
+        native::look_for_unloaded();
     }
     cupti::turn(session);
 }

@@ -14,6 +14,8 @@ use crate::stderr::KeepErrno;
 pub type LookAt = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 
 static READERS: AtomicU32 = AtomicU32::new(0);
+/// The thread of the latest reader: a signal handler of it that forks must not wait for it.
+static READER: AtomicI32 = AtomicI32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// The thread of the latest fork: its own handlers may read the list.
 static FORKER: AtomicI32 = AtomicI32::new(0);
@@ -40,13 +42,13 @@ struct Reading;
 impl Reading {
     fn begin() -> Self {
         let _errno = KeepErrno::new();
+        let us = own_id();
+        READER.store(us, Ordering::Relaxed);
         wait_while(|| {
             // SYNC: each side first says that it is there and then looks for the other, in one
             // order for all: at most one of the two goes on.
             READERS.fetch_add(1, Ordering::SeqCst);
-            // SAFETY: gettid has no preconditions.
-            let goes_on = FORKS.load(Ordering::SeqCst) == 0
-                || FORKER.load(Ordering::Relaxed) == unsafe { libc::gettid() };
+            let goes_on = FORKS.load(Ordering::SeqCst) == 0 || FORKER.load(Ordering::Relaxed) == us;
             if !goes_on {
                 leave(&READERS);
             }
@@ -61,6 +63,11 @@ impl Drop for Reading {
     fn drop(&mut self) {
         leave(&READERS);
     }
+}
+
+fn own_id() -> i32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
 }
 
 /// One less, but not less than none: a child that a signal handler forked inside the above
@@ -96,9 +103,9 @@ fn prepare() {
 extern "C" fn before_fork() {
     let _errno = KeepErrno::new();
     FORKS.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: gettid has no preconditions.
-    FORKER.store(unsafe { libc::gettid() }, Ordering::Relaxed);
-    wait_while(|| READERS.load(Ordering::SeqCst) > 0);
+    let us = own_id();
+    FORKER.store(us, Ordering::Relaxed);
+    wait_while(|| READERS.load(Ordering::SeqCst) > 0 && READER.load(Ordering::Relaxed) != us);
 }
 
 extern "C" fn in_parent() {

@@ -139,7 +139,8 @@ fn a_full_disk_is_said_at_once_in_the_status_and_last() {
     assert_eq!(ended.code(), Some(6), "{said}");
     assert!(said.starts_with("gputrace: cannot write the trace file"), "{said}");
     let last = said.lines().last().unwrap();
-    assert!(last.contains(&format!("lost: the trace after its first {status} bytes")), "{said}");
+    // The end may have found room for what is left to write, or none.
+    assert!(last.contains(" not_in_trace"), "{said}");
 }
 
 /// By somebody who tidies up: the program goes on, and nobody is told that there is a trace.

@@ -46,10 +46,10 @@ impl AreaReader {
                         kind: record.kind,
                         id: record.id,
                         fields: (0..record.field_count).map(|index| record.field(words, index)).collect(),
-                        text: if record.kind == kind::PROCESS {
-                            command_line::masked_bytes(&text)
-                        } else {
-                            text
+                        text: match record.kind {
+                            kind::PROCESS => command_line::masked_bytes(&text),
+                            kind::ORIGIN => command_line::masked_list(&text),
+                            _ => text,
                         },
                     });
                     bytes += record.len_words() * 8;

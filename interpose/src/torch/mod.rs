@@ -22,7 +22,7 @@ use core::ffi::{CStr, c_void};
 use gputrace_producer::session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
-use gputrace_producer::torch::passes;
+use gputrace_producer::torch::{self, passes};
 
 use crate::tables;
 
@@ -138,6 +138,7 @@ unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const 
                 let (stack, outside) = tables.stack_and_place(session);
                 // SAFETY: the caller's word.
                 passes::note(unsafe { *pass }, session.generation, stack, outside);
+                torch::begins_pass();
             }
         });
     }

@@ -17,7 +17,7 @@ use gputrace_producer::thread;
 use gputrace_producer::torch::operators;
 
 use crate::resolve::{libc_symbols, originals};
-use crate::{python, settings, tables};
+use crate::{loaded, python, settings, tables};
 
 /// `at::RecordFunctionCallback`, and room for what later versions may add: all zeros is "no" there.
 #[repr(C)]
@@ -81,7 +81,7 @@ pub fn look(session: &Session) {
     if !IS_ASKED_FOR.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
         return;
     }
-    let loaded = python::loaded();
+    let loaded = loaded::counts().loaded;
     if LOADED.swap(loaded, Ordering::Relaxed) == loaded {
         return;
     }

@@ -132,13 +132,21 @@ fn own_end(sp: u64) -> Option<u64> {
         return None;
     }
     for _ in 0..PAGES_A_WALK {
-        if low <= sp || memory.byte(low - PAGE, 0).is_none() {
+        if low <= sp || !is_mapped(low - PAGE) || memory.byte(low - PAGE, 0).is_none() {
             break;
         }
         low -= PAGE;
     }
     KNOWN.set(Known { low, end });
     (low <= sp).then_some(end)
+}
+
+/// Whether something is mapped at a page's address. Asked before the page is looked at: the kernel makes the
+/// first thread's stack larger for whoever reads below it.
+fn is_mapped(page: u64) -> bool {
+    let mut is_resident = 0u8;
+    // SAFETY: only asks; the answer of one page is one byte.
+    unsafe { libc::mincore(page as *mut libc::c_void, PAGE as usize, &raw mut is_resident) == 0 }
 }
 
 /// Where the thread's own stack ends: at what the C library keeps of the thread, or, of the first thread, at what the

@@ -67,7 +67,7 @@ pub fn interpreter() -> (u64, u64) {
     (INTERPRETER.load(Ordering::Relaxed), EVALUATION.load(Ordering::Relaxed))
 }
 
-/// A library is being unloaded, or was: said before and after, since it may launch while it goes.
+/// A library was unloaded.
 pub fn library_closes() {
     // SYNC: pairs with the Acquire in `epoch`. What is mapped at the library's addresses after this is
     // known by another epoch's rules.

@@ -8,7 +8,7 @@
 //!
 //! PyTorch's own functions answer which pass and which node a thread is at; nothing of its
 //! data is read by offsets but a node's virtual table, for the name of its type. They read thread-locals, take no lock
-//! and run no Python; at its first question a thread may be given its block of thread-locals by the C library.
+//! and run no Python, on a thread that has been asked before; others are not asked ([`may_be_asked`]).
 //!
 //! | file | noun |
 //! |---|---|
@@ -60,7 +60,15 @@ struct Found {
 
 const NONE: u64 = u64::MAX;
 
+/// Whether a thread may be asked, as [`may_be_asked`] has it.
+mod asked {
+    pub const NOT_KNOWN: u8 = 0;
+    pub const YES: u8 = 1;
+    pub const NO: u8 = 2;
+}
+
 thread_local! {
+    static MAY_BE_ASKED: Cell<u8> = const { Cell::new(asked::NOT_KNOWN) };
     static FOUND: Found = const {
         Found {
             engine: Cell::new(0),
@@ -74,10 +82,41 @@ thread_local! {
 /// What the calling thread works for, if it works for a backward pass.
 #[inline(always)]
 pub fn around(generation: u32) -> Option<Around> {
-    if engine::first().is_none() || !IS_ASKED_FOR.load(Ordering::Relaxed) {
+    if engine::first().is_none() || !IS_ASKED_FOR.load(Ordering::Relaxed) || !may_be_asked() {
         return None;
     }
     of_engines(generation)
+}
+
+/// The calling thread begins a pass: it may be asked from now on, and is for the first time here, where it
+/// is in no call of the driver's.
+pub fn begins_pass() {
+    MAY_BE_ASKED.set(asked::YES);
+    for (_, engine) in engine::all() {
+        let _ = engine.pass_number();
+    }
+}
+
+/// Whether PyTorch may be asked on this thread. A thread's first question makes its thread-locals, for which the C
+/// library allocates and takes the loader's lock: in the middle of a call that can be a deadlock with another thread that
+/// is loading a library. Threads that work for passes have theirs: those that began one, and PyTorch's own, which
+/// it calls `pt_autograd_<device>` (from 2.6 on at the latest; not in 2.1).
+#[inline(always)]
+fn may_be_asked() -> bool {
+    match MAY_BE_ASKED.get() {
+        asked::NOT_KNOWN => is_called_as_pytorchs(),
+        known => known == asked::YES,
+    }
+}
+
+#[cold]
+fn is_called_as_pytorchs() -> bool {
+    let mut name = [0u8; 16];
+    // SAFETY: writes at most 16 bytes, the room that there is.
+    let is_known = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0;
+    let is_its_own = is_known && name.starts_with(b"pt_autograd_");
+    MAY_BE_ASKED.set(if is_its_own { asked::YES } else { asked::NO });
+    is_its_own
 }
 
 #[inline(never)]
