@@ -74,3 +74,18 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     look_for_unloaded();
     status
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where it is not found every first sight of a place reads `/proc/self/maps`.
+    #[test]
+    fn the_loaders_answer_without_a_lock_is_found_where_there_is_one() {
+        // SAFETY: a C string of libc's own.
+        let version = unsafe { core::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        let minor = version.to_str().unwrap().split('.').nth(1).unwrap();
+        let minor: u32 = minor.parse().unwrap();
+        assert_eq!(minor >= 35, !libc_symbols::in_libc(c"_dl_find_object").is_null());
+    }
+}

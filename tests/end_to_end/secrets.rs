@@ -1,21 +1,42 @@
 //! What of the environment and the command line gets into a trace.
 
+use gputrace_collector::batch::Batch;
+use gputrace_collector::trace_file::TraceReader;
+
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{Run, Traced, bare, bare_command, run, run_with};
 
-const SECRETS: [&str; 4] = ["hunter2", "abc123def", "opensesame", "xyzzy-of-the-environment"];
+const SECRETS: [&str; 6] =
+    ["hunter2", "abc123def", "opensesame", "xyzzy-of-the-environment", "swordfish", "mellon"];
 
-/// Everything that a run left, as a reader has it.
+/// Everything that a run left, as a reader has it. A trace is compressed: its texts are read, all of them.
 fn everything(traced: &Traced) -> String {
     let mut all = String::new();
     for file in std::fs::read_dir(&traced.output).unwrap() {
-        all += &String::from_utf8_lossy(&std::fs::read(file.unwrap().path()).unwrap());
+        let path = file.unwrap().path();
+        match TraceReader::open(&path) {
+            Ok(batches) => batches.for_each(|batch| all += &texts(&batch)),
+            Err(_) => all += &String::from_utf8_lossy(&std::fs::read(path).unwrap()),
+        }
     }
+    assert!(all.contains("first_kernel"), "what is there is found");
     all + &traced.report().to_string() + &traced.ended.stderr
+}
+
+/// What a batch has of text.
+fn texts(batch: &Batch) -> String {
+    match batch {
+        Batch::Definitions { records, .. } => {
+            records.iter().map(|record| String::from_utf8_lossy(&record.text).into_owned() + "\n").collect()
+        }
+        other => format!("{other:?}\n"),
+    }
 }
 
 fn with_secrets(run: Run) -> Run {
     run.env("SOME_PASSWORD", SECRETS[3])
+        .env("BAGGAGE", format!("user=alice,session_token={}", SECRETS[4]))
+        .env("OTEL_RESOURCE_ATTRIBUTES", format!("api_key={},team=vision", SECRETS[5]))
         .arg("--password=hunter2")
         .arg("--token")
         .arg(SECRETS[1])
@@ -51,7 +72,9 @@ fn redact_leaves_the_program_only() {
     ];
     for traced in redacted.map(|run| with_secrets(run).succeed()) {
         let all = everything(&traced);
-        for argument in SECRETS.iter().chain(&["--password", "--token", "--epochs", "host/"]) {
+        for argument in
+            SECRETS.iter().chain(&["--password", "--token", "--epochs", "host/", "alice", "vision"])
+        {
             assert!(!all.contains(argument), "{argument}");
         }
         let report = traced.report();
