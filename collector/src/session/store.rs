@@ -15,10 +15,12 @@ use crate::error::Error;
 use crate::flight_recorder::{Block, Marks};
 use crate::trace_file::{BlockEncoder, TraceWriter};
 
-/// Between a failure and the next attempt, twice as long after each up to the most: a file system
-/// that has room for a few blocks at a time is not asked, and not talked of, all the time.
+/// Between a failure and the next attempt, twice as long after each stop up to the most: a file system
+/// that has room for a few blocks at a time is not asked, and not talked of, all the time. After so long
+/// without a stop it begins anew.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What may be held of what later events need: an hour of definitions, and more.
 const HELD_BYTES_MAX: usize = 32 << 20;
@@ -41,6 +43,8 @@ pub(super) struct Store {
     hears: Option<HearsTraceNews>,
     stall: Option<Stall>,
     pause: Duration,
+    /// When it went on after the last stop.
+    went_on_at: Option<Instant>,
     /// Entries that are not in the file, by now.
     left_out: u64,
     /// When it was last looked for where it was made; `None` once it was missed.
@@ -75,7 +79,15 @@ pub(super) struct Stored {
 
 impl Store {
     pub fn new(writer: TraceWriter, hears: Option<HearsTraceNews>) -> Store {
-        Store { writer, hears, stall: None, pause: PAUSE_FIRST, left_out: 0, looked_at: Some(Instant::now()) }
+        Store {
+            writer,
+            hears,
+            stall: None,
+            pause: PAUSE_FIRST,
+            went_on_at: None,
+            left_out: 0,
+            looked_at: Some(Instant::now()),
+        }
     }
 
     /// Bytes after which nothing is written for now; `None` if all is.
@@ -99,6 +111,9 @@ impl Store {
         let Err(error) = self.writer.write(batch) else { return resumed };
         if let Some(hears) = self.hears {
             hears(&TraceNews::Stopped(&error));
+        }
+        if self.went_on_at.is_some_and(|at| at.elapsed() >= FORGOTTEN_AFTER) {
+            self.pause = PAUSE_FIRST;
         }
         if let Ok(mut stall) = Stall::new(error) {
             self.left_out += stall.keep(batch);
@@ -126,6 +141,7 @@ impl Store {
         match stall.write_to(&mut self.writer) {
             Ok(()) => {
                 self.pause = (self.pause * 2).min(PAUSE_MOST);
+                self.went_on_at = Some(Instant::now());
                 if let Some(hears) = self.hears {
                     hears(&TraceNews::GoesOn { left_out: stall.left_out });
                 }

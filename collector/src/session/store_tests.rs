@@ -206,3 +206,24 @@ fn a_batch_is_in_the_file_whole_or_not_at_all() {
     let batches: Vec<Batch> = TraceReader::open(&path).unwrap().collect();
     assert!(batches == [begin(0), end(0)]);
 }
+
+#[test]
+fn stops_of_long_ago_are_forgotten() {
+    let mut full = full_after(&[begin(0)]);
+    let mut stop_and_go = |full: &mut Full| {
+        full.store.writer.set_file(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        full.store.write(&cells(0, 1, 1));
+        let pause = full.store.pause;
+        full.make_room();
+        full.store.pause = pause;
+        let stall = full.store.stall.as_mut().unwrap();
+        stall.tried_at = stall.tried_at.checked_sub(pause).unwrap();
+        full.store.write(&cells(0, 1, 1));
+        assert_eq!(full.store.ends_at(), None);
+        pause
+    };
+    let pauses = [(); 8].map(|()| stop_and_go(&mut full).as_secs());
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    full.store.went_on_at = full.store.went_on_at.and_then(|at| at.checked_sub(FORGOTTEN_AFTER));
+    assert_eq!(stop_and_go(&mut full), PAUSE_FIRST);
+}
