@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread;
 use gputrace_producer::torch::operators;
+use gputrace_wire::counter::Counter;
 
 use crate::resolve::{libc_symbols, originals};
 use crate::{loaded, python, settings, tables};
@@ -203,6 +204,10 @@ unsafe fn begin(
                 let mut room = [0; NAME_MAX];
                 let told = told(name, &mut room);
                 let name = told.map_or(operators::UNNAMED, |told| tables.stack_name(session, told));
+                if told.is_some() && name == operators::UNNAMED {
+                    // There is no place for more names: it is no frame of any stack.
+                    session.count(Counter::StacksFull, 1);
+                }
                 operators::begin(record as u64, name, session.generation);
             }
         });

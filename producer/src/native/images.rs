@@ -62,6 +62,8 @@ pub struct Images {
     /// Epochs are counted anew from time to time.
     round: AtomicU32,
     maps_read: AtomicU32,
+    /// Whether it was said that there is no room for more.
+    is_said: AtomicU32,
     /// Somebody waited for the work in vain: until it is free again nobody else waits.
     is_stuck: AtomicU32,
 }
@@ -87,6 +89,7 @@ impl Images {
             work: memory::map::<Work>(1)?.first()?,
             round: AtomicU32::new(0),
             maps_read: AtomicU32::new(0),
+            is_said: AtomicU32::new(0),
             is_stuck: AtomicU32::new(0),
         })
     }
@@ -133,7 +136,10 @@ impl Images {
         }
         let memory = Checked::new();
         let place = pc - 1;
-        let Some(index) = self.image_of(&memory, session, place, count) else { return Rule::UNKNOWN };
+        let Some(index) = self.image_of(&memory, session, place, count) else {
+            self.say_if_full(session);
+            return Rule::UNKNOWN;
+        };
         let Some(slot) = self.slots.get(index) else { return Rule::UNKNOWN };
         let (start, end) = (slot.start.load(Ordering::Relaxed), slot.end.load(Ordering::Relaxed));
         let (interpreter, evaluation) = surroundings::interpreter();
@@ -164,6 +170,16 @@ impl Images {
         let rule = rule.with(index, flags);
         rules.keep(pc, epoch, rule);
         rule
+    }
+
+    /// Says once that there are more images than are told apart: stacks end where they come to one more.
+    fn say_if_full(&self, session: &impl Define) {
+        let is_full = self.count.load(Ordering::Relaxed) as usize >= IMAGES_MAX
+            || self.maps_read.load(Ordering::Relaxed) >= MAPS_MAX;
+        if is_full && self.is_said.swap(1, Ordering::Relaxed) == 0 {
+            let text = b"more libraries were loaded than native frames are told of: stacks end at those that came last";
+            session.define(kind::NOTICE, &[1, 0], text);
+        }
     }
 
     /// The place in the table of the image that `address` is in.
