@@ -282,6 +282,20 @@ fn a_malformed_trace_context_is_said_once_and_not_used() {
 }
 
 #[test]
+fn what_looks_like_a_secret_is_masked_in_what_a_program_was_given() {
+    let traced = run("spans")
+        .env("BAGGAGE", "user=7,password=hunter2,tenant=9")
+        .env("OTEL_RESOURCE_ATTRIBUTES", "team=a,api_key=hunter2")
+        .succeed();
+    let (spans, _) = exported(&traced, &[]);
+    assert!(!format!("{spans:?}").contains("hunter2"));
+    let root = spans.one("process: spans");
+    let baggage = serde_json::json!(["user=7", "password=[redacted]", "tenant=9"]);
+    assert_eq!(root.attribute("gputrace.baggage"), baggage);
+    assert_eq!(root.resource["team"], "a");
+}
+
+#[test]
 fn what_is_redacted_is_no_attribute() {
     let traced = run("spans")
         .env("GPUTRACE_REDACT", "on")

@@ -1,6 +1,8 @@
 //! Which of a second's candidates become spans: all that must, and of the rest the slowest.
 //!
-//! Bounded by the rate. A second is one of the stream: it is over as soon as anything ends in a later one.
+//! Bounded by the rate. A second is one of the stream: it is over as soon as anything ends in a later one. What
+//! comes late, as device records do, is of the second at hand; what is much too late shows that one time
+//! was wrong, and begins a second as well, so that a single wrong time does not end all others' chances.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -8,6 +10,8 @@ use std::collections::BinaryHeap;
 /// Certain ones that are held before the second is cut short.
 const CERTAIN_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
+/// How late something may be.
+const LATE_SECONDS_MAX: u64 = 60;
 
 #[derive(Debug)]
 pub struct Contest<T> {
@@ -34,12 +38,19 @@ impl<T> Contest<T> {
 
     /// Whether the winners are to be taken before something that ends then enters.
     pub fn is_over(&self, end_ns: u64) -> bool {
-        self.certain.len() >= CERTAIN_MAX || self.second < end_ns / SECOND_NS
+        self.certain.len() >= CERTAIN_MAX || self.begins_another(end_ns)
+    }
+
+    fn begins_another(&self, end_ns: u64) -> bool {
+        let second = end_ns / SECOND_NS;
+        second > self.second || second + LATE_SECONDS_MAX < self.second
     }
 
     /// Takes something in; what loses for it comes back, which may be itself.
     pub fn enter(&mut self, item: T, end_ns: u64, duration_ns: u64, is_certain: bool) -> Option<T> {
-        self.second = self.second.max(end_ns / SECOND_NS);
+        if self.begins_another(end_ns) {
+            self.second = end_ns / SECOND_NS;
+        }
         let rate = self.rate.filter(|_| !is_certain);
         let Some(rate) = rate else {
             self.certain.push(item);
@@ -98,6 +109,20 @@ mod tests {
         assert_eq!(winners, ["a", "c", "d", "f"]);
         assert_eq!(contest.enter("late", 5, 0, false), None, "what comes late is of this second");
         assert_eq!(contest.winners(), ["late"]);
+    }
+
+    #[test]
+    fn a_time_that_is_wrong_costs_one_second() {
+        let mut contest = Contest::new(Some(1));
+        let second = |at: u64| at * SECOND_NS;
+        for (end_ns, is_over) in
+            [(100, true), (99, false), (40, false), (1 << 33, true), (101, true), (90, false), (102, true)]
+                .map(|(at, is_over)| (second(at), is_over))
+        {
+            assert_eq!(contest.is_over(end_ns), is_over, "{end_ns}");
+            contest.winners();
+            assert_eq!(contest.enter(end_ns, end_ns, 1, false), None);
+        }
     }
 
     #[test]
