@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::flame::frames::{Frame, FrameKind, process_name, short_command};
 use crate::model::definitions::Definitions;
@@ -64,19 +64,23 @@ impl<'a> Labels<'a> {
         };
         // Threads are defined as they appear, so their ids are in that order.
         let users: BTreeSet<(u32, u32)> = users.collect();
-        let mut last = None;
+        let (mut last, mut seen) = (None, FxHashSet::default());
         for (process, thread) in users {
             if last.replace(process) != Some(process) {
                 *labels.process_uses.entry(labels.command(process).to_owned()).or_default() += 1;
             }
             let Some((tid, name)) = labels.thread_name(process, thread) else { continue };
-            let tids = match name {
+            let own = match &name {
                 ThreadName::Main => continue,
-                ThreadName::Own(name) => labels.thread_uses.entry((process, name)).or_default(),
-                ThreadName::Unnamed => labels.unnamed.entry(process).or_default(),
+                ThreadName::Own(name) => Some(name.clone()),
+                ThreadName::Unnamed => None,
             };
-            if !tids.contains(&tid) {
-                tids.push(tid);
+            if !seen.insert((process, own.clone(), tid)) {
+                continue;
+            }
+            match own {
+                Some(name) => labels.thread_uses.entry((process, name)).or_default().push(tid),
+                None => labels.unnamed.entry(process).or_default().push(tid),
             }
         }
         labels

@@ -210,7 +210,7 @@ fn a_batch_is_in_the_file_whole_or_not_at_all() {
 #[test]
 fn stops_of_long_ago_are_forgotten() {
     let mut full = full_after(&[begin(0)]);
-    let mut stop_and_go = |full: &mut Full| {
+    let stop_and_go = |full: &mut Full| {
         full.store.writer.set_file(OpenOptions::new().write(true).open("/dev/full").unwrap());
         full.store.write(&cells(0, 1, 1));
         let pause = full.store.pause;

@@ -153,15 +153,43 @@ fn is_beginning(function: &str) -> bool {
         || bare.starts_with("libc_start_")
 }
 
-/// Whether an image is the program's own, by where it is: systems install in folders that programs' own builds are not in.
+/// Whether an image is the program's own: what is no library is, wherever it lies, and of libraries those that are not where
+/// systems install theirs.
 fn is_own_image(path: &str) -> bool {
     const INSTALLED: [&str; 5] = ["/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"];
-    path.starts_with('/') && is_own(path) && !INSTALLED.iter().any(|folder| path.starts_with(folder))
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let is_installed = INSTALLED.iter().any(|folder| path.starts_with(folder));
+    let is_program = !file.contains(".so") && !file.starts_with("python");
+    path.starts_with('/') && is_own(path) && (is_program || !is_installed)
 }
 
 impl Place {
     /// Whether a source file is the program's own: a header of a library's is not, wherever it was inlined.
     pub fn is_own_file(&self, file: &str) -> bool {
         self.own && is_own(file) && !file.starts_with("/usr/") && !file.starts_with("/rustc/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_own_wherever_they_lie_and_libraries_where_they_are_not_installed() {
+        for own in ["/home/me/train", "/opt/company/bin/server", "/usr/src/app/run", "/srv/app/libours.so.2"]
+        {
+            assert!(is_own_image(own), "{own}");
+        }
+        let others = [
+            "/usr/lib/x86_64-linux-gnu/libc.so.6",
+            "/opt/nvidia/lib64/libcublas.so.13",
+            "/usr/bin/python3.12",
+            "/home/me/.venv/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so",
+            "[vdso]",
+            "",
+        ];
+        for other in others {
+            assert!(!is_own_image(other), "{other}");
+        }
     }
 }

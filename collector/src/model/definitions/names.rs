@@ -10,6 +10,8 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Default)]
 pub(super) struct ThreadNames {
     by_number: FxHashMap<u32, Number>,
+    /// Where a definition is among its number's.
+    places: FxHashMap<u32, usize>,
     /// By definition.
     seen: FxHashMap<u32, Box<str>>,
 }
@@ -26,7 +28,9 @@ struct Number {
 impl ThreadNames {
     /// A thread of that number was defined.
     pub fn began(&mut self, tid: u32, thread: u32) {
-        self.by_number.entry(tid).or_default().threads.push((thread, None));
+        let threads = &mut self.by_number.entry(tid).or_default().threads;
+        self.places.insert(thread, threads.len());
+        threads.push((thread, None));
     }
 
     /// The program called the thread of that number so.
@@ -50,8 +54,9 @@ impl ThreadNames {
     /// The label of a thread, if the program gave it one.
     pub fn label(&self, tid: u32, thread: u32) -> Option<u32> {
         let number = self.by_number.get(&tid)?;
-        let at = number.threads.iter().position(|(known, _)| *known == thread)?;
-        let (_, own) = number.threads.get(at)?;
+        let at = *self.places.get(&thread)?;
+        // A number may be defined twice, by whoever is hostile.
+        let (_, own) = number.threads.get(at).filter(|(known, _)| *known == thread)?;
         // What was said before its definition: by itself, before its first call, or of the thread before.
         let before = match at.checked_sub(1) {
             None => number.first,
