@@ -28,6 +28,8 @@ const DEFINITIONS_MAX: usize = 4 << 20;
 /// is not one that a process gave out.
 const ID_SLACK: usize = 1 << 16;
 const NOTICES_MAX: usize = 1024;
+/// There are as many as the format knows; more are nonsense, which must not make look-ups long.
+const ORIGINS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Definitions {
@@ -133,7 +135,7 @@ impl Definitions {
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
             kind::GRAPH_TIMES => self.graph_times.push(record.id),
-            kind::ORIGIN => self.origins.push(record.id),
+            kind::ORIGIN if self.origins.len() < ORIGINS_MAX => self.origins.push(record.id),
             kind::PROCESS => self.process = Some(record.id),
             kind::CODE => {
                 self.codes.push(record.id);

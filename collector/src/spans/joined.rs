@@ -123,7 +123,7 @@ impl Family {
         parsed.map_err(|why| self.complain(why.to_string())).ok()
     }
 
-    pub fn complain(&mut self, why: String) {
+    fn complain(&mut self, why: String) {
         if self.complaints.len() < COMPLAINTS_MAX && !self.complaints.contains(&why) {
             self.complaints.push(why);
         }
