@@ -83,6 +83,11 @@ impl Checked {
         Checked { known: [const { Cell::new(0) }; Self::KNOWN] }
     }
 
+    /// Whether the page that an address is in can be read. Nothing of it is.
+    pub fn has(&self, address: u64) -> bool {
+        (LOWEST..HIGHEST).contains(&address) && self.is_there(address)
+    }
+
     fn is_there(&self, address: u64) -> bool {
         let page = address / Self::PAGE;
         let Some(known) = self.known.get(page as usize % Self::KNOWN) else { return false };

@@ -3,6 +3,8 @@
 //! Each C++ object with virtual functions begins with the address of its type's table of them, and before
 //! that stands the type's description, whose second word is its mangled name.
 
+use core::arch::asm;
+
 use crate::python::identity::fold;
 use crate::python::memory::is_plausible;
 
@@ -43,13 +45,16 @@ impl Node {
         const ONES: u64 = u64::MAX / 0xff;
         let (mut length, mut hash) = (0, 0u64);
         loop {
-            // SAFETY: eight bytes that begin in the string are in the page that the first of them is in.
+            // SAFETY: the first of these bytes is in the string, and the others are in the same page. They may
+            // lie behind the string's end, which is no read that the language knows: hence the instruction.
             let step = unsafe {
                 let at = name.add(length);
                 if at.addr() & 4095 > 4096 - 8 {
                     u64::from(at.read())
                 } else {
-                    at.cast::<u64>().read_unaligned()
+                    let word: u64;
+                    asm!("mov {}, qword ptr [{}]", out(reg) word, in(reg) at, options(pure, readonly, nostack, preserves_flags));
+                    word
                 }
             };
             let is_byte = name.addr().wrapping_add(length) & 4095 > 4096 - 8;
