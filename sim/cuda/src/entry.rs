@@ -63,15 +63,17 @@ fn number(result: Result) -> u32 {
 #[inline(always)]
 pub fn run(entry: &'static Entry, parameters: *const c_void, body: impl FnOnce(&Call) -> Result) -> u32 {
     let call = Call { per_thread: entry.per_thread };
-    if status::read() == status::INITIALISED {
-        return number(body(&call));
-    }
-    let mut body = Some(body);
     // A lock that is waited for sets errno, now and then; a program is to find what it had.
-    let kept = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    let answer = watched(entry, parameters, &mut || body.take().map_or(0, |body| number(body(&call))));
-    // SAFETY: the C library's pointer to the calling thread's errno.
-    unsafe { *libc::__errno_location() = kept };
+    // SAFETY: the C library's pointer to the calling thread's errno, valid as long as the thread is.
+    let (errno, kept) = unsafe { (libc::__errno_location(), *libc::__errno_location()) };
+    let answer = if status::read() == status::INITIALISED {
+        number(body(&call))
+    } else {
+        let mut body = Some(body);
+        watched(entry, parameters, &mut || body.take().map_or(0, |body| number(body(&call))))
+    };
+    // SAFETY: as above.
+    unsafe { *errno = kept };
     answer
 }
 
