@@ -160,7 +160,8 @@ static inline void take_buffer(CUcontext of, uint32_t stream, uint8_t *buffer, s
     (void)of, (void)stream;
     EQ(bytes, BUFFER_BYTES);
     completing_thread = pthread_self();
-    buffers_completed++;
+    /* Whoever flushes completes buffers, too. */
+    __atomic_fetch_add(&buffers_completed, 1, __ATOMIC_RELAXED);
     uint8_t *record = NULL;
     unsigned status;
     while ((status = cuptiActivityGetNextRecord(buffer, valid, &record)) == 0) {

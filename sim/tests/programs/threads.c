@@ -26,7 +26,8 @@ int main(void)
     OK(cuCtxSynchronize());
     OK(cuptiActivityFlushAll(0));
     EQ(record_count, THREADS * LAUNCHES);
-    EQ(buffers_requested, buffers_completed);
+    /* One may have been asked for that nothing came into. */
+    CHECK(buffers_requested - buffers_completed <= 1);
     uint8_t *seen = calloc(THREADS * LAUNCHES, 1);
     uint32_t lowest = UINT32_MAX;
     for (size_t i = 0; i < record_count; i++)
