@@ -66,7 +66,7 @@ impl<S: Sink> Model<S> {
                 self.with(*process, |state, sink| state.cells(*ring, cells, sink));
             }
             Batch::Counters(counters) => {
-                self.with(counters.process, |state, _| state.set_counters(counters));
+                self.with(counters.process, |state, sink| state.set_counters(counters, sink));
             }
             Batch::ProcessEnd { process, end: end @ ProcessEnd::Running, monotonic_ns } => {
                 self.with(*process, |state, _| state.end_as(*end, *monotonic_ns));

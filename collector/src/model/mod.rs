@@ -24,6 +24,7 @@ pub mod operation;
 mod process;
 pub mod ranges;
 mod sinks;
+pub mod standing;
 pub mod sticky;
 #[cfg(test)]
 mod takeover_tests;
@@ -35,4 +36,5 @@ mod unidentified;
 pub use feed::Model;
 pub use loss::Loss;
 pub use ranges::{RangeName, Ranges, Spans};
+pub use standing::Standing;
 pub use totals::{Counts, Process, Session, Totals};

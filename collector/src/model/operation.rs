@@ -5,6 +5,7 @@ use gputrace_wire::call::Detail;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
+use crate::model::standing::Standing;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
 #[derive(Clone, PartialEq, Debug)]
@@ -151,5 +152,7 @@ pub trait Sink {
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
+    /// What is known of a process beside its events, up to now: about once a second, and once before its end.
+    fn stands(&mut self, _number: u32, _standing: &Standing<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
 }

@@ -23,6 +23,7 @@ use crate::model::instances::Numbers;
 use crate::model::loss::Loss;
 use crate::model::operation::{GraphNode, HostCall, Operation, Sink, Timing, What};
 use crate::model::ranges::Ranges;
+use crate::model::standing::Standing;
 use crate::model::totals::{Counts, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
 use crate::session::Running;
@@ -126,8 +127,35 @@ impl ProcessState {
         Running { begin: &self.begin, counters: &self.counters, counts: &self.counts, has_ended }
     }
 
-    pub(super) fn set_counters(&mut self, counters: &Counters) {
+    pub(super) fn set_counters<S: Sink>(&mut self, counters: &Counters, sink: &mut S) {
         self.counters = counters.clone();
+        if !self.closed {
+            self.tell_standing(sink);
+        }
+    }
+
+    fn tell_standing<S: Sink>(&self, sink: &mut S) {
+        let standing = Standing {
+            at_ns: self.last_seen_ns,
+            counters: &self.counters,
+            counts: &self.counts,
+            losses: self.lost(),
+            ns_per_tick: self.clocks.ns_per_tick(),
+        };
+        sink.stands(self.number, &standing, &self.definitions);
+    }
+
+    /// What was lost of it so far, by reason; none of them is 0.
+    fn lost(&self) -> Vec<(Loss, u64)> {
+        let mut losses = self.losses.clone();
+        let reasons = [
+            (Loss::LateRecords, self.join.late_records),
+            (Loss::RefusedDefinitions, self.definitions.refused),
+            (Loss::RefusedGraphNodes, self.graphs.refused),
+            (Loss::RingFull, self.counters.ring_full),
+        ];
+        losses.extend(reasons.into_iter().filter(|(_, count)| *count > 0));
+        losses
     }
 
     pub(super) fn cells<S: Sink>(&mut self, ring: u32, cells: &[Cell], sink: &mut S) {
@@ -329,6 +357,7 @@ impl ProcessState {
         self.told |= tells;
         self.close_ranges(sink);
         if !std::mem::replace(&mut self.closed, true) {
+            self.tell_standing(sink);
             sink.process_ends(self.number, self.last_seen_ns, &self.definitions);
         }
     }
@@ -342,20 +371,7 @@ impl ProcessState {
     pub(super) fn into_totals(mut self) -> (Process, Vec<(Loss, u64)>) {
         self.counts.evicted_calls = self.join.evicted_calls;
         self.counts.evicted_records = self.join.evicted_records;
-        let late = self.join.late_records;
-        let refused = self.definitions.refused;
-        let ring_full = self.counters.ring_full;
-        let reasons = [
-            (Loss::LateRecords, late),
-            (Loss::RefusedDefinitions, refused),
-            (Loss::RefusedGraphNodes, self.graphs.refused),
-            (Loss::RingFull, ring_full),
-        ];
-        for (loss, count) in reasons {
-            if count > 0 {
-                self.lose(loss, count);
-            }
-        }
+        let losses = self.lost();
         for ring in self.rings.values() {
             self.ranges.left_open(ring.ranges);
         }
@@ -371,6 +387,6 @@ impl ProcessState {
             failure: self.progress.into_failure(),
             in_flight: self.in_flight,
         };
-        (process, self.losses)
+        (process, losses)
     }
 }

@@ -4,6 +4,7 @@ use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::standing::Standing;
 
 impl Sink for () {
     fn host_call(&mut self, _: &HostCall, _: &Definitions) {}
@@ -32,6 +33,9 @@ macro_rules! methods {
         }
         fn range_ends(&mut $self, range: &RangeInstance, definitions: &Definitions) {
             $hand_on!($self.range_ends(range, definitions));
+        }
+        fn stands(&mut $self, number: u32, standing: &Standing<'_>, definitions: &Definitions) {
+            $hand_on!($self.stands(number, standing, definitions));
         }
         fn process_ends(&mut $self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
             $hand_on!($self.process_ends(number, last_seen_ns, definitions));

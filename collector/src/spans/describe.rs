@@ -273,7 +273,7 @@ fn memory(kind: u8) -> Option<&'static str> {
 }
 
 /// The UUID as OpenTelemetry's CUDA vocabulary has it: without `GPU-`. Empty where nobody said.
-fn uuid([low, high]: [u64; 2]) -> String {
+pub(crate) fn uuid([low, high]: [u64; 2]) -> String {
     if low == 0 && high == 0 {
         return String::new();
     }

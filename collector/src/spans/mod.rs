@@ -5,17 +5,17 @@
 //! at random: the same stream makes the same spans, with the same ids.
 
 mod contest;
-mod describe;
-mod error_names;
+pub(crate) mod describe;
+pub(crate) mod error_names;
 mod history;
-mod ids;
-mod joined;
+pub(crate) mod ids;
+pub(crate) mod joined;
 mod known_ranges;
-mod otlp;
+pub(crate) mod otlp;
 pub mod otlp_json;
 mod process;
-mod resource;
-mod sampling;
+pub(crate) mod resource;
+pub(crate) mod sampling;
 mod sink;
 mod span;
 #[cfg(test)]

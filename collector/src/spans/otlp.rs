@@ -11,7 +11,7 @@ use crate::spans::resource::{Naming, resource};
 use crate::spans::span::{Span, Value};
 
 /// The schema that the names of attributes are of, where they are OpenTelemetry's.
-const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
 /// Flags of a span beside W3C's: whether it is known that its parent is remote, and whether it is.
 const PARENT_IS_KNOWN: u32 = 0x100;
 const PARENT_IS_REMOTE: u32 = 0x200;
@@ -22,22 +22,31 @@ pub fn request(
     definitions: &Definitions,
     naming: &Naming,
 ) -> ExportTraceServiceRequest {
-    let attributes = resource(definitions, naming).into_iter().map(|(key, value)| attribute(&key, value));
-    let scope = InstrumentationScope {
-        name: "gputrace".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
     ExportTraceServiceRequest {
         resource_spans: vec![proto::ResourceSpans {
-            resource: Some(Resource { attributes: attributes.collect(), ..Resource::default() }),
+            resource: Some(resource_message(definitions, naming)),
             scope_spans: vec![proto::ScopeSpans {
-                scope: Some(scope),
+                scope: Some(scope()),
                 spans,
                 schema_url: SCHEMA_URL.to_owned(),
             }],
             schema_url: SCHEMA_URL.to_owned(),
         }],
+    }
+}
+
+/// What all that comes of a process is of.
+pub fn resource_message(definitions: &Definitions, naming: &Naming) -> Resource {
+    let attributes = resource(definitions, naming).into_iter().map(|(key, value)| attribute(&key, value));
+    Resource { attributes: attributes.collect(), ..Resource::default() }
+}
+
+/// Who made it.
+pub fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "gputrace".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
     }
 }
 
@@ -67,7 +76,7 @@ fn event(event: &crate::spans::span::Event) -> proto::span::Event {
     proto::span::Event { time_unix_nano: event.at_ns, name, ..proto::span::Event::default() }
 }
 
-fn attribute(key: &str, value: Value) -> KeyValue {
+pub fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(any(value)), ..KeyValue::default() }
 }
 
