@@ -10,6 +10,7 @@ pub mod aggregate;
 pub mod batch;
 pub mod command_line;
 pub mod error;
+pub mod failed_calls;
 pub mod flame;
 pub mod flight_recorder;
 pub mod model;

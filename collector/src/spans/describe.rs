@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use gputrace_wire::call::{Detail, wait};
+use gputrace_wire::call::Detail;
 
 use crate::aggregate::occupancy;
-use crate::model::RangeName;
+use crate::failed_calls::{self, Arguments, Category};
 use crate::model::definitions::{Definitions, Device};
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
+use crate::model::{RangeName, sticky};
 use crate::names::{NameTable, demangle};
-use crate::spans::error_names;
 use crate::spans::history::Anomaly;
-use crate::spans::sampling::{Sampling, has_failed};
+use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
 
 const UNKNOWN_KERNEL: &str = "(unknown kernel)";
@@ -157,14 +157,7 @@ pub fn call(call: &HostCall, sampling: &Sampling, definitions: &Definitions) -> 
     attributes.extend((stream != 0).then(|| ("gpu.cuda.stream_id", Value::number(stream))));
     let name = match call.detail {
         Detail::Wait { what, handle } => {
-            let waited_for = match what {
-                wait::STREAM => "stream",
-                wait::CONTEXT => "context",
-                wait::EVENT => "event",
-                wait::STREAM_ON_EVENT => "stream on event",
-                wait::STREAM_ON_VALUE => "stream on value",
-                _ => "unknown",
-            };
+            let waited_for = failed_calls::wait_name(what);
             attributes.push(("gpu.sync.waited_for", text(waited_for)));
             attributes.push(("gpu.sync.handle", Value::text(&format!("{handle:#x}"))));
             format!("cuda_sync: {waited_for}")
@@ -176,16 +169,51 @@ pub fn call(call: &HostCall, sampling: &Sampling, definitions: &Definitions) -> 
         Detail::Module { .. } => format!("cuda_module: {api}"),
         _ => format!("cuda_call: {api}"),
     };
-    if has_failed(call) {
-        attributes.push(("error.type", text(error_names::name(call.status))));
-        attributes.push(("gpu.cuda.status", Value::number(call.status)));
+    if failed_calls::has_failed(call, definitions) {
+        attributes.extend(error(call, definitions));
     }
     (name, attributes)
 }
 
+/// What is known of a call because it failed: the error, and what it was asked for, as far as a call that succeeds
+/// does not have it too.
+fn error(call: &HostCall, definitions: &Definitions) -> Vec<Attribute> {
+    let mut attributes = vec![
+        ("error.type", text(failed_calls::name(call.status))),
+        ("gpu.cuda.status", Value::number(call.status)),
+        ("gpu.error.category", text(Category::of(call, definitions).name())),
+    ];
+    attributes.extend(
+        failed_calls::advice(call, definitions).map(|advice| ("gpu.error.advice", Value::text(&advice))),
+    );
+    let is_sticky = sticky::name(call.status).is_some();
+    attributes.extend(is_sticky.then_some(("gpu.error.is_sticky", Value::Flag(true))));
+    if let Detail::Launch(launch) = call.detail {
+        let full = definitions.function(launch.function).map(|function| demangle(function.name.as_bytes()));
+        attributes.extend(full.map(|name| ("gpu.kernel", Value::text(&name))));
+        attributes.push(("gpu.cuda.grid_dim", sides(launch.grid)));
+        attributes.push(("gpu.cuda.block_dim", sides(launch.block.map(u32::from))));
+        if launch.cluster != [0; 3] {
+            attributes.push(("gpu.cuda.cluster_dim", sides(launch.cluster.map(u32::from))));
+        }
+        attributes.push(("gpu.cuda.dynamic_shared_mem_bytes", Value::number(launch.dynamic_shared_bytes)));
+    }
+    let asked = Arguments::of(call, definitions);
+    if matches!(call.detail, Detail::Copy(_)) {
+        attributes.extend(asked.direction.map(|direction| ("gpu_transfer.direction", text(direction))));
+        attributes.extend(asked.bytes.map(|bytes| ("gpu_transfer.bytes", Value::number(bytes))));
+    }
+    if let Detail::Fill { bytes, .. } = call.detail {
+        attributes.push(("gpu.memset.bytes", Value::number(bytes)));
+    }
+    attributes.extend(asked.memory.map(|memory| ("gpu.memory.kind", text(memory))));
+    attributes.extend(asked.file.map(|file| ("gpu.module.file", Value::text(&file))));
+    attributes
+}
+
 /// What a failed call's status says.
 pub fn failure(call: &HostCall, definitions: &Definitions) -> String {
-    format!("{} returned {} ({})", api(call, definitions), error_names::name(call.status), call.status)
+    format!("{} returned {} ({})", api(call, definitions), failed_calls::name(call.status), call.status)
 }
 
 pub fn range(range: &RangeInstance, definitions: &Definitions) -> Described {
@@ -209,8 +237,11 @@ fn thread(thread: u32, definitions: &Definitions) -> impl Iterator<Item = Attrib
     id.into_iter().chain(name.map(|name| ("thread.name", Value::text(name))))
 }
 
+fn sides([x, y, z]: [u32; 3]) -> Value {
+    Value::text(&format!("[{x},{y},{z}]"))
+}
+
 fn shape(kernel: &Kernel) -> impl Iterator<Item = Attribute> {
-    let sides = |[x, y, z]: [u32; 3]| Value::text(&format!("[{x},{y},{z}]"));
     let shared = u64::from(kernel.static_shared_bytes) + u64::from(kernel.dynamic_shared_bytes);
     let always = [
         ("gpu.cuda.grid_dim", sides(kernel.grid)),

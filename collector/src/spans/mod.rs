@@ -6,7 +6,6 @@
 
 mod contest;
 pub(crate) mod describe;
-pub(crate) mod error_names;
 mod history;
 pub(crate) mod ids;
 pub(crate) mod joined;
@@ -15,6 +14,7 @@ pub(crate) mod otlp;
 pub mod otlp_json;
 mod process;
 pub(crate) mod resource;
+pub mod run;
 pub(crate) mod sampling;
 mod sink;
 mod span;

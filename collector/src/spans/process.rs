@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 use gputrace_wire::cell::kind;
 
 use crate::batch::{ProcessBegin, SessionBegin};
+use crate::failed_calls::has_failed;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, What};
@@ -20,7 +21,7 @@ use crate::spans::history::{Anomaly, Histories};
 use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
 use crate::spans::joined::Joined;
 use crate::spans::known_ranges::KnownRanges;
-use crate::spans::sampling::{Sampling, has_failed};
+use crate::spans::sampling::Sampling;
 use crate::spans::span::{Event, Receiver, Span, Value};
 
 /// Calls that are spans and may have launched something that is not known yet.
@@ -108,7 +109,7 @@ impl ProcessSpans {
     }
 
     pub fn host_call<R: Receiver>(&mut self, call: &HostCall, to: &mut Teller<'_, R>) {
-        let failed = has_failed(call);
+        let failed = has_failed(call, to.definitions);
         if !failed && !self.sampling.is_candidate(call.duration_ns) {
             self.left_out.short += 1;
             return;
@@ -222,7 +223,7 @@ impl ProcessSpans {
         let described = describe::call(call, &self.sampling, to.definitions);
         let times = (call.start_ns, call.start_ns.saturating_add(call.duration_ns));
         let span = self.span(described, id, parent, times, to);
-        let error = has_failed(call).then(|| describe::failure(call, to.definitions));
+        let error = has_failed(call, to.definitions).then(|| describe::failure(call, to.definitions));
         self.tell(Span { error, ..span }, to);
     }
 

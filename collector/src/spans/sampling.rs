@@ -1,9 +1,5 @@
 //! What becomes a span of its own accord; the rest is in the report's counts and histograms.
 
-use gputrace_wire::call::{Detail, operation};
-
-use crate::model::operation::HostCall;
-
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sampling {
     /// What takes at least this long is slow, and a span.
@@ -30,13 +26,4 @@ impl Sampling {
     pub fn is_candidate(&self, duration_ns: u64) -> bool {
         self.all || self.is_slow(duration_ns)
     }
-}
-
-const NOT_READY: u16 = 600;
-
-/// Whether a call failed, and not as calls do by design: a question whether something is done yet,
-/// a look-up of what an older driver has not.
-pub fn has_failed(call: &HostCall) -> bool {
-    let asks = matches!(call.detail, Detail::Other { operation: operation::LOOK_UP, .. });
-    call.status != 0 && call.status != NOT_READY && !asks
 }

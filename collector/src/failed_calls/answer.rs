@@ -1,0 +1,139 @@
+//! What returns an error by design: questions, and attempts that have another way out. The one table.
+
+/// Calls that ask, and what they may be told.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Without the suffixes of versions and variants; none: any call.
+    pub calls: &'static [&'static str],
+    /// None: any status.
+    pub statuses: &'static [u16],
+    pub why: &'static str,
+}
+
+pub static ANSWERS: [Answer; 11] = [
+    Answer { calls: &[], statuses: &[600], why: "asked whether something is done yet, and it is not" },
+    Answer {
+        calls: &[],
+        statuses: &[4],
+        why: "the process is ending and its driver is gone already: what is given back then is so by itself",
+    },
+    Answer { calls: &["cuInit"], statuses: &[100], why: "asked whether there is a device" },
+    Answer {
+        calls: &["cuGetProcAddress"],
+        statuses: &[],
+        why: "asked which functions this driver has: an older one has fewer",
+    },
+    Answer {
+        calls: &[
+            "cuModuleGetFunction",
+            "cuModuleGetGlobal",
+            "cuModuleGetTexRef",
+            "cuModuleGetSurfRef",
+            "cuLibraryGetKernel",
+            "cuLibraryGetGlobal",
+            "cuLibraryGetManaged",
+            "cuLibraryGetUnifiedFunction",
+        ],
+        statuses: &[500],
+        why: "looked for a name in one module of several",
+    },
+    Answer {
+        calls: &["cuPointerGetAttribute", "cuPointerGetAttributes"],
+        statuses: &[1],
+        why: "asked whether the driver knows a pointer: it knows none to ordinary memory",
+    },
+    Answer {
+        calls: &["cuDeviceGetAttribute", "cuDeviceGetP2PAttribute"],
+        statuses: &[1, 801],
+        why: "asked for a property that this driver or device does not know",
+    },
+    Answer {
+        calls: &["cuDevicePrimaryCtxRetain"],
+        statuses: &[46],
+        why: "tried one device after the other: another process has this one for itself",
+    },
+    Answer {
+        calls: &["cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess"],
+        statuses: &[704, 705],
+        why: "asked for what was so already, rather than to keep book of it",
+    },
+    Answer {
+        calls: &["cuMemCreate", "cuMemPoolCreate", "cuMemExportToShareableHandle"],
+        statuses: &[800, 801],
+        why: "tried a kind of memory (fabric handles) that not every machine has, before another kind",
+    },
+    Answer {
+        calls: &["cuGraphExecUpdate"],
+        statuses: &[910],
+        why: "tried to change a graph in place: where that cannot be, it is instantiated anew",
+    },
+];
+
+/// Why a call may return that by design.
+pub fn of(api: &str, status: u16) -> Option<&'static Answer> {
+    let base = base(api);
+    ANSWERS.iter().find(|answer| {
+        (answer.calls.is_empty() || answer.calls.contains(&base))
+            && (answer.statuses.is_empty() || answer.statuses.contains(&status))
+    })
+}
+
+/// A driver's symbol without its version and its flavour of default stream.
+pub fn base(api: &str) -> &str {
+    let plain = api.strip_suffix("_ptsz").or_else(|| api.strip_suffix("_ptds")).unwrap_or(api);
+    match plain.rsplit_once("_v") {
+        Some((base, version)) if version.parse::<u8>().is_ok() => base,
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failed_calls::name;
+
+    #[test]
+    fn questions_are_told_from_failures_by_call_and_error() {
+        for (api, status, is_answer) in [
+            ("cuEventQuery", 600, true),
+            ("cuStreamQuery_ptsz", 600, true),
+            ("cuStreamQuery", 700, false),
+            ("cuGetProcAddress_v2", 500, true),
+            ("cuModuleGetFunction", 500, true),
+            ("cuModuleGetFunction", 400, false),
+            ("cuModuleGetGlobal_v2", 500, true),
+            ("cuModuleLoadData", 500, false),
+            ("cuPointerGetAttribute", 1, true),
+            ("cuMemcpyHtoD_v2", 1, false),
+            ("cuDeviceGetAttribute", 1, true),
+            ("cuDevicePrimaryCtxRetain", 46, true),
+            ("cuDevicePrimaryCtxRetain", 2, false),
+            ("cuCtxEnablePeerAccess", 704, true),
+            ("cuCtxEnablePeerAccess", 217, false),
+            ("cuMemCreate", 801, true),
+            ("cuMemCreate", 2, false),
+            ("cuGraphExecUpdate_v2", 910, true),
+            ("cuInit", 100, true),
+            ("cuInit", 802, false),
+            ("cuMemFree_v2", 4, true),
+            ("cuMemFree_v2", 1, false),
+            ("", 1, false),
+        ] {
+            assert_eq!(of(api, status).is_some(), is_answer, "{api} {status}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_failures_has_every_answer() {
+        let page = include_str!("../../../docs/FAILURES.md");
+        for answer in &ANSWERS {
+            let calls: Vec<String> = answer.calls.iter().map(|call| format!("`{call}`")).collect();
+            let calls = if calls.is_empty() { "any call".to_owned() } else { calls.join(", ") };
+            let errors: Vec<String> =
+                answer.statuses.iter().map(|status| format!("`{}`", name(*status))).collect();
+            let errors = if errors.is_empty() { "any error".to_owned() } else { errors.join(", ") };
+            let row = format!("| {calls} | {errors} | {} |", answer.why);
+            assert!(page.contains(&row), "docs/FAILURES.md lacks this row:\n{row}");
+        }
+    }
+}

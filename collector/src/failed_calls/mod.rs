@@ -1,0 +1,55 @@
+//! Calls that failed: what counts as one, what kind of trouble it is, and what to do about it.
+//!
+//! One place for the report, spans and metrics, so that all say the same. docs/FAILURES.md has the tables
+//! in prose.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `names` | the driver's numbers by name |
+//! | `answer` | what is returned by design, and why |
+//! | `category` | what has to do with an error |
+//! | `advice` | what to do about it, in words |
+//! | `argument` | what a call was asked for |
+
+mod advice;
+mod answer;
+mod argument;
+mod category;
+mod names;
+
+pub use advice::advice;
+pub use answer::{ANSWERS, Answer};
+pub use argument::{Arguments, wait_name};
+pub use category::Category;
+pub use names::name;
+
+use crate::model::definitions::Definitions;
+use crate::model::operation::HostCall;
+
+/// How a call ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Succeeded,
+    /// It returned an error, as such calls do by design.
+    Answered(&'static Answer),
+    Failed,
+}
+
+#[inline]
+pub fn outcome(call: &HostCall, definitions: &Definitions) -> Outcome {
+    if call.status == 0 { Outcome::Succeeded } else { refusal(call, definitions) }
+}
+
+/// Whether a call failed, and not as such calls do by design.
+#[inline]
+pub fn has_failed(call: &HostCall, definitions: &Definitions) -> bool {
+    call.status != 0 && refusal(call, definitions) == Outcome::Failed
+}
+
+#[cold]
+fn refusal(call: &HostCall, definitions: &Definitions) -> Outcome {
+    match answer::of(definitions.api(call.api).unwrap_or(""), call.status) {
+        Some(answer) => Outcome::Answered(answer),
+        None => Outcome::Failed,
+    }
+}
