@@ -45,6 +45,10 @@ pub struct SessionBegin {
     pub command: Vec<String>,
     pub realtime_ns: u64,
     pub monotonic_ns: u64,
+    /// TRACEPARENT as whoever started the session had it; empty where it was not set.
+    pub traceparent: String,
+    /// Whether the command was given a TRACEPARENT of the session's own.
+    pub hands_on: bool,
 }
 
 /// Says that the stream is the last part of a session's, and what went before it.

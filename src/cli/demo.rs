@@ -51,6 +51,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         command: vec![program.into(), OsString::from(WORKLOAD)],
         output: matches.get_one::<PathBuf>("output").cloned(),
         environment: Vec::new(),
+        hands_on: variables::hands_on(None),
         flight: None,
         simulate,
         json: matches.get_one::<PathBuf>("json").cloned(),

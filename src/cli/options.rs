@@ -37,6 +37,7 @@ pub const CACHE: &str = "GPUTRACE_CACHE";
 pub const DEVICE_TIMES: &str = "GPUTRACE_DEVICE_TIMES";
 pub const CUPTI: &str = "GPUTRACE_CUPTI";
 pub const REDACT: &str = "GPUTRACE_REDACT";
+pub const TRACEPARENT: &str = "GPUTRACE_TRACEPARENT";
 
 pub const NVTX_FRAMES: &str = "GPUTRACE_NVTX_FRAMES";
 pub const GROUP_BY: &str = "GPUTRACE_GROUP_BY";
@@ -170,6 +171,16 @@ pub const SETTINGS: &[Setting] = &[
         reader: Reader::Library,
         help: "on: PyTorch's operators (aten::mm, the optimizer's step) are frames between Python's and the call; \
                costs some 0.2 µs an operator",
+    },
+    Setting {
+        variable: TRACEPARENT,
+        option: Some("traceparent"),
+        value: "on|off",
+        values: &["on", "off"],
+        default: "on",
+        reader: Reader::Program,
+        help: "Whether run gives its command a TRACEPARENT, so that the command's own spans and those of export are one \
+               trace; off leaves the variable as it is",
     },
     Setting {
         variable: NVTX_FRAMES,

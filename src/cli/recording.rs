@@ -14,6 +14,7 @@ use gputrace_collector::batch::{ProcessEnd, SessionBegin};
 use gputrace_collector::command_line;
 use gputrace_collector::model::Process;
 use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source, TraceNews};
+use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::OutputFolder;
@@ -34,6 +35,8 @@ pub struct Request {
     pub output: Option<PathBuf>,
     /// Variables that the options stand for.
     pub environment: Vec<(&'static str, OsString)>,
+    /// Whether the command is given a TRACEPARENT.
+    pub hands_on: bool,
     /// How much a flight recorder keeps; `None`: everything.
     pub flight: Option<Duration>,
     pub simulate: bool,
@@ -104,7 +107,14 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     let earlier = folder.set_aside(&outputs::ALL).map_err(not_started)?;
     let trace = folder.file(outputs::TRACE);
     let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let begin = begin(command, variables::redacts(&request.environment));
+    let begin = SessionBegin {
+        traceparent: environment::traceparent(),
+        hands_on: request.hands_on,
+        ..begin(command, variables::redacts(&request.environment))
+    };
+    if let Some(why) = spans::run::complaint(&begin).filter(|_| begin.hands_on) {
+        say(format_args!("gputrace: warning: {why}; the command is given another one"));
+    }
     let command_line = command_line::masked(&begin.command);
     let config = RecorderConfig {
         source: Source::Listen { directory: session.path().to_path_buf() },
@@ -125,6 +135,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
 
     let mut variables = request.environment.clone();
     variables.extend(recorder.socket_path().map(|path| (options::SESSION, path.into())));
+    variables.extend(spans::run::traceparent(recorder.begin()).map(|own| ("TRACEPARENT", own.into())));
     variables.push(("LD_PRELOAD", environment::preload(&libraries.preload)));
     if request.simulate {
         variables.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));

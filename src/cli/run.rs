@@ -91,6 +91,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         command,
         output: output.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from)),
         environment: environment(matches),
+        hands_on: variables::hands_on(matches.get_one::<String>("traceparent").map(String::as_str)),
         flight: flight_recorder::asked(matches)?,
         simulate: matches.get_flag("simulate"),
         json: matches.get_one::<PathBuf>("json").cloned(),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::cli::group_by;
 use crate::cli::options::{
-    NUMBER, OFF, PARTS, PREFIX, REDACT, Reader, SETTINGS, SWITCH, by_variable, nearest,
+    NUMBER, OFF, PARTS, PREFIX, REDACT, Reader, SETTINGS, SWITCH, TRACEPARENT, by_variable, nearest,
 };
 use crate::cli::talk::say;
 
@@ -29,6 +29,12 @@ pub fn redacts(options: &[(&str, OsString)]) -> bool {
     asked
         .or_else(|| value(REDACT))
         .is_some_and(|value| !value.is_empty() && !OFF.iter().any(|off| value == *off))
+}
+
+/// Whether the command is given a TRACEPARENT: as the option says, else as the environment does.
+pub fn hands_on(asked: Option<&str>) -> bool {
+    let value = || value(TRACEPARENT).and_then(|value| value.into_string().ok());
+    asked.map(str::to_owned).or_else(value).is_none_or(|value| !OFF.contains(&value.as_str()))
 }
 
 /// Says on stderr which `GPUTRACE_` variables mean nothing, or have a value that means nothing.

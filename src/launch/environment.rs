@@ -14,6 +14,16 @@ pub fn library_path(folder: &Path) -> OsString {
     in_front(folder.as_os_str(), env::var_os("LD_LIBRARY_PATH"))
 }
 
+/// TRACEPARENT as we were given it; empty where it is not set.
+pub fn traceparent() -> String {
+    /// Longer than any that is valid today; what is cut is malformed either way.
+    const MAX_BYTES: usize = 1024;
+    let given = env::var_os("TRACEPARENT").unwrap_or_default();
+    let mut given = given.to_string_lossy().into_owned();
+    given.truncate(given.floor_char_boundary(MAX_BYTES));
+    given
+}
+
 fn in_front(first: &OsStr, rest: Option<OsString>) -> OsString {
     let mut value = first.to_os_string();
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{Traced, gputrace, run, run_command};
+use crate::harness::tool::{Traced, bare, gputrace, run, run_command};
 use crate::nvtx;
 
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -93,7 +93,7 @@ impl Spans {
         assert_eq!(ids.len(), self.0.len());
         for read in &self.0 {
             let parent = read.text("parentSpanId");
-            let is_root = read.name().starts_with("process: ");
+            let is_root = read.name().starts_with("process: ") || read.name().starts_with("run: ");
             assert!(ids.contains(parent) || is_root && (parent.is_empty() || parent == CALLER), "{read:?}");
         }
     }
@@ -142,9 +142,14 @@ fn spans_are_a_tree_in_the_caller_s_trace() {
     );
     let roots: Vec<&Read> = spans.0.iter().filter(|read| read.name().starts_with("process: ")).collect();
     let [root] = roots[..] else { panic!("{roots:?}") };
-    assert_eq!(root.text("parentSpanId"), CALLER);
+    let whole = spans.one("run: spans");
+    assert_eq!(root.text("parentSpanId"), whole.text("spanId"));
+    assert_eq!(whole.text("parentSpanId"), CALLER);
+    assert_eq!(whole.resource["service.name"], "trainer");
+    assert!(whole.start_ns() <= root.start_ns());
+    assert!(whole.start_ns() + whole.duration_ns() >= root.start_ns() + root.duration_ns());
     assert_eq!(root.attribute("gputrace.baggage"), serde_json::json!(["user=Jürgen"]));
-    assert_eq!(root.attribute("gputrace.spans"), spans.0.len());
+    assert_eq!(root.attribute("gputrace.spans"), spans.0.len() - 1, "all but the run's");
 
     let kernel = spans.one("cuda_kernel: long_kernel");
     assert_eq!(kernel.duration_ns(), 300_000);
@@ -195,7 +200,7 @@ fn all_spans_are_as_many_as_the_report_counts_and_the_same_each_time() {
     let executed = counts["executed_operations"].as_u64().unwrap() as usize;
     let calls = counts["host_calls"].as_u64().unwrap() as usize;
     let operations = spans.count("cuda_kernel: ") + spans.count("gpu_transfer: ") + spans.count("gpu_memset");
-    assert_eq!((operations, spans.0.len()), (executed, executed + calls + 1));
+    assert_eq!((operations, spans.0.len()), (executed, executed + calls + 2));
     // Each kernel stands under the launch that it says.
     for kernel in spans.0.iter().filter(|read| read.name().starts_with("cuda_kernel: ")) {
         let call = spans.parent(kernel).unwrap();
@@ -216,12 +221,56 @@ fn workers_stand_under_the_process_that_started_them() {
     let roots: Vec<&Read> = spans.0.iter().filter(|read| read.name().starts_with("process: ")).collect();
     assert!(roots.len() > 1, "{roots:?}");
     assert!(spans.0.iter().all(|read| read.text("traceId") == TRACE_ID));
-    let first: Vec<&&Read> = roots.iter().filter(|root| root.text("parentSpanId") == CALLER).collect();
+    let whole = spans.one("run: spawn_cuda");
+    assert_eq!(whole.text("parentSpanId"), CALLER);
+    let first: Vec<&&Read> =
+        roots.iter().filter(|root| root.text("parentSpanId") == whole.text("spanId")).collect();
     assert_eq!(first.len(), 1, "the others are the first one's: {roots:?}");
-    for worker in roots.iter().filter(|root| root.text("parentSpanId") != CALLER) {
+    for worker in roots.iter().filter(|root| root.text("parentSpanId") != whole.text("spanId")) {
         let parent = spans.parent(worker).unwrap();
         assert_eq!(worker.resource["process.parent_pid"], parent.resource["process.pid"]);
         assert_ne!(worker.resource["process.pid"], parent.resource["process.pid"]);
+    }
+}
+
+/// Two programs in turn, of a shell that is not traced: each is told the span that both stand under.
+#[test]
+fn a_command_is_given_the_span_that_its_processes_stand_under() {
+    let basic = compiled("basic", Link::Driver);
+    let script = format!("echo \"$TRACEPARENT\"; {0} && {0}", basic.display());
+    for caller in [None, Some(traceparent())] {
+        let mut traced = run_command("/bin/sh").arg("-c").arg(&script);
+        if let Some(caller) = &caller {
+            traced = traced.env("TRACEPARENT", caller).env("TRACESTATE", "vendor=x");
+        }
+        let traced = traced.succeed();
+        let (spans, said) = exported(&traced, &["--all"]);
+        let whole = spans.one("run: sh");
+        let given = traced.ended.stdout.lines().next().unwrap_or_default();
+        let flags = "01";
+        assert_eq!(given, format!("00-{}-{}-{flags}", whole.text("traceId"), whole.text("spanId")));
+        assert_eq!(whole.text("parentSpanId"), if caller.is_some() { CALLER } else { "" });
+        assert_eq!(whole.text("traceId") == TRACE_ID, caller.is_some());
+        assert!(spans.0.iter().all(|read| read.text("traceId") == whole.text("traceId")));
+        let roots: Vec<&Read> = spans.0.iter().filter(|read| read.name().starts_with("process: ")).collect();
+        assert_eq!(roots.len(), 2);
+        assert!(roots.iter().all(|root| root.text("parentSpanId") == whole.text("spanId")));
+        assert!(!said.contains("warning"), "{said}");
+    }
+}
+
+/// In bare use nobody can give the program anything, and nothing is there that was not given.
+#[test]
+fn in_bare_use_a_program_keeps_the_context_that_it_has() {
+    for caller in [None, Some(traceparent())] {
+        let mut traced = bare("spans");
+        if let Some(caller) = &caller {
+            traced = traced.env("TRACEPARENT", caller);
+        }
+        let (spans, _) = exported(&traced.succeed(), &[]);
+        assert_eq!(spans.count("run: "), 0);
+        let root = spans.one("process: spans");
+        assert_eq!(root.text("parentSpanId"), if caller.is_some() { CALLER } else { "" });
     }
 }
 
@@ -263,6 +312,7 @@ fn a_malformed_trace_context_is_said_once_and_not_used() {
     for bad in ["00-zz-xx-01", "", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "\u{7f}"] {
         let traced = run("spans")
             .env("TRACEPARENT", bad)
+            .env("GPUTRACE_TRACEPARENT", if bad.len() % 2 == 0 { "on" } else { "off" })
             .env("TRACESTATE", "not used without")
             .env("OTEL_RESOURCE_ATTRIBUTES", "no value")
             .succeed();

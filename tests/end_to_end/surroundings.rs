@@ -31,6 +31,28 @@ fn only_these_variables_differ() {
     }
     assert!(before.keys().all(|name| after.contains_key(name)));
     assert_eq!(after["LD_PRELOAD"], tool::library().to_str().unwrap());
+    let fields: Vec<usize> = after["TRACEPARENT"].split('-').map(str::len).collect();
+    assert_eq!(fields, [2, 32, 16, 2], "{}", after["TRACEPARENT"]);
+}
+
+#[test]
+fn trace_context_is_left_as_it_is_where_that_is_asked_for() {
+    let folder = Folder::new();
+    let given = [("TRACESTATE", "vendor=x"), ("BAGGAGE", "user=7"), ("TRACEPARENT", "not one")];
+    let seen = |variable: &str, option: Option<&str>, given: &[(&str, &str)]| {
+        let mut traced = gputrace();
+        traced.arg("run").args(option).arg("-o").arg(folder.join("out")).arg("--");
+        traced.arg(compiled("surroundings", Link::Nothing)).env("GPUTRACE_TRACEPARENT", variable);
+        environment(traced.envs(given.iter().copied()))
+    };
+    for (variable, option) in [("off", None), ("0", None), ("on", Some("--traceparent=off"))] {
+        let after = seen(variable, option, &given);
+        assert!(given.iter().all(|(name, value)| after[*name] == *value), "{after:?}");
+        assert!(!seen(variable, option, &[]).contains_key("TRACEPARENT"));
+    }
+    let after = seen("on", None, &given);
+    assert_ne!(after["TRACEPARENT"], "not one");
+    assert!(given[..2].iter().all(|(name, value)| after[*name] == *value), "{after:?}");
 }
 
 #[test]

@@ -98,6 +98,7 @@ impl Tape {
             command: ["python", "train.py", "--epochs", "3"].map(str::to_owned).into(),
             realtime_ns: 1_700_000_000_000_000_000,
             monotonic_ns: 1_000_000_000,
+            ..SessionBegin::default()
         };
         let process = ProcessBegin {
             pid: 4242,

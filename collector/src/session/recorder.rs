@@ -91,7 +91,7 @@ pub struct Recorder<S> {
     drain: Option<JoinHandle<Option<OwnedFd>>>,
     digest: Option<JoinHandle<Outcome<S>>>,
     handle: Handle,
-    begin_ns: u64,
+    begin: SessionBegin,
 }
 
 /// A session that has ended.
@@ -132,11 +132,10 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             begin.realtime_ns = clock::realtime_ns();
         }
         begin.command = command_line::masked(&begin.command);
-        let begin_ns = begin.monotonic_ns;
         let shared = Arc::new(Shared::new()?);
         let (stream, batches) = crossbeam_channel::bounded(BATCHES_WAITING);
         // There is room for the first; nobody else sends yet.
-        let _ = stream.send(Step::Batch(Batch::SessionBegin(begin)));
+        let _ = stream.send(Step::Batch(Batch::SessionBegin(begin.clone())));
         let keeps = flight.as_ref().map(|flight| flight.window);
         let board = Arc::new(Board::new(keeps));
         let handle = Handle { shared: Arc::clone(&shared), board: Arc::clone(&board) };
@@ -163,7 +162,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             drain: None,
             digest: Some(digest),
             handle,
-            begin_ns,
+            begin,
         };
         recorder.drain = Some(spawn("drain", move || {
             let _guard = EndedGuard(Arc::clone(&shared));
@@ -176,6 +175,11 @@ impl<S: Sink + Send + 'static> Recorder<S> {
     /// By which other threads ask for dumps and the session's state.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// What the stream begins with: all ids of the session's spans come of it.
+    pub fn begin(&self) -> &SessionBegin {
+        &self.begin
     }
 
     /// Where processes connect; `None` for a single connected process.
@@ -201,7 +205,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let drain = self.drain.take().ok_or(lost("drain"))?;
         let drained = drain.join();
         if let Some(stream) = self.stream.take() {
-            let wall_ns = clock::monotonic_ns().saturating_sub(self.begin_ns);
+            let wall_ns = clock::monotonic_ns().saturating_sub(self.begin.monotonic_ns);
             let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
         let digest = self.digest.take().ok_or(lost("digest"))?;

@@ -39,6 +39,11 @@ impl SessionSeed {
         (high << 64 | u128::from(mix(self.0, 2))).max(1)
     }
 
+    /// The span that stands for the session's command.
+    pub fn run(self) -> u64 {
+        mix(self.0, 3).max(1)
+    }
+
     pub fn process(self, process: &ProcessBegin) -> ProcessSeed {
         let pid = u64::from(process.pid) << 32 | u64::from(process.generation);
         ProcessSeed(mix(mix(self.0, pid), process.start_monotonic_ns))

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use gputrace_wire::definition::origin_of;
 use rustc_hash::FxHashMap;
 
+use crate::batch::SessionBegin;
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::trace_context::{Malformed, TraceParent, baggage, resource_attributes, trace_state};
+use crate::spans::run::Handed;
+use crate::spans::trace_context::{
+    Malformed, SAMPLED, TraceParent, baggage, resource_attributes, trace_state,
+};
 
-/// W3C's flag for what is recorded.
-const SAMPLED: u8 = 1;
 /// Complaints that are kept; the same one is kept once.
 const COMPLAINTS_MAX: usize = 16;
 
@@ -31,6 +33,8 @@ pub struct Joined {
 #[derive(Debug, Default)]
 pub struct Family {
     members: FxHashMap<(SessionSeed, u32), Member>,
+    /// What sessions gave to their commands.
+    runs: FxHashMap<SessionSeed, Handed>,
     /// What was malformed, for people.
     complaints: Vec<String>,
 }
@@ -51,6 +55,21 @@ pub struct Who {
 }
 
 impl Family {
+    /// A session that gave its command a trace context, as what it came to. What the session itself was given may be
+    /// malformed.
+    pub fn begin(&mut self, session: &SessionBegin) -> Option<Handed> {
+        let seed = SessionSeed::new(session);
+        if let Some(known) = self.runs.get(&seed) {
+            return Some(*known);
+        }
+        let handed = Handed::of(session)?;
+        if let Some(Err(why)) = Handed::caller(session) {
+            self.complain(why.to_string());
+        }
+        self.runs.insert(seed, handed);
+        Some(handed)
+    }
+
     /// A process began; whoever had its number before has ended.
     pub fn add(&mut self, who: Who, root: u64) {
         self.members.insert((who.session, who.pid), Member { root, joined: None });
@@ -59,20 +78,26 @@ impl Family {
     /// Decides which trace a process is part of, from what it says and who started it, as far as is known.
     pub fn join(&mut self, who: Who, definitions: &Definitions) -> Joined {
         let given = self.read(definitions, origin_of::TRACEPARENT, TraceParent::parse);
-        let state = match given {
-            Some(_) => self.read(definitions, origin_of::TRACESTATE, trace_state).unwrap_or_default(),
-            None => String::new(),
+        let run = self.runs.get(&who.session).copied();
+        // Who got the run's own is in a trace of somebody else's only if the run was.
+        let run_given = run.filter(|run| given == Some(run.context));
+        let state = match (given, run_given) {
+            (Some(_), None | Some(Handed { caller: Some(_), .. })) => {
+                self.read(definitions, origin_of::TRACESTATE, trace_state).unwrap_or_default()
+            }
+            _ => String::new(),
         };
         let baggage = self.read(definitions, origin_of::BAGGAGE, baggage).unwrap_or_default();
         // They are read where the process is described; here it is said if they cannot be.
         self.read(definitions, origin_of::RESOURCE_ATTRIBUTES, resource_attributes);
         let parent =
             self.members.get(&(who.session, who.parent_pid)).and_then(|parent| parent.joined.as_ref());
-        let joined = match (given, parent) {
+        // A process that lost its environment is the run's all the same.
+        let joined = match (given.or(run.map(|run| run.context).filter(|_| parent.is_none())), parent) {
             (Some(given), _) => Joined {
                 trace_id: given.trace_id,
                 parent: given.span_id,
-                parent_is_remote: true,
+                parent_is_remote: run.is_none_or(|run| run.context != given),
                 flags: given.flags & SAMPLED,
                 state: state.into(),
                 baggage,

@@ -10,14 +10,14 @@ mod history;
 pub(crate) mod ids;
 pub(crate) mod joined;
 mod known_ranges;
-pub(crate) mod otlp;
+pub(crate) pub(crate) mod otlp;
 pub mod otlp_json;
 mod process;
-pub(crate) mod resource;
+pub(crate) pub(crate) mod resource;
 pub mod run;
 pub(crate) mod sampling;
 mod sink;
-mod span;
+pub(crate) mod span;
 #[cfg(test)]
 mod tests;
 mod trace_context;

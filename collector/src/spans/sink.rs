@@ -8,6 +8,7 @@ use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation, Sink};
 use crate::spans::joined::{Family, Joined, Who};
 use crate::spans::process::{ProcessSpans, Teller};
+use crate::spans::run::Runs;
 use crate::spans::sampling::Sampling;
 use crate::spans::span::Receiver;
 
@@ -17,6 +18,7 @@ pub struct Spans<R> {
     sampling: Sampling,
     processes: FxHashMap<u32, Running>,
     family: Family,
+    runs: Runs,
 }
 
 #[derive(Debug)]
@@ -29,11 +31,18 @@ struct Running {
 
 impl<R: Receiver> Spans<R> {
     pub fn new(receiver: R, sampling: Sampling) -> Spans<R> {
-        Spans { receiver, sampling, processes: FxHashMap::default(), family: Family::default() }
+        Spans {
+            receiver,
+            sampling,
+            processes: FxHashMap::default(),
+            family: Family::default(),
+            runs: Runs::default(),
+        }
     }
 
     /// What was malformed, once each, and whoever took the spans.
-    pub fn finish(self) -> (Vec<String>, R) {
+    pub fn finish(mut self) -> (Vec<String>, R) {
+        self.runs.finish(&mut self.receiver);
         (self.family.complaints().to_vec(), self.receiver)
     }
 
@@ -58,6 +67,9 @@ impl<R: Receiver> Sink for Spans<R> {
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
         let spans = ProcessSpans::new(number, process, session, self.sampling);
         let who = Who { session: spans.session, pid: process.pid, parent_pid: process.parent_pid };
+        if let Some(handed) = self.family.begin(session) {
+            self.runs.begin(session, handed);
+        }
         self.family.add(who, spans.root());
         self.processes.insert(number, Running { who, spans, joined: None });
     }
@@ -93,6 +105,7 @@ impl<R: Receiver> Sink for Spans<R> {
         let joined = self.family.under_parent(who, joined);
         let mut to = Teller { receiver: &mut self.receiver, definitions, joined: &joined };
         spans.ends(last_seen_ns, &mut to);
+        self.runs.process_ends(who.session, last_seen_ns, &joined, definitions);
         self.receiver.process_ended(number, definitions);
     }
 }

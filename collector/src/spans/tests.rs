@@ -1,5 +1,7 @@
 //! Spans of built streams: which there are, under which they stand, and what stands in them.
 
+mod contexts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_wire::call::{self, Call, Detail, Launch, Memory};
@@ -101,7 +103,7 @@ fn check(spans: &[Span]) {
         assert!(span.start_ns <= span.end_ns, "{span:?}");
         assert!(span.id != 0 && span.trace_id != 0);
         assert!(span.parent_is_remote || span.parent == 0 || ids.contains(&span.parent), "{span:?}");
-        let is_root = span.name.starts_with("process: ");
+        let is_root = span.name.starts_with("process: ") || span.name.starts_with("run: ");
         assert!(is_root || span.parent != 0, "{span:?}");
     }
 }

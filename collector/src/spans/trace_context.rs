@@ -11,12 +11,21 @@ const STATE_MAX_BYTES: usize = 512;
 /// The most of baggage, by its standard.
 const BAGGAGE_MEMBERS_MAX: usize = 180;
 
+/// W3C's flag for what is recorded.
+pub const SAMPLED: u8 = 1;
+
 /// The span of somebody else's that a process was started under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceParent {
     pub trace_id: u128,
     pub span_id: u64,
     pub flags: u8,
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, self.flags)
+    }
 }
 
 /// Why something is not used.
@@ -189,6 +198,7 @@ mod tests {
         let parent = TraceParent::parse(GOOD).unwrap();
         assert_eq!(parent.trace_id, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
         assert_eq!((parent.span_id, parent.flags), (0xb7ad_6b71_6920_3331, 1));
+        assert_eq!(parent.to_string(), GOOD);
         assert_eq!(TraceParent::parse(&format!(" {GOOD}\t")), Ok(parent));
         let later = GOOD.replacen("00", "cc", 1);
         assert_eq!(TraceParent::parse(&later), Ok(parent));

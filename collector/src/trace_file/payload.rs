@@ -13,6 +13,8 @@ pub fn put_session_begin(out: &mut Vec<u8>, begin: &SessionBegin) {
     put_text(out, begin.recorder.as_bytes());
     put_varint(out, begin.command.len() as u64);
     begin.command.iter().for_each(|argument| put_text(out, argument.as_bytes()));
+    put_text(out, begin.traceparent.as_bytes());
+    put_varint(out, begin.hands_on.into());
 }
 
 pub fn session_begin(payload: &[u8]) -> Option<SessionBegin> {
@@ -21,7 +23,9 @@ pub fn session_begin(payload: &[u8]) -> Option<SessionBegin> {
     let recorder = lossy(bytes.text()?);
     let count = bytes.count()?;
     let command = (0..count).map(|_| bytes.text().map(lossy)).collect::<Option<_>>()?;
-    Some(SessionBegin { recorder, command, realtime_ns, monotonic_ns })
+    let traceparent = bytes.text().map(lossy).unwrap_or_default();
+    let hands_on = bytes.varint() == Some(1);
+    Some(SessionBegin { recorder, command, realtime_ns, monotonic_ns, traceparent, hands_on })
 }
 
 pub fn put_excerpt(out: &mut Vec<u8>, excerpt: &Excerpt) {

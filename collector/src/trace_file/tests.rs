@@ -21,6 +21,8 @@ fn small_stream() -> Vec<Batch> {
         command: vec!["python".into(), String::new(), "ünïcode".into()],
         realtime_ns: u64::MAX,
         monotonic_ns: 5,
+        traceparent: "00-not-one".into(),
+        hands_on: true,
     };
     let process = ProcessBegin { process: 0, pid: 42, start_ticks: 1 << 60, ..ProcessBegin::default() };
     let records = vec![
