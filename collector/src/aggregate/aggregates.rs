@@ -3,7 +3,8 @@
 use gputrace_wire::call::Detail;
 
 use crate::aggregate::{
-    Calls, Devices, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks, Streams, Transfers,
+    Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks, Streams,
+    Transfers,
 };
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, Sink, What};
@@ -16,6 +17,7 @@ pub struct Aggregates {
     pub graphs: Graphs,
     pub devices: Devices,
     pub calls: Calls,
+    pub failures: Failures,
     pub streams: Streams,
     /// Executed operations and their device time by stack.
     pub device_stacks: Stacks,
@@ -29,6 +31,7 @@ impl Sink for Aggregates {
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
+        self.failures.add(call, definitions);
         let leaf = match &call.detail {
             Detail::Launch(launch) => Leaf::Function(launch.function),
             _ => Leaf::Call,

@@ -108,6 +108,7 @@ impl Report {
             graph_times: graph_times::graph_times(totals),
             calls: calls::calls(totals, aggregates),
             call_classes: calls::call_classes(aggregates),
+            errors: errors::errors(totals, aggregates, &mut stacks),
             failures: failures::failures(totals, &mut stacks),
             in_flight: failures::in_flight(totals, aggregates, &mut stacks),
             dropped,

@@ -7,6 +7,7 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::Aggregates;
 use crate::batch::ProcessEnd;
+use crate::failed_calls::{self, Category};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals, sticky};
@@ -29,6 +30,8 @@ pub struct FailureReport {
     pub call: String,
     pub error: &'static str,
     pub code: u16,
+    pub category: &'static str,
+    pub advice: Option<String>,
     /// When the call returned, since tracing of the process began.
     pub at_ns: u64,
     pub tid: Option<u32>,
@@ -88,6 +91,8 @@ fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> 
         call: process.definitions.api(call.api).unwrap_or("(unknown call)").to_owned(),
         error: sticky::name(call.status)?,
         code: call.status,
+        category: Category::of(call, &process.definitions).name(),
+        advice: failed_calls::advice(call, &process.definitions).map(|advice| advice.into_owned()),
         at_ns: since_begin_ns(process, call.start_ns.saturating_add(call.duration_ns)),
         tid: thread.map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
@@ -197,6 +202,7 @@ pub(super) fn failure_lines(failures: &[FailureReport]) -> Vec<(bool, String)> {
     for failure in failures.iter().take(PROCESSES_SHOWN) {
         lines.push((true, failure.line()));
         lines.extend(where_text(&failure.stack).map(|place| (false, format!("at {place}"))));
+        lines.extend(failure.advice.clone().map(|advice| (false, advice)));
     }
     if let more @ 1.. = failures.len().saturating_sub(PROCESSES_SHOWN) {
         lines.push((true, format!("and in {} more processes", count(more as u64))));

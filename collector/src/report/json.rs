@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::report::{
-    ExcerptReport, FailureReport, GraphReport, GraphTimesReport, InFlightReport, LineReport, NoLineReport,
-    RangeReport, StreamReport, ThreadReport,
+    ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport, InFlightReport, LineReport,
+    NoLineReport, RangeReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -54,6 +54,8 @@ pub struct Report {
     pub graph_times: Vec<GraphTimesReport>,
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
+    /// Calls that failed.
+    pub errors: ErrorsReport,
     /// First errors after which a context is lost, by process.
     pub failures: Vec<FailureReport>,
     /// By process and stream.

@@ -220,7 +220,7 @@ fn add(
 }
 
 /// The line that answers for what a stack asked for.
-fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
+pub(super) fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
     let own = |frame: &&StackFrame| stacks.line(frame).is_some_and(|line| line.own);
     let innermost = || frames.iter().rev();
     innermost().find(own).or_else(|| innermost().find(|frame| matches!(frame, StackFrame::Line(_))))

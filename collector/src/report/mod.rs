@@ -5,6 +5,7 @@
 
 mod build;
 mod calls;
+mod errors;
 mod excerpt;
 mod failures;
 mod graph_times;
@@ -22,10 +23,13 @@ mod threads;
 pub(crate) mod units;
 
 #[cfg(test)]
+mod errors_tests;
+#[cfg(test)]
 pub(crate) mod tape;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::ExcerptReport;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};

@@ -275,6 +275,11 @@ impl Tape {
     pub(crate) fn fail(&mut self, status: u16) {
         let detail = Detail::Wait { what: wait::STREAM, handle: 1 };
         self.call(kind::WAIT, 12, 40_000, 0, 0, detail);
+        self.refuse(status);
+    }
+
+    /// The last call returned that.
+    pub(crate) fn refuse(&mut self, status: u16) {
         if let Some(last) = self.cells.last_mut() {
             last.put_u16(60, status);
         }

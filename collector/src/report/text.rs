@@ -5,6 +5,7 @@ mod tables;
 mod words;
 
 use crate::names::line_safe;
+use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
 use crate::report::units::{count, duration, percent};
@@ -143,6 +144,11 @@ impl Report {
             page.warning_fact(label, &line);
             label = "";
         }
+        let mut label = "Failed";
+        for (begins, line) in error_lines(&self.errors, &self.failures) {
+            page.warning_fact(if begins { label } else { "" }, &line);
+            label = "";
+        }
     }
 
     fn busy(&self, device: &DeviceReport) -> String {
@@ -177,7 +183,7 @@ impl Report {
         add(counts.graph_launches, plural(counts.graph_launches, "graph launch", "graph launches"));
         add(counts.graph_node_calls, plural(counts.graph_node_calls, "graph node", "graph nodes"));
         add(counts.device_only, format!("{} device-only", count(counts.device_only)));
-        add(counts.failed_calls, format!("{} failed", count(counts.failed_calls)));
+        add(counts.failed_calls, format!("{} refused", count(counts.failed_calls)));
         page.fact("Counted", &counted.join(", "));
         let coverage = match self.device_times {
             DeviceTimes::None => format!("none of {}", operations(counts.executed_operations)),

@@ -1,0 +1,250 @@
+//! Calls that failed: how often which call did so from where, and whether asking again helped.
+//!
+//! Bounded: so many by process, call, error and stack; what comes on top of them is counted. While nothing fails, a
+//! call costs one comparison.
+
+use std::collections::BTreeMap;
+
+use gputrace_wire::call::Detail;
+use gputrace_wire::cell::kind;
+use rustc_hash::FxHashMap;
+
+use crate::failed_calls::{self, Answer, Outcome};
+use crate::model::definitions::Definitions;
+use crate::model::operation::HostCall;
+
+/// Failures, and answers, that are told apart.
+const FAILURES_MAX: usize = 4096;
+const ANSWERS_MAX: usize = 1024;
+/// Threads whose next allocation is looked at.
+const ASKING_MAX: usize = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FailureKey {
+    pub process: u32,
+    /// API definition.
+    pub api: u32,
+    pub status: u16,
+    /// Stack definition, 0 for none.
+    pub stack: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub calls: u64,
+    pub first: HostCall,
+    /// When the last one returned.
+    pub last_ns: u64,
+    /// Allocations: the most that was asked for.
+    pub most_bytes: u64,
+    /// Those that were given when the thread asked again.
+    pub given_later: u64,
+    /// The most calls that gave memory back in between.
+    pub frees_before: u64,
+}
+
+/// A thread that was refused memory.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    key: FailureKey,
+    memory: u8,
+    bytes: u64,
+    frees: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Failures {
+    entries: FxHashMap<FailureKey, Failure>,
+    /// Calls that failed, in all, and those of them that are in no entry.
+    pub calls: u64,
+    pub beyond: u64,
+    answers: BTreeMap<(u32, u32, u16), (u64, &'static Answer)>,
+    answers_beyond: u64,
+    /// By process and thread.
+    asking: FxHashMap<(u32, u32), Asking>,
+}
+
+impl Failures {
+    #[inline]
+    pub fn add(&mut self, call: &HostCall, definitions: &Definitions) {
+        if call.status != 0 {
+            self.refused(call, definitions);
+        } else if !self.asking.is_empty() {
+            self.granted(call);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refused(&mut self, call: &HostCall, definitions: &Definitions) {
+        if let Outcome::Answered(answer) = failed_calls::outcome(call, definitions) {
+            return self.answered(call, answer);
+        }
+        self.calls += 1;
+        let key = FailureKey { process: call.process, api: call.api, status: call.status, stack: call.stack };
+        let full = self.entries.len() >= FAILURES_MAX;
+        if full && !self.entries.contains_key(&key) {
+            self.beyond += 1;
+            return;
+        }
+        let end_ns = call.start_ns.saturating_add(call.duration_ns);
+        let bytes = match call.detail {
+            Detail::Memory(memory) => memory.bytes,
+            _ => 0,
+        };
+        let entry = self.entries.entry(key).or_insert_with(|| Failure {
+            calls: 0,
+            first: call.clone(),
+            last_ns: 0,
+            most_bytes: 0,
+            given_later: 0,
+            frees_before: 0,
+        });
+        entry.calls += 1;
+        entry.last_ns = entry.last_ns.max(end_ns);
+        entry.most_bytes = entry.most_bytes.max(bytes);
+        // Rings are read one after the other.
+        if (call.start_ns, call.thread) < (entry.first.start_ns, entry.first.thread) {
+            entry.first = call.clone();
+        }
+        if let (kind::ALLOC, Detail::Memory(memory)) = (call.kind, call.detail) {
+            let who = (call.process, call.thread);
+            if self.asking.len() < ASKING_MAX || self.asking.contains_key(&who) {
+                let asking = Asking { key, memory: memory.memory, bytes: memory.bytes, frees: 0 };
+                self.asking.insert(who, asking);
+            }
+        }
+    }
+
+    fn answered(&mut self, call: &HostCall, answer: &'static Answer) {
+        let key = (call.process, call.api, call.status);
+        if self.answers.len() >= ANSWERS_MAX && !self.answers.contains_key(&key) {
+            self.answers_beyond += 1;
+            return;
+        }
+        self.answers.entry(key).or_insert((0, answer)).0 += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn granted(&mut self, call: &HostCall) {
+        let Detail::Memory(memory) = call.detail else { return };
+        let who = (call.process, call.thread);
+        let Some(asking) = self.asking.get_mut(&who) else { return };
+        if call.kind == kind::FREE {
+            asking.frees += 1;
+            return;
+        }
+        if memory.memory != asking.memory || memory.bytes < asking.bytes {
+            return;
+        }
+        let asking = *asking;
+        self.asking.remove(&who);
+        if let Some(entry) = self.entries.get_mut(&asking.key) {
+            entry.given_later += 1;
+            entry.frees_before = entry.frees_before.max(asking.frees);
+        }
+    }
+
+    /// The earliest first.
+    pub fn sorted(&self) -> Vec<(FailureKey, &Failure)> {
+        let mut all: Vec<_> = self.entries.iter().map(|(key, failure)| (*key, failure)).collect();
+        all.sort_unstable_by_key(|(key, failure)| (failure.first.start_ns, *key));
+        all
+    }
+
+    /// What was answered by design, by process, API definition and status; and how many answers are not told apart.
+    pub fn answers(&self) -> (impl Iterator<Item = (u32, u32, u16, u64, &'static Answer)>, u64) {
+        let all = self.answers.iter();
+        let all =
+            all.map(|((process, api, status), (calls, answer))| (*process, *api, *status, *calls, *answer));
+        (all, self.answers_beyond)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::call::{Memory, memory};
+    use gputrace_wire::definition::kind as def;
+
+    use super::*;
+    use crate::batch::Definition;
+
+    fn definitions() -> Definitions {
+        let mut definitions = Definitions::default();
+        for (id, text) in [(1, "cuMemAlloc_v2"), (2, "cuStreamQuery")] {
+            definitions.add(&Definition { kind: def::API, id, fields: vec![], text: text.into() });
+        }
+        definitions
+    }
+
+    fn call(call_kind: u16, status: u16, thread: u32, bytes: u64, at_ns: u64) -> HostCall {
+        HostCall {
+            process: 0,
+            thread,
+            kind: call_kind,
+            flags: 0,
+            api: 1,
+            start_ticks: at_ns,
+            start_ns: at_ns,
+            duration_ns: 5,
+            correlation: 0,
+            stack: 7,
+            ranges: 0,
+            range: 0,
+            context: 0,
+            stream: 0,
+            status,
+            detail: Detail::Memory(Memory { memory: memory::DEVICE, bytes, ..Memory::default() }),
+        }
+    }
+
+    #[test]
+    fn memory_that_is_given_when_asked_for_again_is_a_failure_that_helped_itself() {
+        let (definitions, mut failures) = (definitions(), Failures::default());
+        let mut add = |call: HostCall| failures.add(&call, &definitions);
+        add(call(kind::ALLOC, 2, 1, 1 << 30, 100));
+        add(call(kind::FREE, 0, 1, 0, 110));
+        add(call(kind::FREE, 0, 2, 0, 111));
+        add(call(kind::ALLOC, 0, 1, 1 << 20, 115));
+        add(call(kind::FREE, 0, 1, 0, 116));
+        add(call(kind::ALLOC, 0, 2, 1 << 30, 117));
+        add(call(kind::ALLOC, 0, 1, 1 << 30, 120));
+        add(call(kind::ALLOC, 0, 1, 1 << 30, 121));
+        // The second time it is refused for good.
+        add(call(kind::ALLOC, 2, 1, 3 << 30, 200));
+        add(call(kind::ALLOC, 2, 1, 3 << 30, 210));
+        let [(_, failure)] = failures.sorted()[..] else { panic!("{failures:?}") };
+        assert_eq!((failure.calls, failure.given_later, failure.frees_before), (3, 1, 2));
+        assert_eq!((failure.first.start_ns, failure.last_ns, failure.most_bytes), (100, 215, 3 << 30));
+        assert_eq!((failures.calls, failures.beyond), (3, 0));
+    }
+
+    #[test]
+    fn so_many_failures_are_told_apart_and_the_rest_is_counted() {
+        let (definitions, mut failures) = (definitions(), Failures::default());
+        for stack in 0..FAILURES_MAX as u32 + 10 {
+            let failed = HostCall { stack, thread: stack, ..call(kind::ALLOC, 2, 1, 64, u64::from(stack)) };
+            failures.add(&failed, &definitions);
+            failures.add(&failed, &definitions);
+        }
+        assert_eq!(failures.sorted().len(), FAILURES_MAX);
+        assert_eq!((failures.calls, failures.beyond), (2 * FAILURES_MAX as u64 + 20, 20));
+        assert!(failures.asking.len() <= ASKING_MAX);
+    }
+
+    #[test]
+    fn answers_are_counted_apart_with_their_reason() {
+        let (definitions, mut failures) = (definitions(), Failures::default());
+        for (status, times) in [(600, 5), (700, 2)] {
+            for _ in 0..times {
+                let query =
+                    HostCall { api: 2, status, detail: Detail::default(), ..call(kind::CALL, 0, 1, 0, 9) };
+                failures.add(&query, &definitions);
+            }
+        }
+        let (answers, beyond) = failures.answers();
+        let answers: Vec<_> = answers.map(|(_, api, status, calls, _)| (api, status, calls)).collect();
+        assert_eq!((answers, beyond, failures.calls), (vec![(2, 600, 5)], 0, 2));
+    }
+}

@@ -1,0 +1,267 @@
+//! Calls that failed, by line: as data and as the lines that people read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gputrace_wire::call::Detail;
+use serde::Serialize;
+
+use crate::aggregate::{Aggregates, Failure, FailureKey};
+use crate::failed_calls::{self, Arguments, Category};
+use crate::model::{Process, Totals};
+use crate::names::line_safe;
+use crate::report::lines::{charged, innermost};
+use crate::report::units::{bytes, count, duration};
+use crate::report::{FailureReport, KernelNames, PlaceReport};
+use crate::source::Stacks;
+
+/// What the text has room for; the data has all.
+const SHOWN: usize = 3;
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ErrorsReport {
+    /// Calls that failed.
+    pub calls: u64,
+    /// Those that did so because the context had been lost before.
+    pub after_context_lost: u64,
+    /// Allocations that were given when asked for again.
+    pub given_later: u64,
+    /// Calls beyond the failures that are told apart.
+    pub left_out: u64,
+    /// The earliest first.
+    pub list: Vec<ErrorReport>,
+    /// What returned an error by design.
+    pub answers: Vec<AnswerReport>,
+    pub answers_left_out: u64,
+}
+
+/// Calls of one driver entry that failed alike at one line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ErrorReport {
+    pub pid: u32,
+    pub call: String,
+    pub error: &'static str,
+    pub code: u16,
+    pub category: &'static str,
+    pub advice: Option<String>,
+    pub calls: u64,
+    pub after_context_lost: u64,
+    pub given_later: u64,
+    pub frees_before: u64,
+    /// When the first and the last of them returned, since tracing of the process began.
+    pub first_at_ns: u64,
+    pub last_at_ns: u64,
+    /// The rest is the first one's.
+    pub tid: Option<u32>,
+    pub thread_name: String,
+    pub arguments: Arguments,
+    /// The line that answers for it; null without one.
+    pub line: Option<PlaceReport>,
+    pub stack: Vec<PlaceReport>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct AnswerReport {
+    pub pid: u32,
+    pub call: String,
+    pub error: &'static str,
+    pub calls: u64,
+    pub why: &'static str,
+}
+
+pub(super) fn errors<'a>(
+    totals: &'a Totals,
+    aggregates: &'a Aggregates,
+    stacks: &mut Stacks<'a>,
+) -> ErrorsReport {
+    let failures = &aggregates.failures;
+    let (answers, answers_left_out) = failures.answers();
+    let answers = answers.filter_map(|(process, api, status, calls, answer)| {
+        let process = totals.process(process)?;
+        let call = api_name(process, api);
+        Some(AnswerReport {
+            pid: process.begin.pid,
+            call,
+            error: failed_calls::name(status),
+            calls,
+            why: answer.why,
+        })
+    });
+    let mut all = ErrorsReport {
+        calls: failures.calls,
+        left_out: failures.beyond,
+        answers: answers.collect(),
+        answers_left_out,
+        ..ErrorsReport::default()
+    };
+    if failures.calls == 0 {
+        return all;
+    }
+    let mut names = KernelNames::new(totals, aggregates);
+    let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
+    for (key, failure) in failures.sorted() {
+        let Some(process) = totals.process(key.process) else { continue };
+        let line = line_of(stacks, key);
+        let lost = after_context_lost(process, key, failure);
+        all.after_context_lost += lost;
+        all.given_later += failure.given_later;
+        let place = *places.entry((key.process, key.api, key.status, line.clone())).or_insert(all.list.len());
+        match all.list.get_mut(place) {
+            Some(known) => known.add(process, failure, lost),
+            None => {
+                let mut error = error_report(process, &mut names, stacks, key, failure);
+                (error.line, error.after_context_lost) = (line, lost);
+                all.list.push(error);
+            }
+        }
+    }
+    all
+}
+
+fn line_of(stacks: &mut Stacks<'_>, key: FailureKey) -> Option<PlaceReport> {
+    let frames = stacks.frames(key.process, key.stack);
+    charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame))
+}
+
+/// How many of those calls failed because of one before them: all that return what the first one did, but for itself.
+fn after_context_lost(process: &Process, key: FailureKey, failure: &Failure) -> u64 {
+    match &process.failure {
+        Some(lost) if lost.status == key.status => {
+            let is_first = lost.api == key.api && lost.stack == key.stack;
+            failure.calls.saturating_sub(u64::from(is_first))
+        }
+        _ => 0,
+    }
+}
+
+fn api_name(process: &Process, api: u32) -> String {
+    process.definitions.api(api).unwrap_or("(unknown call)").to_owned()
+}
+
+fn error_report(
+    process: &Process,
+    names: &mut KernelNames<'_>,
+    stacks: &mut Stacks<'_>,
+    key: FailureKey,
+    failure: &Failure,
+) -> ErrorReport {
+    let (call, definitions) = (&failure.first, &process.definitions);
+    let thread = definitions.thread(call.thread);
+    let mut arguments = Arguments::of(call, definitions);
+    if let Detail::Launch(launch) = call.detail
+        && launch.function != 0
+    {
+        arguments.kernel = Some(names.function(process.number, launch.function).short.to_string());
+    }
+    if failure.most_bytes > 0 {
+        arguments.bytes = Some(failure.most_bytes);
+    }
+    ErrorReport {
+        pid: process.begin.pid,
+        call: api_name(process, key.api),
+        error: failed_calls::name(key.status),
+        code: key.status,
+        category: Category::of(call, definitions).name(),
+        advice: failed_calls::advice(call, definitions).map(|advice| advice.into_owned()),
+        calls: failure.calls,
+        after_context_lost: 0,
+        given_later: failure.given_later,
+        frees_before: failure.frees_before,
+        first_at_ns: since_begin_ns(process, call.start_ns.saturating_add(call.duration_ns)),
+        last_at_ns: since_begin_ns(process, failure.last_ns),
+        tid: thread.map(|thread| thread.tid),
+        thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
+        arguments,
+        line: None,
+        stack: innermost(stacks, process.number, key.stack),
+    }
+}
+
+fn since_begin_ns(process: &Process, at_ns: u64) -> u64 {
+    at_ns.saturating_sub(process.begin.start_monotonic_ns)
+}
+
+impl ErrorReport {
+    /// The same at the same line, by another way.
+    fn add(&mut self, process: &Process, failure: &Failure, after_context_lost: u64) {
+        self.calls += failure.calls;
+        self.after_context_lost += after_context_lost;
+        self.given_later += failure.given_later;
+        self.frees_before = self.frees_before.max(failure.frees_before);
+        self.last_at_ns = self.last_at_ns.max(since_begin_ns(process, failure.last_ns));
+        if failure.most_bytes > 0 {
+            self.arguments.bytes = self.arguments.bytes.max(Some(failure.most_bytes));
+        }
+    }
+
+    /// Whether the part of the text above tells of all of these.
+    fn is_told(&self, failures: &[FailureReport]) -> bool {
+        let is_first = |failure: &FailureReport| failure.pid == self.pid && failure.code == self.code;
+        failures.iter().any(is_first)
+    }
+
+    fn line(&self, names_process: bool) -> String {
+        let process = if names_process { format!("process {}: ", self.pid) } else { String::new() };
+        let times = if self.calls > 1 { format!(" {} times", count(self.calls)) } else { String::new() };
+        let place = match &self.line {
+            Some(place) => format!(" at {}", line_safe(&place.text())),
+            None => String::new(),
+        };
+        let asked = asked(&self.arguments);
+        let asked = if asked.is_empty() { String::new() } else { format!(" ({asked})") };
+        let first = if self.calls > 1 { ", first" } else { "," };
+        let thread = self.tid.map_or_else(String::new, |tid| format!(" on thread {tid}"));
+        let given = match (self.given_later, self.calls) {
+            (0, _) => String::new(),
+            (1, 1) => "; given when asked again".to_owned(),
+            (given, _) => format!("; {} given when asked again", count(given)),
+        };
+        let (call, at) = (line_safe(&self.call), duration(self.first_at_ns));
+        format!(
+            "{process}{call} returned {}{times}{place}{asked}{first} after {at}{thread}{given}",
+            self.error
+        )
+    }
+}
+
+/// `gemm, grid 1×1×1, block 4096×1×1`.
+fn asked(arguments: &Arguments) -> String {
+    fn sides<T: std::fmt::Display>([x, y, z]: [T; 3]) -> String {
+        format!("{x}×{y}×{z}")
+    }
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(arguments.kernel.as_ref().map(|kernel| line_safe(kernel).into_owned()));
+    parts.extend(arguments.grid.map(|grid| format!("grid {}", sides(grid))));
+    parts.extend(arguments.block.map(|block| format!("block {}", sides(block))));
+    parts.extend(arguments.cluster.map(|cluster| format!("cluster {}", sides(cluster))));
+    let shared = arguments.dynamic_shared_bytes.filter(|size| *size > 0);
+    parts.extend(shared.map(|size| format!("{} of dynamic shared memory", bytes(size.into()))));
+    match (arguments.bytes, arguments.memory.or(arguments.direction)) {
+        (Some(size), Some(of)) => parts.push(format!("{} {of}", bytes(size))),
+        (Some(size), None) => parts.push(bytes(size)),
+        (None, Some(of)) => parts.push(of.to_owned()),
+        (None, None) => {}
+    }
+    parts.extend(arguments.file.as_ref().map(|file| line_safe(file).into_owned()));
+    parts.join(", ")
+}
+
+/// With whether a line begins something. `failures` are told of above.
+pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec<(bool, String)> {
+    let own: Vec<&ErrorReport> = all.list.iter().filter(|error| !error.is_told(failures)).collect();
+    let pids: BTreeSet<u32> = own.iter().map(|error| error.pid).collect();
+    let mut lines = Vec::new();
+    for error in own.iter().take(SHOWN) {
+        lines.push((true, error.line(pids.len() > 1)));
+        lines.extend(error.advice.clone().map(|advice| (false, advice)));
+    }
+    let more = own.iter().skip(SHOWN).fold(all.left_out, |sum, error| sum.saturating_add(error.calls));
+    if more > 0 {
+        let noun = if more == 1 { "call" } else { "calls" };
+        lines.push((true, format!("and {} more {noun}, in the JSON by line", count(more))));
+    }
+    if let lost @ 1.. = all.after_context_lost {
+        let noun = if lost == 1 { "call" } else { "calls" };
+        lines.push((true, format!("{} {noun} because the context had been lost", count(lost))));
+    }
+    lines
+}
