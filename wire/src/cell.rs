@@ -62,6 +62,7 @@ pub mod kind {
     pub const RANGE_START: u16 = 50;
     pub const RANGE_END: u16 = 51;
     pub const MARK: u16 = 52;
+    pub const CALLER: u16 = 53;
 }
 
 /// Header flags, common to every host call.

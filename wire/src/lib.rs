@@ -21,6 +21,7 @@ compile_error!("the format is little endian and shared words are touched as they
 
 pub mod atomic;
 pub mod call;
+pub mod caller;
 pub mod cell;
 pub mod clock;
 pub mod control;
@@ -36,7 +37,7 @@ pub mod segment;
 /// Major version: readers refuse any other. Bumped when an existing field changes meaning.
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: bumped when a kind or a trailing field is added; older readers skip it.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 /// The version word as it stands in segments, handshakes and trace files.
 pub const VERSION: u32 = ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32;
 

@@ -2,6 +2,7 @@
 //! which bytes change.
 
 use gputrace_wire::call::{self, Call, Detail};
+use gputrace_wire::caller::{Caller, WorksFor};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
@@ -52,7 +53,7 @@ fn bytes_of(cells: &[Cell]) -> Vec<u8> {
     cells.iter().flat_map(|cell| cell.to_bytes()).collect()
 }
 
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 22] = [
     "THREAD_BEGIN",
     "ANCHOR",
     "EPOCH_BEGIN",
@@ -73,12 +74,15 @@ pub const NAMES: [&str; 20] = [
     "DEVICE_FILL",
     "RANGE_PUSH RANGE_START MARK",
     "RANGE_POP RANGE_END",
+    "CALLER",
+    "RANGE_PUSH second cell",
 ];
 
 const M8: u8 = u8::MAX;
 const M16: u16 = u16::MAX;
 const M32: u32 = u32::MAX;
 const M64: u64 = u64::MAX;
+const ALL_OF_CALLER: Caller = Caller { trace: [M64, M64], span: M64, flags: M8, remote: M8 };
 
 /// A host call of one kind, its own fields only.
 fn detail(kind: u16, none: Detail, all: Detail, fields: &[Field<Detail>]) -> Vec<Row> {
@@ -386,6 +390,31 @@ pub fn layout(name: &str) -> Option<Vec<Row>> {
                 ("payload_kind", |begin| begin.payload_kind = M32),
                 ("payload", |begin| begin.payload = M64),
                 ("id", |begin| begin.id = M64),
+            ],
+        ),
+        "CALLER" => rows(
+            WorksFor::default(),
+            WorksFor { caller: ALL_OF_CALLER, ticks: M64 },
+            |works| bytes_of(&[works.to_cell()]),
+            &[
+                ("flags", |works| works.caller.flags = M8),
+                ("remote", |works| works.caller.remote = M8),
+                ("ticks", |works| works.ticks = M64),
+                ("trace_lower", |works| works.caller.trace[0] = M64),
+                ("trace_upper", |works| works.caller.trace[1] = M64),
+                ("span", |works| works.caller.span = M64),
+            ],
+        ),
+        "RANGE_PUSH second cell" => rows(
+            Caller::default(),
+            ALL_OF_CALLER,
+            |caller| bytes_of(&[Cell::ZERO, caller.to_further_cell()]),
+            &[
+                ("flags", |caller| caller.flags = M8),
+                ("remote", |caller| caller.remote = M8),
+                ("trace_lower", |caller| caller.trace[0] = M64),
+                ("trace_upper", |caller| caller.trace[1] = M64),
+                ("span", |caller| caller.span = M64),
             ],
         ),
         "RANGE_POP RANGE_END" => rows(

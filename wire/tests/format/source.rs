@@ -1,8 +1,9 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 15] = [
+const FILES: [(&str, &str); 16] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
+    ("caller.rs", include_str!("../../src/caller.rs")),
     ("cell.rs", include_str!("../../src/cell.rs")),
     ("clock.rs", include_str!("../../src/clock.rs")),
     ("control.rs", include_str!("../../src/control.rs")),

@@ -1,0 +1,103 @@
+//! Callers: the span of somebody else's that a thread works for, as its tracing has it.
+//!
+//! ```text
+//!  0  kind, cells, flags      8  ticks              16  trace id (lower, upper half)
+//!  4  trace flags  5  remote                        32  span id
+//! ```
+//!
+//! An entry of its own, `CALLER`, says for whom the thread works from here on: a server's thread works for one request
+//! after another, and no table of them is kept. A range that names a span itself has the same fields in its second
+//! cell, for whatever is done in it.
+
+use crate::cell::{Cell, kind};
+
+/// A span of somebody else's; ids of 0 are nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Caller {
+    /// The trace id, lower and upper half.
+    pub trace: [u64; 2],
+    pub span: u64,
+    /// W3C's: 1 is sampled.
+    pub flags: u8,
+    /// 1 where that span is of another process, 0 where it is of this one or that is not known.
+    pub remote: u8,
+}
+
+impl Caller {
+    pub const NOBODY: Caller = Caller { trace: [0, 0], span: 0, flags: 0, remote: 0 };
+
+    #[inline(always)]
+    pub fn is_nobody(&self) -> bool {
+        self.span == 0
+    }
+
+    fn put(&self, cell: &mut Cell) {
+        cell.put_u8(4, self.flags);
+        cell.put_u8(5, self.remote);
+        let [lower, upper] = self.trace;
+        cell.put_u64(16, lower);
+        cell.put_u64(24, upper);
+        cell.put_u64(32, self.span);
+    }
+
+    /// What stands in a cell, of whichever kind of entry it is. Half of an id is nobody's.
+    pub fn of_cell(cell: &Cell) -> Caller {
+        let trace = [cell.u64_at(16), cell.u64_at(24)];
+        let caller = Caller { trace, span: cell.u64_at(32), flags: cell.u8_at(4), remote: cell.u8_at(5) };
+        if caller.span == 0 || trace == [0, 0] { Caller::NOBODY } else { caller }
+    }
+
+    /// As the second cell of an entry.
+    pub fn to_further_cell(self) -> Cell {
+        let mut cell = Cell::ZERO;
+        self.put(&mut cell);
+        cell
+    }
+}
+
+/// Says for whom the ring's thread works from here on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorksFor {
+    pub caller: Caller,
+    pub ticks: u64,
+}
+
+impl WorksFor {
+    pub fn to_cell(&self) -> Cell {
+        let mut cell = Cell::new(kind::CALLER, 1, 0);
+        cell.put_u64(8, self.ticks);
+        self.caller.put(&mut cell);
+        cell
+    }
+
+    pub fn from_cell(cell: &Cell) -> WorksFor {
+        WorksFor { caller: Caller::of_cell(cell), ticks: cell.u64_at(8) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn callers_round_trip(words: [u64; 4], flags: u8, remote: u8) {
+            let [lower, upper, span, ticks] = words;
+            let caller = Caller { trace: [lower, upper], span, flags, remote };
+            let caller = if span == 0 || lower | upper == 0 { Caller::NOBODY } else { caller };
+            let works = WorksFor { caller, ticks };
+            prop_assert_eq!(WorksFor::from_cell(&works.to_cell()), works);
+            prop_assert_eq!(works.to_cell().kind(), kind::CALLER);
+            prop_assert_eq!(Caller::of_cell(&caller.to_further_cell()), caller);
+        }
+    }
+
+    #[test]
+    fn half_an_id_is_nobody_s() {
+        for (trace, span) in [([0, 0], 7), ([1, 0], 0)] {
+            let caller = Caller { trace, span, flags: 1, remote: 1 };
+            assert_eq!(Caller::of_cell(&caller.to_further_cell()), Caller::NOBODY);
+        }
+    }
+}
