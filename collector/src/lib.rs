@@ -15,6 +15,7 @@ pub mod flame;
 pub mod flight_recorder;
 pub mod model;
 pub mod names;
+pub mod otlp;
 pub mod report;
 pub mod session;
 pub mod source;

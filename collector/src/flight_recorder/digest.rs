@@ -37,6 +37,8 @@ pub(crate) fn run<S: Sink>(
                 board.flight(&window, now_ns);
                 continue;
             }
+            // What is held reaches the sink at the end.
+            Next::Tick => continue,
             Next::End => break,
         };
         match step {

@@ -87,6 +87,13 @@ impl<S: Sink> Model<S> {
         self.current.iter().flatten().map(ProcessState::running)
     }
 
+    /// Tells the sink that this moment has come, for each process that runs.
+    pub fn time_passes(&mut self, now_ns: u64) {
+        for process in self.current.iter().flatten().filter(|process| process.runs_on()) {
+            process.time_passes(now_ns, &mut self.sink);
+        }
+    }
+
     fn process_begin(&mut self, begin: &ProcessBegin) {
         let index = begin.process as usize;
         if index >= PROCESSES_MAX || self.current.get(index).is_some_and(Option::is_some) {

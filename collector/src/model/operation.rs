@@ -155,4 +155,7 @@ pub trait Sink {
     /// What is known of a process beside its events, up to now: about once a second, and once before its end.
     fn stands(&mut self, _number: u32, _standing: &Standing<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
+    /// Of a process that runs, while it does: a moment of CLOCK_MONOTONIC that has come, every half second or so. From a
+    /// file nobody hears of time.
+    fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}
 }

@@ -362,6 +362,10 @@ impl ProcessState {
         }
     }
 
+    pub(super) fn time_passes<S: Sink>(&self, now_ns: u64, sink: &mut S) {
+        sink.time_passes(self.number, now_ns, &self.definitions);
+    }
+
     /// What sinks know it by.
     pub(super) fn introduce<S: Sink>(&self, session: &SessionBegin, sink: &mut S) {
         sink.process_begins(self.number, &self.begin, session);

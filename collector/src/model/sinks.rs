@@ -40,6 +40,9 @@ macro_rules! methods {
         fn process_ends(&mut $self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
             $hand_on!($self.process_ends(number, last_seen_ns, definitions));
         }
+        fn time_passes(&mut $self, number: u32, now_ns: u64, definitions: &Definitions) {
+            $hand_on!($self.time_passes(number, now_ns, definitions));
+        }
     };
 }
 

@@ -151,31 +151,48 @@ const TOLD_EVERY: Duration = Duration::from_millis(500);
 pub(crate) struct Pace {
     told: Option<Instant>,
     owed: bool,
+    /// When the sink last heard of the time; `None` where nobody does.
+    ticked: Option<Instant>,
 }
 
 /// What the digest thread does next.
 pub(crate) enum Next {
     Step(Step),
     Tell,
+    /// Half a second has passed.
+    Tick,
     End,
 }
 
 impl Pace {
+    /// One by which the sink hears of the time as well.
+    pub fn with_ticks() -> Pace {
+        Pace { ticked: Some(Instant::now()), ..Pace::default() }
+    }
+
     /// Waits for what comes, or for the time to tell.
     pub fn next(&mut self, steps: &Receiver<Step>) -> Next {
-        if !self.owed {
-            return steps.recv().map_or(Next::End, Next::Step);
-        }
-        let rest = self.told.map_or(Duration::ZERO, |told| TOLD_EVERY.saturating_sub(told.elapsed()));
-        if rest.is_zero() {
-            self.owed = false;
-            self.told = Some(Instant::now());
-            return Next::Tell;
-        }
-        match steps.recv_timeout(rest) {
-            Ok(step) => Next::Step(step),
-            Err(RecvTimeoutError::Timeout) => self.next(steps),
-            Err(RecvTimeoutError::Disconnected) => Next::End,
+        loop {
+            let rest = |since: Instant| TOLD_EVERY.saturating_sub(since.elapsed());
+            let tell = self.owed.then(|| self.told.map_or(Duration::ZERO, rest));
+            if tell == Some(Duration::ZERO) {
+                self.owed = false;
+                self.told = Some(Instant::now());
+                return Next::Tell;
+            }
+            let tick = self.ticked.map(rest);
+            if tick == Some(Duration::ZERO) {
+                self.ticked = Some(Instant::now());
+                return Next::Tick;
+            }
+            let Some(rest) = [tell, tick].into_iter().flatten().min() else {
+                return steps.recv().map_or(Next::End, Next::Step);
+            };
+            match steps.recv_timeout(rest) {
+                Ok(step) => return Next::Step(step),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Next::End,
+            }
         }
     }
 
@@ -248,6 +265,19 @@ impl Status {
 mod tests {
     use super::*;
 
+    /// Who wants to hear of the time hears of it though nothing comes.
+    #[test]
+    fn time_is_told_while_nothing_comes() {
+        let (stream, steps) = crossbeam_channel::unbounded();
+        let (begin, mut pace) = (Instant::now(), Pace::with_ticks());
+        for _ in 0..2 {
+            assert!(matches!(pace.next(&steps), Next::Tick));
+        }
+        assert!(begin.elapsed() >= 2 * TOLD_EVERY, "{:?}", begin.elapsed());
+        drop(stream);
+        assert!(matches!(pace.next(&steps), Next::End));
+    }
+
     /// However many batches come, the board is written by time; and the last of them is told though
     /// nothing follows it.
     #[test]
@@ -266,7 +296,7 @@ mod tests {
                     seen += 1;
                 }
                 Next::Tell => told += 1,
-                Next::Step(_) | Next::End => unreachable!(),
+                Next::Step(_) | Next::Tick | Next::End => unreachable!(),
             }
             if seen == batches && !pace.owed {
                 break;

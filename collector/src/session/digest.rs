@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
+use crate::session::clock::monotonic_ns;
 use crate::session::step::Step;
 use crate::session::store::Store;
 
@@ -31,7 +32,7 @@ pub fn run<S: Sink>(
     sink: S,
 ) -> Digested<S> {
     let mut model = Model::new(sink);
-    let mut pace = Pace::default();
+    let mut pace = Pace::with_ticks();
     loop {
         let batch = match pace.next(steps) {
             Next::Step(Step::Batch(batch)) => batch,
@@ -39,6 +40,10 @@ pub fn run<S: Sink>(
             Next::Step(_) => continue,
             Next::Tell => {
                 board.model(&model);
+                continue;
+            }
+            Next::Tick => {
+                model.time_passes(monotonic_ns());
                 continue;
             }
             Next::End => break,

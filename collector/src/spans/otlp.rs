@@ -17,14 +17,10 @@ const PARENT_IS_KNOWN: u32 = 0x100;
 const PARENT_IS_REMOTE: u32 = 0x200;
 
 /// One request with spans of one process.
-pub fn request(
-    spans: Vec<proto::Span>,
-    definitions: &Definitions,
-    naming: &Naming,
-) -> ExportTraceServiceRequest {
+pub fn request(spans: Vec<proto::Span>, resource: Resource) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest {
         resource_spans: vec![proto::ResourceSpans {
-            resource: Some(resource_message(definitions, naming)),
+            resource: Some(resource),
             scope_spans: vec![proto::ScopeSpans {
                 scope: Some(scope()),
                 spans,

@@ -6,14 +6,13 @@ use opentelemetry_proto::tonic::trace::v1 as proto;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
+use crate::otlp::REQUEST_MAX_BYTES;
 use crate::spans::otlp;
 use crate::spans::resource::Naming;
 use crate::spans::span::{Receiver, Span};
 
 /// Spans of a process that are held for one request.
 const HELD_MAX: usize = 2000;
-/// A receiver takes requests of 4 MiB where nobody told it otherwise.
-pub const REQUEST_MAX_BYTES: usize = 3 << 20 | 1 << 19;
 
 #[derive(Debug)]
 pub struct OtlpJson<W> {
@@ -50,7 +49,7 @@ impl<W: Write> OtlpJson<W> {
 
     /// In halves, until each fits.
     fn write_split(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) -> io::Result<()> {
-        let request = otlp::request(spans, definitions, &self.naming);
+        let request = otlp::request(spans, otlp::resource_message(definitions, &self.naming));
         let mut line = serde_json::to_vec(&request)?;
         let mut spans: Vec<proto::Span> = request
             .resource_spans

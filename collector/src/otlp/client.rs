@@ -1,0 +1,154 @@
+//! One signal's connection: a request goes out as its protocol has it, and an answer comes back.
+
+use std::io::Write;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, TE, USER_AGENT};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::otlp::answer::{Answer, one_line};
+use crate::otlp::config::{Protocol, Target};
+use crate::otlp::{failure, grpc, http, tls};
+
+type Pool = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// What is read of an answer.
+const ANSWER_MAX_BYTES: usize = 1 << 20;
+/// How long a connection is kept that nobody uses; load balancers drop them after a minute.
+const IDLE: Duration = Duration::from_secs(45);
+const AGENT: &str = concat!("gputrace/", env!("CARGO_PKG_VERSION"));
+
+pub struct Client {
+    target: Target,
+    tls: rustls::ClientConfig,
+    pool: Pool,
+}
+
+impl Client {
+    /// Reads the certificates.
+    pub fn new(target: Target) -> Result<Client, String> {
+        let tls = if target.endpoint.is_tls() {
+            tls::config(&target.tls)?
+        } else {
+            // Never used; the connector wants one.
+            let provider = rustls::crypto::ring::default_provider();
+            rustls::ClientConfig::builder_with_provider(provider.into())
+                .with_safe_default_protocol_versions()
+                .map_err(|error| format!("no TLS: {error}"))?
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth()
+        };
+        let pool = pool(&target, &tls);
+        Ok(Client { target, tls, pool })
+    }
+
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// A request's body as it goes out, however often.
+    pub fn prepare(&self, body: Vec<u8>) -> Result<Bytes, String> {
+        let Target { protocol, gzip, signal, .. } = self.target;
+        let body = if protocol == Protocol::HttpJson { http::to_json(signal, &body)? } else { body };
+        let body = if gzip { compressed(&body)? } else { body };
+        Ok(if protocol == Protocol::Grpc { grpc::frame(&body, gzip) } else { body }.into())
+    }
+
+    pub async fn send(&mut self, body: Bytes) -> Answer {
+        let request = match self.request(body) {
+            Ok(request) => request,
+            Err(error) => return Answer::Refused { why: format!("no request can be made: {error}") },
+        };
+        let protocol = self.target.protocol;
+        let exchange = async {
+            let response = match self.pool.request(request).await {
+                Ok(response) => response,
+                Err(error) => return failure::explain(&error, protocol),
+            };
+            let (head, body) = response.into_parts();
+            match Limited::new(body, ANSWER_MAX_BYTES).collect().await {
+                Ok(body) => {
+                    let trailers = body.trailers().cloned();
+                    let body = body.to_bytes();
+                    if protocol == Protocol::Grpc {
+                        grpc::answer(head.status, &head.headers, &body, trailers.as_ref())
+                    } else {
+                        http::answer(head.status, &head.headers, &body)
+                    }
+                }
+                Err(error) => Answer::away(one_line(&format!("its answer ended early: {error}"))),
+            }
+        };
+        let answer = tokio::time::timeout(self.target.timeout, exchange).await;
+        answer.unwrap_or_else(|_| {
+            // The connection may be one that nobody hears any more.
+            self.pool = pool(&self.target, &self.tls);
+            Answer::away(format!("no answer within {} ms", self.target.timeout.as_millis()))
+        })
+    }
+
+    fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+        let Target { protocol, gzip, endpoint, headers, timeout, .. } = &self.target;
+        let mut request = Request::post(endpoint.uri.clone());
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        // The program's own name, where the user has none to tell.
+        if !headers.iter().any(|(name, _)| name == USER_AGENT) {
+            request = request.header(USER_AGENT, AGENT);
+        }
+        request = match protocol {
+            Protocol::Grpc => {
+                let request = request
+                    .header(CONTENT_TYPE, "application/grpc")
+                    .header(TE, "trailers")
+                    // A server that is sent gzip answers in it.
+                    .header("grpc-accept-encoding", "gzip,identity")
+                    .header("grpc-timeout", format!("{}m", timeout.as_millis().min(99_999_999)));
+                if *gzip { request.header("grpc-encoding", "gzip") } else { request }
+            }
+            Protocol::HttpProtobuf | Protocol::HttpJson => {
+                let kind = match protocol {
+                    Protocol::HttpJson => "application/json",
+                    _ => "application/x-protobuf",
+                };
+                let request = request.header(CONTENT_TYPE, kind).header(ACCEPT, kind);
+                if *gzip { request.header(CONTENT_ENCODING, "gzip") } else { request }
+            }
+        };
+        request.body(Full::new(body))
+    }
+}
+
+fn pool(target: &Target, tls: &rustls::ClientConfig) -> Pool {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(target.timeout));
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
+    let is_grpc = target.protocol == Protocol::Grpc;
+    let connector = if is_grpc {
+        connector.enable_http2().wrap_connector(tcp)
+    } else {
+        connector.enable_http1().wrap_connector(tcp)
+    };
+    hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .http2_only(is_grpc)
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(connector)
+}
+
+fn compressed(body: &[u8]) -> Result<Vec<u8>, String> {
+    let mut gzip = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+    gzip.write_all(body)
+        .and_then(|()| gzip.finish())
+        .map_err(|error| format!("a request cannot be compressed: {error}"))
+}

@@ -1,0 +1,177 @@
+//! Spans on their way from the model to the sender: held as they are for half a second, and encoded on the
+//! sender's thread.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1 as proto;
+use prost::Message;
+use rustc_hash::FxHashMap;
+
+use crate::model::definitions::Definitions;
+use crate::otlp::Signal;
+use crate::otlp::queue::EncodedRequest;
+use crate::otlp::sender::{Sender, Source};
+use crate::spans::otlp::{request, resource_message, span};
+use crate::spans::{Naming, Receiver, Span};
+
+/// Spans of one request, at most.
+const REQUEST_MAX_SPANS: usize = 2000;
+/// With so many held the sender's thread is woken.
+const WAKE_AT: usize = 1000;
+/// With so many it is late, and who brings them encodes them.
+const HELD_MAX: usize = 8192;
+/// What a request has beside its spans and its resource: heads, the scope, the schema.
+const AROUND_BYTES: usize = 512;
+
+/// What to do where the back end is slower than the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// Something lives: the oldest is dropped and counted.
+    Drops,
+    /// A file can wait.
+    Waits,
+}
+
+/// Takes spans for the sender.
+#[derive(Debug)]
+pub struct Live {
+    held: Held,
+    sender: Option<Sender>,
+    naming: Naming,
+    full: Full,
+}
+
+/// Shared with the sender's thread.
+#[derive(Clone, Debug, Default)]
+struct Held(Arc<Mutex<Batches>>);
+
+#[derive(Debug, Default)]
+struct Batches {
+    spans: usize,
+    by_process: FxHashMap<u32, (Resource, Vec<Span>)>,
+}
+
+impl Live {
+    /// The receiver, and what the sender's thread asks. Nothing is sent before [`Live::send_by`].
+    pub fn new(naming: Naming, full: Full) -> (Live, Box<dyn Source>) {
+        let held = Held::default();
+        (Live { held: held.clone(), sender: None, naming, full }, Box::new(held))
+    }
+
+    pub fn send_by(self, sender: Sender) -> Live {
+        Live { sender: Some(sender), ..self }
+    }
+}
+
+impl Receiver for Live {
+    fn span(&mut self, span: Span, definitions: &Definitions) {
+        let Some(sender) = &self.sender else { return };
+        let mut batches = self.held.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, spans) = batches
+            .by_process
+            .entry(span.process)
+            .or_insert_with(|| (resource_message(definitions, &self.naming), Vec::new()));
+        spans.push(span);
+        batches.spans += 1;
+        match (batches.spans, self.full) {
+            (HELD_MAX.., _) | (REQUEST_MAX_SPANS.., Full::Waits) => {
+                let full = std::mem::take(&mut *batches);
+                drop(batches);
+                full.encode(sender, self.full);
+            }
+            (WAKE_AT, Full::Drops) => {
+                drop(batches);
+                sender.wake();
+            }
+            _ => {}
+        }
+    }
+
+    fn process_ended(&mut self, _: u32, _: &Definitions) {}
+}
+
+impl Source for Held {
+    fn send(&mut self, to: &Sender) {
+        let batches = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        batches.encode(to, Full::Drops);
+    }
+}
+
+impl Batches {
+    fn encode(self, sender: &Sender, full: Full) {
+        let max_bytes = sender.request_max_bytes(Signal::Traces);
+        for (resource, spans) in self.by_process.into_values() {
+            requests(&resource, spans, max_bytes, |request| match full {
+                Full::Drops => sender.send(Signal::Traces, request),
+                Full::Waits => sender.send_waiting(Signal::Traces, request),
+            });
+        }
+    }
+}
+
+/// Spans of one process in as many requests as they need, each shorter than `max_bytes`.
+fn requests(resource: &Resource, spans: Vec<Span>, max_bytes: usize, mut send: impl FnMut(EncodedRequest)) {
+    let around_bytes = resource.encoded_len() + AROUND_BYTES;
+    let mut send = |spans: Vec<proto::Span>| {
+        let items = spans.len() as u64;
+        let body = request(spans, resource.clone()).encode_to_vec();
+        send(EncodedRequest { body, items });
+    };
+    let (mut batch, mut bytes) = (Vec::new(), around_bytes);
+    for item in spans {
+        let item = span(item);
+        // With its own head.
+        let more = item.encoded_len() + 8;
+        if !batch.is_empty() && (bytes + more >= max_bytes || batch.len() >= REQUEST_MAX_SPANS) {
+            send(std::mem::take(&mut batch));
+            bytes = around_bytes;
+        }
+        bytes += more;
+        batch.push(item);
+    }
+    if !batch.is_empty() {
+        send(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+
+    use super::*;
+    use crate::otlp::queue::REQUEST_MAX_BYTES;
+    use crate::spans::Value;
+
+    #[test]
+    fn requests_are_shorter_than_receivers_take_and_hold_everything_once() {
+        let long = Value::text(&"\u{e9}".repeat(2000));
+        let one = |id| Span {
+            process: 1,
+            trace_id: 1,
+            id,
+            parent: 0,
+            parent_is_remote: false,
+            flags: 1,
+            trace_state: "".into(),
+            name: "cuda_sync: stream".to_owned(),
+            start_ns: 1,
+            end_ns: 2,
+            attributes: vec![("gpu.kernel", if id > 1500 { long.clone() } else { Value::Flag(true) })],
+            events: Vec::new(),
+            error: None,
+        };
+        for max_bytes in [REQUEST_MAX_BYTES, REQUEST_MAX_BYTES / 4] {
+            let mut found = Vec::new();
+            requests(&Resource::default(), (1..=9000).map(one).collect(), max_bytes, |request| {
+                assert!(request.body.len() < max_bytes, "{}", request.body.len());
+                let read = ExportTraceServiceRequest::decode(&request.body[..]).unwrap();
+                let spans = &read.resource_spans[0].scope_spans[0].spans;
+                assert!(spans.len() as u64 == request.items && spans.len() <= REQUEST_MAX_SPANS);
+                found.extend(spans.iter().map(|span| span.span_id.clone()));
+            });
+            let all: Vec<_> = (1..=9000u64).map(|id| id.to_be_bytes().to_vec()).collect();
+            assert_eq!(found, all);
+        }
+    }
+}

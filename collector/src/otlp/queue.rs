@@ -1,0 +1,102 @@
+//! What waits to be sent, of one signal: bounded by bytes. Where it is full the oldest goes, since what
+//! stands above other spans ends, and comes, after them.
+
+use std::collections::VecDeque;
+
+/// A request as it goes over the wire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EncodedRequest {
+    /// An ExportTraceServiceRequest or ExportMetricsServiceRequest as protobuf, shorter than [`REQUEST_MAX_BYTES`].
+    pub body: Vec<u8>,
+    /// How many spans or data points are in it.
+    pub items: u64,
+}
+
+/// A receiver takes requests of 4 MiB where nobody told it otherwise.
+pub const REQUEST_MAX_BYTES: usize = 3 << 20 | 1 << 19;
+/// What waits at most, of spans and of data points.
+pub const SPANS_MAX_BYTES: usize = 32 << 20;
+pub const POINTS_MAX_BYTES: usize = 4 << 20;
+
+#[derive(Debug)]
+pub struct Queue {
+    waiting: VecDeque<EncodedRequest>,
+    bytes: usize,
+    items: u64,
+    max_bytes: usize,
+}
+
+impl Queue {
+    pub fn new(max_bytes: usize) -> Queue {
+        Queue { waiting: VecDeque::new(), bytes: 0, items: 0, max_bytes }
+    }
+
+    /// Puts a request last; says how many items had to go for it.
+    pub fn push(&mut self, mut request: EncodedRequest) -> u64 {
+        request.body.shrink_to_fit();
+        let mut gone = 0;
+        while self.bytes + request.body.len() > self.max_bytes
+            && let Some(oldest) = self.pop()
+        {
+            gone += oldest.items;
+        }
+        self.bytes += request.body.len();
+        self.items += request.items;
+        self.waiting.push_back(request);
+        gone
+    }
+
+    pub fn pop(&mut self) -> Option<EncodedRequest> {
+        let first = self.waiting.pop_front()?;
+        self.bytes -= first.body.len();
+        self.items -= first.items;
+        Some(first)
+    }
+
+    /// Whether one more would cost another its place.
+    pub fn is_full_for(&self, bytes: usize) -> bool {
+        !self.waiting.is_empty() && self.bytes + bytes > self.max_bytes
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(items: u64, bytes: usize) -> EncodedRequest {
+        EncodedRequest { body: vec![7; bytes], items }
+    }
+
+    #[test]
+    fn a_full_queue_loses_its_oldest_and_says_how_much() {
+        let mut queue = Queue::new(100);
+        assert_eq!(queue.push(request(1, 40)), 0);
+        assert_eq!(queue.push(request(2, 40)), 0);
+        assert!(queue.is_full_for(21) && !queue.is_full_for(20));
+        assert_eq!(queue.push(request(4, 70)), 3, "both must go");
+        assert_eq!((queue.items(), queue.bytes()), (4, 70));
+        assert_eq!(queue.pop().map(|request| request.items), Some(4));
+        assert_eq!((queue.items(), queue.bytes(), queue.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn what_alone_is_too_large_is_taken_all_the_same() {
+        let mut queue = Queue::new(10);
+        assert!(!queue.is_full_for(50), "or whoever waits for room would wait for ever");
+        assert_eq!(queue.push(request(1, 50)), 0);
+        assert_eq!(queue.items(), 1);
+    }
+}

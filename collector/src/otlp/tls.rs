@@ -1,0 +1,108 @@
+//! Whom a TLS connection trusts and what it shows for itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// PEM files, each with the variable that names it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Files {
+    /// Trusted instead of what this machine trusts.
+    pub roots: Option<(String, PathBuf)>,
+    /// The client's own, with its key.
+    pub certificate: Option<(String, PathBuf)>,
+    pub key: Option<(String, PathBuf)>,
+}
+
+pub fn config(files: &Files) -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("no TLS: {error}"))?
+        .with_root_certificates(roots(files)?);
+    let (Some(certificate), Some(key)) = (&files.certificate, &files.key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates(certificate)?;
+    let (name, path) = key;
+    let key = PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable(name, path, "key", &error))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| {
+        format!("{name} {}: the key does not do for the certificate: {error}", path.display())
+    })
+}
+
+fn roots(files: &Files) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(named) = &files.roots {
+        for certificate in certificates(named)? {
+            let (name, path) = named;
+            roots.add(certificate).map_err(|error| {
+                format!("{name} {}: a certificate in it is malformed: {error}", path.display())
+            })?;
+        }
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(
+            "this machine has no certificates to trust: install its ca-certificates, or name a file of \
+                    them in OTEL_EXPORTER_OTLP_CERTIFICATE"
+                .to_owned(),
+        );
+    }
+    Ok(roots)
+}
+
+fn certificates((name, path): &(String, PathBuf)) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unreadable = |error| unreadable(name, path, "certificate", &error);
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+        .map_err(unreadable)?
+        .map(|each| each.map_err(unreadable))
+        .collect();
+    let found = found?;
+    if found.is_empty() {
+        return Err(format!("{name} {}: there is no certificate in it", path.display()));
+    }
+    Ok(found)
+}
+
+fn unreadable(name: &str, path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> String {
+    use rustls::pki_types::pem::Error;
+    let why = match error {
+        Error::NoItemsFound => format!("there is no {what} in it"),
+        Error::Io(error) => error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase(),
+        _ => "it is no PEM file".to_owned(),
+    };
+    format!("{name} {}: {why}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_used_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |file: &str, text: &str| {
+            let path = folder.path().join(file);
+            std::fs::write(&path, text).unwrap();
+            Some(("VARIABLE".to_owned(), path))
+        };
+        let told = |files: Files| config(&files).map(drop).unwrap_err();
+        let missing = Some(("VARIABLE".to_owned(), folder.path().join("missing.pem")));
+        let told_missing = told(Files { roots: missing, ..Files::default() });
+        assert!(told_missing.contains("missing.pem: no such file"), "{told_missing}");
+        let told_empty = told(Files { roots: named("empty.pem", ""), ..Files::default() });
+        assert!(told_empty.contains("empty.pem: there is no certificate in it"), "{told_empty}");
+        let broken = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
+        let told_broken = told(Files { roots: named("broken.pem", broken), ..Files::default() });
+        assert!(told_broken.contains("broken.pem: it is no PEM file"), "{told_broken}");
+        let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let told_garbage = told(Files { roots: named("garbage.pem", garbage), ..Files::default() });
+        assert!(told_garbage.contains("garbage.pem: a certificate in it is malformed"), "{told_garbage}");
+    }
+}
