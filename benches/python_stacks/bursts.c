@@ -1,67 +1,12 @@
-/* Nanoseconds a launch, the best of many bursts, for a caller at any depth of Python. `away` bytes are read between
- * launches, untimed, so that the caches hold less of the stack than right after another launch. */
-#include <stdlib.h>
-#include <time.h>
-#include <x86intrin.h>
+/* The bursts as a library, for a caller at any depth of Python. */
+#include "../hook_cost/bursts.h"
 
-typedef void *handle;
-int cuInit(unsigned flags);
-int cuCtxCreate_v2(handle *context, unsigned flags, int device);
-int cuModuleGetFunction(handle *function, handle module, const char *name);
-int cuLaunchKernel(handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   handle stream, handle *params, handle *extra);
-
-static handle function;
-
-static double now_ns(void)
+void begin_bursts(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e9 + time.tv_nsec;
+    begin();
 }
 
-void begin(void)
+double time_bursts(long away)
 {
-    handle context;
-    cuInit(0);
-    cuCtxCreate_v2(&context, 0, 0);
-    cuModuleGetFunction(&function, (handle)8, "kernel");
-}
-
-static int by_size(const void *one, const void *other)
-{
-    double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
-double bursts(long away)
-{
-    enum { BURSTS = 100, LAUNCHES = 1000 };
-    static double each[BURSTS];
-    volatile char *other = away ? calloc(1, away) : NULL;
-    double begun_ns = now_ns();
-    unsigned long long begun = __rdtsc();
-    for (int burst = 0; burst < BURSTS; burst++) {
-        unsigned long long ticks = 0;
-        int launches = away ? LAUNCHES / 10 : LAUNCHES;
-        if (!away)
-            ticks -= __rdtsc();
-        for (int i = 0; i < launches; i++) {
-            for (long at = 0; at < away; at += 64)
-                other[at]++;
-            if (away)
-                ticks -= __rdtsc();
-            cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0);
-            if (away)
-                ticks += __rdtsc();
-        }
-        if (!away)
-            ticks += __rdtsc();
-        each[burst] = (double)ticks / launches;
-        struct timespec pause = {0, 2000000};
-        nanosleep(&pause, 0);
-    }
-    double ns_per_tick = (now_ns() - begun_ns) / (__rdtsc() - begun);
-    qsort(each, BURSTS, sizeof *each, by_size);
-    return each[BURSTS / 4] * ns_per_tick;
+    return bursts(away);
 }

@@ -1,19 +1,17 @@
 //! Native stacks: every launch's C, C++ and Python frames in their order, named from the files that were mapped.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputrace_collector::batch::{Batch, Definition};
-use gputrace_collector::trace_file::TraceReader;
-use gputrace_wire::call::{Call, Detail};
+use gputrace_collector::batch::Definition;
 use gputrace_wire::definition::kind;
 
 use crate::handlers;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
+use crate::harness::told::Told;
 use crate::harness::tool::{self, Traced, count, dropped, gputrace, run_with};
 use crate::python_stacks::interpreters;
 use crate::torch_stacks;
@@ -261,36 +259,6 @@ fn a_library_at_anothers_address_is_another() {
 
 fn ends(record: &Definition, path: &Path) -> bool {
     record.kind == kind::IMAGE && record.text.ends_with(path.file_name().unwrap().as_encoded_bytes())
-}
-
-/// What a trace says of stacks.
-#[derive(Default)]
-struct Told {
-    definitions: BTreeMap<u32, Definition>,
-    /// (blocks of the grid, stack).
-    launches: Vec<(u32, u32)>,
-}
-
-impl Told {
-    fn of(traced: &Traced) -> Told {
-        let mut told = Told::default();
-        for batch in TraceReader::open(&traced.trace()).unwrap() {
-            match batch {
-                Batch::Definitions { records, .. } => {
-                    told.definitions.extend(records.into_iter().map(|record| (record.id, record)));
-                }
-                Batch::Cells { cells, .. } => {
-                    for call in cells.iter().filter_map(Call::from_cell) {
-                        if let Detail::Launch(launch) = call.detail {
-                            told.launches.push((launch.grid[0], call.stack));
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        told
-    }
 }
 
 fn folded_later(traced: &Traced) -> String {

@@ -1,15 +1,11 @@
 //! Python stacks: every launch's frames and lines are those that Python itself tells.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use gputrace_collector::batch::{Batch, Definition};
-use gputrace_collector::trace_file::TraceReader;
-use gputrace_wire::call::{Call, Detail};
-use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{Code, kind, line_table, stack};
 
 use crate::harness::needs;
+use crate::harness::told::Told;
 use crate::harness::tool::{Traced, run, run_command, run_with};
 
 /// The versions that this is for; `python3.14` and others may also be had by name.
@@ -51,49 +47,7 @@ fn interpreter(minor: u32) -> Option<PathBuf> {
 
 type Frame = (String, String, u64);
 
-/// What a trace says of its stacks.
-#[derive(Default)]
-struct Told {
-    definitions: HashMap<u32, Definition>,
-    /// (blocks of the grid, stack), in the order of the trace.
-    launches: Vec<(u32, u32)>,
-    counters: Vec<(&'static str, u64)>,
-}
-
 impl Told {
-    fn of(traced: &Traced) -> Told {
-        let mut told = Told::default();
-        for batch in TraceReader::open(&traced.trace()).unwrap() {
-            match batch {
-                Batch::Definitions { records, .. } => {
-                    told.definitions.extend(records.into_iter().map(|record| (record.id, record)));
-                }
-                Batch::Cells { cells, .. } => {
-                    for call in cells.iter().filter_map(Call::from_cell) {
-                        if let Detail::Launch(launch) = call.detail {
-                            told.launches.push((launch.grid[0], call.stack));
-                        }
-                    }
-                }
-                Batch::Counters(counters) => {
-                    told.counters =
-                        Counter::ALL.iter().map(|c| (c.name(), counters.values[*c as usize])).collect();
-                }
-                _ => {}
-            }
-        }
-        told
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        self.counters.iter().find(|(of, _)| *of == name).map_or(0, |(_, value)| *value)
-    }
-
-    fn notices(&self) -> Vec<String> {
-        let notices = self.definitions.values().filter(|record| record.kind == kind::NOTICE);
-        notices.map(|record| String::from_utf8_lossy(&record.text).into_owned()).collect()
-    }
-
     /// The frames of a stack; a mark of missing frames has an empty file and name.
     fn stack(&self, id: u32) -> Vec<Frame> {
         let Some(record) = self.definitions.get(&id) else { return Vec::new() };

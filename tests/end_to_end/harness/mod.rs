@@ -7,5 +7,6 @@ pub mod process;
 pub mod program;
 pub mod root;
 pub mod session;
+pub mod told;
 pub mod tool;
 pub mod users;

@@ -1,0 +1,55 @@
+//! What a trace says of stacks, read as it lies in the file.
+
+use std::collections::BTreeMap;
+
+use gputrace_collector::batch::{Batch, Definition};
+use gputrace_collector::trace_file::TraceReader;
+use gputrace_wire::call::{Call, Detail};
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::kind;
+
+use crate::harness::tool::Traced;
+
+/// What a trace says of its stacks.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub definitions: BTreeMap<u32, Definition>,
+    /// (blocks of the grid, stack), in the order of the trace.
+    pub launches: Vec<(u32, u32)>,
+    counters: Vec<(&'static str, u64)>,
+}
+
+impl Told {
+    pub fn of(traced: &Traced) -> Told {
+        let mut told = Told::default();
+        for batch in TraceReader::open(&traced.trace()).unwrap() {
+            match batch {
+                Batch::Definitions { records, .. } => {
+                    told.definitions.extend(records.into_iter().map(|record| (record.id, record)));
+                }
+                Batch::Cells { cells, .. } => {
+                    for call in cells.iter().filter_map(Call::from_cell) {
+                        if let Detail::Launch(launch) = call.detail {
+                            told.launches.push((launch.grid[0], call.stack));
+                        }
+                    }
+                }
+                Batch::Counters(counters) => {
+                    told.counters =
+                        Counter::ALL.iter().map(|c| (c.name(), counters.values[*c as usize])).collect();
+                }
+                _ => {}
+            }
+        }
+        told
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(of, _)| *of == name).map_or(0, |(_, value)| *value)
+    }
+
+    pub fn notices(&self) -> Vec<String> {
+        let notices = self.definitions.values().filter(|record| record.kind == kind::NOTICE);
+        notices.map(|record| String::from_utf8_lossy(&record.text).into_owned()).collect()
+    }
+}
