@@ -257,21 +257,25 @@ fn shape(kernel: &Kernel) -> impl Iterator<Item = Attribute> {
 }
 
 fn transfer(direction: Direction, bytes: u64, duration_ns: u64) -> [Attribute; 5] {
-    let kind = match direction {
+    [
+        ("gpu_transfer.direction", text(direction.name())),
+        ("gpu_transfer.bytes", Value::number(bytes)),
+        ("gpu_transfer.duration_us", Value::us(duration_ns)),
+        ("gpu_transfer.bandwidth_mbps", Value::Real(bandwidth_mbps(bytes, duration_ns))),
+        ("cuda.memcpy.kind", text(memcpy_kind(direction))),
+    ]
+}
+
+/// As OpenTelemetry's eBPF instrumentation calls it.
+pub(crate) fn memcpy_kind(direction: Direction) -> &'static str {
+    match direction {
         Direction::CpuToGpu => "HtoD",
         Direction::GpuToCpu => "DtoH",
         Direction::GpuToGpu => "DtoD",
         Direction::PeerToPeer => "PtoP",
         Direction::CpuToCpu => "HtoH",
         Direction::Unknown => "unknown",
-    };
-    [
-        ("gpu_transfer.direction", text(direction.name())),
-        ("gpu_transfer.bytes", Value::number(bytes)),
-        ("gpu_transfer.duration_us", Value::us(duration_ns)),
-        ("gpu_transfer.bandwidth_mbps", Value::Real(bandwidth_mbps(bytes, duration_ns))),
-        ("cuda.memcpy.kind", text(kind)),
-    ]
+    }
 }
 
 /// 10^6 bytes a second; 0 where no time was taken.

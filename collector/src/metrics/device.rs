@@ -1,0 +1,98 @@
+//! What one device executed for a process.
+
+use crate::metrics::exponential::Unit;
+use crate::metrics::instruments as i;
+use crate::metrics::page::{Distribution, Page};
+use crate::metrics::total::Total;
+use crate::model::definitions::Definitions;
+use crate::model::operation::Direction;
+use crate::spans::describe::{memcpy_kind, uuid};
+use crate::spans::span::{Attribute, Value};
+
+/// Devices of a process that have points of their own; the others share one that says so.
+pub const DEVICES_MAX: usize = 64;
+
+const DIRECTIONS: [Direction; 6] = [
+    Direction::CpuToGpu,
+    Direction::GpuToCpu,
+    Direction::GpuToGpu,
+    Direction::PeerToPeer,
+    Direction::CpuToCpu,
+    Direction::Unknown,
+];
+
+#[derive(Debug)]
+pub struct DeviceMetrics {
+    /// `None` of those that share one.
+    pub ordinal: Option<u32>,
+    pub kernels: Total<u64>,
+    pub durations: Distribution,
+    pub queue: Distribution,
+    copies: [Option<Box<Copies>>; DIRECTIONS.len()],
+    pub filled: Total<u64>,
+    pub fills: Distribution,
+    pub graphs: Distribution,
+}
+
+#[derive(Debug)]
+pub struct Copies {
+    pub sizes: Distribution,
+    pub durations: Distribution,
+}
+
+impl DeviceMetrics {
+    pub fn new(ordinal: Option<u32>) -> DeviceMetrics {
+        DeviceMetrics {
+            ordinal,
+            kernels: Total::default(),
+            durations: Distribution::seconds(),
+            queue: Distribution::seconds(),
+            copies: Default::default(),
+            filled: Total::default(),
+            fills: Distribution::seconds(),
+            graphs: Distribution::seconds(),
+        }
+    }
+
+    pub fn copies(&mut self, direction: Direction) -> Option<&mut Copies> {
+        let at = DIRECTIONS.iter().position(|known| *known == direction)?;
+        let copies = self.copies.get_mut(at)?.get_or_insert_with(|| {
+            Box::new(Copies { sizes: Distribution::new(Unit::Bytes), durations: Distribution::seconds() })
+        });
+        Some(copies)
+    }
+
+    /// What points of it are marked with.
+    pub fn attributes(&self, definitions: &Definitions) -> Vec<Attribute> {
+        let Some(ordinal) = self.ordinal else { return vec![("otel.metric.overflow", Value::Flag(true))] };
+        let mut attributes = vec![("cuda.device.index", Value::number(ordinal))];
+        if let Some(device) = definitions.device_by_ordinal(ordinal) {
+            let uuid = uuid(device.uuid);
+            attributes.extend((!uuid.is_empty()).then(|| ("cuda.device.uuid", Value::text(&uuid))));
+            let model = &device.name;
+            attributes.extend((!model.is_empty()).then(|| ("cuda.device.model", Value::text(model))));
+        }
+        attributes
+    }
+
+    /// `durations_too`: kernels' durations are not told by name.
+    pub fn tell(&mut self, durations_too: bool, definitions: &Definitions, page: &mut Page) {
+        let attributes = self.attributes(definitions);
+        page.count(&i::KERNELS, &attributes, &mut self.kernels);
+        if durations_too {
+            page.histogram(&i::KERNEL_DURATION, &attributes, &mut self.durations);
+        }
+        page.histogram(&i::KERNEL_QUEUE, &attributes, &mut self.queue);
+        for (direction, copies) in DIRECTIONS.into_iter().zip(&mut self.copies) {
+            let Some(copies) = copies else { continue };
+            let mut attributes = attributes.clone();
+            attributes.push(("cuda.memcpy.kind", Value::text(memcpy_kind(direction))));
+            attributes.push(("gpu_transfer.direction", Value::text(direction.name())));
+            page.histogram(&i::COPIES, &attributes, &mut copies.sizes);
+            page.histogram(&i::COPY_DURATION, &attributes, &mut copies.durations);
+        }
+        page.count(&i::FILLED, &attributes, &mut self.filled);
+        page.histogram(&i::FILL_DURATION, &attributes, &mut self.fills);
+        page.histogram(&i::GRAPH_DURATION, &attributes, &mut self.graphs);
+    }
+}

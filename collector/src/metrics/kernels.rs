@@ -1,0 +1,136 @@
+//! Durations by kernel, where they are asked for: those that took the most time have points of their own, and
+//! the others share one a device.
+//!
+//! A total that is told must never go down, so who has a point keeps it: the places are given as
+//! metrics are first told, by the time that kernels took until then, and what is left of them later on. Of differences
+//! each is by itself, and the places are given anew.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::metrics::page::{Distribution, Exemplar};
+use crate::metrics::settings::Temporality;
+use crate::model::definitions::Definitions;
+use crate::names::demangle;
+
+/// Kernels among which places are given; more are of the others at once.
+const CANDIDATES_MAX: usize = 2048;
+/// Names that are known again by their text.
+const NAMES_MAX: usize = 1 << 14;
+/// The longest name of a point.
+const NAME_MAX_BYTES: usize = 256;
+
+const OTHER: &str = "other";
+const UNKNOWN: &str = "(unknown kernel)";
+
+/// Place of the device, and the definition that the name was first seen in.
+type Key = (usize, u32);
+
+#[derive(Debug)]
+pub struct TopKernels {
+    most: usize,
+    own: FxHashMap<Key, Distribution>,
+    candidates: FxHashMap<Key, Distribution>,
+    /// By place of the device.
+    other: FxHashMap<usize, Distribution>,
+    /// Several definitions may have one name.
+    names: FxHashMap<u32, u32>,
+    by_text: FxHashMap<Arc<str>, u32>,
+}
+
+impl TopKernels {
+    /// `None` for none.
+    pub fn new(most: usize) -> Option<TopKernels> {
+        (most > 0).then(|| TopKernels {
+            most,
+            own: FxHashMap::default(),
+            candidates: FxHashMap::default(),
+            other: FxHashMap::default(),
+            names: FxHashMap::default(),
+            by_text: FxHashMap::default(),
+        })
+    }
+
+    pub fn add(
+        &mut self,
+        device: usize,
+        name: u32,
+        duration_ns: u64,
+        is_span: bool,
+        exemplar: impl FnOnce() -> Exemplar,
+        definitions: &Definitions,
+    ) {
+        let key = (device, self.first_of_name(name, definitions));
+        if let Some(own) = self.own.get_mut(&key) {
+            return own.add_span(duration_ns, is_span, exemplar);
+        }
+        let is_candidate = self.own.len() < self.most
+            && (self.candidates.len() < CANDIDATES_MAX || self.candidates.contains_key(&key));
+        let to = if is_candidate {
+            self.candidates.entry(key).or_insert_with(Distribution::seconds)
+        } else {
+            self.other.entry(device).or_insert_with(Distribution::seconds)
+        };
+        to.add_span(duration_ns, is_span, exemplar);
+    }
+
+    fn first_of_name(&mut self, name: u32, definitions: &Definitions) -> u32 {
+        if let Some(first) = self.names.get(&name) {
+            return *first;
+        }
+        let Some(text) = definitions.name(name) else { return 0 };
+        if self.names.len() >= NAMES_MAX {
+            return name;
+        }
+        let first = *self.by_text.entry(text.into()).or_insert(name);
+        self.names.insert(name, first);
+        first
+    }
+
+    /// Gives what places there are to those that took the most time.
+    fn settle(&mut self) {
+        let mut candidates: Vec<_> = self.candidates.drain().collect();
+        candidates.sort_by_key(|(key, of)| (std::cmp::Reverse(of.histogram.sum()), *key));
+        for (key, of) in candidates {
+            if self.own.len() < self.most {
+                self.own.insert(key, of);
+            } else {
+                self.other.entry(key.0).or_insert_with(Distribution::seconds).merge(&of);
+            }
+        }
+    }
+
+    /// Every point: the device's place, the name, what it holds.
+    pub fn tell(
+        &mut self,
+        temporality: Temporality,
+        definitions: &Definitions,
+        mut tell: impl FnMut(usize, &str, &mut Distribution),
+    ) {
+        self.settle();
+        let mut own: Vec<_> = self.own.iter_mut().collect();
+        own.sort_by_key(|(key, _)| **key);
+        let mut told = FxHashSet::default();
+        for ((device, name), of) in own {
+            let name =
+                definitions.name(*name).map_or_else(|| UNKNOWN.to_owned(), |name| demangle(name.as_bytes()));
+            let end = name.floor_char_boundary(NAME_MAX_BYTES);
+            let mut cut = name.get(..end).unwrap_or_default().to_owned();
+            // Long names may begin alike; points that look alike would replace each other.
+            while cut == OTHER || !told.insert((*device, cut.clone())) {
+                cut.push('\'');
+            }
+            tell(*device, &cut, of);
+        }
+        let mut other: Vec<_> = self.other.iter_mut().collect();
+        other.sort_by_key(|(device, _)| **device);
+        for (device, of) in other {
+            tell(*device, OTHER, of);
+        }
+        if temporality == Temporality::Delta {
+            self.own.clear();
+            self.other.clear();
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What is allocated: bytes by kind of memory, and how much is in use.
+//!
+//! A call that frees says where, not how much, so allocations are remembered by address. Threads' calls arrive in
+//! any order: a free is matched by time, and may come before what it frees.
+
+use rustc_hash::FxHashMap;
+
+use gputrace_wire::call::{self, memory};
+
+use crate::metrics::total::Total;
+
+/// Allocations that are remembered; with more, nobody knows how much is in use.
+const LIVE_MAX: usize = 1 << 16;
+/// Frees that wait for their allocation; most that do are of what was allocated before tracing began.
+const EARLY_MAX: usize = 1024;
+pub const KINDS: usize = 9;
+
+/// Memory of the program's own.
+pub const REGISTERED: &str = "registered";
+
+/// What a kind of memory is called, by [`memory`].
+pub const NAMES: [&str; KINDS] =
+    ["unknown", "device", "pinned", "managed", "pool", REGISTERED, "virtual", "pageable", "array"];
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OfKind {
+    pub calls: Total<u64>,
+    pub allocated: Total<u64>,
+    pub freed: Total<u64>,
+    in_use: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Memory {
+    kinds: [OfKind; KINDS],
+    live: FxHashMap<Place, Vec<Live>>,
+    live_count: usize,
+    early: FxHashMap<Place, Vec<u64>>,
+    early_count: usize,
+    /// Allocations that were not remembered.
+    pub forgotten: u64,
+}
+
+/// Numbers of different kinds may be the same.
+type Place = (Space, u64);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Space {
+    Addresses,
+    Registered,
+    Handles,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    /// When the allocating call returned.
+    since_ns: u64,
+    bytes: u64,
+    kind: usize,
+}
+
+impl Memory {
+    pub fn allocated(&mut self, what: &call::Memory, returned_ns: u64) {
+        let kind = Some(usize::from(what.memory)).filter(|kind| *kind < KINDS).unwrap_or(0);
+        let Some(of_kind) = self.kinds.get_mut(kind) else { return };
+        of_kind.calls.add(1);
+        of_kind.allocated.add(what.bytes);
+        let place = place(what);
+        if let Some(frees) = self.early.get_mut(&place) {
+            // The first that began after the allocation was there.
+            let later = frees.iter().enumerate().filter(|(_, at)| **at >= returned_ns);
+            if let Some(index) = later.min_by_key(|(_, at)| **at).map(|(index, _)| index) {
+                frees.swap_remove(index);
+                self.early_count -= 1;
+                of_kind.freed.add(what.bytes);
+                if frees.is_empty() {
+                    self.early.remove(&place);
+                }
+                return;
+            }
+        }
+        if self.live_count >= LIVE_MAX {
+            self.forgotten += 1;
+            return;
+        }
+        of_kind.in_use = of_kind.in_use.saturating_add(what.bytes);
+        self.live.entry(place).or_default().push(Live { since_ns: returned_ns, bytes: what.bytes, kind });
+        self.live_count += 1;
+    }
+
+    pub fn freed(&mut self, what: &call::Memory, began_ns: u64) {
+        if what.address == 0 {
+            return;
+        }
+        let place = place(what);
+        let known = self.live.get_mut(&place).and_then(|all| {
+            let before = all.iter().enumerate().filter(|(_, live)| live.since_ns <= began_ns);
+            let latest = before.max_by_key(|(_, live)| live.since_ns)?.0;
+            Some((all.swap_remove(latest), all.is_empty()))
+        });
+        let Some((live, was_last)) = known else {
+            if self.early_count < EARLY_MAX {
+                self.early.entry(place).or_default().push(began_ns);
+                self.early_count += 1;
+            }
+            return;
+        };
+        self.live_count -= 1;
+        if was_last {
+            self.live.remove(&place);
+        }
+        if let Some(of_kind) = self.kinds.get_mut(live.kind) {
+            of_kind.in_use = of_kind.in_use.saturating_sub(live.bytes);
+            of_kind.freed.add(live.bytes);
+        }
+    }
+
+    /// Each kind, with its name.
+    pub fn kinds(&mut self) -> impl Iterator<Item = (&'static str, &mut OfKind)> {
+        NAMES.into_iter().zip(&mut self.kinds)
+    }
+
+    /// Whether it is known how much is in use.
+    pub fn is_known(&self) -> bool {
+        self.forgotten == 0
+    }
+}
+
+impl OfKind {
+    /// `None` where there never was any.
+    pub fn in_use(&self) -> Option<u64> {
+        (self.calls != Total::default()).then_some(self.in_use)
+    }
+}
+
+fn place(what: &call::Memory) -> Place {
+    let space = match what.memory {
+        memory::REGISTERED => Space::Registered,
+        memory::VIRTUAL => Space::Handles,
+        _ => Space::Addresses,
+    };
+    (space, what.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(address: u64, bytes: u64) -> call::Memory {
+        call::Memory { memory: memory::DEVICE, bytes, address, pool: 0 }
+    }
+
+    fn in_use(memory: &mut Memory) -> Vec<(&'static str, u64, Option<u64>)> {
+        let told = memory.kinds().map(|(name, kind)| (name, kind.in_use(), kind.freed));
+        told.filter_map(|(name, used, freed)| {
+            let freed = { freed }.tell(crate::metrics::Temporality::Cumulative);
+            Some((name, used?, freed))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_is_freed_is_no_longer_in_use_whoever_frees_it() {
+        let mut memory = Memory::default();
+        memory.allocated(&device(0x1000, 100), 10);
+        memory.allocated(&call::Memory { memory: memory::MANAGED, ..device(0x2000, 7) }, 11);
+        memory.allocated(&call::Memory { memory: memory::VIRTUAL, ..device(0x1000, 5) }, 12);
+        // Managed memory is freed as the device's.
+        memory.freed(&device(0x2000, 0), 20);
+        memory.freed(&device(0, 0), 21);
+        assert_eq!(
+            in_use(&mut memory),
+            [("device", 100, None), ("managed", 0, Some(7)), ("virtual", 5, None)]
+        );
+    }
+
+    #[test]
+    fn an_address_that_is_used_again_is_told_apart_by_time() {
+        let mut memory = Memory::default();
+        memory.allocated(&device(0x1000, 100), 10);
+        // Another thread's, which got the address after the free that comes last.
+        memory.allocated(&device(0x1000, 40), 30);
+        memory.freed(&device(0x1000, 0), 20);
+        assert_eq!(in_use(&mut memory), [("device", 40, Some(100))]);
+        // A free that comes before its allocation.
+        memory.freed(&device(0x3000, 0), 50);
+        memory.allocated(&device(0x3000, 9), 60);
+        assert_eq!(in_use(&mut memory), [("device", 49, Some(100))], "that free was of another one");
+        memory.allocated(&device(0x3000, 1), 45);
+        assert_eq!(in_use(&mut memory), [("device", 49, Some(101))]);
+    }
+
+    #[test]
+    fn beyond_what_is_remembered_nothing_is_claimed() {
+        let mut memory = Memory::default();
+        for at in 0..LIVE_MAX as u64 + 1 {
+            memory.allocated(&device(1 + at, 1), at);
+        }
+        assert!(!memory.is_known());
+        assert_eq!(memory.forgotten, 1);
+        for at in 0..3 * EARLY_MAX as u64 {
+            memory.freed(&device(1 << 40 | at, 0), 5);
+        }
+        assert_eq!(memory.early_count, EARLY_MAX);
+    }
+}

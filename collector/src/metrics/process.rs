@@ -1,0 +1,333 @@
+//! One process's metrics: what was added up since it began, and when it is told next.
+
+use std::collections::BTreeMap;
+
+use gputrace_wire::call::{Detail, operation, wait};
+use gputrace_wire::cell::{flag, kind};
+use gputrace_wire::counter::Counter;
+
+use crate::aggregate::CallClass;
+use crate::batch::{ProcessBegin, SessionBegin};
+use crate::failed_calls::{self, Category, has_failed};
+use crate::metrics::device::{DEVICES_MAX, DeviceMetrics};
+use crate::metrics::instruments as i;
+use crate::metrics::kernels::TopKernels;
+use crate::metrics::memory::{Memory, REGISTERED};
+use crate::metrics::page::{Distribution, Exemplar, Page};
+use crate::metrics::settings::Settings;
+use crate::metrics::total::Total;
+use crate::model::Standing;
+use crate::model::definitions::Definitions;
+use crate::model::operation::{HostCall, Operation, Timing, What};
+use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
+use crate::spans::sampling::Sampling;
+use crate::spans::span::Value;
+
+const CLASSES: [CallClass; 11] = [
+    CallClass::Launch,
+    CallClass::GraphLaunch,
+    CallClass::Copy,
+    CallClass::Fill,
+    CallClass::Wait,
+    CallClass::StreamWait,
+    CallClass::ModuleLoad,
+    CallClass::Alloc,
+    CallClass::Free,
+    CallClass::Graph,
+    CallClass::Other,
+];
+
+/// What the host waits for, and what is counted of each.
+const WAITS: [(&str, i::Instrument); 3] =
+    [("stream", i::STREAM_WAITS), ("event", i::EVENT_WAITS), ("context", i::DEVICE_WAITS)];
+
+/// Types of errors that have a point of their own; the others share one.
+const ERRORS_MAX: usize = 64;
+const OTHER_ERRORS: (&str, &str) = ("_OTHER", "other");
+
+#[derive(Debug)]
+pub struct ProcessMetrics {
+    pub session: SessionSeed,
+    seed: ProcessSeed,
+    realtime_less_monotonic_ns: i128,
+    start_ns: u64,
+    /// When it was told last, on CLOCK_MONOTONIC, and is to be told next.
+    told_ns: u64,
+    due_ns: u64,
+    /// Whether anything came since.
+    is_news: bool,
+    sampling: Sampling,
+    /// All so far, by which spans are numbered too.
+    operations: u64,
+    launches: Total<u64>,
+    graph_launches: Total<u64>,
+    calls: [Distribution; CLASSES.len()],
+    waits: [(Total<u64>, Distribution); WAITS.len()],
+    events_recorded: Total<u64>,
+    memory: Memory,
+    /// By name and category.
+    errors: BTreeMap<(&'static str, &'static str), Total<u64>>,
+    devices: Vec<DeviceMetrics>,
+    kernels: Option<TopKernels>,
+    dropped: BTreeMap<&'static str, Total<u64>>,
+    hooked: Total<u64>,
+    hook_seconds: Total<f64>,
+    records: Total<u64>,
+    record_seconds: Total<f64>,
+    waited_seconds: Total<f64>,
+}
+
+impl ProcessMetrics {
+    pub fn new(process: &ProcessBegin, session: &SessionBegin, settings: &Settings) -> ProcessMetrics {
+        let session_seed = SessionSeed::new(session);
+        let start_ns = process.start_monotonic_ns;
+        ProcessMetrics {
+            session: session_seed,
+            seed: session_seed.process(process),
+            realtime_less_monotonic_ns: i128::from(session.realtime_ns) - i128::from(session.monotonic_ns),
+            start_ns,
+            told_ns: start_ns,
+            due_ns: start_ns.saturating_add(settings.interval_ns),
+            is_news: false,
+            sampling: settings.sampling,
+            operations: 0,
+            launches: Total::default(),
+            graph_launches: Total::default(),
+            calls: std::array::from_fn(|_| Distribution::seconds()),
+            waits: std::array::from_fn(|_| (Total::default(), Distribution::seconds())),
+            events_recorded: Total::default(),
+            memory: Memory::default(),
+            errors: BTreeMap::new(),
+            devices: Vec::new(),
+            kernels: TopKernels::new(settings.kernels),
+            dropped: BTreeMap::new(),
+            hooked: Total::default(),
+            hook_seconds: Total::default(),
+            records: Total::default(),
+            record_seconds: Total::default(),
+            waited_seconds: Total::default(),
+        }
+    }
+
+    /// The process's own span.
+    pub fn root(&self) -> u64 {
+        self.seed.span(Of::Process, 0, 0)
+    }
+
+    #[inline]
+    pub fn host_call(&mut self, call: &HostCall, trace_id: u128, definitions: &Definitions) {
+        self.is_news = true;
+        let (seed, duration_ns) = (self.seed, call.duration_ns);
+        let end_ns = call.start_ns.saturating_add(duration_ns);
+        let failed = has_failed(call, definitions);
+        let is_span = failed || self.sampling.is_candidate(duration_ns);
+        let exemplar = || {
+            let thread = u64::from(call.thread) << 32 | u64::from(call.correlation);
+            let span_id = seed.span(Of::Call, call.start_ticks, thread);
+            Exemplar { value: duration_ns, at_ns: end_ns, trace_id, span_id }
+        };
+        let class = CallClass::of(call);
+        if let Some(calls) = self.calls.get_mut(class as usize) {
+            calls.add_span(duration_ns, is_span, exemplar);
+        }
+        if failed {
+            self.error(call, definitions);
+        }
+        match &call.detail {
+            Detail::Wait { what, .. } if class == CallClass::Wait => {
+                let at = match *what {
+                    wait::STREAM => 0,
+                    wait::EVENT => 1,
+                    _ => 2,
+                };
+                if let Some((calls, durations)) = self.waits.get_mut(at) {
+                    calls.add(1);
+                    durations.add_span(duration_ns, is_span, exemplar);
+                }
+            }
+            Detail::Other { operation: operation::RECORD, .. } => self.events_recorded.add(1),
+            _ => {}
+        }
+        if call.status != 0 || call.flags & flag::CAPTURED != 0 {
+            return;
+        }
+        match (call.kind, &call.detail) {
+            (kind::LAUNCH, _) => self.launches.add(1),
+            (kind::GRAPH_LAUNCH, _) => self.graph_launches.add(1),
+            (kind::ALLOC, Detail::Memory(memory)) => self.memory.allocated(memory, end_ns),
+            (kind::FREE, Detail::Memory(memory)) => self.memory.freed(memory, call.start_ns),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn error(&mut self, call: &HostCall, definitions: &Definitions) {
+        let error = (failed_calls::name(call.status), Category::of(call, definitions).name());
+        let is_known = self.errors.len() < ERRORS_MAX || self.errors.contains_key(&error);
+        self.errors.entry(if is_known { error } else { OTHER_ERRORS }).or_default().add(1);
+    }
+
+    #[inline]
+    pub fn operation(&mut self, operation: &Operation, trace_id: u128, definitions: &Definitions) {
+        self.is_news = true;
+        self.operations += 1;
+        let (seed, number) = (self.seed, self.operations);
+        let at = self.device(operation.device);
+        let Some(device) = self.devices.get_mut(at) else { return };
+        let timing = operation.timing;
+        let Timing { start_ns, duration_ns } = timing.unwrap_or(Timing { start_ns: 0, duration_ns: 0 });
+        let is_span = self.sampling.is_candidate(duration_ns);
+        let exemplar_of = |value| Exemplar {
+            value,
+            at_ns: start_ns.saturating_add(duration_ns),
+            trace_id,
+            span_id: seed.span(Of::Operation, number, 0),
+        };
+        let exemplar = || exemplar_of(duration_ns);
+        let is_timed = timing.is_some();
+        match operation.what {
+            What::Kernel(kernel) => {
+                device.kernels.add(1);
+                if !is_timed {
+                    return;
+                }
+                if let Some(call) = &operation.call {
+                    let launched_ns = call.start_ns.saturating_add(call.duration_ns);
+                    let queued_ns = start_ns.saturating_sub(launched_ns);
+                    device.queue.add_span(queued_ns, is_span, || exemplar_of(queued_ns));
+                }
+                match &mut self.kernels {
+                    Some(kernels) => {
+                        kernels.add(at, kernel.name, duration_ns, is_span, exemplar, definitions)
+                    }
+                    None => device.durations.add_span(duration_ns, is_span, exemplar),
+                }
+            }
+            What::Copy { direction, bytes, .. } => {
+                let Some(copies) = device.copies(direction) else { return };
+                copies.sizes.add_span(bytes, is_timed && is_span, || exemplar_of(bytes));
+                if is_timed {
+                    copies.durations.add_span(duration_ns, is_span, exemplar);
+                }
+            }
+            What::Fill { bytes } => {
+                device.filled.add(bytes);
+                if is_timed {
+                    device.fills.add_span(duration_ns, is_span, exemplar);
+                }
+            }
+            What::Graph if is_timed => device.graphs.add_span(duration_ns, is_span, exemplar),
+            What::Graph => {}
+        }
+    }
+
+    /// Place of the device of that ordinal.
+    #[inline]
+    fn device(&mut self, ordinal: u32) -> usize {
+        let known = self.devices.iter().position(|device| device.ordinal == Some(ordinal));
+        known.unwrap_or_else(|| {
+            match self.devices.len() {
+                0..DEVICES_MAX => self.devices.push(DeviceMetrics::new(Some(ordinal))),
+                DEVICES_MAX => self.devices.push(DeviceMetrics::new(None)),
+                _ => {}
+            }
+            self.devices.len() - 1
+        })
+    }
+
+    /// Takes totals in that are kept elsewhere. Whether it is time to tell.
+    pub fn stands(&mut self, standing: &Standing<'_>) -> bool {
+        self.is_news = true;
+        for (reason, count) in standing.lost() {
+            self.dropped.entry(reason).or_default().set(count);
+        }
+        self.hooked.set(standing.counts.host_calls());
+        self.hook_seconds.set(standing.hooks_ns() / 1e9);
+        self.records.set(standing.counter(Counter::RecordsDelivered));
+        let record_ticks = standing.counter(Counter::RecordTicks);
+        self.record_seconds.set(record_ticks as f64 * standing.ns_per_tick / 1e9);
+        self.waited_seconds.set(standing.counter(Counter::WaitedNs) as f64 / 1e9);
+        self.is_due(standing.at_ns)
+    }
+
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns
+    }
+
+    /// All of it at that moment, on CLOCK_MONOTONIC; `None` if nothing came since it was told last.
+    pub fn tell(&mut self, at_ns: u64, settings: &Settings, definitions: &Definitions) -> Option<Page> {
+        if !std::mem::take(&mut self.is_news) {
+            return None;
+        }
+        // No two points of one kind are of one moment.
+        let now_ns = at_ns.max(self.told_ns.saturating_add(1));
+        let times = [self.start_ns, self.told_ns, now_ns];
+        let mut page = Page::new(settings.preference, times, self.realtime_less_monotonic_ns);
+        self.told_ns = now_ns;
+        let passed = now_ns.saturating_sub(self.start_ns) / settings.interval_ns.max(1);
+        self.due_ns = self.start_ns.saturating_add((passed + 1).saturating_mul(settings.interval_ns.max(1)));
+
+        page.count(&i::LAUNCHES, &[], &mut self.launches);
+        page.count(&i::GRAPH_LAUNCHES, &[], &mut self.graph_launches);
+        self.tell_devices(definitions, &mut page);
+        self.tell_memory(&mut page);
+        for ((what, instrument), (calls, durations)) in WAITS.iter().zip(&mut self.waits) {
+            page.count(instrument, &[], calls);
+            page.histogram(&i::WAIT_DURATION, &[("gpu.sync.waited_for", Value::text(what))], durations);
+        }
+        page.count(&i::EVENTS_RECORDED, &[], &mut self.events_recorded);
+        for (class, calls) in CLASSES.into_iter().zip(&mut self.calls) {
+            page.histogram(&i::CALL_DURATION, &[("gpu.call.class", Value::text(class.name()))], calls);
+        }
+        for ((name, category), errors) in &mut self.errors {
+            let attributes =
+                [("error.type", Value::text(name)), ("gpu.error.category", Value::text(category))];
+            page.count(&i::ERRORS, &attributes, errors);
+        }
+        for (reason, dropped) in &mut self.dropped {
+            page.count(&i::DROPPED, &[("gputrace.reason", Value::text(reason))], dropped);
+        }
+        page.count(&i::HOOKED, &[], &mut self.hooked);
+        page.time(&i::HOOK_TIME, &mut self.hook_seconds);
+        page.count(&i::RECORDS, &[], &mut self.records);
+        page.time(&i::RECORD_TIME, &mut self.record_seconds);
+        page.time(&i::WAITED_TIME, &mut self.waited_seconds);
+        Some(page)
+    }
+
+    fn tell_devices(&mut self, definitions: &Definitions, page: &mut Page) {
+        let by_name = self.kernels.is_some();
+        for device in &mut self.devices {
+            device.tell(!by_name, definitions, page);
+        }
+        if let Some(kernels) = &mut self.kernels {
+            let marks: Vec<_> = self.devices.iter().map(|device| device.attributes(definitions)).collect();
+            let temporality = page.temporality(&i::KERNEL_DURATION);
+            kernels.tell(temporality, definitions, |device, name, of| {
+                let mut attributes = marks.get(device).cloned().unwrap_or_default();
+                attributes.push(("gpu.kernel", Value::text(name)));
+                page.histogram(&i::KERNEL_DURATION, &attributes, of);
+            });
+        }
+    }
+
+    fn tell_memory(&mut self, page: &mut Page) {
+        let is_known = self.memory.is_known();
+        for (name, kind) in self.memory.kinds() {
+            if name == REGISTERED {
+                page.count(&i::REGISTERED, &[], &mut kind.allocated);
+                continue;
+            }
+            let attributes = [("gpu.memory.kind", Value::text(name))];
+            page.count(&i::ALLOCATED, &attributes, &mut kind.allocated);
+            page.count(&i::ALLOCATIONS, &attributes, &mut kind.calls);
+            page.count(&i::FREED, &attributes, &mut kind.freed);
+            if let Some(bytes) = kind.in_use().filter(|_| is_known) {
+                page.level(&i::IN_USE, &attributes, bytes);
+            }
+        }
+        if !is_known {
+            self.dropped.entry("allocations_untracked").or_default().set(self.memory.forgotten);
+        }
+    }
+}

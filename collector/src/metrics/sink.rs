@@ -1,0 +1,119 @@
+//! The model's stream of facts as metrics, by process.
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use rustc_hash::FxHashMap;
+
+use crate::batch::{ProcessBegin, SessionBegin};
+use crate::metrics::process::ProcessMetrics;
+use crate::metrics::settings::Settings;
+use crate::model::Standing;
+use crate::model::definitions::Definitions;
+use crate::model::operation::{HostCall, Operation, Sink};
+use crate::spans::joined::{Family, Who};
+use crate::spans::otlp::resource_message;
+
+/// Whoever takes metrics that are ready to be sent.
+pub trait Receiver {
+    fn metrics(&mut self, request: ExportMetricsServiceRequest);
+}
+
+impl<F: FnMut(ExportMetricsServiceRequest)> Receiver for F {
+    fn metrics(&mut self, request: ExportMetricsServiceRequest) {
+        self(request);
+    }
+}
+
+#[derive(Debug)]
+pub struct Metrics<R> {
+    receiver: R,
+    settings: Settings,
+    processes: FxHashMap<u32, Running>,
+    family: Family,
+}
+
+#[derive(Debug)]
+struct Running {
+    who: Who,
+    metrics: ProcessMetrics,
+    /// Known once something first comes of it.
+    trace_id: Option<u128>,
+}
+
+impl<R: Receiver> Metrics<R> {
+    pub fn new(receiver: R, settings: Settings) -> Metrics<R> {
+        Metrics { receiver, settings, processes: FxHashMap::default(), family: Family::default() }
+    }
+
+    /// What was malformed, once each, and whoever took the metrics.
+    pub fn finish(self) -> (Vec<String>, R) {
+        (self.family.complaints().to_vec(), self.receiver)
+    }
+
+    #[inline]
+    fn with(&mut self, process: u32, definitions: &Definitions, act: impl FnOnce(&mut ProcessMetrics, u128)) {
+        let Some(running) = self.processes.get_mut(&process) else { return };
+        let trace_id = match running.trace_id {
+            Some(known) => known,
+            None => *running.trace_id.insert(self.family.join(running.who, definitions).trace_id),
+        };
+        act(&mut running.metrics, trace_id);
+    }
+
+    fn tell(&mut self, number: u32, at_ns: u64, definitions: &Definitions) {
+        let Some(running) = self.processes.get_mut(&number) else { return };
+        let Some(page) = running.metrics.tell(at_ns, &self.settings, definitions) else { return };
+        let resource = resource_message(definitions, &self.settings.naming);
+        page.requests(&resource).into_iter().for_each(|request| self.receiver.metrics(request));
+    }
+}
+
+impl<R: Receiver> Sink for Metrics<R> {
+    fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
+        let metrics = ProcessMetrics::new(process, session, &self.settings);
+        let who = Who { session: metrics.session, pid: process.pid, parent_pid: process.parent_pid };
+        self.family.begin(session);
+        self.family.add(who, metrics.root());
+        self.processes.insert(number, Running { who, metrics, trace_id: None });
+    }
+
+    /// Its children may be done before anything but its definitions has come.
+    fn defines(&mut self, number: u32, definitions: &Definitions) {
+        if let Some(Running { who, trace_id: None, .. }) = self.processes.get(&number) {
+            self.family.join(*who, definitions);
+        }
+    }
+
+    #[inline]
+    fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
+        self.with(call.process, definitions, |metrics, trace_id| {
+            metrics.host_call(call, trace_id, definitions)
+        });
+    }
+
+    #[inline]
+    fn operation(&mut self, operation: &Operation, definitions: &Definitions) {
+        self.with(operation.process, definitions, |metrics, trace_id| {
+            metrics.operation(operation, trace_id, definitions);
+        });
+    }
+
+    fn stands(&mut self, number: u32, standing: &Standing<'_>, definitions: &Definitions) {
+        let is_due = self.processes.get_mut(&number).is_some_and(|running| running.metrics.stands(standing));
+        if is_due {
+            self.tell(number, standing.at_ns, definitions);
+        }
+    }
+
+    /// A process that does nothing for long is told about all the same, while it is watched.
+    fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
+        if self.processes.get(&number).is_some_and(|running| running.metrics.is_due(now_ns)) {
+            self.tell(number, now_ns, definitions);
+        }
+    }
+
+    /// What came since it was told last is told at the end.
+    fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
+        self.tell(number, last_seen_ns, definitions);
+        self.processes.remove(&number);
+    }
+}
