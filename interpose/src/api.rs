@@ -2,7 +2,8 @@
 //!
 //! A row is a function by its base name and one signature, the symbols that export it with that
 //! signature (each with the CUDA version from which `cuGetProcAddress` returns it), and what a
-//! call of it did (and, for what destroys, what must be forgotten before, and may be kept until after). The macro makes of each symbol the export, the typed call of the original and
+//! call of it did (and, for what destroys, what must be forgotten before, and may be kept until after; `fails`: it is told
+//! only where it fails). The macro makes of each symbol the export, the typed call of the original and
 //! the [`Entry`] that look-ups and tests read. Adding a function anywhere else is a defect.
 //!
 //! Not here, on purpose: the 32-bit ABIs of before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and
@@ -112,7 +113,13 @@ macro_rules! hooks {
     (@export $symbol:ident $args:tt (|$cx:ident| $did:expr)) => {
         hooks!(@function $symbol $args (_ = ()) |$cx| $did);
     };
-    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) |$cx:ident| $did:expr) => {
+    (@export $symbol:ident $args:tt (fails |$cx:ident| $did:expr)) => {
+        hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $did);
+    };
+    (@function $symbol:ident $args:tt $before:tt |$cx:ident| $did:expr) => {
+        hooks!(@function $symbol $args $before around |$cx| $did);
+    };
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident |$cx:ident| $did:expr) => {
         /// # Safety
         /// As the driver's function of that name: the caller's arguments are passed on as they are.
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -124,7 +131,7 @@ macro_rules! hooks {
                 return ERROR_STUB_LIBRARY;
             }
             let $kept = $before;
-            hook::around(
+            hook::$around(
                 entry,
                 // SAFETY: the address is the driver's function of that name, which has this
                 // signature; the arguments are the caller's own.
@@ -364,7 +371,7 @@ hooks! {
     cuMemAlloc(out: *mut DevicePointer, bytes: usize) => (|cx| memory::allocated(cx, mem::DEVICE, bytes, out, None))
         [cuMemAlloc_v2 3020 legacy]
     cuMemAllocPitch(out: *mut DevicePointer, pitch: *mut usize, width: usize, height: usize, element: c_uint)
-        => (|cx| memory::allocated_pitch(cx, pitch, height, out))
+        => (|cx| memory::allocated_pitch(cx, pitch, [width, height], out))
         [cuMemAllocPitch_v2 3020 legacy]
     cuMemAllocManaged(out: *mut DevicePointer, bytes: usize, flags: c_uint)
         => (|cx| memory::allocated(cx, mem::MANAGED, bytes, out, None))
@@ -430,7 +437,7 @@ hooks! {
         [cuEventRecordWithFlags 11010 legacy, cuEventRecordWithFlags_ptsz 11010 ptsz]
 
     // --- modules and functions
-    cuModuleLoad(out: *mut Handle, path: *const c_char) => (|cx| module::loaded(cx, out, 0))
+    cuModuleLoad(out: *mut Handle, path: *const c_char) => (|cx| module::loaded_from(cx, out, 0, path))
         [cuModuleLoad 2000 legacy]
     cuModuleLoadData(out: *mut Handle, image: *const c_void) => (|cx| module::loaded(cx, out, 0))
         [cuModuleLoadData 2000 legacy]
@@ -450,7 +457,7 @@ hooks! {
         [cuLibraryLoadData 12000 legacy]
     cuLibraryLoadFromFile(out: *mut Handle, path: *const c_char, jit: *mut c_void, jit_values: *mut *mut c_void, jit_count: c_uint,
                           options: *mut c_void, values: *mut *mut c_void, count: c_uint)
-        => (|cx| module::loaded(cx, out, 1))
+        => (|cx| module::loaded_from(cx, out, 1, path))
         [cuLibraryLoadFromFile 12000 legacy]
     cuLibraryUnload(library: Handle) => (before module::forget(library); |cx| module::unloaded(cx, library))
         [cuLibraryUnload 12000 legacy]
@@ -492,6 +499,28 @@ hooks! {
         [cuStreamCreateWithPriority 5050 legacy]
     cuStreamDestroy(stream: Handle) => (before context::forget_stream(stream); |cx| sync::other(cx, op::DESTROY, stream as u64))
         [cuStreamDestroy 2000 legacy, cuStreamDestroy_v2 4000 legacy]
+
+    // --- told where they fail: what polls, and what often goes wrong before the first launch
+    cuEventQuery(event: Handle) => (fails |cx| sync::other(cx, op::QUERY, event as u64))
+        [cuEventQuery 2000 legacy]
+    cuStreamQuery(stream: Handle) => (fails |cx| sync::other(cx, op::QUERY, stream as u64))
+        [cuStreamQuery 2000 legacy, cuStreamQuery_ptsz 7000 ptsz]
+    cuEventCreate(out: *mut Handle, flags: c_uint) => (fails |cx| sync::other(cx, op::CREATE, flags.into()))
+        [cuEventCreate 2000 legacy]
+    cuCtxEnablePeerAccess(peer: Handle, flags: c_uint) => (fails |cx| sync::other(cx, op::ENABLE, peer as u64))
+        [cuCtxEnablePeerAccess 4000 legacy]
+    cuFuncSetAttribute(f: Handle, attribute: c_uint, value: c_int)
+        => (fails |cx| sync::other(cx, op::ENABLE, u64::from(value.cast_unsigned())))
+        [cuFuncSetAttribute 9000 legacy]
+    cuKernelSetAttribute(attribute: c_uint, value: c_int, kernel: Handle, device: Device)
+        => (fails |cx| sync::other(cx, op::ENABLE, u64::from(value.cast_unsigned())))
+        [cuKernelSetAttribute 12000 legacy]
+    cuMemAddressReserve(out: *mut DevicePointer, bytes: usize, alignment: usize, near: DevicePointer, flags: u64)
+        => (fails |cx| memory::allocated(cx, mem::VIRTUAL, bytes, core::ptr::null(), None))
+        [cuMemAddressReserve 10020 legacy]
+    cuMemSetAccess(pointer: DevicePointer, bytes: usize, access: *const c_void, count: usize)
+        => (fails |cx| sync::other(cx, op::ENABLE, bytes as u64))
+        [cuMemSetAccess 10020 legacy]
 
     // --- graphs
     cuStreamBeginCapture(stream: Handle) => (|cx| graph::capture_begun(cx))

@@ -21,6 +21,11 @@ use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
 use crate::{failed_exec, python, start};
 
+/// CUDA_ERROR_NOT_READY: what was asked about is not done yet.
+const NOT_READY: Status = 600;
+/// CUDA_ERROR_DEINITIALIZED.
+const DEINITIALIZED: Status = 4;
+
 /// What a description may use: the session, its tables, and how the call ended.
 #[derive(Clone, Copy)]
 pub struct Context {
@@ -99,7 +104,11 @@ pub fn around(
                 start_ticks,
                 duration_ticks: end_ticks.wrapping_sub(start_ticks),
                 correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
-                stack: if python::is_told_with_stack(did.kind) { tables.stack(session) } else { 0 },
+                stack: if python::is_told_with_stack(did.kind) || has_failed(status) {
+                    tables.stack(session)
+                } else {
+                    0
+                },
                 context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,
@@ -117,6 +126,55 @@ pub fn around(
         }
         status
     })
+}
+
+/// Around a call that is told only where it fails: programs ask it over and over, or it takes no time. While it succeeds
+/// this costs one reading of the clock.
+#[inline(always)]
+pub fn around_failure(
+    entry: &'static Entry,
+    original: impl FnOnce() -> Status,
+    describe: impl FnOnce(&Context) -> Did,
+) -> Status {
+    let start_ticks = clock::now();
+    let status = original();
+    if status != SUCCESS && status != NOT_READY {
+        failed(entry, start_ticks, status, describe);
+    }
+    status
+}
+
+#[cold]
+#[inline(never)]
+fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: impl FnOnce(&Context) -> Did) {
+    let end_ticks = clock::now();
+    let Some(session) = session::current() else { return };
+    thread::with(|slot| {
+        let Some(_inside) = slot.enter() else {
+            return session.count(Counter::Nested, 1);
+        };
+        let Some(tables) = tables::of(session) else { return };
+        let did = describe(&Context { session, tables, status });
+        let call = Call {
+            kind: did.kind,
+            flags: did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
+            api: tables.api(session, entry),
+            start_ticks,
+            duration_ticks: end_ticks.wrapping_sub(start_ticks),
+            stack: if has_failed(status) { tables.stack(session) } else { 0 },
+            status: status.clamp(0, 0xffff) as u16,
+            detail: did.detail,
+            ..Call::default()
+        };
+        slot.emit(session, &[call.to_cell()]);
+    });
+}
+
+/// Whether a call failed that somebody should find. Calls at the process's end are told that the driver
+/// is gone, and then an interpreter may be going, too.
+#[inline(always)]
+fn has_failed(status: Status) -> bool {
+    status != SUCCESS && status != DEINITIALIZED
 }
 
 /// Whether what was just asked of the stream went into a capture. The legacy default stream

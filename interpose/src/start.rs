@@ -39,8 +39,29 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
                 detour::run(|| begin(claim));
             }
         });
+    } else if entry.hash == INIT {
+        thread::with(|slot| {
+            if let Some(_inside) = slot.enter() {
+                detour::run(|| not_initialised(status));
+            }
+        });
     }
     status
+}
+
+/// There is no CUDA for this process, and no session: `gputrace run` is told why, once a process.
+fn not_initialised(status: Status) {
+    let Some(session_path) = settings::get(settings::SESSION) else { return };
+    if settings::is_off(settings::ENABLED) {
+        return;
+    }
+    let mut word = [0u8; 32];
+    let mut room = &mut word[..];
+    if write!(room, "{}{status}", untraced::NOT_INITIALISED).is_ok() {
+        let left = room.len();
+        let written = word.get(..word.len() - left).unwrap_or_default();
+        untraced::leave_word(session_path.to_bytes(), written);
+    }
 }
 
 /// Starts the session. On a stack with room, with the thread inside.

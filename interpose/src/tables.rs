@@ -238,6 +238,12 @@ impl Tables {
         self.modules.redefine(handle as u64, || session.define(kind::MODULE, &[handle as u64, form], b""))
     }
 
+    /// A file that could not be loaded: one definition a distinct name.
+    pub fn file_not_loaded(&self, session: &Session, path: &[u8], form: u64) -> u32 {
+        let key = key_of(path) ^ FILE_TAG;
+        self.names.get_or_define(key, || session.define(kind::MODULE, &[0, form], path))
+    }
+
     pub fn module_of_library(&self, session: &Session, module: Handle, library: Handle) {
         let library = self.module(session, library);
         self.modules.get_or_define(module as u64, || library);
@@ -379,6 +385,8 @@ fn define_graph(session: &Session, handle: Handle, form: u64, source: u32) -> u3
 const LAST_DEFAULT_STREAM: u64 = 2;
 /// Handles are user-space addresses: their top bit is 0, and marks the name kept beside the owner.
 const NAME_TAG: u64 = 1 << 63;
+/// Tells the names of files from those of functions.
+const FILE_TAG: u64 = 1 << 62;
 /// As the top bit, so that the default streams' keys meet no other stream's.
 const DEFAULT_STREAM_TAG: u64 = 1 << 62;
 

@@ -12,6 +12,10 @@ const PLACES: u32 = 1024;
 /// As long as a link's target may be everywhere.
 const WORD_BYTES: usize = 512;
 
+/// What the word of a process begins with whose `cuInit` failed; the driver's number follows. It did not ask
+/// to join.
+pub const NOT_INITIALISED: &str = "cuInit ";
+
 /// Leaves word in the folder of the session's socket, if that is this user's alone.
 pub fn leave_word(session_path: &[u8], why: &[u8]) {
     let _errno = KeepErrno::new();

@@ -153,6 +153,8 @@ pub mod operation {
     pub const PREFETCH: u8 = 16;
     pub const MAP: u8 = 17;
     pub const UNMAP: u8 = 18;
+    pub const QUERY: u8 = 19;
+    pub const ENABLE: u8 = 20;
 }
 
 impl Call {

@@ -17,8 +17,8 @@ mod argument;
 mod category;
 mod names;
 
-pub use advice::advice;
-pub use answer::{ANSWERS, Answer};
+pub use advice::{advice, of_status as advice_on};
+pub use answer::{ANSWERS, Answer, of as answer};
 pub use argument::{Arguments, wait_name};
 pub use category::Category;
 pub use names::name;

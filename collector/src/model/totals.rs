@@ -207,6 +207,8 @@ pub struct Totals {
     pub damages: Vec<(PathBuf, Damage)>,
     /// Processes that wanted to join and could not, and why; known live only.
     pub unrecorded: Vec<String>,
+    /// Processes whose `cuInit` failed, and what it returned; known live only.
+    pub not_initialised: Vec<(u32, u16)>,
     pub(super) losses: BTreeMap<&'static str, u64>,
 }
 

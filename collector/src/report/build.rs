@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
 use crate::batch::ProcessEnd;
+use crate::failed_calls;
 use crate::model::definitions::Device;
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;
@@ -256,6 +257,18 @@ fn cost(totals: &Totals, wall_ns: u64) -> Cost {
     cost
 }
 
+/// A `cuInit` that failed: without it nothing of the process can be traced. No device is an answer.
+fn not_initialised(pid: u32, status: u16) -> NoticeReport {
+    let advice = failed_calls::advice_on(status).map_or_else(String::new, |advice| format!(": {advice}"));
+    let error = failed_calls::name(status);
+    let is_answer = failed_calls::answer("cuInit", status).is_some();
+    NoticeReport {
+        severity: if is_answer { "information" } else { "warning" },
+        text: format!("process {pid} has no CUDA: cuInit returned {error} ({status}){advice}"),
+        processes: 1,
+    }
+}
+
 /// Each text once, in order of first appearance, warnings first.
 fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<NoticeReport> {
     let mut notices: Vec<NoticeReport> = Vec::new();
@@ -286,6 +299,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
         text,
         processes: 1,
     }));
+    notices.extend(totals.not_initialised.iter().map(|(pid, status)| not_initialised(*pid, *status)));
     if beyond_stacks > 0 {
         let operations = grouped_count(beyond_stacks);
         notices.push(NoticeReport {

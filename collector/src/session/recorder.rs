@@ -28,6 +28,9 @@ use crate::session::step::Step;
 use crate::session::store::{HearsTraceNews, Store};
 use crate::trace_file::TraceWriter;
 
+/// What a process leaves whose `cuInit` failed (`producer/src/untraced.rs`).
+const NOT_INITIALISED: &str = "cuInit ";
+
 /// Batches between the two threads: with half a megabyte each at most, what the digest thread
 /// may fall behind before the rings have to hold the rest.
 const BATCHES_WAITING: usize = 64;
@@ -214,7 +217,10 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let connection = drained.map_err(|_| lost("drain"))?;
         let Digested { mut totals, sink, trace_path, trace_bytes, trace_error } = digested;
         for (pid, why) in self.place.as_ref().map(Place::untraced).unwrap_or_default() {
-            self.shared.refuse_unless_known(pid, &why);
+            match why.strip_prefix(NOT_INITIALISED).and_then(|status| status.parse().ok()) {
+                Some(status) => totals.not_initialised.push((pid, status)),
+                None => self.shared.refuse_unless_known(pid, &why),
+            }
         }
         let refused = self.shared.take_refused();
         totals.unrecorded.clone_from(&refused);

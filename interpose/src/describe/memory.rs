@@ -28,10 +28,16 @@ pub fn allocated(
     did(kind::ALLOC, memory, bytes as u64, address, stream)
 }
 
-pub fn allocated_pitch(cx: &Context, pitch: *const usize, height: usize, out: *const DevicePointer) -> Did {
+pub fn allocated_pitch(
+    cx: &Context,
+    pitch: *const usize,
+    [width, height]: [usize; 2],
+    out: *const DevicePointer,
+) -> Did {
     // SAFETY: the call's own out pointers.
     let (pitch, address) = unsafe { (written(cx, pitch), written(cx, out)) };
-    let bytes = (pitch.unwrap_or(0) as u64).saturating_mul(height as u64);
+    // Where there is no pitch, this is the least that was asked for.
+    let bytes = (pitch.unwrap_or(width) as u64).saturating_mul(height as u64);
     did(kind::ALLOC, memory::DEVICE, bytes, address.unwrap_or(0), None)
 }
 

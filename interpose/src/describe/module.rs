@@ -8,7 +8,7 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
 use super::{sync, text, written};
-use crate::driver::Handle;
+use crate::driver::{Handle, Status};
 use crate::hook::{Context, Did, On};
 use crate::tables;
 
@@ -21,6 +21,21 @@ pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Did {
     // SAFETY: the call's own out pointer.
     let module = unsafe { written(cx, out) };
     did(operation::LOAD, module.map_or(0, |module| cx.tables.module_loaded(cx.session, module, form)))
+}
+
+/// The same of a file, whose name is told where it could not be loaded.
+pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Did {
+    if !was_read(cx.status) {
+        return loaded(cx, out, form);
+    }
+    // SAFETY: the error says that the original has just looked for the file.
+    let path = unsafe { text(path, TEXT_MAX) };
+    did(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
+}
+
+/// Whether an error is about the file's content, or that there is none: then its name was read.
+fn was_read(status: Status) -> bool {
+    matches!(status, 200 | 209 | 218 | 220..=223 | 300..=303)
 }
 
 /// Before the original: once it returns, the handles may be somebody else's.
@@ -43,9 +58,11 @@ pub fn function(
     name: *const c_char,
     is_kernel: bool,
 ) -> Did {
-    // SAFETY: the call's own out pointer, and a name that the original has just read.
-    let (function, name) = unsafe { (written(cx, out), text(name, TEXT_MAX)) };
+    // SAFETY: the call's own out pointer.
+    let function = unsafe { written(cx, out) };
     if let Some(function) = function {
+        // SAFETY: the call succeeded, so the original has just read the name.
+        let name = unsafe { text(name, TEXT_MAX) };
         cx.tables.function_found(cx.session, function, module, name, is_kernel);
     }
     sync::other(cx, operation::LOOK_UP, function.map_or(0, |function| function as u64))
