@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use gputrace_collector::metrics::{self, Metrics, Settings};
 use gputrace_collector::spans::{Naming, OtlpJson, Sampling, Spans};
 
 use crate::cli::failure::{Failure, reason};
@@ -13,11 +14,12 @@ use crate::cli::{exit_code, traces, variables};
 
 pub fn command() -> Command {
     Command::new("export")
-        .about("Write traces as spans, for OpenTelemetry's tools")
+        .about("Write traces as spans or metrics, for OpenTelemetry's tools")
         .after_help(
             "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and attributes \
-             are described in docs/SPANS.md. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over what the \
-             program had of them.",
+             are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over what the \
+             program had of them. OTEL_METRIC_EXPORT_INTERVAL and OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE \
+             say how often metrics are told, and whether as totals.",
         )
         .arg(
             Arg::new("format")
@@ -26,6 +28,21 @@ pub fn command() -> Command {
                 .value_parser(["otlp-json"])
                 .required(true)
                 .help("What to write"),
+        )
+        .arg(
+            Arg::new("signal")
+                .long("signal")
+                .value_name("SIGNAL")
+                .value_parser(["traces", "metrics"])
+                .default_value("traces")
+                .help("Spans, or metrics: a file has one of them"),
+        )
+        .arg(
+            Arg::new("kernels")
+                .long("metrics-kernels")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..=metrics::KERNELS_MAX as i64))
+                .help("So many kernels have metrics of their own, those that take the most time [default: none]"),
         )
         .arg(
             Arg::new("output")
@@ -72,15 +89,32 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 }
 
 fn export(matches: &ArgMatches, output: impl Write, path: Option<&Path>) -> Result<u8, Failure> {
+    if matches.get_one::<String>("signal").is_some_and(|signal| signal == "metrics") {
+        let metrics = Metrics::new(metrics::OtlpJson::new(output), settings(matches));
+        let (replay, exit_code) = traces::replay(matches, metrics)?;
+        let (complaints, written) = replay.sink.finish();
+        return written_to(written.finish(), "requests of metrics", complaints, path, exit_code);
+    }
     let spans = Spans::new(OtlpJson::new(output, naming()), sampling(matches));
     let (replay, exit_code) = traces::replay(matches, spans)?;
     let (complaints, written) = replay.sink.finish();
+    written_to(written.finish(), "spans", complaints, path, exit_code)
+}
+
+/// Says what was written, or why not.
+fn written_to<W>(
+    written: io::Result<(u64, W)>,
+    what: &str,
+    complaints: Vec<String>,
+    path: Option<&Path>,
+    exit_code: u8,
+) -> Result<u8, Failure> {
     for complaint in complaints {
         say(format_args!("gputrace: warning: {complaint}"));
     }
-    match (written.finish(), path) {
+    match (written, path) {
         (Ok((count, _)), Some(path)) => {
-            say(format_args!("gputrace: {count} spans in {}", path.display()));
+            say(format_args!("gputrace: {count} {what} in {}", path.display()));
             Ok(exit_code)
         }
         (Ok(_), None) => Ok(exit_code),
@@ -91,6 +125,20 @@ fn export(matches: &ArgMatches, output: impl Write, path: Option<&Path>) -> Resu
             Err(failure.code(exit_code::collector::WRITE_FAILED))
         }
     }
+}
+
+/// How metrics are told, by our own environment and what was asked for.
+fn settings(matches: &ArgMatches) -> Settings {
+    let variable = |name| std::env::var(name).ok();
+    let (settings, complaints) = Settings::from_variables(
+        variable("OTEL_METRIC_EXPORT_INTERVAL").as_deref(),
+        variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").as_deref(),
+    );
+    for complaint in complaints {
+        say(format_args!("gputrace: warning: {complaint}"));
+    }
+    let kernels = matches.get_one::<u32>("kernels").map_or(0, |kernels| *kernels as usize);
+    Settings { kernels, sampling: sampling(matches), naming: naming(), ..settings }
 }
 
 fn sampling(matches: &ArgMatches) -> Sampling {
