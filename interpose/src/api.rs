@@ -19,6 +19,7 @@ use cupti_sys::driver::{
 };
 use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait};
 
+use crate::cupti::instantiation;
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
 use crate::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::hook::{self, Context};
@@ -537,13 +538,13 @@ hooks! {
     cuGraphClone(out: *mut Handle, source: Handle) => (|cx| graph::made(cx, op::CLONE, 0, out, source))
         [cuGraphClone 10000 legacy]
     cuGraphInstantiate(out: *mut Handle, source: Handle, error: *mut Handle, log: *mut c_char, log_bytes: usize)
-        => (|cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
+        => (before let _making = instantiation::begins(); |cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
         [cuGraphInstantiate 10000 legacy, cuGraphInstantiate_v2 11000 legacy]
     cuGraphInstantiateWithFlags(out: *mut Handle, source: Handle, flags: u64)
-        => (|cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
+        => (before let _making = instantiation::begins(); |cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
         [cuGraphInstantiateWithFlags 11040 legacy]
     cuGraphInstantiateWithParams(out: *mut Handle, source: Handle, parameters: *mut c_void)
-        => (|cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
+        => (before let _making = instantiation::begins(); |cx| graph::made(cx, op::INSTANTIATE, 1, out, source))
         [cuGraphInstantiateWithParams 12000 legacy, cuGraphInstantiateWithParams_ptsz 12000 ptsz]
     cuGraphExecUpdate(exec: Handle, source: Handle, error: *mut Handle, result: *mut c_uint)
         => (|cx| graph::updated(cx, exec, source))

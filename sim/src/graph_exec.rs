@@ -35,6 +35,8 @@ pub struct Executable {
     pub id: u32,
     pub plan: Arc<Plan>,
     pub flags: u64,
+    /// Whether the kind for whole graphs was on as it was made.
+    pub made_for_whole: bool,
     /// Which step a node of the original graph became.
     pub steps: HashMap<Handle, usize>,
 }
@@ -136,6 +138,7 @@ impl World {
         self.executables.insert(Executable {
             id,
             plan: Arc::new(Plan { id, steps, source }),
+            made_for_whole: activity::wanted(activity::GRAPH_TRACE),
             flags,
             steps: of_node,
         })
@@ -202,7 +205,12 @@ impl World {
 
     /// `cuGraphLaunch`.
     pub fn launch_graph(&mut self, executable: Handle, stream: Handle) -> Result {
-        let plan = self.executables.get(executable)?.plan.clone();
+        let held = self.executables.get(executable)?;
+        if activity::wanted(activity::GRAPH_TRACE) && !held.made_for_whole {
+            // As CUPTI does for a graph that was made before the kind went on (measured, driver 580, CUPTI 12.9 and 13.0).
+            std::process::abort();
+        }
+        let plan = held.plan.clone();
         self.submit(stream, Work::Graph(plan)).map(|_| ())
     }
 

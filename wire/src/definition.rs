@@ -317,6 +317,8 @@ pub mod graph_reason {
     pub const OTHER_CLIENT_LEFT: u64 = 4;
     /// The vendor's library has no such records, or refused.
     pub const REFUSED: u64 = 5;
+    /// There are executable graphs that the vendor's library would crash over.
+    pub const UNPREPARED: u64 = 6;
 }
 
 /// Text: the path.

@@ -22,7 +22,7 @@ pub struct GraphTimesReport {
     pub pid: u32,
     /// `node` or `graph`.
     pub mode: &'static str,
-    /// `asked`, `many_short_nodes`, `other_client`, `other_client_left`, `refused` or `unknown`.
+    /// `asked`, `many_short_nodes`, `other_client`, `other_client_left`, `refused`, `unprepared` or `unknown`.
     pub reason: &'static str,
     /// Since tracing of the process began.
     pub at_ns: u64,
@@ -71,6 +71,7 @@ fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
             graph_reason::OTHER_CLIENT => "other_client",
             graph_reason::OTHER_CLIENT_LEFT => "other_client_left",
             graph_reason::REFUSED => "refused",
+            graph_reason::UNPREPARED => "unprepared",
             _ => "unknown",
         },
         at_ns: (ticks as f64 * process.ns_per_tick) as u64,
@@ -127,6 +128,9 @@ pub(super) fn line(changes: &[GraphTimesReport]) -> String {
         (_, "asked") => "by node, as asked".to_owned(),
         (_, "other_client") => "by node, as another client of CUPTI wants it".to_owned(),
         (_, "refused") => "by node: this CUPTI gives no records of whole graphs".to_owned(),
+        (_, "unprepared") => "by node: there are graphs that this CUPTI cannot begin to time as a whole \
+                              (--graph-times graph does so from the start)"
+            .to_owned(),
         _ => "by node".to_owned(),
     };
     let again = match changes.iter().filter(|change| change.reason == "other_client").count() {
@@ -157,6 +161,7 @@ mod tests {
         assert_eq!(of(&[(1, "node", "asked")]), "by node, as asked");
         assert_eq!(of(&[(1, "graph", "asked")]), "by graph, as asked");
         assert_eq!(of(&[(1, "node", "refused")]), "by node: this CUPTI gives no records of whole graphs");
+        assert!(of(&[(1, "node", "unprepared")]).starts_with("by node: there are graphs that"));
         assert_eq!(of(&[(1, "graph", "many_short_nodes")]), many);
         assert_eq!(
             of(&[(1, "graph", "many_short_nodes"), (2, "graph", "many_short_nodes")]),

@@ -9,16 +9,20 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gputrace_producer::{memory, session};
 use gputrace_wire::counter::Counter;
 
-use super::{guest, records};
+use super::{guest, postponed, records};
 
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
 /// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference.
 const BUFFER_BYTES: usize = 1 << 20;
-/// 64 MiB at most, bits of one word. CUPTI takes one or two a context; should it be told to take
-/// one a thread, more than so many launching threads find none left, which is counted.
-const BUFFERS: usize = 64;
+const LARGE: usize = 64;
+/// CUPTI from 12.x on takes a buffer for every thread that launches (measured with 200 of them on 13.0). Threads beyond the
+/// first get small ones, about 300 kernel records, of which a turn of the service thread brings back what is filled.
+const SMALL_BYTES: usize = 1 << 16;
+/// In all: 64 MiB and 124 MiB of addresses at most, of which only what CUPTI wrote to is memory. What is beyond is counted.
+pub const BUFFERS: usize = 2048;
+const WORDS: usize = BUFFERS / 64;
 
-static FREE: AtomicU64 = AtomicU64::new(u64::MAX);
+static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(u64::MAX) }; WORDS];
 static POOL: [AtomicPtr<u8>; BUFFERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; BUFFERS];
 /// Buffers whose contents are thrown away, mapped beforehand; a page of them costs nothing until
 /// it is written to. CUPTI completes records in place, so no two of its buffers may be one, but for
@@ -37,30 +41,38 @@ pub fn prepare() -> bool {
     !DISCARD.load(Ordering::Acquire).is_null()
 }
 
-fn take() -> Option<*mut u8> {
+fn bytes_of(index: usize) -> usize {
+    if index < LARGE { BUFFER_BYTES } else { SMALL_BYTES }
+}
+
+/// A buffer of the pool's and its size; large ones first.
+fn take() -> Option<(*mut u8, usize)> {
+    FREE.iter().enumerate().find_map(|(word, free)| take_of(word, free))
+}
+
+fn take_of(word: usize, free: &AtomicU64) -> Option<(*mut u8, usize)> {
     loop {
-        let free = FREE.load(Ordering::Acquire);
-        if free == 0 {
+        let bits = free.load(Ordering::Acquire);
+        if bits == 0 {
             return None;
         }
-        let index = free.trailing_zeros() as usize;
-        if FREE.compare_exchange(free, free & !(1 << index), Ordering::AcqRel, Ordering::Acquire).is_err() {
+        let bit = bits.trailing_zeros() as usize;
+        if free.compare_exchange(bits, bits & !(1 << bit), Ordering::AcqRel, Ordering::Acquire).is_err() {
             continue;
         }
+        let index = word * 64 + bit;
         let slot = POOL.get(index)?;
         let known = slot.load(Ordering::Acquire);
         if !known.is_null() {
-            return Some(known);
+            return Some((known, bytes_of(index)));
         }
-        let new = memory::map_bytes(BUFFER_BYTES);
+        let new = memory::map_bytes(bytes_of(index));
         match new {
             Some(new) => slot.store(new, Ordering::Release),
             // There may be memory again later.
-            None => {
-                FREE.fetch_or(1 << index, Ordering::AcqRel);
-            }
+            None => give_back(index),
         }
-        return new;
+        return Some((new?, bytes_of(index)));
     }
 }
 
@@ -85,19 +97,30 @@ fn give_back_discard(buffer: *mut u8) -> bool {
     true
 }
 
-fn give_back(buffer: *mut u8) {
-    if let Some(index) = POOL.iter().position(|slot| slot.load(Ordering::Acquire) == buffer) {
-        FREE.fetch_or(1 << index, Ordering::AcqRel);
+/// The place of a buffer in the pool.
+fn index_of(buffer: *mut u8) -> Option<usize> {
+    POOL.iter().position(|slot| slot.load(Ordering::Acquire) == buffer)
+}
+
+/// The buffer at a place of the pool.
+pub fn at(index: usize) -> Option<*mut u8> {
+    POOL.get(index).map(|slot| slot.load(Ordering::Acquire)).filter(|buffer| !buffer.is_null())
+}
+
+/// Nobody needs what is in it any more.
+pub fn give_back(index: usize) {
+    if let Some(free) = FREE.get(index / 64) {
+        free.fetch_or(1 << (index % 64), Ordering::AcqRel);
     }
 }
 
 /// CUPTI wants a buffer.
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
-    let given = take().unwrap_or_else(take_discard);
+    let (given, size) = take().unwrap_or_else(|| (take_discard(), BUFFER_BYTES));
     // SAFETY: CUPTI's own out parameters.
     unsafe {
         buffer.write(given);
-        bytes.write(BUFFER_BYTES);
+        bytes.write(size);
         most_records.write(0);
     }
 }
@@ -116,12 +139,19 @@ pub unsafe extern "C" fn completed(
         }
         return;
     }
-    // SAFETY: CUPTI says that so many bytes of the buffer are records.
-    unsafe {
-        records::deliver(context.cast::<c_void>(), stream, buffer, valid_bytes);
+    let Some(index) = index_of(buffer) else { return };
+    let context = context.cast::<c_void>();
+    // SAFETY: CUPTI says that so many bytes of the buffer are records; it is put by, or given back, after this.
+    let is_done = unsafe {
         guest::deliver(buffer, valid_bytes);
+        records::deliver(context, stream, buffer, valid_bytes)
+    };
+    if is_done {
+        give_back(index);
+    } else {
+        postponed::put_by(context, stream, index, valid_bytes);
     }
-    give_back(buffer);
+    postponed::catch_up();
 }
 
 #[cfg(test)]
@@ -131,7 +161,10 @@ mod tests {
     #[test]
     fn buffers_come_back_and_run_out() {
         assert!(prepare());
-        let taken: Vec<_> = (0..BUFFERS).map(|_| take().unwrap()).collect();
+        let all: Vec<_> = (0..BUFFERS).map(|_| take().unwrap()).collect();
+        assert!(all[..LARGE].iter().all(|(_, bytes)| *bytes == BUFFER_BYTES));
+        assert!(all[LARGE..].iter().all(|(_, bytes)| *bytes == SMALL_BYTES));
+        let taken: Vec<_> = all.into_iter().map(|(buffer, _)| buffer).collect();
         assert!(take().is_none());
         let (mut given, mut bytes, mut most) = (core::ptr::null_mut(), 0, 9);
         // SAFETY: three out parameters that live across the call.
@@ -145,9 +178,17 @@ mod tests {
         distinct.sort_unstable();
         distinct.dedup();
         assert_eq!(distinct.len(), BUFFERS);
-        give_back(taken[3]);
-        assert_eq!(take(), Some(taken[3]));
-        taken.into_iter().for_each(give_back);
-        assert_eq!(FREE.load(Ordering::Relaxed), u64::MAX);
+        assert_eq!((index_of(taken[70]), at(70)), (Some(70), Some(taken[70])));
+        give_back(70);
+        assert_eq!(take(), Some((taken[70], SMALL_BYTES)));
+        // Without a session nothing is to be done for those that were put by.
+        for index in [3, 1900, 70] {
+            postponed::put_by(core::ptr::null_mut(), 0, index, 0);
+        }
+        postponed::catch_up();
+        let again: Vec<_> = std::iter::from_fn(take).map(|(buffer, _)| buffer).collect();
+        assert_eq!(again, [taken[3], taken[70], taken[1900]]);
+        (0..BUFFERS).for_each(give_back);
+        assert!(FREE.iter().all(|free| free.load(Ordering::Relaxed) == u64::MAX));
     }
 }

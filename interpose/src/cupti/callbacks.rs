@@ -14,7 +14,7 @@ use cupti_sys::cupti::{
 
 use super::guest::{own_calls, subscription};
 use super::root::Root;
-use super::{launches, nodes};
+use super::{instantiation, launches, nodes};
 
 /// Driver, runtime, resource, synchronisation, NVTX, state.
 const LAST_DOMAIN: u32 = 6;
@@ -81,6 +81,12 @@ pub unsafe extern "C" fn dispatch(
         // SAFETY: for this domain CUPTI passes a CUpti_ResourceData that lives across the call.
         nodes::at_creation(unsafe { &*data.cast::<CUpti_ResourceData>() });
     }
+    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE
+        && id == EXECUTABLE_CREATED
+        && OF_TRACER.has(domain.0, id)
+    {
+        instantiation::at_creation();
+    }
     if OF_GUEST.has(domain.0, id) && !own_calls::is_under_way() {
         subscription::call(domain, id, data);
     }
@@ -98,16 +104,19 @@ pub fn enable_for_tracer(root: &Root) {
         let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
         OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
     }
-    if root.api.get_graph_node_id.is_some() {
-        let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
+    let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE;
+    let of_nodes = root.api.get_graph_node_id.map(|_| NODE_CREATED);
+    for id in of_nodes.into_iter().chain([EXECUTABLE_CREATED]) {
         // SAFETY: as above.
-        let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, NODE_CREATED) };
-        OF_TRACER.set(domain.0, NODE_CREATED, result == CUptiResult::CUPTI_SUCCESS);
+        let result = unsafe { (root.api.enable_callback)(1, root.subscriber(), domain, id) };
+        OF_TRACER.set(domain.0, id, result == CUptiResult::CUPTI_SUCCESS);
     }
 }
 
 /// Comes for each node of a graph as it is made.
 const NODE_CREATED: u32 = CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED.0;
+/// Comes for each executable graph.
+const EXECUTABLE_CREATED: u32 = CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED.0;
 
 /// The guest wants one callback, or no longer does.
 pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: bool) -> CUptiResult {

@@ -10,7 +10,7 @@ use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root, Who};
-use super::{callbacks, graph_times, guest, library, linked_in};
+use super::{callbacks, graph_times, guest, library, linked_in, postponed};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
@@ -169,6 +169,7 @@ pub fn finish(_: &'static Session) {
         // A kernel that still runs comes back without an end, once and for all, which is right at
         // the end and nowhere else.
         root.flush(FLUSH_FORCED);
+        postponed::catch_up();
     }
 }
 

@@ -5,12 +5,10 @@
 //! node, 1.011 times by graph). So where a program's nodes are many and short, graphs are timed by graph from
 //! then on, unless the user asked for one of the two.
 //!
-//! Known of CUPTI, from its documentation and tools that use it: while the kind is on, a graph's nodes have no
-//! records, and its launch has one. Not known, and to be measured (gpu-test `graphs/switch-*`): whether it is the launch or
-//! the instantiation that decides; whether a launch under way at the switch may have both forms or none; what switching
-//! costs while graphs run. The collector takes whichever form of a launch comes first and counts the other, so that no time is
-//! there twice. Kinds are switched by the service thread, between two turns; only a guest that wants nodes
-//! switches at once, in its own call, which enables kinds anyway.
+//! While the kind is on, a graph's nodes have no records, and its launch has one; a launch keeps the form that held when it
+//! was asked for (measured, driver 580). On which graphs the kind may go on is `instantiation`'s. The collector takes whichever form of
+//! a launch comes first and counts the other, so that no time is there twice. Kinds are switched by the service thread, between two
+//! turns; only a guest that wants nodes switches at once, in its own call, which enables kinds anyway.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -21,10 +19,11 @@ use gputrace_wire::definition::{graph_mode, graph_reason, kind};
 use gputrace_wire::device::Place;
 
 use super::client::name_of;
+use super::instantiation::{self, Switch};
 use super::root::{self, Root, Who};
 use crate::settings;
 
-const WHOLE: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+pub(super) const WHOLE: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 /// Kinds whose records a whole graph's takes the place of.
 const OF_NODES: u64 = 1 << Kind::CUPTI_ACTIVITY_KIND_KERNEL.0
     | 1 << Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0
@@ -143,7 +142,7 @@ fn reason_of_choice() -> u64 {
 
 /// On the service thread: decides, and comes back to what was decided when a guest has left.
 pub fn turn(session: &Session, root: &Root) {
-    if now() == graph_mode::GRAPH {
+    if is_whole() {
         return;
     }
     if WAITS_FOR_GUEST.load(Ordering::Relaxed) {
@@ -179,15 +178,47 @@ fn now() -> u64 {
     NOW.load(Ordering::SeqCst).into()
 }
 
+/// Whether graphs are timed as a whole.
+pub(super) fn is_whole() -> bool {
+    now() == graph_mode::GRAPH
+}
+
+/// Whether a graph that is being made may yet come to be timed as a whole.
+pub(super) fn may_become_whole(root: &Root) -> bool {
+    let asked = u64::from(ASKED.load(Ordering::Relaxed));
+    let can_be =
+        is_whole() || asked == 0 && instantiation::can_prepare(root.version()) || asked == graph_mode::GRAPH;
+    can_be && !GUEST_WANTS_NODES.load(Ordering::SeqCst)
+}
+
+/// Never by graph from here on.
+fn by_node_for_good(session: &Session, reason: u64, seen: &Window) {
+    ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
+    say(session, graph_mode::NODE, reason, seen);
+}
+
 fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
     WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
     if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
         WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
         return say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
     }
-    match root.want(Who::Tracer, WHOLE, true) {
+    let Some(switch) = Switch::take() else {
+        // At the next turn, if it was the service thread that asked.
+        return WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
+    };
+    if !instantiation::all_are_prepared() {
+        return by_node_for_good(session, graph_reason::UNPREPARED, seen);
+    }
+    match switch.on(root) {
         CUptiResult::CUPTI_SUCCESS => {
+            // A thread that waited for us in vain made one in between.
+            if !instantiation::all_are_prepared() {
+                switch.off(root);
+                return by_node_for_good(session, graph_reason::UNPREPARED, seen);
+            }
             NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
+            drop(switch);
             say(session, graph_mode::GRAPH, reason, seen);
             // The guest may have looked before that was stored.
             if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
@@ -196,8 +227,7 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
         }
         error => {
             // Asked for once: CUPTI before 11.7 has no such records, and never will have.
-            ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
-            say(session, graph_mode::NODE, graph_reason::REFUSED, seen);
+            by_node_for_good(session, graph_reason::REFUSED, seen);
             if reason == graph_reason::ASKED {
                 let why = format!(
                     "graphs are timed by node: {} gives no records of whole graphs ({})",
@@ -222,13 +252,22 @@ pub fn guest_changes(root: &Root, kinds: u64) {
 /// A guest gets the records that it would get without us: those of nodes.
 fn yield_to_guest(root: &Root) {
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
-    if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+    let was_whole = NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    if !was_whole && !instantiation::is_under_way() {
         return;
     }
-    root.want(Who::Tracer, WHOLE, false);
-    WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
-    if let Some(session) = session::current() {
-        say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
+    match Switch::take() {
+        Some(switch) => switch.off(root),
+        None => {
+            instantiation::give_up();
+            root.want(Who::Tracer, WHOLE, false);
+        }
+    }
+    if was_whole {
+        WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
+        if let Some(session) = session::current() {
+            say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
+        }
     }
 }
 

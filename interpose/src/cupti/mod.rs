@@ -9,9 +9,11 @@
 //! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
 //! | `launches` | the tracer's: correlation ids for the hooks |
 //! | `graph_times` | the tracer's: whether graphs are timed by node or as a whole |
+//! | `instantiation` | the tracer's: which graphs may be timed as a whole |
 //! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `records` | records become events |
+//! | `postponed` | full buffers that had to wait for the ring |
 //! | `guest/` | another client, which finds a CUPTI of its own |
 //!
 //! Nothing here holds a lock of ours while it calls CUPTI, and no CUDA call is made in a
@@ -22,10 +24,12 @@ mod callbacks;
 mod client;
 mod graph_times;
 pub mod guest;
+pub mod instantiation;
 mod launches;
 pub mod library;
 mod linked_in;
 pub mod nodes;
+mod postponed;
 mod records;
 mod root;
 

@@ -66,17 +66,21 @@ enum Out<'a> {
     Nowhere,
 }
 
-/// Turns a buffer's records into events.
+/// Turns a buffer's records into events; false, and nothing is done, where there is no ring to be had just now.
 ///
 /// # Safety
-/// CUPTI has just handed over the buffer with so many valid bytes.
-pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_bytes: usize) {
-    let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return };
+/// CUPTI has handed over the buffer with so many valid bytes, and does not have it back yet.
+pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_bytes: usize) -> bool {
+    let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return true };
     let (cupti, version) = (&root.api, root.version());
-    let Some(tables) = tables::of(session) else { return };
+    let Some(tables) = tables::of(session) else { return true };
     let begun = clock::now();
     thread::with(|slot| {
+        let taken = take(session.generation);
         let inside = slot.enter();
+        if !taken && inside.is_none() {
+            return false;
+        }
         let mut delivery = Delivery {
             session,
             tables,
@@ -86,7 +90,6 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
             first_end_ns: 0,
             of_graphs: Delivered::default(),
         };
-        let taken = take(session.generation);
         if taken && let Some((header, ring)) = session.reserved_ring(role::DEVICE_RECORDS) {
             delivery.out = Out::Records { ring: Producer::new(ring), header };
         }
@@ -115,9 +118,15 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
             // SYNC: pairs with the Acquire exchange in `take`: the next delivery sees our positions.
-            let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::Release, Ordering::Relaxed);
+            let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
-    });
+        true
+    })
+}
+
+/// Whether no delivery holds the ring for records.
+pub fn ring_is_free() -> bool {
+    TAKEN_FOR.load(Ordering::SeqCst) == 0
 }
 
 /// Takes the session's ring for device records, if no other delivery has it.
@@ -125,7 +134,7 @@ fn take(generation: u32) -> bool {
     let found = TAKEN_FOR.load(Ordering::Relaxed);
     // SYNC: pairs with the Release exchange at the delivery's end.
     found != generation
-        && TAKEN_FOR.compare_exchange(found, generation, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        && TAKEN_FOR.compare_exchange(found, generation, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 struct Delivery<'a> {
@@ -215,8 +224,10 @@ impl Delivery<'_> {
                 self.ended(&place);
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
-            // Kinds that only a guest asked for.
-            Record::Other(_) if guest::takes_records() => self.count -= 1,
+            // Kinds that only a guest asked for. It may be gone by the time that the last of them come.
+            Record::Other(kind) if guest::takes_records() || root::was_wanted_by_guest(kind) => {
+                self.count -= 1
+            }
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
         }
     }

@@ -35,6 +35,8 @@ static ROOT: OnceBox<Root> = OnceBox::new();
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Kinds wanted, a bit each, by the tracer and by the guest. Kinds run up to 59 today.
 static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// Kinds that a guest ever wanted.
+static EVER_OF_GUEST: AtomicU64 = AtomicU64::new(0);
 /// How long the end of a flush is waited for before CUPTI is taken off the driver.
 const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
 const FLUSH_WAIT_STEP: Duration = Duration::from_micros(50);
@@ -172,6 +174,9 @@ impl Root {
         let others = || other.load(Ordering::SeqCst) & bit != 0;
         // SAFETY: no precondition: a kind that cannot be is refused.
         let enable = || unsafe { (self.api.activity_enable)(kind) };
+        if is_wanted && who == Who::Guest {
+            EVER_OF_GUEST.fetch_or(bit, Ordering::Relaxed);
+        }
         if is_wanted {
             own.fetch_or(bit, Ordering::SeqCst);
             let result = if others() { CUptiResult::CUPTI_SUCCESS } else { enable() };
@@ -247,6 +252,11 @@ pub fn is_flushing() -> bool {
 /// Whether one of the two wants the kind.
 pub fn wants(who: Who, kind: u32) -> bool {
     1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, who).0.load(Ordering::Acquire) & bit != 0)
+}
+
+/// Whether a guest wants the kind, or did.
+pub fn was_wanted_by_guest(kind: CUpti_ActivityKind) -> bool {
+    1u64.checked_shl(kind.0).is_some_and(|bit| EVER_OF_GUEST.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// The kinds that the asker wants.
