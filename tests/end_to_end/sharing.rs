@@ -74,6 +74,20 @@ fn a_client_gets_the_kernels_of_graphs_whatever_we_time_them_by() {
     }
 }
 
+/// CUPTI crashes over such a graph if the kind for whole graphs goes on beneath it (the simulated one does as well).
+#[test]
+fn a_graph_made_while_a_client_wanted_nodes_stays_by_node() {
+    let expected = alone("cupti_graphs", &["remade"]);
+    let traced = run("cupti_graphs").arg("remade").env("GPUTRACE_GRAPH_TIMES", "graph").succeed();
+    assert_eq!(traced.ended.stdout, expected);
+    let report = traced.report();
+    assert_eq!((count(&report, "graph_launches"), &report["whole_graphs"]["calls"]), (74, &5.into()));
+    assert_eq!((report["device_time_coverage"].as_f64(), dropped(&report)), (Some(1.0), 0));
+    let changes: Vec<_> =
+        report["graph_times"].as_array().unwrap().iter().map(|change| change["reason"].clone()).collect();
+    assert_eq!(changes, ["asked", "other_client", "unprepared"], "{report:#}");
+}
+
 #[test]
 fn a_client_that_came_first_shares_too() {
     let expected = alone("cupti_client", &["early"]);
