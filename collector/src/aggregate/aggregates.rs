@@ -3,8 +3,8 @@
 use gputrace_wire::call::Detail;
 
 use crate::aggregate::{
-    Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks, Streams,
-    Transfers,
+    Anomalies, Calls, Devices, Failures, GraphKey, Graphs, Kernels, Leaf, NO_DEVICE, Owner, StackKey, Stacks,
+    Streams, Transfers,
 };
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Made, Operation, Sink, What};
@@ -12,6 +12,7 @@ use crate::model::operation::{HostCall, Made, Operation, Sink, What};
 #[derive(Clone, Debug, Default)]
 pub struct Aggregates {
     pub kernels: Kernels,
+    pub anomalies: Anomalies,
     pub transfers: Transfers,
     /// Graph launches that were recorded as a whole.
     pub graphs: Graphs,
@@ -28,6 +29,8 @@ pub struct Aggregates {
 }
 
 impl Sink for Aggregates {
+    const JUDGES: bool = true;
+
     #[inline]
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions) {
         self.calls.add(call);
@@ -51,6 +54,7 @@ impl Sink for Aggregates {
         let leaf = match operation.what {
             What::Kernel(kernel) => {
                 self.kernels.add(process, &kernel, device, duration_ns);
+                self.anomalies.add(operation);
                 Leaf::Kernel(kernel.name)
             }
             What::Copy { direction, bytes, .. } => {
@@ -134,6 +138,7 @@ mod tests {
     use gputrace_wire::cell::kind;
 
     use super::*;
+    use crate::model::history::Verdict;
     use crate::model::operation::{Direction, GraphNode, Kernel, Timing};
 
     fn operation() -> impl Strategy<Value = Operation> {
@@ -161,6 +166,7 @@ mod tests {
                 context: 0,
                 stream: 0,
                 graph: node.then_some(GraphNode { graph: 1, node: 2, nodes: 3, made: None }),
+                verdict: Verdict::None,
             },
         )
     }
@@ -179,6 +185,7 @@ mod tests {
             stack: 0,
             ranges: 0,
             range: 0,
+            caller: 0,
             context: 0,
             stream: 0,
             status: 0,

@@ -192,6 +192,7 @@ mod tests {
             stack: 7,
             ranges: 0,
             range: 0,
+            caller: 0,
             context: 0,
             stream: 0,
             status,

@@ -5,6 +5,7 @@
 //! does not fit a bound goes into an "other" of its kind and is counted there.
 
 mod aggregates;
+mod anomalies;
 mod busy;
 mod calls;
 mod devices;
@@ -19,6 +20,7 @@ mod streams;
 mod transfers;
 
 pub use aggregates::Aggregates;
+pub use anomalies::{Anomalies, OddRun, OddRuns};
 pub use busy::Busy;
 pub use calls::{CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, Devices};

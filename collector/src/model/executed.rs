@@ -5,6 +5,7 @@ use gputrace_wire::call::{Detail, direction};
 use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
+use crate::model::history::{Histories, Verdict};
 use crate::model::in_flight::Progress;
 use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
@@ -17,6 +18,7 @@ pub(super) struct Out<'a, S> {
     pub counts: &'a mut Counts,
     pub unidentified: &'a mut Unidentified,
     pub progress: &'a mut Progress,
+    pub histories: &'a mut Histories,
     pub sink: &'a mut S,
 }
 
@@ -48,6 +50,11 @@ impl<S: Sink> Out<'_, S> {
             node.made = self.graphs.find(node.node, launch_ticks, self.definitions);
         }
         self.progress.record(&operation);
+        if S::JUDGES
+            && let (What::Kernel(kernel), Some(timing)) = (&operation.what, operation.timing)
+        {
+            operation.verdict = self.histories.judge(kernel, timing.duration_ns);
+        }
         self.counts.executed += 1;
         self.counts.timed += u64::from(operation.timing.is_some());
         self.sink.operation(&operation, self.definitions);
@@ -113,6 +120,7 @@ impl<S: Sink> Out<'_, S> {
             graph: matches!(call.detail, Detail::GraphLaunch { .. })
                 .then(|| self.whole_graph(0, Some(&call))),
             timing: None,
+            verdict: Verdict::None,
             call: Some(call),
         };
         self.counts.executed += 1;

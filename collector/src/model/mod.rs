@@ -5,6 +5,7 @@
 //! its results depend on the batches and their order only.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+pub mod callers;
 pub mod clock;
 pub mod correlate;
 pub mod definitions;
@@ -13,6 +14,7 @@ mod executed;
 mod feed;
 mod given_up;
 mod graphs;
+pub mod history;
 pub mod in_flight;
 #[cfg(test)]
 mod in_flight_tests;

@@ -1,9 +1,11 @@
 //! What the model gives to its sinks: host calls, and operations that a device executed.
 
 use gputrace_wire::call::Detail;
+use gputrace_wire::caller::Caller;
 
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
+use crate::model::history::Verdict;
 use crate::model::instances::RangeInstance;
 use crate::model::standing::Standing;
 
@@ -27,8 +29,11 @@ pub struct HostCall {
     pub stack: u32,
     /// The ranges that were open, a node of the process's [`crate::model::Ranges`]; 0 for none.
     pub ranges: u32,
-    /// The innermost of them, this very time that it was open ([`RangeInstance::number`]); 0 for none.
+    /// The innermost of them that is of the same caller, this very time that it was open ([`RangeInstance::number`]); 0
+    /// for none.
     pub range: u32,
+    /// For whom it was made, as [`Sink::caller`] says it; 0 for nobody.
+    pub caller: u32,
     pub context: u32,
     pub stream: u32,
     /// The vendor's status code; 0 is success.
@@ -52,6 +57,8 @@ pub struct Operation {
     pub stream: u32,
     /// Set for nodes of a graph launch, and for launches that were recorded as a whole.
     pub graph: Option<GraphNode>,
+    /// What a kernel's time is among those before it, if any sink wants that.
+    pub verdict: Verdict,
 }
 
 /// Device times on CLOCK_MONOTONIC. The duration is the device clock's own, not a difference of
@@ -145,11 +152,16 @@ impl Direction {
 /// `range_ends` once, all of them before their process's end; those that were pushed come by
 /// `range_begins` before anything that was done in them.
 pub trait Sink {
+    /// Whether it wants [`Operation::verdict`].
+    const JUDGES: bool = false;
+
     fn process_begins(&mut self, _number: u32, _process: &ProcessBegin, _session: &SessionBegin) {}
     /// More is defined than before.
     fn defines(&mut self, _number: u32, _definitions: &Definitions) {}
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
+    /// That number stands for that span of somebody else's from now on, in what is for it.
+    fn caller(&mut self, _process: u32, _number: u32, _caller: &Caller, _definitions: &Definitions) {}
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     /// What is known of a process beside its events, up to now: about once a second, and once before its end.

@@ -12,12 +12,14 @@ use gputrace_wire::definition::rung;
 use gputrace_wire::device::Place;
 
 use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Key, Outcome};
 use crate::model::definitions::Definitions;
 use crate::model::epochs::Epochs;
 use crate::model::executed::Out;
 use crate::model::graphs::Graphs;
+use crate::model::history::{Histories, Verdict};
 use crate::model::in_flight::{InFlight, Progress};
 use crate::model::instances::Numbers;
 use crate::model::loss::Loss;
@@ -45,8 +47,10 @@ pub(super) struct ProcessState {
     unidentified: Unidentified,
     ranges: Ranges,
     instances: Numbers,
+    callers: Callers,
     graphs: Graphs,
     progress: Progress,
+    histories: Histories,
     in_flight: InFlight,
     /// Whether what is in flight is known: whatever comes after the end does not change it.
     told: bool,
@@ -76,8 +80,10 @@ impl ProcessState {
             unidentified: Unidentified::default(),
             ranges: Ranges::default(),
             instances: Numbers::default(),
+            callers: Callers::default(),
             graphs: Graphs::default(),
             progress: Progress::default(),
+            histories: Histories::default(),
             in_flight: InFlight::default(),
             told: false,
             closed: false,
@@ -203,6 +209,7 @@ impl ProcessState {
             stack: call.stack,
             ranges: ring.ranges,
             range: ring.range,
+            caller: ring.caller,
             context: call.context,
             stream: call.stream,
             status: call.status,
@@ -247,6 +254,7 @@ impl ProcessState {
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
             progress: &mut self.progress,
+            histories: &mut self.histories,
             sink,
         };
         if no_records {
@@ -289,6 +297,7 @@ impl ProcessState {
                 nodes: 0,
                 made: None,
             }),
+            verdict: Verdict::None,
         };
         let key = Key { epoch, correlation: place.correlation };
         let mut out = Out {
@@ -297,6 +306,7 @@ impl ProcessState {
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
             progress: &mut self.progress,
+            histories: &mut self.histories,
             sink,
         };
         self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
@@ -330,6 +340,7 @@ impl ProcessState {
             counts: &mut self.counts,
             unidentified: &mut self.unidentified,
             progress: &mut self.progress,
+            histories: &mut self.histories,
             sink,
         };
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
@@ -356,6 +367,7 @@ impl ProcessState {
         }
         self.told |= tells;
         self.close_ranges(sink);
+        self.histories = Histories::default();
         if !std::mem::replace(&mut self.closed, true) {
             self.tell_standing(sink);
             sink.process_ends(self.number, self.last_seen_ns, &self.definitions);

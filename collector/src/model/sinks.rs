@@ -1,5 +1,7 @@
 //! Several sinks as one: the model feeds exactly one, statically known.
 
+use gputrace_wire::caller::Caller;
+
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
@@ -27,6 +29,9 @@ macro_rules! methods {
         #[inline]
         fn operation(&mut $self, operation: &Operation, definitions: &Definitions) {
             $hand_on!($self.operation(operation, definitions));
+        }
+        fn caller(&mut $self, process: u32, number: u32, caller: &Caller, definitions: &Definitions) {
+            $hand_on!($self.caller(process, number, caller, definitions));
         }
         fn range_begins(&mut $self, range: &RangeInstance, definitions: &Definitions) {
             $hand_on!($self.range_begins(range, definitions));
@@ -71,25 +76,31 @@ macro_rules! to_triple {
 }
 
 impl<S: Sink + ?Sized> Sink for Box<S> {
+    const JUDGES: bool = S::JUDGES;
     methods!(self, to_target);
 }
 
 impl<S: Sink + ?Sized> Sink for &mut S {
+    const JUDGES: bool = S::JUDGES;
     methods!(self, to_target);
 }
 
 impl<S: Sink> Sink for Vec<S> {
+    const JUDGES: bool = S::JUDGES;
     methods!(self, to_items);
 }
 
 impl<S: Sink> Sink for Option<S> {
+    const JUDGES: bool = S::JUDGES;
     methods!(self, to_items);
 }
 
 impl<A: Sink, B: Sink> Sink for (A, B) {
+    const JUDGES: bool = A::JUDGES || B::JUDGES;
     methods!(self, to_pair);
 }
 
 impl<A: Sink, B: Sink, C: Sink> Sink for (A, B, C) {
+    const JUDGES: bool = A::JUDGES || B::JUDGES || C::JUDGES;
     methods!(self, to_triple);
 }

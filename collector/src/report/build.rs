@@ -90,6 +90,7 @@ impl Report {
                 calls: aggregates.kernels.other().calls,
                 total_ns: aggregates.kernels.other().durations.total_ns(),
             },
+            anomalies: anomalies::anomalies(totals, aggregates, &mut stacks),
             transfers: aggregates
                 .transfers
                 .copies

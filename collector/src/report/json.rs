@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::report::{
-    ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport, InFlightReport, LineReport,
-    NoLineReport, RangeReport, StreamReport, ThreadReport,
+    AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
+    InFlightReport, LineReport, NoLineReport, RangeReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -39,6 +39,7 @@ pub struct Report {
     pub streams_left_out: u64,
     pub kernels: Vec<KernelReport>,
     pub other_kernels: OtherKernels,
+    pub anomalies: AnomaliesReport,
     /// Empty where there are no stacks.
     pub lines: Vec<LineReport>,
     pub no_line: NoLineReport,

@@ -3,6 +3,7 @@
 //! Made once, at the end, of the model's totals and the aggregates. `docs/report-json.md`
 //! describes the fields.
 
+mod anomalies;
 mod build;
 mod calls;
 mod errors;
@@ -23,12 +24,15 @@ mod threads;
 pub(crate) mod units;
 
 #[cfg(test)]
+mod anomalies_tests;
+#[cfg(test)]
 mod errors_tests;
 #[cfg(test)]
 pub(crate) mod tape;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::ExcerptReport;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};

@@ -57,6 +57,7 @@ impl Report {
             }
         } else {
             self.kernel_table(&mut page, options.kernels);
+            self.anomaly_table(&mut page);
             self.graph_table(&mut page);
             self.line_table(&mut page, options.lines);
             self.range_table(&mut page, options.ranges);

@@ -9,11 +9,11 @@ use gputrace_wire::call::Detail;
 use crate::aggregate::occupancy;
 use crate::failed_calls::{self, Arguments, Category};
 use crate::model::definitions::{Definitions, Device};
+use crate::model::history::Anomaly;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
 use crate::model::{RangeName, sticky};
 use crate::names::{NameTable, demangle};
-use crate::spans::history::Anomaly;
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
 

@@ -6,7 +6,6 @@
 
 mod contest;
 pub(crate) mod describe;
-mod history;
 pub(crate) mod ids;
 pub(crate) mod joined;
 mod known_ranges;

@@ -2,27 +2,31 @@
 //!
 //! Under a process stand its ranges and host calls, by the range that they were made in; under what
 //! launched it, each thing that a device did. Where that is no span, the nearest one around it takes
-//! its place. Nothing is written here, and all that is held is bounded.
+//! its place. What was done for a span of somebody else's stands under that, in its trace, and so do ranges. Nothing is written here, and all that is held is bounded.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::kind;
 
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::failed_calls::has_failed;
+use crate::model::callers::Callers;
 use crate::model::definitions::Definitions;
+use crate::model::history::{Anomaly, Verdict};
 use crate::model::instances::RangeInstance;
-use crate::model::operation::{HostCall, Operation, What};
+use crate::model::operation::{HostCall, Operation};
 use crate::spans::contest::Contest;
 use crate::spans::describe::{self, Describer};
-use crate::spans::history::{Anomaly, Histories};
 use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
 use crate::spans::joined::Joined;
 use crate::spans::known_ranges::KnownRanges;
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Event, Receiver, Span, Value};
+use crate::spans::trace_context::SAMPLED;
 
 /// Calls that are spans and may have launched something that is not known yet.
 const LAUNCHES_MAX: usize = 1 << 16;
@@ -39,8 +43,8 @@ pub struct ProcessSpans {
     describer: Describer,
     contest: Contest<Candidate>,
     ranges: KnownRanges,
+    callers: Callers,
     launches: Launches,
-    histories: Histories<Shape>,
     operations: u64,
     told: u64,
     left_out: LeftOut,
@@ -53,6 +57,8 @@ struct LeftOut {
     by_rate: u64,
     /// Operations without device times.
     untimed: u64,
+    /// Kernels without a history; they may be spans all the same.
+    unjudged: u64,
 }
 
 /// From CLOCK_MONOTONIC to CLOCK_REALTIME, as both were at the session's begin.
@@ -61,9 +67,6 @@ struct Clock {
     monotonic_ns: u64,
     realtime_ns: u64,
 }
-
-/// A kernel and the shape of its launch: what a history is of.
-type Shape = (u32, [u32; 3], [u32; 3], u32);
 
 #[derive(Debug)]
 enum Candidate {
@@ -96,8 +99,8 @@ impl ProcessSpans {
             describer: Describer::default(),
             contest: Contest::new(sampling.rate),
             ranges: KnownRanges::default(),
+            callers: Callers::default(),
             launches: Launches::default(),
-            histories: Histories::new(sampling.sigmas),
             operations: 0,
             told: 0,
             left_out: LeftOut::default(),
@@ -124,13 +127,8 @@ impl ProcessSpans {
             self.left_out.untimed += 1;
             return;
         };
-        let anomaly = match operation.what {
-            What::Kernel(kernel) => {
-                let shape = (kernel.name, kernel.grid, kernel.block, kernel.dynamic_shared_bytes);
-                self.histories.judge(shape, timing.duration_ns)
-            }
-            _ => None,
-        };
+        let anomaly = operation.verdict.anomaly();
+        self.left_out.unjudged += u64::from(operation.verdict == Verdict::Unjudged);
         if anomaly.is_none() && !self.sampling.is_candidate(timing.duration_ns) {
             self.left_out.short += 1;
             return;
@@ -139,6 +137,11 @@ impl ProcessSpans {
         let candidate =
             Candidate::Operation { operation: operation.clone(), number: self.operations, anomaly };
         self.enter(candidate, end_ns, timing.duration_ns, anomaly.is_some(), to);
+    }
+
+    /// The number stands for that span of somebody else's from now on.
+    pub fn caller(&mut self, number: u32, caller: &Caller) {
+        self.callers.learn(number, caller);
     }
 
     pub fn range_begins(&mut self, range: &RangeInstance) {
@@ -154,6 +157,13 @@ impl ProcessSpans {
         self.tell_ranges(to);
     }
 
+    /// Tells what nothing can win against any more.
+    pub fn time_passes<R: Receiver>(&mut self, now_ns: u64, to: &mut Teller<'_, R>) {
+        if self.contest.ends_by(now_ns) {
+            self.close_second(to);
+        }
+    }
+
     /// Tells all that is held, and the process itself.
     pub fn ends<R: Receiver>(&mut self, end_ns: u64, to: &mut Teller<'_, R>) {
         self.close_second(to);
@@ -165,7 +175,7 @@ impl ProcessSpans {
             ("gputrace.left_out.short", Value::number(self.left_out.short)),
             ("gputrace.left_out.by_rate", Value::number(self.left_out.by_rate)),
             ("gputrace.left_out.untimed", Value::number(self.left_out.untimed)),
-            ("gputrace.left_out.unjudged", Value::number(self.histories.unjudged)),
+            ("gputrace.left_out.unjudged", Value::number(self.left_out.unjudged)),
         ];
         let baggage = joined.baggage.iter().map(|(key, value)| format!("{key}={value}"));
         let baggage: Vec<_> = baggage.map(|member| member.into()).collect();
@@ -174,8 +184,9 @@ impl ProcessSpans {
         let command = command.filter(|command| !command.is_empty()).unwrap_or_else(|| self.pid.to_string());
         let name = format!("process: {}", command.rsplit('/').next().unwrap_or(&command));
         let (start_ns, parent) = (self.start_ns, joined.parent);
-        let span = self.span((name, attributes), self.root(), parent, (start_ns, end_ns), to);
-        to.receiver.span(Span { parent_is_remote: joined.parent_is_remote, ..span }, to.definitions);
+        let place = Place { parent, parent_is_remote: joined.parent_is_remote, ..self.place(0, 0, &joined) };
+        let span = self.span((name, attributes), self.root(), place, (start_ns, end_ns));
+        to.receiver.span(span, to.definitions);
     }
 
     fn enter<R: Receiver>(
@@ -219,10 +230,10 @@ impl ProcessSpans {
         if matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL) {
             self.launches.insert(id);
         }
-        let parent = self.range_or_root(call.range);
+        let place = self.place(call.range, call.caller, to.joined);
         let described = describe::call(call, &self.sampling, to.definitions);
         let times = (call.start_ns, call.start_ns.saturating_add(call.duration_ns));
-        let span = self.span(described, id, parent, times, to);
+        let span = self.span(described, id, place, times);
         let error = has_failed(call, to.definitions).then(|| describe::failure(call, to.definitions));
         self.tell(Span { error, ..span }, to);
     }
@@ -235,16 +246,23 @@ impl ProcessSpans {
         to: &mut Teller<'_, R>,
     ) {
         let Some(timing) = operation.timing else { return };
-        let parent = match &operation.call {
-            Some(call) if self.launches.contains(self.call_id(call)) => self.call_id(call),
-            Some(call) => self.range_or_root(call.range),
-            None => self.root(),
+        let place = match &operation.call {
+            Some(call) => {
+                let place = self.place(call.range, call.caller, to.joined);
+                let id = self.call_id(call);
+                // Whatever was told in another trace is no parent.
+                match self.launches.contains(id) && place.is_whole {
+                    true => Place { parent: id, parent_is_remote: false, ..place },
+                    false => place,
+                }
+            }
+            None => self.place(0, 0, to.joined),
         };
         let described =
             self.describer.operation(operation, timing.duration_ns, anomaly, &self.sampling, to.definitions);
         let id = self.seed.span(Of::Operation, number, 0);
         let times = (timing.start_ns, timing.start_ns.saturating_add(timing.duration_ns));
-        let mut span = self.span(described, id, parent, times, to);
+        let mut span = self.span(described, id, place, times);
         let launch = operation.call.as_ref().map(|call| call.start_ns);
         span.events
             .extend(launch.map(|at_ns| Event { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));
@@ -254,19 +272,39 @@ impl ProcessSpans {
     /// Ranges that became spans, and those around them, which are ones thereby.
     fn tell_ranges<R: Receiver>(&mut self, to: &mut Teller<'_, R>) {
         while let Some(range) = self.ranges.next_chosen() {
-            let parent = self.range_or_root(range.around);
+            let place = self.place(range.around, range.caller, to.joined);
             let described = describe::range(&range, to.definitions);
             let times = (range.start_ns, range.end_ns);
-            let span = self.span(described, self.range_id(range.number), parent, times, to);
+            let span = self.span(described, self.range_id(range.number), place, times);
             self.tell(span, to);
         }
     }
 
-    /// The span of that range, which is one from now on; else the process's.
-    fn range_or_root(&mut self, number: u32) -> u64 {
-        match self.ranges.choose(number) {
-            0 => self.root(),
-            number => self.range_id(number),
+    /// Under the span of that range, which is one from now on; else under the caller's or the process's.
+    fn place(&mut self, range: u32, caller: u32, joined: &Joined) -> Place {
+        let of = self.callers.get(caller).copied();
+        let is_whole = caller == 0 || of.is_some();
+        // One that was forgotten had a trace of its own, which its ranges are in.
+        let range = if is_whole { self.ranges.choose(range) } else { 0 };
+        let parent = match (range, &of) {
+            (0, Some(of)) => of.span,
+            (0, None) => self.root(),
+            (range, _) => self.range_id(range),
+        };
+        let parent_is_remote = range == 0 && of.is_some_and(|of| of.remote != 0);
+        let state = || joined.state.clone();
+        match of {
+            None => {
+                let Joined { trace_id, flags, .. } = *joined;
+                Place { trace_id, flags, state: state(), parent, parent_is_remote, is_whole }
+            }
+            Some(of) => {
+                let [lower, upper] = of.trace;
+                let trace_id = u128::from(upper) << 64 | u128::from(lower);
+                // The state is of the trace that the process was given.
+                let state = if trace_id == joined.trace_id { state() } else { Arc::default() };
+                Place { trace_id, flags: of.flags & SAMPLED, state, parent, parent_is_remote, is_whole }
+            }
         }
     }
 
@@ -279,22 +317,21 @@ impl ProcessSpans {
         self.seed.span(Of::Call, call.start_ticks, thread)
     }
 
-    fn span<R>(
+    fn span(
         &self,
         (name, attributes): describe::Described,
         id: u64,
-        parent: u64,
+        Place { trace_id, flags, state, parent, parent_is_remote, .. }: Place,
         (start_ns, end_ns): (u64, u64),
-        to: &Teller<'_, R>,
     ) -> Span {
         Span {
             process: self.number,
-            trace_id: to.joined.trace_id,
+            trace_id,
             id,
             parent,
-            parent_is_remote: false,
-            flags: to.joined.flags,
-            trace_state: to.joined.state.clone(),
+            parent_is_remote,
+            flags,
+            trace_state: state,
             name,
             start_ns: self.clock.realtime_ns(start_ns),
             end_ns: self.clock.realtime_ns(end_ns.max(start_ns)),
@@ -308,6 +345,18 @@ impl ProcessSpans {
         self.told += 1;
         to.receiver.span(span, to.definitions);
     }
+}
+
+/// Where a span stands.
+#[derive(Debug)]
+struct Place {
+    trace_id: u128,
+    flags: u8,
+    state: Arc<str>,
+    parent: u64,
+    parent_is_remote: bool,
+    /// Whether that is where it belongs, or was for whom it was forgotten.
+    is_whole: bool,
 }
 
 /// Where spans go, and what they share.

@@ -1,6 +1,6 @@
 //! What becomes a span of its own accord; the rest is in the report's counts and histograms.
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sampling {
     /// What takes at least this long is slow, and a span.
     pub threshold_ns: u64,
@@ -8,13 +8,11 @@ pub struct Sampling {
     pub all: bool,
     /// How many a process may have a second by being slow; the slowest win.
     pub rate: Option<usize>,
-    /// From how many robust standard deviations on a kernel is far from its own history.
-    pub sigmas: f64,
 }
 
 impl Default for Sampling {
     fn default() -> Sampling {
-        Sampling { threshold_ns: 100_000, all: false, rate: Some(10_000), sigmas: 2.0 }
+        Sampling { threshold_ns: 100_000, all: false, rate: Some(10_000) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The model's stream of facts as spans, by process.
 
+use gputrace_wire::caller::Caller;
 use rustc_hash::FxHashMap;
 
 use crate::batch::{ProcessBegin, SessionBegin};
@@ -64,6 +65,8 @@ impl<R: Receiver> Spans<R> {
 }
 
 impl<R: Receiver> Sink for Spans<R> {
+    const JUDGES: bool = true;
+
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
         let spans = ProcessSpans::new(number, process, session, self.sampling);
         let who = Who { session: spans.session, pid: process.pid, parent_pid: process.parent_pid };
@@ -89,12 +92,25 @@ impl<R: Receiver> Sink for Spans<R> {
         self.with(operation.process, definitions, |spans, to| spans.operation(operation, to));
     }
 
+    fn caller(&mut self, process: u32, number: u32, caller: &Caller, _: &Definitions) {
+        if let Some(running) = self.processes.get_mut(&process) {
+            running.spans.caller(number, caller);
+        }
+    }
+
     fn range_begins(&mut self, range: &RangeInstance, definitions: &Definitions) {
         self.with(range.process, definitions, |spans, _| spans.range_begins(range));
     }
 
     fn range_ends(&mut self, range: &RangeInstance, definitions: &Definitions) {
         self.with(range.process, definitions, |spans, to| spans.range_ends(range, to));
+    }
+
+    fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
+        // Before anything has come of it, it may not be known yet what it was given.
+        if self.processes.get(&number).is_some_and(|running| running.joined.is_some()) {
+            self.with(number, definitions, |spans, to| spans.time_passes(now_ns, to));
+        }
     }
 
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {

@@ -6,13 +6,17 @@ use crate::report::text::page::Page;
 use crate::report::text::words::{dash, plural};
 use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::report::{
-    CallReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report, ThreadReport,
+    AnomalyReport, CallReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report,
+    ThreadReport,
 };
 
 /// Below this, the table of kernels has no room for a long heading.
 const NARROW: usize = 95;
 /// Rows of the tables of threads and streams.
 const PARTS_SHOWN: usize = 4;
+/// Rows of the table of kernels that were far slower than usual, and the room for their lines.
+const ANOMALIES_SHOWN: usize = 3;
+const PLACE_WIDTH: usize = 28;
 
 impl Report {
     pub(super) fn kernel_table(&self, page: &mut Page, rows: usize) {
@@ -65,6 +69,35 @@ impl Report {
             *total = duration(total_ns);
         }
         table.row(row(name, calls, rest, String::new()));
+        page.table(&table, true);
+    }
+
+    /// Kernels with runs far from their own history, those that cost the most.
+    pub(super) fn anomaly_table(&self, page: &mut Page) {
+        let mut table =
+            Table::new(&["Far slower than usual", "runs", "over", "worst", "usual", "after", "at"]);
+        // The last column is set left, by being as wide as its widest.
+        let place = |anomaly: &AnomalyReport| {
+            anomaly.line.as_ref().map_or_else(dash, |line| fit(&line_safe(&line.text()), PLACE_WIDTH))
+        };
+        let shown = self.anomalies.list.iter().take(ANOMALIES_SHOWN);
+        let widest = shown.clone().map(|anomaly| place(anomaly).chars().count()).max().unwrap_or(0);
+        for anomaly in shown {
+            table.row(vec![
+                anomaly.name.clone(),
+                count(anomaly.runs),
+                duration(anomaly.over_ns),
+                duration(anomaly.worst_ns),
+                duration(anomaly.median_ns),
+                duration(anomaly.at_ns),
+                format!("{:<widest$}", place(anomaly)),
+            ]);
+        }
+        let more = self.anomalies.list.iter().skip(ANOMALIES_SHOWN);
+        let more = more.fold(self.anomalies.left_out, |sum, anomaly| sum.saturating_add(anomaly.runs));
+        if more > 0 {
+            table.row(vec!["of other kernels".to_owned(), count(more)]);
+        }
         page.table(&table, true);
     }
 

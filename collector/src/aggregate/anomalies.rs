@@ -1,0 +1,137 @@
+//! Kernels that took far longer than they usually do: how often each did, how much time that was, and the worst.
+
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::KernelKey;
+use crate::model::history::{Anomaly, Verdict};
+use crate::model::operation::{HostCall, Kernel, Operation, Timing, What};
+
+/// Kernels that are told apart.
+const KERNELS_MAX: usize = 4096;
+
+#[derive(Clone, Debug)]
+pub struct OddRuns {
+    pub runs: u64,
+    /// What they took beyond their medians.
+    pub over_ns: u64,
+    pub worst: OddRun,
+}
+
+/// The run that was farthest from its median.
+#[derive(Clone, Debug)]
+pub struct OddRun {
+    pub kernel: Kernel,
+    pub anomaly: Anomaly,
+    pub timing: Timing,
+    pub call: Option<HostCall>,
+    /// The stack that answers for it: of a graph's node that of whoever captured it. 0 for none.
+    pub stack: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Anomalies {
+    kernels: FxHashMap<KernelKey, OddRuns>,
+    pub runs: u64,
+    /// Runs of kernels beyond those that are told apart.
+    pub beyond: u64,
+    /// Runs of kernels that have no history, since there are too many.
+    pub unjudged: u64,
+}
+
+impl Anomalies {
+    #[inline]
+    pub fn add(&mut self, operation: &Operation) {
+        match operation.verdict {
+            Verdict::None | Verdict::Usual => {}
+            Verdict::Unjudged => self.unjudged += 1,
+            Verdict::Odd(anomaly) => self.odd(operation, anomaly),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn odd(&mut self, operation: &Operation, anomaly: Anomaly) {
+        let (What::Kernel(kernel), Some(timing)) = (operation.what, operation.timing) else { return };
+        self.runs += 1;
+        let key = KernelKey { process: operation.process, name: kernel.name };
+        let over_ns = (timing.duration_ns as f64 - anomaly.median_ns).max(0.0) as u64;
+        let is_full = self.kernels.len() >= KERNELS_MAX;
+        let known = self.kernels.get_mut(&key);
+        let is_worst = known.as_ref().is_none_or(|known| {
+            let worst = &known.worst;
+            over_ns > (worst.timing.duration_ns as f64 - worst.anomaly.median_ns) as u64
+        });
+        let run = is_worst.then(|| {
+            let launched = operation.call.as_ref().map_or(0, |call| call.stack);
+            let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
+            let stack = if made != 0 { made } else { launched };
+            OddRun { kernel, anomaly, timing, call: operation.call.clone(), stack }
+        });
+        match (known, run) {
+            (Some(known), run) => {
+                known.runs += 1;
+                known.over_ns = known.over_ns.saturating_add(over_ns);
+                if let Some(run) = run {
+                    known.worst = run;
+                }
+            }
+            (None, Some(worst)) if !is_full => {
+                self.kernels.insert(key, OddRuns { runs: 1, over_ns, worst });
+            }
+            (None, _) => self.beyond += 1,
+        }
+    }
+
+    /// The one that cost the most first.
+    pub fn sorted(&self) -> Vec<(KernelKey, &OddRuns)> {
+        let mut all: Vec<_> = self.kernels.iter().map(|(key, runs)| (*key, runs)).collect();
+        all.sort_unstable_by_key(|(key, runs)| (std::cmp::Reverse(runs.over_ns), *key));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn odd(name: u32, duration_ns: u64) -> Operation {
+        Operation {
+            process: 0,
+            what: What::Kernel(Kernel { name, ..Kernel::default() }),
+            call: None,
+            timing: Some(Timing { start_ns: duration_ns, duration_ns }),
+            device: 0,
+            context: 0,
+            stream: 0,
+            graph: None,
+            verdict: Verdict::Odd(Anomaly { sigmas: 3.0, median_ns: 100.0 }),
+        }
+    }
+
+    #[test]
+    fn runs_are_added_up_and_the_worst_is_kept() {
+        let mut anomalies = Anomalies::default();
+        for duration_ns in [150, 900, 200] {
+            anomalies.add(&odd(1, duration_ns));
+        }
+        anomalies.add(&odd(2, 5_000));
+        anomalies.add(&Operation { verdict: Verdict::Usual, ..odd(1, 9_999) });
+        anomalies.add(&Operation { verdict: Verdict::Unjudged, ..odd(3, 9_999) });
+        let all: Vec<_> = anomalies.sorted();
+        let told: Vec<_> = all
+            .iter()
+            .map(|(key, runs)| (key.name, runs.runs, runs.over_ns, runs.worst.timing.duration_ns))
+            .collect();
+        assert_eq!(told, [(2, 1, 4_900, 5_000), (1, 3, 950, 900)]);
+        assert_eq!((anomalies.runs, anomalies.unjudged, anomalies.beyond), (4, 1, 0));
+    }
+
+    #[test]
+    fn so_many_kernels_are_told_apart_and_the_rest_is_counted() {
+        let mut anomalies = Anomalies::default();
+        (0..KERNELS_MAX as u32 + 7).for_each(|name| anomalies.add(&odd(name, 500)));
+        anomalies.add(&odd(0, 500));
+        assert_eq!((anomalies.sorted().len(), anomalies.beyond), (KERNELS_MAX, 7));
+        assert_eq!(anomalies.runs, KERNELS_MAX as u64 + 8);
+    }
+}

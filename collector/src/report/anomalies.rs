@@ -1,0 +1,95 @@
+//! Kernels that ran far slower than they usually do.
+
+use serde::Serialize;
+
+use crate::aggregate::{Aggregates, KernelKey, OddRuns};
+use crate::model::{Process, Totals};
+use crate::report::lines::{charged, innermost};
+use crate::report::{KernelNames, PlaceReport};
+use crate::source::Stacks;
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct AnomaliesReport {
+    /// Runs that were far from their kernel's history.
+    pub runs: u64,
+    /// Runs of kernels that have no history.
+    pub unjudged: u64,
+    /// Odd runs of kernels that are not in the list.
+    pub left_out: u64,
+    /// The kernel whose odd runs cost the most first.
+    pub list: Vec<AnomalyReport>,
+}
+
+/// Odd runs of one kernel of one process.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct AnomalyReport {
+    pub pid: u32,
+    pub name: String,
+    pub full_name: String,
+    pub runs: u64,
+    /// What they took in all beyond their medians.
+    pub over_ns: u64,
+    /// The rest is the worst one's: what it took, and what is usual with its shape.
+    pub worst_ns: u64,
+    pub median_ns: u64,
+    pub sigmas: f64,
+    /// When it began, since tracing of the process began.
+    pub at_ns: u64,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub tid: Option<u32>,
+    pub line: Option<PlaceReport>,
+    pub stack: Vec<PlaceReport>,
+}
+
+pub(super) fn anomalies<'a>(
+    totals: &'a Totals,
+    aggregates: &'a Aggregates,
+    stacks: &mut Stacks<'a>,
+) -> AnomaliesReport {
+    let found = &aggregates.anomalies;
+    let counts = AnomaliesReport {
+        runs: found.runs,
+        unjudged: found.unjudged,
+        left_out: found.beyond,
+        ..AnomaliesReport::default()
+    };
+    if found.runs == 0 {
+        return counts;
+    }
+    let mut names = KernelNames::new(totals, aggregates);
+    let list = found.sorted().into_iter();
+    let list = list
+        .filter_map(|(key, runs)| Some(report(totals.process(key.process)?, &mut names, stacks, key, runs)));
+    AnomaliesReport { list: list.collect(), ..counts }
+}
+
+fn report(
+    process: &Process,
+    names: &mut KernelNames<'_>,
+    stacks: &mut Stacks<'_>,
+    key: KernelKey,
+    runs: &OddRuns,
+) -> AnomalyReport {
+    let worst = &runs.worst;
+    let name = names.name(key.process, key.name);
+    let thread = worst.call.as_ref().and_then(|call| process.definitions.thread(call.thread));
+    let frames = stacks.frames(key.process, worst.stack);
+    let line = charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame));
+    AnomalyReport {
+        pid: process.begin.pid,
+        name: name.short.to_string(),
+        full_name: name.full.to_string(),
+        runs: runs.runs,
+        over_ns: runs.over_ns,
+        worst_ns: worst.timing.duration_ns,
+        median_ns: worst.anomaly.median_ns.round() as u64,
+        sigmas: (worst.anomaly.sigmas * 10.0).round() / 10.0,
+        at_ns: worst.timing.start_ns.saturating_sub(process.begin.start_monotonic_ns),
+        grid: worst.kernel.grid,
+        block: worst.kernel.block,
+        tid: thread.map(|thread| thread.tid),
+        line,
+        stack: innermost(stacks, key.process, worst.stack),
+    }
+}

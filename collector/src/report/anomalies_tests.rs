@@ -1,0 +1,59 @@
+//! Kernels that ran far slower than usual, in the report.
+
+use crate::batch::Counters;
+use crate::report::tape::{Tape, python_stacks};
+use crate::report::{Report, TextOptions};
+
+/// A kernel that is even, one that is slow three times from two lines, and one that is always uneven.
+fn report(odd: bool) -> Report {
+    let mut tape = Tape::new(false);
+    python_stacks(&mut tape);
+    for step in 0..200u64 {
+        tape.at(110);
+        tape.launch(40, 128, Some(20_000 + step % 5 * 100));
+        tape.at(111);
+        let slow_ns = match step {
+            100 => 90_000,
+            120 => 400_000,
+            121 => 60_000,
+            _ => 30_000 + step % 3 * 50,
+        };
+        tape.launch(42, 256, Some(if odd { slow_ns } else { 30_000 }));
+        tape.at(112);
+        tape.launch(41, 512, Some(10_000 + step * 7919 % 40 * 1_000));
+    }
+    let (totals, aggregates) = tape.play(Counters::default());
+    Report::new(&totals, &aggregates)
+}
+
+#[test]
+fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
+    let report = report(true);
+    let [anomaly] = &report.anomalies.list[..] else { panic!("{:#?}", report.anomalies) };
+    assert_eq!((report.anomalies.runs, report.anomalies.unjudged, report.anomalies.left_out), (3, 0, 0));
+    assert_eq!((anomaly.name.as_str(), anomaly.runs, anomaly.worst_ns), ("adam_step", 3, 400_000));
+    assert!((30_000..=30_100).contains(&anomaly.median_ns), "{anomaly:?}");
+    let over_ns = 60_000 + 370_000 + 30_000;
+    assert!((over_ns - 500..=over_ns + 500).contains(&anomaly.over_ns), "{anomaly:?}");
+    assert!(anomaly.sigmas > 100.0);
+    assert_eq!((anomaly.grid, anomaly.block), ([132, 2, 1], [256, 1, 1]));
+    assert_eq!(anomaly.line.as_ref().unwrap().text(), "train.py:24 train_step");
+    assert_eq!(anomaly.stack[0].text(), "adam.py:217 Adam.step");
+    // It began when that step's third launch was asked for, or after.
+    assert!(anomaly.at_ns > 120 * 3 * 3_400 && anomaly.at_ns < 121 * 3 * 3_400 + 5_000, "{anomaly:?}");
+    let text = report.to_text(&TextOptions::default());
+    let at = text.find("Far slower than usual").unwrap_or_else(|| panic!("{text}"));
+    let table: Vec<&str> = text[at..].lines().take_while(|line| !line.is_empty()).collect();
+    let [_, row] = table[..] else { panic!("{text}") };
+    for said in ["adam_step", " 3 ", "460 µs", "400 µs", "30.", "train.py:24 train_step"] {
+        assert!(row.contains(said), "{said}: {row}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn even_runs_are_no_anomalies_and_have_no_table() {
+    let report = report(false);
+    assert_eq!((report.anomalies.runs, report.anomalies.list.len()), (0, 0));
+    assert!(!report.to_text(&TextOptions::default()).contains("Far slower"));
+}
