@@ -1,0 +1,180 @@
+//! A recorded trace that never ends: three steps of a PyTorch training run on an H200, over and over, each time
+//! later and with other correlation ids; what is defined stays as it was.
+
+use std::path::Path;
+
+use gputrace_collector::batch::{Batch, Counters};
+use gputrace_collector::trace_file::TraceReader;
+use gputrace_wire::cell::{Cell, kind};
+
+/// As the recorder gathers them: a process's rings go out together when one has so many cells.
+const CELLS_FULL: usize = 8192;
+
+/// Host calls, device records and ranges of one round, by ring in the order in which they go out.
+pub struct Recorded {
+    /// Session, process and definitions.
+    pub head: Vec<Batch>,
+    rings: Vec<(u32, Vec<Cell>)>,
+    /// Entries of one round, and those of them that are kernels' records.
+    pub entries: u64,
+    pub kernels: u64,
+    correlations: u64,
+    ticks: u64,
+    span_ns: u64,
+    counters: Counters,
+}
+
+/// A part of the stream: what was gathered when a ring was full.
+pub type Part = Vec<(u32, Vec<Cell>)>;
+
+impl Recorded {
+    pub fn pytorch() -> Recorded {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/pytorch-h200.gputrace");
+        Recorded::open(&path)
+    }
+
+    fn open(path: &Path) -> Recorded {
+        let mut head = Vec::new();
+        let mut rings: Vec<(u32, Vec<Cell>)> = Vec::new();
+        let mut counters = Counters::default();
+        for batch in TraceReader::open(path).unwrap() {
+            match batch {
+                Batch::Cells { ring, cells, .. } => {
+                    match rings.iter_mut().find(|(known, _)| *known == ring) {
+                        Some((_, all)) => all.extend(cells),
+                        None => rings.push((ring, cells)),
+                    }
+                }
+                Batch::Counters(last) => counters = last,
+                Batch::ProcessEnd { .. } | Batch::SessionEnd { .. } => {}
+                begin => head.push(begin),
+            }
+        }
+        let mut recorded =
+            Recorded { head, rings, entries: 0, kernels: 0, correlations: 0, ticks: 0, span_ns: 0, counters };
+        let (mut first, mut last) = ([u64::MAX; 2], [0u64; 2]);
+        let mut note = |which: usize, at: u64| {
+            if at != 0 {
+                first[which] = first[which].min(at);
+                last[which] = last[which].max(at);
+            }
+        };
+        for entry in recorded.rings.iter().flat_map(|(_, cells)| entries(cells)) {
+            let cell = &entry[0];
+            match cell.kind() {
+                kind::LAUNCH..=kind::CALL => {
+                    recorded.entries += 1;
+                    recorded.correlations = recorded.correlations.max(cell.u32_at(20).into());
+                    note(0, cell.u64_at(8));
+                }
+                kind::DEVICE_KERNEL..=47 => {
+                    recorded.entries += 1;
+                    recorded.kernels += u64::from(cell.kind() == kind::DEVICE_KERNEL);
+                    recorded.correlations = recorded.correlations.max(cell.u32_at(4).into());
+                    note(1, cell.u64_at(16));
+                }
+                kind::RANGE_PUSH..=kind::MARK => recorded.entries += 1,
+                kind::ANCHOR => {
+                    note(0, cell.u64_at(8));
+                    note(1, cell.u64_at(32));
+                }
+                _ => {}
+            }
+        }
+        // Both clocks go on by the same time, as far as the trace's own rate tells.
+        let rate = head_rate(&recorded.head);
+        recorded.ticks = last[0] - first[0] + 1_000;
+        recorded.span_ns = (recorded.ticks as f64 * 1e9 / rate) as u64;
+        recorded
+    }
+
+    /// The same moments `round` rounds later. What a ring begins with comes once.
+    fn round(&self, round: u64, into: &mut [(u32, Vec<Cell>)]) {
+        let (ticks, ns) = (round * self.ticks, round * self.span_ns);
+        for ((_, cells), (_, to)) in self.rings.iter().zip(into) {
+            for entry in entries(cells) {
+                let mut cell = entry[0];
+                let kind_of = cell.kind();
+                if round > 0 && matches!(kind_of, kind::THREAD_BEGIN | kind::EPOCH_BEGIN) {
+                    continue;
+                }
+                let later = |cell: &mut Cell, at: usize, by: u64| {
+                    let was = cell.u64_at(at);
+                    if was != 0 {
+                        cell.put_u64(at, was + by);
+                    }
+                };
+                let other = |cell: &mut Cell, at: usize| {
+                    let was = cell.u32_at(at);
+                    if was != 0 {
+                        cell.put_u32(at, was.wrapping_add((round * (self.correlations + 1)) as u32));
+                    }
+                };
+                match kind_of {
+                    kind::LAUNCH..=kind::CALL => {
+                        later(&mut cell, 8, ticks);
+                        other(&mut cell, 20);
+                    }
+                    kind::DEVICE_KERNEL..=47 => {
+                        later(&mut cell, 8, ns);
+                        later(&mut cell, 16, ns);
+                        other(&mut cell, 4);
+                    }
+                    kind::ANCHOR => {
+                        later(&mut cell, 8, ticks);
+                        [16, 24, 32].into_iter().for_each(|at| later(&mut cell, at, ns));
+                    }
+                    kind::RANGE_PUSH..=kind::MARK => {
+                        later(&mut cell, 8, ticks);
+                        if matches!(kind_of, kind::RANGE_POP | kind::RANGE_END) {
+                            later(&mut cell, 24, ticks);
+                        }
+                    }
+                    _ => {}
+                }
+                to.push(cell);
+                to.extend_from_slice(&entry[1..]);
+            }
+        }
+    }
+
+    /// Rounds from `first` on, until a ring is full; and the round after them.
+    pub fn part(&self, first: u64) -> (Part, u64) {
+        let mut part: Part = self.rings.iter().map(|(ring, _)| (*ring, Vec::new())).collect();
+        let mut round = first;
+        while part.iter().all(|(_, cells)| cells.len() < CELLS_FULL) {
+            self.round(round, &mut part);
+            round += 1;
+        }
+        (part, round)
+    }
+
+    /// What a process says of itself after so many rounds.
+    pub fn counters(&self) -> Batch {
+        Batch::Counters(self.counters.clone())
+    }
+
+    /// How long a round took, on the wall.
+    pub fn round_ns(&self) -> u64 {
+        self.span_ns
+    }
+}
+
+fn entries(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
+    let mut rest = cells;
+    std::iter::from_fn(move || {
+        let length = usize::from(rest.first()?.cells()).max(1);
+        let (entry, after) = rest.split_at(length.min(rest.len()));
+        rest = after;
+        Some(entry)
+    })
+}
+
+/// Ticks a second.
+fn head_rate(head: &[Batch]) -> f64 {
+    let begin = head.iter().find_map(|batch| match batch {
+        Batch::ProcessBegin(begin) => Some(begin.ticks_per_second),
+        _ => None,
+    });
+    begin.filter(|rate| *rate > 0).unwrap_or(1_000_000_000) as f64
+}
