@@ -68,6 +68,8 @@ pub mod exit_code {
     pub const BAD_INPUT: u8 = 65;
     /// The input is not there or may not be read.
     pub const NO_INPUT: u8 = 66;
+    /// A back end did not take what it was sent.
+    pub const UNDELIVERED: u8 = 69;
     /// A defect of gputrace.
     pub const DEFECT: u8 = 70;
     /// The system refused something that gputrace needs.

@@ -7,6 +7,7 @@ use std::{env, io};
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::Flame;
 use gputrace_collector::model::Totals;
+use gputrace_collector::otlp::Status;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
 use crate::cli::failure::{Failure, reason};
@@ -33,6 +34,16 @@ impl Analysis {
             text.push('\n');
         }
         text
+    }
+
+    /// The same with how spans were sent, if they were.
+    pub fn json_with(&self, sent: Option<&Status>) -> String {
+        let text = self.json();
+        let (Some(sent), Ok(mut report)) = (sent, serde_json::from_str::<serde_json::Value>(&text)) else {
+            return text;
+        };
+        report["otlp"] = serde_json::to_value(sent).unwrap_or_default();
+        serde_json::to_string_pretty(&report).map_or(text, |text| text + "\n")
     }
 
     /// The report for people, to be said on stderr.

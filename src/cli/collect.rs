@@ -12,18 +12,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::command_line;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
+use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
 use crate::cli::{
     exit_code, flight_recorder, group_by, options, outputs, recording, run, standing, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
+
+/// The most that the end waits for an OTLP back end: the program waits with it, for two seconds in which nothing moves.
+const DRAIN: Duration = Duration::from_secs(1);
 
 pub fn command() -> Command {
     Command::new("collect")
@@ -67,6 +70,8 @@ pub fn command() -> Command {
         )
         .args(options::by_variable(options::FLIGHT_RECORDER).and_then(run::argument))
         .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
+        .args(options::by_variable(options::OTLP).and_then(run::argument))
+        .args(otlp::arguments())
         .arg(
             Arg::new("program")
                 .long("program")
@@ -86,24 +91,25 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     group_by::choose(matches);
     let flight = flight_recorder::asked(matches);
+    let otlp = otlp::Request::new(Some(matches));
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let folder = choose_folder(asked_folder(matches), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"), flight?);
+        return standing::collect(directory, &folder, matches.get_flag("once"), flight?, &otlp);
     }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
     // the recording works; kept longer it would hide the socket's end from the process.
     let second = socket.try_clone().ok();
-    match flight.and_then(|flight| start(matches, socket, flight)) {
-        Ok((recorder, folder, control)) => {
+    match flight.and_then(|flight| start(matches, socket, flight, &otlp)) {
+        Ok((recorder, folder, control, mut sending)) => {
             drop(second);
             recorder.wait_for_end();
             let recording = recorder.finish(Duration::ZERO);
             drop(control);
-            let recording = recording?;
+            let recording = sending.take_last(recording?);
             let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
-            told += &outputs::finish(&recording, &folder, None);
+            told += &outputs::finish(&recording, &folder, None, sending);
             recording.reply(&told);
             Ok(exit_code::SUCCESS)
         }
@@ -117,9 +123,14 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 }
 
 /// What lasts as long as the session: the recorder, where it writes, and who answers for it.
-type Started = (Recorder<Aggregates>, OutputFolder, (Option<Control>, Option<SessionFolder>));
+type Started = (Recorder<Sinks>, OutputFolder, (Option<Control>, Option<SessionFolder>), Sending);
 
-fn start(matches: &ArgMatches, socket: OwnedFd, flight: Option<Duration>) -> Result<Started, Failure> {
+fn start(
+    matches: &ArgMatches,
+    socket: OwnedFd,
+    flight: Option<Duration>,
+    otlp: &otlp::Request,
+) -> Result<Started, Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
     let folder = choose_folder(asked_folder(matches), &name, pid)?;
@@ -133,11 +144,13 @@ fn start(matches: &ArgMatches, socket: OwnedFd, flight: Option<Duration>) -> Res
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();
-    match Recorder::start(config, Aggregates::default()) {
+    let (sinks, sending) = otlp::start(otlp, Audience::Nobody, DRAIN);
+    match Recorder::start(config, sinks) {
         Ok(recorder) => {
-            let about = About { kind: "collect", command, output: folder.path().to_owned() };
+            let output = folder.path().to_owned();
+            let about = About { kind: "collect", command, output, sender: sending.sender() };
             let control = flight_recorder::listen_alone(about, recorder.handle(), flight.is_some());
-            Ok((recorder, folder, control))
+            Ok((recorder, folder, control, sending))
         }
         Err(error) => {
             // The place was taken for this process alone; nothing is in it.

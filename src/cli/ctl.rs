@@ -163,6 +163,12 @@ fn text(status: &Value) -> String {
         ));
     }
     lines.push(("Lost", if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") }));
+    for (key, items) in [("traces", "spans"), ("metrics", "data points")] {
+        let status = &status["otlp"][key];
+        if status.is_object() {
+            lines.push(("OTLP", sending(status, items)));
+        }
+    }
     lines.push(("Memory", format!("{} resident", size(&status["resident_bytes"]))));
     let processes: Vec<_> = recording["processes"].as_array().into_iter().flatten().collect();
     let numbers: Vec<_> = processes.iter().take(20).map(|process| process["pid"].to_string()).collect();
@@ -178,6 +184,27 @@ fn text(status: &Value) -> String {
     ));
     let lines = lines.iter().filter(|(_, text)| !text.is_empty());
     lines.map(|(label, text)| format!("{label:<11}{text}\n")).collect()
+}
+
+/// How the sending of one signal goes.
+fn sending(status: &Value, items: &str) -> String {
+    let count = |key: &str| grouped_count(status[key].as_u64().unwrap_or(0));
+    let text = |key: &str| printable::text(status[key].as_str().unwrap_or("?")).to_string();
+    let error = match &status["last_error"] {
+        Value::String(error) => format!("; last error: {}", printable::text(error)),
+        _ => String::new(),
+    };
+    format!(
+        "{} {items} sent to {} ({}), {} queued ({}), {} dropped, {} rejected, {} retries{error}",
+        count("sent"),
+        text("endpoint"),
+        text("protocol"),
+        count("queued"),
+        size(&status["queued_bytes"]),
+        count("dropped"),
+        count("rejected"),
+        count("retries"),
+    )
 }
 
 fn size(bytes: &Value) -> String {

@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{exit_code, run, stdout, variables};
+use crate::cli::{exit_code, otlp, run, stdout, variables};
 use crate::workload::driver::Driver;
 use crate::workload::training;
 
@@ -53,6 +53,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         environment: Vec::new(),
         hands_on: variables::hands_on(None),
         flight: None,
+        otlp: otlp::Request::new(None),
         simulate,
         json: matches.get_one::<PathBuf>("json").cloned(),
     })

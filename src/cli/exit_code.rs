@@ -22,7 +22,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 pub const NOT_FOUND: u8 = 127;
 
 /// The table for people, in the order of the codes.
-pub const TABLE: [(u8, &str); 13] = [
+pub const TABLE: [(u8, &str); 14] = [
     (SUCCESS, "all went well"),
     (
         FAILED,
@@ -32,6 +32,7 @@ pub const TABLE: [(u8, &str); 13] = [
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
     (collector::BAD_INPUT, "an input is no trace, or of a version that cannot be read"),
     (collector::NO_INPUT, "an input, or the session that ctl looks for, is not there or cannot be read"),
+    (collector::UNDELIVERED, "export: the OTLP back end did not take everything"),
     (collector::DEFECT, "a defect of gputrace"),
     (collector::SYSTEM, "the system refused something that gputrace needs"),
     (collector::CANNOT_CREATE, "an output cannot be created"),

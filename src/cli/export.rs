@@ -2,32 +2,47 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Arg, ArgMatches, Command, value_parser};
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::spans::{Naming, OtlpJson, Sampling, Spans};
+use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live, News, Signal};
+use gputrace_collector::spans::{Naming, OtlpJson, Spans};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::stream_whole;
 use crate::cli::talk::say;
-use crate::cli::{exit_code, traces, variables};
+use crate::cli::{exit_code, otlp, traces, variables};
 
 pub fn command() -> Command {
     Command::new("export")
-        .about("Write traces as spans or metrics, for OpenTelemetry's tools")
+        .about("Write traces as spans or metrics, for OpenTelemetry's tools, or send them")
         .after_help(
             "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and attributes \
              are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over what the \
              program had of them. OTEL_METRIC_EXPORT_INTERVAL and OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE \
-             say how often metrics are told, and whether as totals.",
+             say how often metrics are told, and whether as totals. --otlp sends what run --otlp would have sent, with the \
+             same ids, as fast as it is taken; it gives up when nothing was taken for three times \
+             OTEL_EXPORTER_OTLP_TIMEOUT (30 s).",
         )
         .arg(
             Arg::new("format")
                 .long("format")
                 .value_name("FORMAT")
                 .value_parser(["otlp-json"])
-                .required(true)
+                .required_unless_present("otlp")
+                .conflicts_with("otlp")
                 .help("What to write"),
+        )
+        .arg(
+            Arg::new("otlp")
+                .long("otlp")
+                .value_name("URL|env")
+                .value_parser(NonEmptyStringValueParser::new())
+                .conflicts_with("output")
+                .help("Send to that URL, or with env to where OTEL_EXPORTER_OTLP_ENDPOINT says"),
         )
         .arg(
             Arg::new("signal")
@@ -38,13 +53,6 @@ pub fn command() -> Command {
                 .help("Spans, or metrics: a file has one of them"),
         )
         .arg(
-            Arg::new("kernels")
-                .long("metrics-kernels")
-                .value_name("N")
-                .value_parser(value_parser!(u32).range(1..=metrics::KERNELS_MAX as i64))
-                .help("So many kernels have metrics of their own, those that take the most time [default: none]"),
-        )
-        .arg(
             Arg::new("output")
                 .short('o')
                 .long("output")
@@ -52,32 +60,15 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("The file to write [default: stdout]"),
         )
-        .arg(
-            Arg::new("threshold")
-                .long("threshold-us")
-                .value_name("MICROSECONDS")
-                .value_parser(value_parser!(u32))
-                .help("How long something must take to become a span; failed calls and anomalies always do [default: 100]"),
-        )
-        .arg(
-            Arg::new("all")
-                .long("all")
-                .action(ArgAction::SetTrue)
-                .help("Everything becomes a span, however short and however many"),
-        )
-        .arg(
-            Arg::new("rate")
-                .long("spans-per-second")
-                .value_name("NUMBER")
-                .value_parser(value_parser!(u32).range(1..=1_000_000))
-                .conflicts_with("all")
-                .help("The most that a process may have a second; the slowest win [default: 10000]"),
-        )
+        .args(otlp::arguments())
         .arg(traces::argument())
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
+    if let Some(asked) = matches.get_one::<String>("otlp") {
+        return send(matches, &Asked::parse(asked));
+    }
     let inputs = traces::paths(matches);
     match matches.get_one::<PathBuf>("output") {
         Some(path) => {
@@ -89,13 +80,13 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 }
 
 fn export(matches: &ArgMatches, output: impl Write, path: Option<&Path>) -> Result<u8, Failure> {
-    if matches.get_one::<String>("signal").is_some_and(|signal| signal == "metrics") {
+    if signal(matches) == Signal::Metrics {
         let metrics = Metrics::new(metrics::OtlpJson::new(output), settings(matches));
         let (replay, exit_code) = traces::replay(matches, metrics)?;
         let (complaints, written) = replay.sink.finish();
         return written_to(written.finish(), "requests of metrics", complaints, path, exit_code);
     }
-    let spans = Spans::new(OtlpJson::new(output, naming()), sampling(matches));
+    let spans = Spans::new(OtlpJson::new(output, naming()), otlp::sampling(Some(matches)));
     let (replay, exit_code) = traces::replay(matches, spans)?;
     let (complaints, written) = replay.sink.finish();
     written_to(written.finish(), "spans", complaints, path, exit_code)
@@ -127,31 +118,60 @@ fn written_to<W>(
     }
 }
 
-/// How metrics are told, by our own environment and what was asked for.
-fn settings(matches: &ArgMatches) -> Settings {
-    let variable = |name| std::env::var(name).ok();
-    let (settings, complaints) = Settings::from_variables(
-        variable("OTEL_METRIC_EXPORT_INTERVAL").as_deref(),
-        variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").as_deref(),
-    );
+fn signal(matches: &ArgMatches) -> Signal {
+    match matches.get_one::<String>("signal").map(String::as_str) {
+        Some("metrics") => Signal::Metrics,
+        _ => Signal::Traces,
+    }
+}
+
+/// Sends a signal, as fast as it is taken.
+fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
+    let wrong =
+        |why: String| Failure::new(format!("nothing is sent over OTLP: {why}")).code(exit_code::USAGE);
+    let signal = signal(matches);
+    let config = Config::new(asked, otlp::variable).map_err(wrong)?.only(signal);
+    config.notes.iter().for_each(|note| say(format_args!("gputrace: warning: {note}")));
+    if config.is_empty() {
+        return Err(wrong("the environment switches it off".to_owned()));
+    }
+    let patience = config.timeout() * 3;
+    let news: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
+    let (live, source) = Live::new(naming(), Full::Waits);
+    let exporter = Exporter::start(config, vec![source], news, Some(patience)).map_err(wrong)?;
+    let sender = exporter.sender();
+    let (complaints, exit_code) = match signal {
+        Signal::Traces => {
+            let spans = Spans::new(live.send_by(sender), otlp::sampling(Some(matches)));
+            let (replay, exit_code) = traces::replay(matches, spans)?;
+            let (complaints, live) = replay.sink.finish();
+            live.flush();
+            (complaints, exit_code)
+        }
+        Signal::Metrics => {
+            let metrics = Metrics::new(metrics::Live::new(sender, Full::Waits), settings(matches));
+            let (replay, exit_code) = traces::replay(matches, metrics)?;
+            (replay.sink.finish().0, exit_code)
+        }
+    };
     for complaint in complaints {
         say(format_args!("gputrace: warning: {complaint}"));
     }
-    let kernels = matches.get_one::<u32>("kernels").map_or(0, |kernels| *kernels as usize);
-    Settings { kernels, sampling: sampling(matches), naming: naming(), ..settings }
+    // It gives up by itself where nothing is taken.
+    let status = exporter.finish(Duration::MAX);
+    for line in status.of(signal).into_iter().flat_map(|status| otlp::told(signal, status)) {
+        say(format_args!("{line}"));
+    }
+    Ok(if status.is_all_delivered() { exit_code } else { exit_code::collector::UNDELIVERED })
 }
 
-fn sampling(matches: &ArgMatches) -> Sampling {
-    let usual = Sampling::default();
-    let all = matches.get_flag("all");
-    let threshold_us = matches.get_one::<u32>("threshold");
-    let rate = matches.get_one::<u32>("rate").map(|rate| *rate as usize);
-    Sampling {
-        threshold_ns: threshold_us.map_or(usual.threshold_ns, |us| u64::from(*us) * 1000),
-        all,
-        rate: if all { None } else { rate.or(usual.rate) },
-        ..usual
+/// How metrics are told, by our own environment and what was asked for.
+fn settings(matches: &ArgMatches) -> Settings {
+    let (settings, complaints) = otlp::metrics_settings(Some(matches));
+    for complaint in complaints {
+        say(format_args!("gputrace: warning: {complaint}"));
     }
+    Settings { naming: naming(), ..settings }
 }
 
 /// By our own environment. What is malformed there is said, and not used.

@@ -14,6 +14,7 @@ pub mod flight_recorder;
 pub mod group_by;
 pub mod library;
 pub mod options;
+pub mod otlp;
 pub mod output_folder;
 pub mod outputs;
 pub mod printable;

@@ -41,6 +41,11 @@ pub const TRACEPARENT: &str = "GPUTRACE_TRACEPARENT";
 
 pub const NVTX_FRAMES: &str = "GPUTRACE_NVTX_FRAMES";
 pub const GROUP_BY: &str = "GPUTRACE_GROUP_BY";
+pub const OTLP: &str = "GPUTRACE_OTLP";
+pub const THRESHOLD_US: &str = "GPUTRACE_THRESHOLD_US";
+pub const ALL_SPANS: &str = "GPUTRACE_ALL";
+pub const SPANS_PER_SECOND: &str = "GPUTRACE_SPANS_PER_SECOND";
+pub const METRICS_KERNELS: &str = "GPUTRACE_METRICS_KERNELS";
 pub const FLIGHT_RECORDER: &str = "GPUTRACE_FLIGHT_RECORDER";
 
 /// Whether the library does anything at all, and the values with which it does not.
@@ -52,6 +57,9 @@ pub const SECONDS: &str = "SECONDS";
 
 /// Stands for what a flamegraph's bottom is made of.
 pub const PARTS: &str = "PART,…|none";
+
+/// Stands for where spans are sent.
+pub const DESTINATION: &str = "URL|env|off";
 
 /// Whose frames may be asked for: each of the three, with any others, in any order.
 const STACKS: &[&str] = &[
@@ -211,6 +219,52 @@ pub const SETTINGS: &[Setting] = &[
         reader: Reader::Program,
         help: "Keep the last SECONDS (0.1 to 86400) only, in 64 MiB of memory at most, and write them at the end; and \
                into folders of their own when a process crashes, on SIGUSR2 to gputrace and on gputrace ctl PID dump",
+    },
+    Setting {
+        variable: OTLP,
+        option: Some("otlp"),
+        value: DESTINATION,
+        values: &[],
+        default: "off",
+        reader: Reader::Program,
+        help: "Send spans and metrics to an OpenTelemetry back end while the program runs: to that URL, or with env to where \
+               OTEL_EXPORTER_OTLP_ENDPOINT says; the other OTEL_EXPORTER_OTLP_ variables hold for both",
+    },
+    Setting {
+        variable: THRESHOLD_US,
+        option: Some("threshold-us"),
+        value: NUMBER,
+        values: &[],
+        default: "100",
+        reader: Reader::Program,
+        help: "How many microseconds something must take to become a span; failed calls and anomalies always do",
+    },
+    Setting {
+        variable: ALL_SPANS,
+        option: Some("all"),
+        value: "on|off",
+        values: &["on", "off"],
+        default: "off",
+        reader: Reader::Program,
+        help: "on: everything becomes a span, however short and however many",
+    },
+    Setting {
+        variable: SPANS_PER_SECOND,
+        option: Some("spans-per-second"),
+        value: NUMBER,
+        values: &[],
+        default: "10000",
+        reader: Reader::Program,
+        help: "The most spans that a process may have a second; the slowest win",
+    },
+    Setting {
+        variable: METRICS_KERNELS,
+        option: Some("metrics-kernels"),
+        value: NUMBER,
+        values: &[],
+        default: "0",
+        reader: Reader::Program,
+        help: "So many kernels, 1000 at most, have metrics of their own: those that take the most time; the others share theirs",
     },
     Setting {
         variable: CACHE,

@@ -9,6 +9,7 @@ use gputrace_collector::session::Recording;
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
+use crate::cli::otlp::Sending;
 use crate::cli::output_folder::{OutputFolder, write_whole};
 use crate::cli::printable;
 
@@ -22,11 +23,20 @@ pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 /// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
 /// what was made and what was lost.
-pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Option<&Path>) -> String {
+pub fn finish(
+    recording: &Recording<Aggregates>,
+    folder: &OutputFolder,
+    json: Option<&Path>,
+    sending: Sending,
+) -> String {
     let analysis = Analysis::new(&recording.totals, &recording.sink);
-    let mut failures = write(&analysis, folder);
+    let mut failures = write_drawings(&analysis, folder);
+    // It was sending meanwhile.
+    let sent = sending.finish();
+    let sending = sent.text(folder.path());
+    failures.extend(folder.write(SUMMARY, (analysis.summary() + &sending).as_bytes()).err());
     if let Some(json) = json {
-        failures.extend(write_whole(json, analysis.json().as_bytes()).err());
+        failures.extend(write_whole(json, analysis.json_with(sent.status.as_ref()).as_bytes()).err());
     }
     failures.extend(recording.trace_error.as_ref().map(Failure::from));
     let mut told = analysis.summary();
@@ -47,6 +57,7 @@ pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Op
             printable::name(newest)
         );
     }
+    told += &sending;
     for failure in &failures {
         let _ = writeln!(told, "{failure}");
     }
@@ -56,12 +67,14 @@ pub fn finish(recording: &Recording<Aggregates>, folder: &OutputFolder, json: Op
 
 /// One's failure does not keep the others from being written.
 pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
+    let mut failures = write_drawings(analysis, folder);
+    failures.extend(folder.write(SUMMARY, analysis.summary().as_bytes()).err());
+    failures
+}
+
+fn write_drawings(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     let drawing = analysis.svg().and_then(|svg| folder.write(DRAWING, &svg));
-    let results = [
-        folder.write(FOLDED, analysis.folded().as_bytes()),
-        drawing,
-        folder.write(SUMMARY, analysis.summary().as_bytes()),
-    ];
+    let results = [folder.write(FOLDED, analysis.folded().as_bytes()), drawing];
     results.into_iter().filter_map(Result::err).collect()
 }
 

@@ -17,6 +17,7 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source, T
 use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
+use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, library, options, outputs, printable, spare_folder, variables};
@@ -26,6 +27,8 @@ use crate::launch::{child, ending, environment, refusal, signals, untraced};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
+/// The most that the end waits for an OTLP back end.
+pub const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Request {
@@ -39,6 +42,7 @@ pub struct Request {
     pub hands_on: bool,
     /// How much a flight recorder keeps; `None`: everything.
     pub flight: Option<Duration>,
+    pub otlp: otlp::Request,
     pub simulate: bool,
     /// Where to put the live session's report as JSON.
     pub json: Option<PathBuf>,
@@ -123,7 +127,8 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         flight: flight_recorder::config(request.flight, &folder),
         hears_trace_news: Some(say_at_once),
     };
-    let recorder = match Recorder::start(config, Aggregates::default()) {
+    let (sinks, mut sending) = otlp::start(&request.otlp, Audience::Person, DRAIN);
+    let recorder = match Recorder::start(config, sinks) {
         Ok(recorder) => recorder,
         Err(error) => {
             let _ = fs::remove_file(&trace);
@@ -142,7 +147,12 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     }
     let before = signals::take_over();
     let handle = recorder.handle();
-    let about = About { kind: "run", command: command_line, output: folder.path().to_owned() };
+    let about = About {
+        kind: "run",
+        command: command_line,
+        output: folder.path().to_owned(),
+        sender: sending.sender(),
+    };
     let control =
         flight_recorder::listen(Ok(session.path()), about, handle.clone(), request.flight.is_some());
     let program = match child::start(&request.command, &variables, before) {
@@ -166,8 +176,9 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     match recorder.finish(GRACE) {
         Ok(recording) => {
             before.restore();
+            let recording = sending.take_last(recording);
             warn_about_running(&recording);
-            say_text(&outputs::finish(&recording, &folder, request.json.as_deref()));
+            say_text(&outputs::finish(&recording, &folder, request.json.as_deref(), sending));
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
     }

@@ -3,13 +3,16 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use gputrace_collector::metrics;
 
 use crate::cli::failure::Failure;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{flight_recorder, group_by, range_frames, variables};
+use crate::cli::{flight_recorder, group_by, otlp, range_frames, variables};
 use crate::launch::traceable;
 
 pub fn command() -> Command {
@@ -48,6 +51,14 @@ pub fn argument(setting: &'static Setting) -> Option<Arg> {
         argument.value_parser(flight_recorder::parse)
     } else if setting.value == options::PARTS {
         argument.value_parser(group_by::parse)
+    } else if setting.value == options::DESTINATION {
+        argument.value_parser(NonEmptyStringValueParser::new())
+    } else if setting.variable == options::SPANS_PER_SECOND {
+        argument.value_parser(value_parser!(u32).range(1..=1_000_000))
+    } else if setting.variable == options::METRICS_KERNELS {
+        argument.value_parser(value_parser!(u32).range(0..=metrics::KERNELS_MAX as i64))
+    } else if setting.value == options::NUMBER {
+        argument.value_parser(value_parser!(u32))
     } else if setting.values.is_empty() {
         // Folders and files: an empty name is refused.
         argument.value_parser(value_parser!(PathBuf))
@@ -93,6 +104,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         environment: environment(matches),
         hands_on: variables::hands_on(matches.get_one::<String>("traceparent").map(String::as_str)),
         flight: flight_recorder::asked(matches)?,
+        otlp: otlp::Request::new(Some(matches)),
         simulate: matches.get_flag("simulate"),
         json: matches.get_one::<PathBuf>("json").cloned(),
     })

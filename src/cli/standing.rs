@@ -7,10 +7,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 
 use crate::cli::failure::{Failure, reason};
+use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
@@ -30,6 +30,7 @@ pub fn collect(
     folder: &OutputFolder,
     once: bool,
     flight: Option<Duration>,
+    otlp: &otlp::Request,
 ) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let (directory, _lock) = take(directory)?;
@@ -44,11 +45,17 @@ pub fn collect(
         flight: flight_recorder::config(flight, folder),
         hears_trace_news: Some(recording::say_at_once),
     };
-    let recorder = Recorder::start(config, Aggregates::default()).inspect_err(|_| {
+    let (sinks, mut sending) = otlp::start(otlp, Audience::Person, recording::DRAIN);
+    let recorder = Recorder::start(config, sinks).inspect_err(|_| {
         // The place was taken for this collector alone; nothing is in it.
         let _ = fs::remove_file(trace);
     })?;
-    let about = About { kind: "collect", command: Vec::new(), output: folder.path().to_owned() };
+    let about = About {
+        kind: "collect",
+        command: Vec::new(),
+        output: folder.path().to_owned(),
+        sender: sending.sender(),
+    };
     let control = flight_recorder::listen_alone(about, recorder.handle(), flight.is_some());
     if let Some(socket) = recorder.socket_path() {
         stdout::print(format!("{}={}\n", options::SESSION, socket.display()).as_bytes())?;
@@ -58,7 +65,8 @@ pub fn collect(
     drop(control);
     match finished {
         Ok(recording) => {
-            say_text(&outputs::finish(&recording, folder, None));
+            let recording = sending.take_last(recording);
+            say_text(&outputs::finish(&recording, folder, None, sending));
             Ok(exit_code::SUCCESS)
         }
         Err(error) => {

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use crate::cli::group_by;
 use crate::cli::options::{
-    NUMBER, OFF, PARTS, PREFIX, REDACT, Reader, SETTINGS, SWITCH, TRACEPARENT, by_variable, nearest,
+    NUMBER, OFF, PARTS, PREFIX, REDACT, Reader, SETTINGS, SPANS_PER_SECOND, SWITCH, TRACEPARENT, by_variable,
+    nearest,
 };
 use crate::cli::talk::say;
 
@@ -68,6 +69,9 @@ fn warning(name: &str, value: &str) -> Option<String> {
             Some(known) => format!("{begin} {name} is not a variable of gputrace; did you mean {known}?"),
             None => format!("{begin} {name} is not a variable of gputrace; see gputrace help variables"),
         }),
+        Some(setting) if setting.variable == SPANS_PER_SECOND && value.trim() == "0" => {
+            Some(format!("{begin} {name}=0 is no rate; the default, {}, holds", setting.default))
+        }
         Some(setting) if setting.value == NUMBER => {
             let senseless = !value.is_empty() && value.trim().parse::<u64>().is_err();
             senseless.then(|| {

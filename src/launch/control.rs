@@ -14,6 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gputrace_collector::flight_recorder::DumpReason;
+use gputrace_collector::otlp::Sender;
 use gputrace_collector::session::{Handle, is_own_peer, listen_for_talk};
 use serde_json::{Value, json};
 
@@ -39,6 +40,8 @@ pub struct About {
     /// What is run; empty where programs come by themselves.
     pub command: Vec<String>,
     pub output: PathBuf,
+    /// Who knows how sending spans goes, where any are sent.
+    pub sender: Option<Sender>,
 }
 
 /// The socket in a session's folder.
@@ -191,6 +194,7 @@ fn status(about: &About, handle: &Handle) -> Value {
         "command": about.command,
         "output": std::path::absolute(&about.output).unwrap_or_else(|_| about.output.clone()),
         "resident_bytes": resident_bytes(),
+        "otlp": about.sender.as_ref().and_then(|sender| serde_json::to_value(sender.status()).ok()),
         "recording": serde_json::to_value(handle.status()).unwrap_or_default(),
     })
 }

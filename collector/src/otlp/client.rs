@@ -29,6 +29,8 @@ pub struct Client {
     target: Target,
     tls: rustls::ClientConfig,
     pool: Pool,
+    /// Whether it ever answered.
+    is_known: bool,
 }
 
 impl Client {
@@ -46,7 +48,7 @@ impl Client {
                 .with_no_client_auth()
         };
         let pool = pool(&target, &tls);
-        Ok(Client { target, tls, pool })
+        Ok(Client { target, tls, pool, is_known: false })
     }
 
     pub fn target(&self) -> &Target {
@@ -70,8 +72,9 @@ impl Client {
         let exchange = async {
             let response = match self.pool.request(request).await {
                 Ok(response) => response,
-                Err(error) => return failure::explain(&error, protocol),
+                Err(error) => return failure::explain(&error, protocol, self.is_known),
             };
+            self.is_known = true;
             let (head, body) = response.into_parts();
             match Limited::new(body, ANSWER_MAX_BYTES).collect().await {
                 Ok(body) => {

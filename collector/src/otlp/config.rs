@@ -93,6 +93,12 @@ impl Config {
         self.targets.iter().any(|target| target.signal == signal)
     }
 
+    /// The same for that signal alone.
+    pub fn only(mut self, signal: Signal) -> Config {
+        self.targets.retain(|target| target.signal == signal);
+        self
+    }
+
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }

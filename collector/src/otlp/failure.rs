@@ -7,7 +7,10 @@ use crate::otlp::answer::{Answer, Kind, one_line};
 use crate::otlp::config::Protocol;
 use crate::otlp::grpc;
 
-pub fn explain(error: &(dyn Error + 'static), protocol: Protocol) -> Answer {
+/// `is_known`: whether it has answered before, so that it speaks what it should.
+pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is_known: bool) -> Answer {
+    let is_doubtful = !is_known && !error.is_connect();
+    let error: &(dyn Error + 'static) = error;
     let wrong = |why: String| Answer::Later { why, after: None, kind: Kind::Wrong };
     let mut texts: Vec<String> = Vec::new();
     let mut next = Some(error);
@@ -33,7 +36,8 @@ pub fn explain(error: &(dyn Error + 'static), protocol: Protocol) -> Answer {
         next = error.source();
     }
     texts.dedup();
-    Answer::away(one_line(&texts.join(": ")))
+    let why = one_line(&texts.join(": "));
+    Answer::away(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
 }
 
 /// An I/O error's own source is its inside's, so that the inside is asked for by name.

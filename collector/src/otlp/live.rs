@@ -62,6 +62,14 @@ impl Live {
     pub fn send_by(self, sender: Sender) -> Live {
         Live { sender: Some(sender), ..self }
     }
+
+    /// Hands over what is held.
+    pub fn flush(&self) {
+        let batches = std::mem::take(&mut *self.held.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(sender) = &self.sender {
+            batches.encode(sender, self.full);
+        }
+    }
 }
 
 impl Receiver for Live {

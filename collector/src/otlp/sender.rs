@@ -155,14 +155,25 @@ impl Exporter {
         self.sender.clone()
     }
 
-    /// Sends what is left, until all of it is taken or the time is up.
+    /// From now on it sends what is left, until all of it is taken or the time is up.
+    pub fn order_end(&self, limit: Duration) {
+        // A year is as good as for ever.
+        let limit = limit.min(Duration::from_secs(365 * 86_400));
+        self.end.send_if_modified(|end| {
+            let is_first = end.is_none();
+            end.get_or_insert_with(|| Instant::now() + limit);
+            is_first
+        });
+    }
+
+    /// Waits for the end, ordered now if it is not yet.
     pub fn finish(mut self, limit: Duration) -> Status {
         self.end_within(limit);
         self.sender.status()
     }
 
     fn end_within(&mut self, limit: Duration) {
-        let _ = self.end.send(Some(Instant::now() + limit));
+        self.order_end(limit);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -243,6 +243,18 @@ impl<S> Drop for Recorder<S> {
     }
 }
 
+impl<S, T> Recording<(S, T)> {
+    /// The same with the first of two sinks, and the other one.
+    pub fn split(self) -> (Recording<S>, T) {
+        let Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection } =
+            self;
+        let (sink, other) = sink;
+        let rest =
+            Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection };
+        (rest, other)
+    }
+}
+
 impl<S> Recording<S> {
     /// Tells the single connected process that the outputs are there. False if it is gone.
     pub fn reply(&self, text: &str) -> bool {

@@ -10,6 +10,8 @@ use std::collections::BinaryHeap;
 /// Certain ones that are held before the second is cut short.
 const CERTAIN_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
+/// How long a second that is over is kept open for what comes of it, where time is told.
+const GRACE_NS: u64 = 250_000_000;
 /// How late something may be.
 const LATE_SECONDS_MAX: u64 = 60;
 
@@ -44,6 +46,17 @@ impl<T> Contest<T> {
     fn begins_another(&self, end_ns: u64) -> bool {
         let second = end_ns / SECOND_NS;
         second > self.second || second + LATE_SECONDS_MAX < self.second
+    }
+
+    /// Whether the winners may be taken by then, since that second is over and what comes late has had its time; what
+    /// comes later still is of the second after it.
+    pub fn ends_by(&mut self, now_ns: u64) -> bool {
+        let is_empty = self.certain.is_empty() && self.slowest.is_empty();
+        let is_over = self.rate.is_none() || now_ns.saturating_sub(GRACE_NS) / SECOND_NS > self.second;
+        if is_over && !is_empty && self.second < now_ns / SECOND_NS {
+            self.second += 1;
+        }
+        is_over && !is_empty
     }
 
     /// Takes something in; what loses for it comes back, which may be itself.
@@ -123,6 +136,24 @@ mod tests {
             contest.winners();
             assert_eq!(contest.enter(end_ns, end_ns, 1, false), None);
         }
+    }
+
+    /// Or what a program that waits did before would be held until it does more.
+    #[test]
+    fn a_second_ends_by_itself() {
+        let mut contest = Contest::new(Some(2));
+        assert!(!contest.ends_by(9 * SECOND_NS), "there is nothing in it");
+        contest.enter("a", SECOND_NS, 5, false);
+        assert!(!contest.ends_by(2 * SECOND_NS + GRACE_NS - 1));
+        assert!(contest.ends_by(2 * SECOND_NS + GRACE_NS));
+        assert_eq!(contest.winners(), ["a"]);
+        // Late ones do not have a second's places again and again: they are of the one after.
+        contest.enter("late", 2 * SECOND_NS - 1, 5, false);
+        assert!(!contest.ends_by(3 * SECOND_NS + GRACE_NS - 1));
+        assert!(contest.ends_by(3 * SECOND_NS + GRACE_NS));
+        let mut all = Contest::new(None);
+        all.enter("b", 7 * SECOND_NS, 5, false);
+        assert!(all.ends_by(7 * SECOND_NS), "nothing competes");
     }
 
     #[test]

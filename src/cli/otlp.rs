@@ -1,0 +1,253 @@
+//! `--otlp`: what a recording sends while it goes on, and what is said of that.
+//!
+//! Whatever is wrong with a back end, or with what was asked, the program runs and is recorded: the
+//! trace holds everything, and `gputrace export --otlp` sends it later.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches};
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::metrics::{self, Metrics, Settings};
+use gputrace_collector::otlp::{
+    Asked, Config, Exporter, Full, Live, News, Sender, Signal, SignalStatus, Status,
+};
+use gputrace_collector::report::grouped_count;
+use gputrace_collector::session::Recording;
+use gputrace_collector::spans::{Naming, Sampling, Spans};
+
+use crate::cli::options::{ALL_SPANS, METRICS_KERNELS, OTLP, SPANS_PER_SECOND, THRESHOLD_US, by_variable};
+use crate::cli::talk::say;
+use crate::cli::{outputs, printable, run, variables};
+
+/// What the model of a live session feeds.
+pub type Sinks = (Aggregates, SentSinks);
+/// Those whose findings are sent.
+type SentSinks = (Option<Spans<Live>>, Option<Metrics<metrics::Live>>);
+
+/// What the options say, else the variables.
+#[derive(Clone, Debug)]
+pub struct Request {
+    asked: Option<Asked>,
+    sampling: Sampling,
+    metrics: (Settings, Vec<String>),
+}
+
+impl Request {
+    pub fn new(matches: Option<&ArgMatches>) -> Request {
+        let asked = matches.and_then(|matches| text(matches, OTLP)).or_else(|| value(OTLP));
+        let asked = asked.filter(|text| text != OFF).map(|text| Asked::parse(&text));
+        Request { asked, sampling: sampling(matches), metrics: metrics_settings(matches) }
+    }
+}
+
+/// What switches it off where a variable is set for all.
+pub const OFF: &str = "off";
+
+fn text(matches: &ArgMatches, variable: &str) -> Option<String> {
+    let option = by_variable(variable)?.option?;
+    matches.try_get_one::<String>(option).ok().flatten().cloned()
+}
+
+fn value(variable: &str) -> Option<String> {
+    let text = variables::value(variable)?.into_string().ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// What becomes a span. A variable that makes no sense was warned about.
+pub fn sampling(matches: Option<&ArgMatches>) -> Sampling {
+    let usual = Sampling::default();
+    let all = matches.and_then(|matches| text(matches, ALL_SPANS)).or_else(|| value(ALL_SPANS));
+    let all = all.is_some_and(|all| all == "on");
+    let rate = number(matches, SPANS_PER_SECOND).filter(|rate| *rate > 0).map(|rate| rate as usize);
+    Sampling {
+        threshold_ns: number(matches, THRESHOLD_US).map_or(usual.threshold_ns, |us| u64::from(us) * 1000),
+        all,
+        rate: if all { None } else { rate.or(usual.rate) },
+        ..usual
+    }
+}
+
+/// How metrics are told, and what of the environment is not used for it.
+pub fn metrics_settings(matches: Option<&ArgMatches>) -> (Settings, Vec<String>) {
+    let (settings, complaints) = Settings::from_variables(
+        variable("OTEL_METRIC_EXPORT_INTERVAL").as_deref(),
+        variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").as_deref(),
+    );
+    let kernels = number(matches, METRICS_KERNELS).map_or(0, |kernels| kernels as usize);
+    let kernels = kernels.min(metrics::KERNELS_MAX);
+    (Settings { kernels, sampling: sampling(matches), ..settings }, complaints)
+}
+
+/// The options that say what becomes a span and what has metrics of its own.
+pub fn arguments() -> impl Iterator<Item = Arg> {
+    let settings = [THRESHOLD_US, ALL_SPANS, SPANS_PER_SECOND, METRICS_KERNELS];
+    settings.into_iter().filter_map(|variable| by_variable(variable).and_then(run::argument))
+}
+
+fn number(matches: Option<&ArgMatches>, variable: &str) -> Option<u32> {
+    let option = by_variable(variable)?.option?;
+    let asked = matches.and_then(|matches| matches.try_get_one::<u32>(option).ok().flatten().copied());
+    asked.or_else(|| value(variable)?.parse().ok())
+}
+
+/// Looks up what the OTEL_ variables say.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Who hears at once what is wrong: a person, or nobody before the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    Person,
+    Nobody,
+}
+
+/// A recording's sender.
+#[derive(Debug)]
+pub struct Sending {
+    exporter: Option<Exporter>,
+    limit: Duration,
+    /// For whom nobody could be told yet.
+    unsaid: Arc<Mutex<Vec<String>>>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default)]
+pub struct Sent {
+    pub status: Option<Status>,
+    warnings: Vec<String>,
+}
+
+/// The sinks of a recording, and its sender. `limit`: the most that its end waits for a back end.
+pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, Sending) {
+    let unsaid = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&unsaid);
+    let news: News = Arc::new(move |text| match audience {
+        Audience::Person => say(format_args!("{}", warning(text))),
+        Audience::Nobody => hears.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()),
+    });
+    let nothing = Sending { exporter: None, limit, unsaid };
+    let Some(asked) = &request.asked else { return (Sinks::default(), nothing) };
+    let started = Config::new(asked, variable).and_then(|config| {
+        config.notes.iter().for_each(|note| news(note));
+        if config.is_empty() {
+            return Ok(None);
+        }
+        let limit = config.drain_limit().min(limit);
+        let (live, source) = Live::new(Naming::default(), Full::Drops);
+        let exporter = Exporter::start(config, vec![source], Arc::clone(&news), None)?;
+        Ok(Some((exporter, live, limit)))
+    });
+    let (exporter, live, limit) = match started {
+        Ok(Some(started)) => started,
+        Ok(None) => return (Sinks::default(), nothing),
+        Err(why) => {
+            news(&format!(
+                "nothing is sent over OTLP: {why}\n  hint: the program runs and is recorded all the same"
+            ));
+            return (Sinks::default(), nothing);
+        }
+    };
+    let sender = exporter.sender();
+    let spans =
+        sender.sends(Signal::Traces).then(|| Spans::new(live.send_by(sender.clone()), request.sampling));
+    let metrics = sender.sends(Signal::Metrics).then(|| {
+        let (settings, complaints) = &request.metrics;
+        complaints.iter().for_each(|complaint| news(complaint));
+        Metrics::new(metrics::Live::new(sender, Full::Drops), settings.clone())
+    });
+    ((Aggregates::default(), (spans, metrics)), Sending { exporter: Some(exporter), limit, ..nothing })
+}
+
+impl Sending {
+    /// By which others ask how it goes.
+    pub fn sender(&self) -> Option<Sender> {
+        self.exporter.as_ref().map(Exporter::sender)
+    }
+
+    /// Takes the spans out of a recording that has ended, and begins to send the last of them.
+    pub fn take_last(&mut self, recording: Recording<Sinks>) -> Recording<Aggregates> {
+        let (recording, (spans, metrics)) = recording.split();
+        let mut complaints = Vec::new();
+        if let Some(spans) = spans {
+            let (told, live) = spans.finish();
+            live.flush();
+            complaints.extend(told);
+        }
+        if let Some(metrics) = metrics {
+            // Both read what the processes were given.
+            let (told, _) = metrics.finish();
+            complaints.extend(told.into_iter().filter(|text| !complaints.contains(text)).collect::<Vec<_>>());
+        }
+        self.unsaid.lock().unwrap_or_else(PoisonError::into_inner).extend(complaints);
+        if let Some(exporter) = &self.exporter {
+            exporter.order_end(self.limit);
+        }
+        recording
+    }
+
+    /// Waits until all is sent, or for as long as may be waited.
+    pub fn finish(self) -> Sent {
+        let status = self.exporter.map(|exporter| exporter.finish(self.limit));
+        let unsaid = std::mem::take(&mut *self.unsaid.lock().unwrap_or_else(PoisonError::into_inner));
+        Sent { status, warnings: unsaid }
+    }
+}
+
+impl Sent {
+    /// What is to be said of it, beside the summary.
+    pub fn text(&self, folder: &Path) -> String {
+        let mut lines: Vec<String> = self.warnings.iter().map(|text| warning(text)).collect();
+        for signal in Signal::ALL {
+            let Some(status) = self.status.as_ref().and_then(|status| status.of(signal)) else { continue };
+            lines.extend(told(signal, status));
+            if status.undelivered() > 0 && signal == Signal::Traces {
+                let trace = folder.join(outputs::TRACE);
+                lines.push(format!(
+                    "  hint: the trace holds them all: gputrace export --otlp URL {} sends it once the back end is there",
+                    printable::name(&trace)
+                ));
+            }
+        }
+        lines.into_iter().map(|line| line + "\n").collect()
+    }
+}
+
+/// One signal's numbers, and as a warning what was not delivered.
+pub fn told(signal: Signal, status: &SignalStatus) -> Vec<String> {
+    let items = signal.items();
+    let SignalStatus { endpoint, protocol, .. } = status;
+    let mut lines = vec![format!(
+        "gputrace: sent {} {items} to {} ({protocol}, {} requests, {} retries)",
+        grouped_count(status.sent),
+        printable::text(endpoint),
+        grouped_count(status.requests),
+        grouped_count(status.retries),
+    )];
+    if status.undelivered() > 0 {
+        let parts = [
+            (status.queued, "unsent at the end"),
+            (status.dropped, "dropped from the full queue"),
+            (status.rejected, "rejected by the back end"),
+        ];
+        let parts: Vec<_> = parts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{} {what}", grouped_count(count)))
+            .collect();
+        let error = status.last_error.as_deref().unwrap_or("there was no time");
+        lines.push(warning(&format!(
+            "OTLP: not delivered: {} {items}, {}; the last error: {error}",
+            grouped_count(status.undelivered()),
+            parts.join(", "),
+        )));
+    }
+    lines
+}
+
+fn warning(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(|line| printable::text(line).to_string()).collect();
+    format!("gputrace: warning: {}", lines.join("\n"))
+}
