@@ -20,14 +20,14 @@ fn traceparent() -> String {
 
 /// A span as it was read back, with its resource.
 #[derive(Clone, Debug)]
-struct Read {
+pub struct Read {
     span: Value,
     resource: BTreeMap<String, Value>,
 }
 
 /// All spans of an export.
 #[derive(Debug)]
-struct Spans(Vec<Read>);
+pub struct Spans(Vec<Read>);
 
 impl Read {
     fn text(&self, key: &str) -> &str {
@@ -42,7 +42,7 @@ impl Read {
     fn duration_ns(&self) -> u64 {
         self.text("endTimeUnixNano").parse::<u64>().unwrap() - self.start_ns()
     }
-    fn attribute(&self, key: &str) -> Value {
+    pub fn attribute(&self, key: &str) -> Value {
         attributes(&self.span["attributes"]).remove(key).unwrap_or(Value::Null)
     }
     fn is_error(&self) -> bool {
@@ -109,6 +109,13 @@ impl Spans {
         self.0.iter().find(|read| read.text("spanId") == of.text("parentSpanId"))
     }
 
+    /// Spans of failed calls, in order of time.
+    pub fn errors(&self) -> Vec<&Read> {
+        let mut failed: Vec<&Read> = self.0.iter().filter(|read| read.is_error()).collect();
+        failed.sort_by_key(|read| read.start_ns());
+        failed
+    }
+
     fn count(&self, begin: &str) -> usize {
         self.0.iter().filter(|read| read.name().starts_with(begin)).count()
     }
@@ -116,7 +123,7 @@ impl Spans {
 
 /// Exports a run's trace with those options; also what was said.
 #[track_caller]
-fn exported(traced: &Traced, options: &[&str]) -> (Spans, String) {
+pub fn exported(traced: &Traced, options: &[&str]) -> (Spans, String) {
     let path = traced.output.join("spans.json");
     let mut command = gputrace();
     command.args(["export", "--format", "otlp-json", "-o"]).arg(&path).args(options).arg(&traced.output);
