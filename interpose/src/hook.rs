@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
-use gputrace_producer::{clock, session, thread};
+use gputrace_producer::{clock, session, stacks, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
@@ -97,6 +97,11 @@ pub fn around(
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
+            let (stack, caller) = if python::is_told_with_stack(did.kind) || has_failed(status) {
+                tables.stack_and_caller(session)
+            } else {
+                (0, stacks::caller_of_this_thread(session))
+            };
             let call = Call {
                 kind: did.kind,
                 flags,
@@ -104,17 +109,13 @@ pub fn around(
                 start_ticks,
                 duration_ticks: end_ticks.wrapping_sub(start_ticks),
                 correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
-                stack: if python::is_told_with_stack(did.kind) || has_failed(status) {
-                    tables.stack(session)
-                } else {
-                    0
-                },
+                stack,
                 context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,
                 detail: did.detail,
             };
-            slot.emit(session, &[call.to_cell()]);
+            slot.emit_for(session, &caller, &[call.to_cell()]);
             if slot.nodes().1 != 0 {
                 graph::tell_nodes(&context, slot, &call);
             }

@@ -12,6 +12,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use gputrace_wire::caller::Caller;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
@@ -20,6 +21,7 @@ use crate::memory::{self, Zeroed};
 use crate::native::frames::{self, Native};
 use crate::native::merge::{Entry, Outermost, PythonFrame, merge};
 use crate::native::{surroundings, walk as native_walk};
+use crate::python::callers;
 use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
@@ -102,13 +104,19 @@ impl Stacks {
         surroundings::is_asked_for() && self.native.is_none()
     }
 
-    /// The stack of the calling thread now; 0 if it has no frames that are asked for and known.
+    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known, and for whom it works.
     #[inline(always)]
-    pub fn of_this_thread(&self, session: &Session) -> u32 {
+    pub fn of_this_thread(&self, session: &Session) -> (u32, Caller) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (python_of_this_thread(session), 0);
+        // A thread of PyTorch's works for whom the call did that began the pass.
+        let mut caller = around.map_or(Caller::NOBODY, |around| around.outside.caller);
         if let Some((runtime, state)) = python {
+            let own = callers::of_state(session, runtime, state);
+            if !own.is_nobody() {
+                caller = own;
+            }
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
             // until the hook returns the thread runs no Python, so its frames and what they name stay.
             let memory = unsafe { Own::new() };
@@ -132,23 +140,24 @@ impl Stacks {
             0 => hash,
             operators => fold(hash, operators).max(1),
         };
-        match hash {
+        let stack = match hash {
             0 => 0,
             hash => match self.stacks.get(hash) {
                 Some(id) => id,
                 None => self.first_sight(session, around.as_ref(), python, hash),
             },
-        }
+        };
+        (stack, caller)
     }
 
-    /// Where the calling thread is in its frames.
-    pub fn place(&self, session: &Session) -> Outside {
+    /// Where the calling thread is in its frames, and for whom it works.
+    pub fn place(&self, session: &Session, caller: Caller) -> Outside {
         let frame = python_of_this_thread(session).map_or(0, |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
             let memory = unsafe { Own::new() };
             walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
         });
-        Outside { frame, stack: self.native.as_ref().map_or(0, |native| native.end_of_own(session)) }
+        Outside { caller, frame, stack: self.native.as_ref().map_or(0, |native| native.end_of_own(session)) }
     }
 
     #[cold]
@@ -290,6 +299,15 @@ fn with_pass(own: u64, around: &Around) -> u64 {
     let node = around.node.map_or(0, |node| node.hash);
     // The caller's stack counts as one frame of a kind of its own.
     fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
+}
+
+/// For whom the calling thread works.
+#[inline(always)]
+pub fn caller_of_this_thread(session: &Session) -> Caller {
+    match python_of_this_thread(session) {
+        Some((runtime, state)) => callers::of_state(session, runtime, state),
+        None => Caller::NOBODY,
+    }
 }
 
 /// The interpreter and the calling thread's state in it, if its frames can be read.

@@ -15,6 +15,7 @@ use core::cell::{Cell as Shared, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
+use gputrace_wire::caller::{Caller, WorksFor};
 use gputrace_wire::cell::Cell;
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::counter::Counter;
@@ -26,7 +27,7 @@ use crate::on_full::{self, Vain};
 use crate::ranges::{Open, PoppedRange};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork};
+use crate::{clock, fork, stacks};
 
 /// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
 /// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
@@ -62,6 +63,8 @@ pub struct Slot {
     vain: Vain,
     /// The thread's open ranges, once it has pushed one.
     open: Shared<Option<&'static Open>>,
+    /// For whom the ring says that the thread works.
+    caller: Shared<Caller>,
 }
 
 thread_local! {
@@ -81,6 +84,7 @@ thread_local! {
             may_wait: Shared::new(false),
             vain: Vain::new(),
             open: Shared::new(None),
+            caller: Shared::new(Caller::NOBODY),
         }
     };
 }
@@ -206,6 +210,39 @@ impl Slot {
         fits
     }
 
+    /// As [`emit`](Slot::emit), for an entry that is done for that span. The ring says so first, where it says otherwise,
+    /// or the entry is dropped: nothing comes under somebody else's.
+    #[inline(always)]
+    pub fn emit_for(&self, session: &'static Session, caller: &Caller, cells: &[Cell]) -> bool {
+        let says_so = self.generation.get() == fork::generation() && self.caller.get() == *caller;
+        (says_so || self.say_caller(session, caller, cells.len())) && self.emit(session, cells)
+    }
+
+    /// Says for whom the thread works, if an entry of so many cells fits behind it; counts that as dropped if not.
+    #[cold]
+    #[inline(never)]
+    fn say_caller(&self, session: &'static Session, caller: &Caller, cells: usize) -> bool {
+        if self.generation.get() != fork::generation() && !self.begin_or_count(session) {
+            return false;
+        }
+        if self.caller.get() == *caller {
+            return true;
+        }
+        let Some(header) = self.header.get() else { return false };
+        let needed = cells as u64 + 1;
+        // SAFETY: as in `emit`. Room that is there stays, since nobody else writes.
+        let has_room = || unsafe { (*self.ring.get()).assume_init_mut() }.has_room(needed);
+        let says = WorksFor { caller: *caller, ticks: clock::now() };
+        let fits = (has_room() || self.room_came(session, cells + 1) && has_room())
+            && self.push(header, &[says.to_cell()]);
+        if fits {
+            self.caller.set(*caller);
+        } else {
+            add(&header.dropped, 1);
+        }
+        fits
+    }
+
     /// Waits for room, if that was asked for; true if there is some for that many cells now.
     #[cold]
     #[inline(never)]
@@ -273,9 +310,10 @@ impl Slot {
                 return false;
             }
             self.named.set(self.attached.get());
+            self.caller.set(Caller::NOBODY);
             open.inspect(|open| open.none_said());
         }
-        let write = |cell| self.push(header, &[cell]);
+        let write = |cells: &[Cell]| self.push(header, cells);
         let begun =
             open.is_none_or(|open| open.say_all(clock::now(), |label| label.definition(session), write));
         if begun {
@@ -310,9 +348,10 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn say_push(&self, session: &'static Session, open: &Open, position: u32) {
         if self.generation.get() == fork::generation()
-            && let Some(cell) = open.next_to_say(position, |label| label.definition(session))
+            && let Some(entry) = open.next_to_say(position, |label| label.definition(session))
         {
-            if self.emit(session, &[cell]) {
+            let caller = stacks::caller_of_this_thread(session);
+            if self.emit_for(session, &caller, entry.cells()) {
                 return open.push_said(position);
             }
             return self.has_more_to_say();

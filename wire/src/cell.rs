@@ -96,6 +96,10 @@ impl Cell {
         self.u8_at(2)
     }
 
+    pub fn set_cells(&mut self, cells: u8) {
+        self.put_u8(2, cells);
+    }
+
     pub fn flags(&self) -> u8 {
         self.u8_at(3)
     }

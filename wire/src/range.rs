@@ -9,8 +9,10 @@
 //! A thread's open ranges are a list, and entries of its ring change that list: whatever else
 //! the ring holds lies inside the ranges that are open there. Entries can be lost, so each says
 //! where in the list it stands; a reader that finds more or fewer before it mends its own list.
-//! An end tells all of its range again, so that its span is known whatever was lost.
+//! An end tells all of its range again, so that its span is known whatever was lost. A push that names a span has a
+//! second cell ([`Caller`]).
 
+use crate::caller::Caller;
 use crate::cell::{Cell, kind};
 
 /// Says that a range begins, or a moment (`MARK`).
@@ -80,6 +82,13 @@ impl RangeBegin {
         cell.put_u64(32, self.payload);
         cell.put_u64(40, self.id);
         cell
+    }
+
+    /// The same of a range that names a span.
+    pub fn to_cells(&self, caller: &Caller) -> [Cell; 2] {
+        let mut first = self.to_cell();
+        first.set_cells(2);
+        [first, caller.to_further_cell()]
     }
 
     /// Reads a begin back; `None` if the kind is not one.

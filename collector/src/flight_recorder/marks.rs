@@ -20,8 +20,8 @@ const NO_RING: u32 = u32::MAX;
 /// The marks of one batch of a ring, or of all that a process had before the window.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
-    /// The last of each ring: `THREAD_BEGIN` and `EPOCH_BEGIN`.
-    rings: BTreeMap<u32, [Option<Cell>; 2]>,
+    /// The last of each ring: `THREAD_BEGIN`, `EPOCH_BEGIN`, and the thread's `CALLER`.
+    rings: BTreeMap<u32, [Option<Cell>; 3]>,
     /// The first of each epoch, in order of arrival.
     epochs: Vec<Cell>,
     /// The latest of each epoch, in order of arrival.
@@ -36,7 +36,11 @@ impl Marks {
     /// Notes an entry, if it is a mark.
     pub fn take(&mut self, ring: u32, cell: &Cell) {
         match cell.kind() {
-            kind::THREAD_BEGIN => self.rings.entry(ring).or_default()[0] = Some(*cell),
+            kind::THREAD_BEGIN => {
+                let [thread, _, caller] = self.rings.entry(ring).or_default();
+                (*thread, *caller) = (Some(*cell), None);
+            }
+            kind::CALLER => self.rings.entry(ring).or_default()[2] = Some(*cell),
             kind::EPOCH_BEGIN => {
                 self.rings.entry(ring).or_default()[1] = Some(*cell);
                 self.take_epoch(cell);
@@ -92,9 +96,10 @@ impl Marks {
 
     /// Goes on with what came after.
     pub fn absorb(&mut self, later: &Marks) {
-        for (ring, [thread, epoch]) in &later.rings {
+        for (ring, [thread, epoch, caller]) in &later.rings {
             let known = self.rings.entry(*ring).or_default();
-            *known = [thread.or(known[0]), epoch.or(known[1])];
+            let before = if thread.is_some() { None } else { known[2] };
+            *known = [thread.or(known[0]), epoch.or(known[1]), caller.or(before)];
         }
         later.epochs.iter().for_each(|cell| self.take_epoch(cell));
         later.anchors.iter().for_each(|cell| self.take_anchor(cell));
@@ -105,7 +110,7 @@ impl Marks {
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
         let single = self.epochs.len() + self.anchors.len() + self.gaps.len() + self.nodes.len();
-        (single + 3 * self.rings.len()) * size_of::<Cell>()
+        (single + 4 * self.rings.len()) * size_of::<Cell>()
     }
 
     /// The marks as a stream, for whatever comes after them.

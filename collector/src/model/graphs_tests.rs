@@ -72,6 +72,7 @@ impl Program {
             stack,
             ranges: 0,
             range: 0,
+            caller: 0,
             context: 0,
             stream: 0,
             status: 0,

@@ -14,8 +14,10 @@ pub struct RangeInstance {
     pub thread: u32,
     /// Its number within the process, never 0. Numbers come again after four billion ranges.
     pub number: u32,
-    /// Number of the one that it was pushed into, 0 for none.
+    /// Number of the one that it was pushed into, of those that are of the same caller; 0 for none.
     pub around: u32,
+    /// For whom it was, a number of [`crate::model::callers::Callers`]; 0 for nobody.
+    pub caller: u32,
     /// Range definition; 0 where its name is not known.
     pub range: u32,
     pub start_ns: u64,
@@ -44,6 +46,10 @@ pub struct Open {
     pub range: u32,
     pub start_ticks: u64,
     pub position: u32,
+    /// For whom is what is done in it.
+    pub caller: u32,
+    /// If the range says so itself: for whom the thread worked when it was pushed.
+    pub over: Option<u32>,
 }
 
 /// The instances that are open on a ring's thread, outermost first.
@@ -51,23 +57,43 @@ pub struct Open {
 pub struct OpenInstances(Vec<Open>);
 
 impl OpenInstances {
-    /// The number of the innermost one, 0 for none.
-    pub fn innermost(&self) -> u32 {
-        self.0.last().map_or(0, |open| open.number)
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// A range begins, or is said again. `None` if its place is past those that are told, or it is known.
-    pub fn push(&mut self, begin: &RangeBegin, numbers: &mut Numbers) -> Option<Open> {
+    /// For whom is what is done now, where the thread says that it works for `said`: what a range says of
+    /// itself goes before that, unless it was pushed when the thread worked for another.
+    pub fn caller(&self, said: u32) -> u32 {
+        let naming = self.0.iter().rev().find(|open| open.over == Some(said));
+        naming.map_or(said, |open| open.caller)
+    }
+
+    /// The number of the innermost one that is of that caller, 0 for none.
+    pub fn innermost(&self, caller: u32) -> u32 {
+        self.0.iter().rev().find(|open| open.caller == caller).map_or(0, |open| open.number)
+    }
+
+    /// A range begins, or is said again, on a thread that works for `said`; it may name another (`named`, else 0). `None` if
+    /// its place is past those that are told, or it is known.
+    pub fn push(
+        &mut self,
+        begin: &RangeBegin,
+        (said, named): (u32, u32),
+        numbers: &mut Numbers,
+    ) -> Option<Open> {
         let position = begin.position;
         if position >= POSITIONS_MAX || self.0.last().is_some_and(|last| last.position >= position) {
             return None;
         }
+        let caller = if named == 0 { self.caller(said) } else { named };
         let open = Open {
             number: numbers.take(),
-            around: self.innermost(),
+            around: self.innermost(caller),
             range: begin.range,
             start_ticks: begin.start_ticks,
             position,
+            caller,
+            over: (named != 0).then_some(said),
         };
         self.0.push(open);
         Some(open)
@@ -86,9 +112,10 @@ impl OpenInstances {
         found
     }
 
-    /// The number of the innermost one around a position of the list.
-    pub fn around(&self, position: u32) -> u32 {
-        self.0.iter().rev().find(|open| open.position < position).map_or(0, |open| open.number)
+    /// The number of the innermost one around a position of the list that is of that caller.
+    pub fn around(&self, position: u32, caller: u32) -> u32 {
+        let mut around = self.0.iter().rev().filter(|open| open.position < position);
+        around.find(|open| open.caller == caller).map_or(0, |open| open.number)
     }
 
     /// Takes out, innermost first, what is at that position or further in: its ends were not said.

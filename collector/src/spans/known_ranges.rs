@@ -76,7 +76,8 @@ mod tests {
 
     fn range(number: u32, around: u32) -> RangeInstance {
         let (start_ns, end_ns) = (10, 20);
-        RangeInstance { process: 0, thread: 1, number, around, range: 5, start_ns, end_ns, is_whole: true }
+        let (process, thread, caller, is_whole) = (0, 1, 0, true);
+        RangeInstance { process, thread, number, around, caller, range: 5, start_ns, end_ns, is_whole }
     }
 
     fn chosen(ranges: &mut KnownRanges) -> Vec<u32> {

@@ -6,6 +6,7 @@
 use core::ffi::{c_int, c_void};
 
 use gputrace_producer::ranges::{self, Label, Look};
+use gputrace_wire::caller::Caller;
 
 use super::naming::{name_os_thread_a, name_os_thread_w, resource_create, resource_destroy};
 use super::text::{self, Attributes};
@@ -42,22 +43,28 @@ fn held(label: Label) -> Held {
     core::ptr::without_provenance(label.to_handle())
 }
 
-/// The label of a name in the domain without a name.
+/// The label of a name in the domain without a name, and the span that the name carries.
 ///
 /// # Safety
 /// Null or a C string.
 #[inline(always)]
-unsafe fn named(name: Ascii) -> Label {
+unsafe fn named(name: Ascii) -> (Label, Caller) {
     // SAFETY: the caller's promise.
-    Label::range(Label::NONE, unsafe { text::ascii(name) })
+    text::carried(Label::NONE, unsafe { text::ascii(name) })
 }
 
 /// # Safety
 /// Null or a wide string.
 #[inline(always)]
-unsafe fn named_wide(name: Wide) -> Label {
+unsafe fn named_wide(name: Wide) -> (Label, Caller) {
     // SAFETY: the caller's promise.
-    unsafe { text::wide(name, |name| Label::range(Label::NONE, name)) }
+    unsafe { text::wide(name, |name| text::carried(Label::NONE, name)) }
+}
+
+/// A range of that name begins.
+#[inline(always)]
+fn push_named((label, caller): (Label, Caller)) -> c_int {
+    ranges::push(Label::NONE, label, Look::default(), &caller)
 }
 
 /// Functions that pass what they are given to one of ours; the program keeps NVTX's promises.
@@ -78,22 +85,22 @@ macro_rules! calls {
 }
 
 calls! {
-    range_push_a(name: Ascii) -> c_int => ranges::push(Label::NONE, named(name), Look::default());
-    range_push_w(name: Wide) -> c_int => ranges::push(Label::NONE, named_wide(name), Look::default());
+    range_push_a(name: Ascii) -> c_int => push_named(named(name));
+    range_push_w(name: Wide) -> c_int => push_named(named_wide(name));
     range_push_ex(attributes: *const Attributes) -> c_int => push(Label::NONE, attributes);
     range_pop() -> c_int => ranges::pop(Label::NONE);
     domain_range_push_ex(domain: Held, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
     domain_range_pop(domain: Held) -> c_int => ranges::pop(domain_of(domain));
 
-    range_start_a(name: Ascii) -> u64 => ranges::start(named(name), Look::default());
-    range_start_w(name: Wide) -> u64 => ranges::start(named_wide(name), Look::default());
+    range_start_a(name: Ascii) -> u64 => ranges::start(named(name).0, Look::default());
+    range_start_w(name: Wide) -> u64 => ranges::start(named_wide(name).0, Look::default());
     range_start_ex(attributes: *const Attributes) -> u64 => start(Label::NONE, attributes);
     range_end(id: u64) => ranges::end(id);
     domain_range_start_ex(domain: Held, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
     domain_range_end(_domain: Held, id: u64) => ranges::end(id);
 
-    mark_a(name: Ascii) => ranges::mark(named(name), Look::default());
-    mark_w(name: Wide) => ranges::mark(named_wide(name), Look::default());
+    mark_a(name: Ascii) => ranges::mark(named(name).0, Look::default());
+    mark_w(name: Wide) => ranges::mark(named_wide(name).0, Look::default());
     mark_ex(attributes: *const Attributes) => mark(Label::NONE, attributes);
     domain_mark_ex(domain: Held, attributes: *const Attributes) => mark(domain_of(domain), attributes);
 
@@ -110,20 +117,20 @@ calls! {
 #[inline(always)]
 unsafe fn push(domain: Label, attributes: *const Attributes) -> c_int {
     // SAFETY: the caller's promise.
-    let (label, look) = unsafe { text::range(domain, attributes) };
-    ranges::push(domain, label, look)
+    let (label, look, caller) = unsafe { text::range(domain, attributes) };
+    ranges::push(domain, label, look, &caller)
 }
 
 #[inline(always)]
 unsafe fn start(domain: Label, attributes: *const Attributes) -> u64 {
     // SAFETY: the caller's promise.
-    let (label, look) = unsafe { text::range(domain, attributes) };
+    let (label, look, _) = unsafe { text::range(domain, attributes) };
     ranges::start(label, look)
 }
 
 #[inline(always)]
 unsafe fn mark(domain: Label, attributes: *const Attributes) {
     // SAFETY: the caller's promise.
-    let (label, look) = unsafe { text::range(domain, attributes) };
+    let (label, look, _) = unsafe { text::range(domain, attributes) };
     ranges::mark(label, look);
 }

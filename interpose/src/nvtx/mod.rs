@@ -6,12 +6,13 @@
 //! the variable is set where it is unset: a tool that the program has already keeps its ranges. A program
 //! without NVTX pays for the variable and nothing else.
 //!
-//! `calls` is what is put into the tables, `text` reads what programs pass, `naming` is for names
+//! `calls` is what is put into the tables, `text` reads what programs pass, `traceparent` what names carry, `naming` is for names
 //! of threads, streams, contexts and devices. What a range is, `producer::ranges` knows.
 
 mod calls;
 mod naming;
 mod text;
+mod traceparent;
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -6,8 +6,10 @@
 use core::ffi::c_void;
 
 use gputrace_producer::ranges::{Label, Look, NAME_MAX};
+use gputrace_wire::caller::Caller;
 use gputrace_wire::range::payload;
 
+use super::traceparent::taken_out;
 use super::{Ascii, Wide};
 
 /// As NVTX lays it out; versions 1 to 3 alike.
@@ -84,21 +86,32 @@ pub unsafe fn wide<R>(text: Wide, act: impl FnOnce(&[u8]) -> R) -> R {
     act(room.get(..used).unwrap_or_default())
 }
 
-/// The label of a message in a domain.
+/// The label of a name in a domain, and the span that the name carries.
+#[inline(always)]
+pub fn carried(domain: Label, name: &[u8]) -> (Label, Caller) {
+    taken_out(name, |name, caller| (Label::range(domain, name), *caller))
+}
+
+/// The label of a message in a domain, and the span that it carries.
 ///
 /// # Safety
 /// The message is as its type says.
 #[inline(always)]
-unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> Label {
+unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> (Label, Caller) {
     match message_type {
         // SAFETY: the caller's promise.
-        message::ASCII => Label::range(domain, unsafe { ascii(message.cast()) }),
+        message::ASCII => carried(domain, unsafe { ascii(message.cast()) }),
         // SAFETY: as above.
-        message::WIDE => unsafe { wide(message.cast(), |name| Label::range(domain, name)) },
+        message::WIDE => unsafe { wide(message.cast(), |name| carried(domain, name)) },
         message::REGISTERED => {
-            Some(Label::from_handle(message.addr())).filter(|label| !label.is_domain()).unwrap_or(Label::NONE)
+            let label = Label::from_handle(message.addr());
+            if label.is_domain() {
+                return (Label::NONE, Caller::NOBODY);
+            }
+            // A registered name is kept whole, so that the span is there each time.
+            label.with_long_text(|name| carried(domain, name)).unwrap_or((label, Caller::NOBODY))
         }
-        _ => Label::range(domain, b""),
+        _ => (Label::range(domain, b""), Caller::NOBODY),
     }
 }
 
@@ -107,8 +120,8 @@ unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> Lab
 /// # Safety
 /// Null, or attributes of NVTX's.
 #[inline(always)]
-pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Look) {
-    let nothing = || (Label::range(domain, b""), Look::default());
+pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Look, Caller) {
+    let nothing = || (Label::range(domain, b""), Look::default(), Caller::NOBODY);
     if attributes.is_null() {
         return nothing();
     }
@@ -131,7 +144,8 @@ pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Loo
         },
     };
     // SAFETY: the program says what the message is.
-    (unsafe { label(domain, said.message_type, said.message) }, look)
+    let (label, caller) = unsafe { label(domain, said.message_type, said.message) };
+    (label, look, caller)
 }
 
 /// Does something with a resource and its name.
@@ -185,7 +199,7 @@ mod tests {
         // SAFETY: null, or attributes whose size is not said to be more than it is.
         unsafe {
             assert!(gputrace_producer::ranges::prepare());
-            let none = (Label::range(Label::NONE, b""), Look::default());
+            let none = (Label::range(Label::NONE, b""), Look::default(), Caller::NOBODY);
             assert_eq!(range(Label::NONE, core::ptr::null()), none);
             let mut attributes = Attributes {
                 version: 3,
@@ -201,7 +215,8 @@ mod tests {
             };
             assert_eq!(range(Label::NONE, &attributes), none);
             attributes.bytes = 48;
-            let (label, look) = range(Label::NONE, &attributes);
+            let (label, look, caller) = range(Label::NONE, &attributes);
+            assert!(caller.is_nobody());
             assert_eq!(label, Label::NONE);
             let wanted =
                 Look { color: 0xff00_ff00, category: 1, payload_kind: payload::I32, payload: 0xffff_ffff };

@@ -15,6 +15,8 @@ pub struct Layout {
     pub thread_interp: u16,
     /// `pthread_self` of the thread that the state belongs to.
     pub thread_id: u16,
+    /// The context whose variables the thread has; 0 there where it has none.
+    pub thread_context: u16,
     /// The innermost frame, or what names it.
     pub thread_frame: u16,
     /// Where `thread_frame` names something between: the innermost frame in that.
@@ -50,6 +52,8 @@ pub struct Layout {
     pub text_ascii: u16,
     pub text_compact: u16,
     pub bytes_data: u16,
+    /// The hash of a context variable.
+    pub variable_hash: u16,
     /// Objects that a code object has to itself, or nearly.
     pub code_parts: [u16; 4],
 }

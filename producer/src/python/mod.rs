@@ -32,8 +32,12 @@
 //! | `unicode` | a string as UTF-8 |
 //! | `code` | a code object as a definition |
 //! | `stacks` | frames as part of a stack: as one number, and told |
+//! | `callers` | the span of OpenTelemetry's that the thread works for |
+//! | `tree` | the variables of a context |
+//! | `objects` | dicts, tuples, numbers and attributes |
 //! | `check` | whether an interpreter is what its version says |
 
+pub mod callers;
 pub mod check;
 pub mod code;
 #[cfg(test)]
@@ -42,7 +46,9 @@ pub mod identity;
 pub mod layout;
 pub mod lives;
 pub mod memory;
+pub mod objects;
 pub mod runtime;
 pub mod stacks;
+mod tree;
 pub mod unicode;
 pub mod walk;

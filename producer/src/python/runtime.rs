@@ -28,6 +28,8 @@ const OWN_CURRENT_SINCE: u8 = 12;
 pub struct Runtime {
     pub layout: Layout,
     pub types: Types,
+    /// Of contexts, in the sense of context variables.
+    pub context_type: u64,
     /// `PY_VERSION_HEX`.
     pub version: u32,
     is_initialized: Answer,
@@ -135,8 +137,11 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
         // Where it cannot be, code objects are told apart by what they contain.
         lives::begin(&Checked::new(), code);
     }
+    // Without it no context is one.
+    let context_type = symbol(c"PyContext_Type") as u64;
     Some(Runtime {
         layout,
+        context_type,
         types: Types { code, text, bytes },
         version,
         // SAFETY: CPython's `int Py_IsInitialized(void)`.
@@ -230,11 +235,17 @@ fn own_thread() -> u64 {
 
 /// Says that no stacks are read of an interpreter of that version.
 pub fn say_unread(session: &Session, version: u32, why: &[u8]) {
+    say_of_interpreter(session, b"no Python stacks: ", version, why);
+}
+
+/// Says what is not to be had of an interpreter of that version.
+pub fn say_of_interpreter(session: &Session, what: &[u8], version: u32, why: &[u8]) {
     let mut line = [0u8; 160];
     let mut rest = &mut line[..];
     let [major, minor, micro, _] = version.to_be_bytes();
     // What does not fit is cut.
-    let _ = write!(rest, "no Python stacks: the interpreter ({major}.{minor}.{micro}) ");
+    let _ = rest.write(what);
+    let _ = write!(rest, "the interpreter ({major}.{minor}.{micro}) ");
     let _ = rest.write(why);
     let length = 160 - rest.len();
     session.notice(1, 0, line.get(..length).unwrap_or_default());

@@ -20,6 +20,8 @@ const LABELS_MAX: usize = 1 << 15;
 const SLOTS: usize = 2 * LABELS_MAX;
 /// All their texts.
 const TEXT_BYTES: usize = 4 << 20;
+/// What carries a span is at least as long as one.
+const LONG_BYTES: u64 = 55;
 /// A longer name is cut.
 pub const NAME_MAX: usize = 1024;
 
@@ -113,6 +115,14 @@ impl Label {
     #[inline]
     pub fn is_domain(self) -> bool {
         self.is_of(Label(IS_DOMAIN))
+    }
+
+    /// Does something with the label's text, if it is long enough to carry a span.
+    #[inline(always)]
+    pub fn with_long_text<R>(self, act: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let table = table()?;
+        let place = table.places.get(self.0 as usize)?.load(Ordering::Relaxed);
+        (place >> 32 >= LONG_BYTES).then(|| act(table.text(self.0, &mut [0; NAME_MAX])))
     }
 
     /// Does something with the label's text.

@@ -16,6 +16,7 @@ mod open;
 mod started;
 mod threads;
 
+use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::range::RangeBegin;
@@ -59,12 +60,16 @@ pub fn prepare() -> bool {
     label::prepare()
 }
 
-/// A range begins on the calling thread. Returns how many of its domain are open around it.
-pub fn push(domain: Label, label: Label, look: Look) -> i32 {
+/// A range begins on the calling thread, and perhaps names the span that it is for. Returns how many of its domain are
+/// open around it.
+pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
     thread::with(|slot| {
         let inside = slot.enter();
         let Some(open) = slot.open_ranges() else { return NOT_KEPT };
         let pushed = open.push(domain, label, look, clock::now());
+        if let Some(position) = pushed.position.filter(|_| !caller.is_nobody()) {
+            open.name_caller(position, caller);
+        }
         if let Some(session) = session::current() {
             match (pushed.position, inside) {
                 (None, _) => session.count(Counter::RangesTooDeep, 1),
@@ -159,12 +164,12 @@ mod tests {
             assert_ne!(name, its);
             let look = Look::default();
             assert_eq!(pop(Label::NONE), NONE_OPEN);
-            assert_eq!(push(Label::NONE, name, look), 0);
-            assert_eq!(push(domain, its, look), 0);
-            assert_eq!(push(Label::NONE, name, look), 1);
-            assert_eq!(push(domain, its, look), 1);
+            assert_eq!(push(Label::NONE, name, look, &Caller::NOBODY), 0);
+            assert_eq!(push(domain, its, look, &Caller::NOBODY), 0);
+            assert_eq!(push(Label::NONE, name, look, &Caller::NOBODY), 1);
+            assert_eq!(push(domain, its, look, &Caller::NOBODY), 1);
             assert_eq!(pop(Label::NONE), 1);
-            assert_eq!(push(Label::NONE, name, look), 1);
+            assert_eq!(push(Label::NONE, name, look, &Caller::NOBODY), 1);
             assert_eq!((pop(Label::NONE), pop(Label::NONE), pop(Label::NONE)), (1, 0, NONE_OPEN));
             assert_eq!((pop(domain), pop(domain), pop(domain)), (1, 0, NONE_OPEN));
         })

@@ -9,6 +9,7 @@
 use core::cell::Cell as Shared;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::range::{POSITIONS_MAX, RangeBegin, RangeEnd};
 
@@ -42,9 +43,14 @@ pub struct Open {
     /// How many are open beyond `ranges`.
     more: Shared<u32>,
     more_domains: [Shared<Label>; MORE_MAX],
+    /// The positions whose ranges name a span, a bit each.
+    naming: Shared<u64>,
+    /// And the spans. Behind all else: who names none has no memory for it.
+    callers: [Shared<Caller>; POSITIONS_MAX as usize],
 }
 
-const PAGE_BYTES: usize = 4096;
+const _: () = assert!(POSITIONS_MAX == u64::BITS);
+const PAGE_BYTES: usize = 8192;
 const _: () = assert!(size_of::<Open>() <= PAGE_BYTES);
 
 pub struct Pushed {
@@ -79,6 +85,7 @@ impl Open {
         for counter in [&open.count, &open.said, &open.same, &open.more] {
             counter.set(0);
         }
+        open.naming.set(0);
         Some(open)
     }
 
@@ -119,6 +126,36 @@ impl Open {
         Pushed { level: level as i32, position: Some(position) }
     }
 
+    /// The range at that position, which was pushed last, names a span.
+    #[cold]
+    pub fn name_caller(&self, position: u32, caller: &Caller) {
+        if let Some(place) = self.callers.get(position as usize) {
+            place.set(*caller);
+            self.naming.set(self.naming.get() | 1 << position);
+        }
+    }
+
+    /// The span that the range at that position names.
+    #[inline(always)]
+    fn caller(&self, position: u32) -> Option<Caller> {
+        if self.naming.get() == 0 || self.naming.get() >> position & 1 == 0 {
+            return None;
+        }
+        self.callers.get(position as usize).map(Shared::get)
+    }
+
+    /// The range at that position is gone, and those behind it moved up.
+    #[cold]
+    fn forget_caller(&self, position: u32) {
+        let naming = self.naming.get();
+        let before = naming & ((1 << position) - 1);
+        self.naming.set(before | naming >> position >> 1 << position);
+        let moved = self.callers.iter().skip(position as usize);
+        for (to, from) in moved.zip(self.callers.iter().skip(position as usize + 1)) {
+            to.set(from.get());
+        }
+    }
+
     /// How many of the domain are open.
     #[cold]
     fn level_of(&self, domain: Label) -> u32 {
@@ -150,6 +187,9 @@ impl Open {
             }
         }
         self.count.set(count - 1);
+        if self.naming.get() != 0 {
+            self.forget_caller(position);
+        }
         let was_said = position < self.same.get();
         Some(Popped { level: range.level as i32, range: Some(Range { position, ..range }), was_said })
     }
@@ -177,10 +217,14 @@ impl Open {
 
     /// The entry for the range at that position, if it is just the next one for the ring.
     #[inline(always)]
-    pub fn next_to_say(&self, position: u32, define: impl Fn(Label) -> u32) -> Option<Cell> {
+    pub fn next_to_say(&self, position: u32, define: impl Fn(Label) -> u32) -> Option<Entry> {
         let is_next = self.said.get() == position && self.same.get() == position;
         let range = self.ranges.get(position as usize).filter(|_| is_next)?.get();
-        Some(range.pushed(position, define).to_cell())
+        let begin = range.pushed(position, define);
+        Some(match self.caller(position) {
+            None => Entry::Plain([begin.to_cell()]),
+            Some(caller) => Entry::Naming(begin.to_cells(&caller)),
+        })
     }
 
     /// The range at that position was said.
@@ -220,12 +264,12 @@ impl Open {
         &self,
         end_ticks: u64,
         define: impl Fn(Label) -> u32,
-        mut write: impl FnMut(Cell) -> bool,
+        mut write: impl FnMut(&[Cell]) -> bool,
     ) -> bool {
         let same = self.same.get().min(self.count.get());
         if same < self.said.get() {
             let cut = RangeEnd { kind: kind::RANGE_POP, end_ticks, open: same, ..RangeEnd::default() };
-            if !write(cut.to_cell()) {
+            if !write(&[cut.to_cell()]) {
                 return false;
             }
             self.said.set(same);
@@ -234,12 +278,28 @@ impl Open {
         while let at = self.said.get()
             && at < self.count.get()
         {
-            if !self.next_to_say(at, &define).is_some_and(&mut write) {
+            if !self.next_to_say(at, &define).is_some_and(|entry| write(entry.cells())) {
                 return false;
             }
             self.push_said(at);
         }
         true
+    }
+}
+
+/// The entry of a range that begins.
+pub enum Entry {
+    Plain([Cell; 1]),
+    Naming([Cell; 2]),
+}
+
+impl Entry {
+    #[inline(always)]
+    pub fn cells(&self) -> &[Cell] {
+        match self {
+            Entry::Plain(cells) => cells,
+            Entry::Naming(cells) => cells,
+        }
     }
 }
 
@@ -302,14 +362,16 @@ mod tests {
     }
 
     /// What a reader makes of the entries, as the format says.
-    fn read(list: &mut Vec<u64>, cell: &Cell) {
+    fn read(list: &mut Vec<(u64, u64)>, cells: &[Cell]) {
+        let cell = &cells[0];
+        assert_eq!(usize::from(cell.cells()), cells.len());
         if let Some(begin) = RangeBegin::from_cell(cell) {
-            list.resize(begin.position as usize, 0);
-            list.push(begin.start_ticks);
+            list.resize(begin.position as usize, (0, 0));
+            list.push((begin.start_ticks, cells.get(1).map_or(0, |further| Caller::of_cell(further).span)));
         }
         if let Some(end) = RangeEnd::from_cell(cell) {
             if end.start_ticks != 0 && (end.position as usize) < list.len() {
-                assert_eq!(list.remove(end.position as usize), end.start_ticks);
+                assert_eq!(list.remove(end.position as usize).0, end.start_ticks);
             }
             list.truncate(end.open as usize);
         }
@@ -325,8 +387,8 @@ mod tests {
             (random >> 33) % below
         };
         let domains = [Label::NONE, Label::of_test(7), Label::of_test(8)];
-        let mut list: Vec<u64> = Vec::new();
-        let mut mirror: Vec<(usize, u64)> = Vec::new();
+        let mut list: Vec<(u64, u64)> = Vec::new();
+        let mut mirror: Vec<(usize, (u64, u64))> = Vec::new();
         let mut pending = false;
         for ticks in 1..40_000u64 {
             let fits = next(4) != 0;
@@ -334,10 +396,14 @@ mod tests {
             if next(2) == 0 && mirror.len() < 60 {
                 let position =
                     open.push(domains[domain], Label::NONE, Look::default(), ticks).position.unwrap();
-                mirror.push((domain, ticks));
+                let span = if ticks.is_multiple_of(3) { ticks } else { 0 };
+                if span != 0 {
+                    open.name_caller(position, &Caller { trace: [1, 2], span, ..Caller::NOBODY });
+                }
+                mirror.push((domain, (ticks, span)));
                 match open.next_to_say(position, define).filter(|_| !pending && fits) {
-                    Some(cell) => {
-                        read(&mut list, &cell);
+                    Some(entry) => {
+                        read(&mut list, entry.cells());
                         open.push_said(position);
                     }
                     None => pending = true,
@@ -345,9 +411,9 @@ mod tests {
             } else if let Some(popped) = open.pop(domains[domain]) {
                 let range = popped.range.unwrap();
                 let at = mirror.iter().rposition(|(of, _)| *of == domain).unwrap();
-                assert_eq!(mirror.remove(at).1, range.start_ticks);
+                assert_eq!(mirror.remove(at).1.0, range.start_ticks);
                 if popped.was_said && !pending && fits {
-                    read(&mut list, &open.popped(&range, ticks, define).to_cell());
+                    read(&mut list, &[open.popped(&range, ticks, define).to_cell()]);
                     open.pop_said(&range, true);
                 } else if popped.was_said {
                     open.pop_said(&range, false);
@@ -358,16 +424,16 @@ mod tests {
             }
             if pending {
                 let fits = &mut next;
-                pending = !open.say_all(ticks, define, |cell| {
+                pending = !open.say_all(ticks, define, |cells| {
                     let is_written = fits(4) != 0;
                     if is_written {
-                        read(&mut list, &cell);
+                        read(&mut list, cells);
                     }
                     is_written
                 });
             }
             if !pending {
-                assert_eq!(list, mirror.iter().map(|(_, ticks)| *ticks).collect::<Vec<_>>(), "at {ticks}");
+                assert_eq!(list, mirror.iter().map(|(_, range)| *range).collect::<Vec<_>>(), "at {ticks}");
             }
         }
         open.give_back();

@@ -26,6 +26,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Engine;
+use gputrace_wire::caller::Caller;
 use node::Node;
 use passes::Outside;
 
@@ -74,7 +75,7 @@ thread_local! {
             engine: Cell::new(0),
             pass: Cell::new(NONE),
             caller: Cell::new(0),
-            outside: Cell::new(Outside { frame: 0, stack: 0 }),
+            outside: Cell::new(Outside { frame: 0, stack: 0, caller: Caller::NOBODY }),
         }
     };
 }

@@ -10,6 +10,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use gputrace_wire::caller::Caller;
+
 const PASSES_MAX: usize = 512;
 /// A pass has at least so many bytes, and what PyTorch tells of it lies in these (288 to 300 in versions
 /// 2.0 to 2.15, of more than 600).
@@ -23,6 +25,8 @@ pub struct Outside {
     pub frame: u64,
     /// A place of its native stack: what is above it is outside of the pass.
     pub stack: u64,
+    /// For whom the thread worked.
+    pub caller: Caller,
 }
 
 struct Pass {
@@ -32,6 +36,8 @@ struct Pass {
     caller: AtomicU64,
     outer_frame: AtomicU64,
     outer_stack: AtomicU64,
+    /// Trace id, span id, and flags below whether that span is remote.
+    works_for: [AtomicU64; 4],
     /// The pass's number, once a thread has met it.
     number: AtomicU64,
     is_taken: AtomicU32,
@@ -43,11 +49,19 @@ static PASSES: [Pass; PASSES_MAX] = [const {
         caller: AtomicU64::new(0),
         outer_frame: AtomicU64::new(0),
         outer_stack: AtomicU64::new(0),
+        works_for: [const { AtomicU64::new(0) }; 4],
         number: AtomicU64::new(NO_NUMBER),
         is_taken: AtomicU32::new(0),
     }
 }; PASSES_MAX];
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+impl Pass {
+    fn caller_outside(&self) -> Caller {
+        let [lower, upper, span, rest] = self.works_for.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Caller { trace: [lower, upper], span, flags: (rest >> 8) as u8, remote: rest as u8 }
+    }
+}
 
 /// A pass begins, by a call with that stack there.
 pub fn note(at: u64, generation: u32, stack: u32, outside: Outside) {
@@ -64,6 +78,11 @@ pub fn note(at: u64, generation: u32, stack: u32, outside: Outside) {
         pass.caller.store(u64::from(generation) << 32 | u64::from(stack), Ordering::Relaxed);
         pass.outer_frame.store(outside.frame, Ordering::Relaxed);
         pass.outer_stack.store(outside.stack, Ordering::Relaxed);
+        let Caller { trace: [lower, upper], span, flags, remote } = outside.caller;
+        let words = [lower, upper, span, u64::from(flags) << 8 | u64::from(remote)];
+        for (to, word) in pass.works_for.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
         pass.number.store(NO_NUMBER, Ordering::Relaxed);
         // SYNC: pairs with the Acquire in `find`.
         pass.at.store(at, Ordering::Release);
@@ -98,6 +117,7 @@ pub fn find(inside: u64, number: u32, generation: u32) -> (u32, Outside) {
     let outside = Outside {
         frame: pass.outer_frame.load(Ordering::Relaxed),
         stack: pass.outer_stack.load(Ordering::Relaxed),
+        caller: pass.caller_outside(),
     };
     let met = pass.number.compare_exchange(NO_NUMBER, number.into(), Ordering::Relaxed, Ordering::Relaxed);
     let is_its_number = met.is_ok() || met == Err(number.into());
@@ -115,7 +135,8 @@ mod tests {
     use super::*;
 
     fn outside(frame: u64) -> Outside {
-        Outside { frame, stack: frame * 2 }
+        let caller = Caller { trace: [frame, 3], span: frame + 1, flags: 1, remote: frame as u8 & 1 };
+        Outside { frame, stack: frame * 2, caller }
     }
 
     // The table is the process's: each test has addresses of its own.

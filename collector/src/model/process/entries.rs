@@ -1,6 +1,7 @@
 //! Entries: what each kind of them changes.
 
 use gputrace_wire::call::Call;
+use gputrace_wire::caller::{Caller, WorksFor};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::Anchor;
 use gputrace_wire::clock::mark::{EpochBegin, ThreadBegin};
@@ -62,7 +63,8 @@ impl ProcessState {
             }
             kind::RANGE_PUSH | kind::RANGE_START | kind::MARK => {
                 if let Some(begin) = RangeBegin::from_cell(first) {
-                    self.range_begin(ring, &begin, sink);
+                    let named = entry.get(1).map_or(Caller::NOBODY, Caller::of_cell);
+                    self.range_begin(ring, &begin, &named, sink);
                 }
             }
             kind::RANGE_POP | kind::RANGE_END => {
@@ -70,6 +72,7 @@ impl ProcessState {
                     self.range_end(ring, &end, sink);
                 }
             }
+            kind::CALLER => self.works_for(ring, &WorksFor::from_cell(first).caller, sink),
             kind::GRAPH_NODE => {
                 self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
             }

@@ -1,5 +1,6 @@
 //! Entries of ranges: what they change in a ring's list, and what sinks hear of it.
 
+use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::kind;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
@@ -9,7 +10,27 @@ use crate::model::process::ProcessState;
 use crate::model::process::ring::RingState;
 
 impl ProcessState {
-    pub(super) fn range_begin<S: Sink>(&mut self, ring: &mut RingState, begin: &RangeBegin, sink: &mut S) {
+    /// From here on the ring's thread works for that span of somebody else's.
+    pub(super) fn works_for<S: Sink>(&mut self, ring: &mut RingState, caller: &Caller, sink: &mut S) {
+        ring.said = self.number_of(caller, sink);
+        ring.settle();
+    }
+
+    fn number_of<S: Sink>(&mut self, caller: &Caller, sink: &mut S) -> u32 {
+        let (number, is_new) = self.callers.number(caller);
+        if is_new {
+            sink.caller(self.number, number, caller, &self.definitions);
+        }
+        number
+    }
+
+    pub(super) fn range_begin<S: Sink>(
+        &mut self,
+        ring: &mut RingState,
+        begin: &RangeBegin,
+        named: &Caller,
+        sink: &mut S,
+    ) {
         match begin.kind {
             kind::RANGE_PUSH => {
                 ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
@@ -17,8 +38,9 @@ impl ProcessState {
                 let further = begin.position.saturating_add(u32::from(ring.instances.has(begin)));
                 let now_ns = self.clocks.monotonic_ns(begin.start_ticks);
                 self.cut(ring, further, now_ns, sink);
-                if let Some(open) = ring.instances.push(begin, &mut self.instances) {
-                    ring.range = open.number;
+                let named = self.number_of(named, sink);
+                if let Some(open) = ring.instances.push(begin, (ring.said, named), &mut self.instances) {
+                    ring.settle();
                     let instance = self.instance(ring.thread, &open, now_ns, false);
                     sink.range_begins(&instance, &self.definitions);
                 }
@@ -45,10 +67,12 @@ impl ProcessState {
             // A range whose begin was lost, or that is no list's, is told by its end alone.
             let open = known.unwrap_or_else(|| Open {
                 number: self.instances.take(),
-                around: if is_pop { ring.instances.around(end.position) } else { 0 },
+                around: if is_pop { ring.instances.around(end.position, ring.caller) } else { 0 },
                 range: end.range,
                 start_ticks: end.start_ticks,
                 position: end.position,
+                caller: ring.caller,
+                over: None,
             });
             let instance = self.instance(ring.thread, &open, end_ns, true);
             sink.range_ends(&instance, &self.definitions);
@@ -63,10 +87,11 @@ impl ProcessState {
         }
     }
 
-    /// Nothing is known any more of what a ring's thread has open.
+    /// Nothing is known any more of what a ring's thread has open, and of whom it works for.
     pub(super) fn leave_ranges<S: Sink>(&mut self, ring: &mut RingState, sink: &mut S) {
         self.ranges.left_open(ring.ranges);
         ring.ranges = 0;
+        ring.said = 0;
         self.cut(ring, 0, self.last_seen_ns, sink);
     }
 
@@ -74,7 +99,7 @@ impl ProcessState {
     pub(super) fn close_ranges<S: Sink>(&mut self, sink: &mut S) {
         let mut rings = std::mem::take(&mut self.rings);
         let mut numbers: Vec<u32> =
-            rings.iter().filter(|(_, ring)| ring.range != 0).map(|(number, _)| *number).collect();
+            rings.iter().filter(|(_, ring)| !ring.instances.is_empty()).map(|(number, _)| *number).collect();
         numbers.sort_unstable();
         for number in numbers {
             if let Some(ring) = rings.get_mut(&number) {
@@ -90,7 +115,7 @@ impl ProcessState {
             let instance = self.instance(ring.thread, &open, now_ns, false);
             sink.range_ends(&instance, &self.definitions);
         }
-        ring.range = ring.instances.innermost();
+        ring.settle();
     }
 
     fn instance(&mut self, thread: u32, open: &Open, end_ns: u64, is_whole: bool) -> RangeInstance {
@@ -100,6 +125,7 @@ impl ProcessState {
             thread,
             number: open.number,
             around: open.around,
+            caller: open.caller,
             range: open.range,
             start_ns,
             end_ns: end_ns.max(start_ns),

@@ -10,7 +10,11 @@ pub struct RingState {
     pub ranges: u32,
     /// The same ranges, this time that they are open.
     pub instances: OpenInstances,
-    /// The innermost one's number.
+    /// For whom the thread says that it works, a number of the process's callers.
+    pub said: u32,
+    /// For whom is what is done now.
+    pub caller: u32,
+    /// The number of the innermost range that is of that caller.
     pub range: u32,
     pub epoch: Option<u32>,
     /// Where the stream is in the ring: cells since it was made.
@@ -20,6 +24,12 @@ pub struct RingState {
 }
 
 impl RingState {
+    /// Ranges or the thread's caller are others than before.
+    pub fn settle(&mut self) {
+        self.caller = self.instances.caller(self.said);
+        self.range = self.instances.innermost(self.caller);
+    }
+
     /// How many of the ring's cells any trace had so far.
     pub fn seen(&self) -> u64 {
         self.position.saturating_add(self.repeated)

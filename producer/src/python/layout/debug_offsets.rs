@@ -93,6 +93,9 @@ pub fn read<M: Memory>(memory: &M, runtime: u64) -> Option<Layout> {
         minor,
         thread_interp: at(words.thread_interp)?,
         thread_id: at(words.thread_id)?,
+        // The table is silent about these, and 3.14 has them where 3.13 does.
+        thread_context: base.thread_context,
+        variable_hash: base.variable_hash,
         thread_frame: at(words.thread_frame)?,
         cframe_frame: ABSENT,
         frame_previous: at(words.frame_previous)?,

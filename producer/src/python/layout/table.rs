@@ -7,6 +7,7 @@ pub const V3_8: Layout = Layout {
     minor: 8,
     thread_interp: 16,
     thread_id: 176,
+    thread_context: 240,
     thread_frame: 24,
     cframe_frame: ABSENT,
     frame_previous: 24,
@@ -31,6 +32,7 @@ pub const V3_8: Layout = Layout {
     text_ascii: 48,
     text_compact: 72,
     bytes_data: 32,
+    variable_hash: 56,
     code_parts: [48, 56, 64, 72],
 };
 
@@ -38,6 +40,7 @@ pub const V3_9: Layout = Layout {
     minor: 9,
     thread_interp: 16,
     thread_id: 176,
+    thread_context: 240,
     thread_frame: 24,
     cframe_frame: ABSENT,
     frame_previous: 24,
@@ -62,6 +65,7 @@ pub const V3_9: Layout = Layout {
     text_ascii: 48,
     text_compact: 72,
     bytes_data: 32,
+    variable_hash: 56,
     code_parts: [48, 56, 64, 72],
 };
 
@@ -69,6 +73,7 @@ pub const V3_10: Layout = Layout {
     minor: 10,
     thread_interp: 16,
     thread_id: 176,
+    thread_context: 240,
     thread_frame: 24,
     cframe_frame: ABSENT,
     frame_previous: 24,
@@ -93,6 +98,7 @@ pub const V3_10: Layout = Layout {
     text_ascii: 48,
     text_compact: 72,
     bytes_data: 32,
+    variable_hash: 56,
     code_parts: [48, 56, 64, 72],
 };
 
@@ -100,6 +106,7 @@ pub const V3_11: Layout = Layout {
     minor: 11,
     thread_interp: 16,
     thread_id: 152,
+    thread_context: 224,
     thread_frame: 56,
     cframe_frame: 8,
     frame_previous: 48,
@@ -124,6 +131,7 @@ pub const V3_11: Layout = Layout {
     text_ascii: 48,
     text_compact: 72,
     bytes_data: 32,
+    variable_hash: 56,
     code_parts: [40, 24, 32, 96],
 };
 
@@ -131,6 +139,7 @@ pub const V3_12: Layout = Layout {
     minor: 12,
     thread_interp: 16,
     thread_id: 136,
+    thread_context: 208,
     thread_frame: 56,
     cframe_frame: 0,
     frame_previous: 8,
@@ -155,6 +164,7 @@ pub const V3_12: Layout = Layout {
     text_ascii: 40,
     text_compact: 56,
     bytes_data: 32,
+    variable_hash: 56,
     code_parts: [40, 24, 32, 96],
 };
 
@@ -162,6 +172,7 @@ pub const V3_13: Layout = Layout {
     minor: 13,
     thread_interp: 16,
     thread_id: 152,
+    thread_context: 208,
     thread_frame: 72,
     cframe_frame: ABSENT,
     frame_previous: 8,
@@ -186,6 +197,7 @@ pub const V3_13: Layout = Layout {
     text_ascii: 40,
     text_compact: 56,
     bytes_data: 32,
+    variable_hash: 56,
     code_parts: [40, 24, 32, 96],
 };
 
@@ -193,6 +205,7 @@ pub const V3_13_FREE_THREADED: Layout = Layout {
     minor: 13,
     thread_interp: 16,
     thread_id: 152,
+    thread_context: 208,
     thread_frame: 72,
     cframe_frame: ABSENT,
     frame_previous: 8,
@@ -217,6 +230,7 @@ pub const V3_13_FREE_THREADED: Layout = Layout {
     text_ascii: 56,
     text_compact: 72,
     bytes_data: 48,
+    variable_hash: 48,
     code_parts: [56, 40, 48, 112],
 };
 

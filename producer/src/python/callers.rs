@@ -1,0 +1,246 @@
+//! For which span of OpenTelemetry's the calling thread works, read where Python keeps it.
+//!
+//! opentelemetry-api keeps its current context in a `ContextVar`: the thread's `Context` has a tree (a HAMT) of
+//! such variables; the value of the one that is named `current_context` is a dict; under a key that begins with
+//! `current-span-` it has the current span; that has its `SpanContext`, a tuple of trace id, span id and more, as `_context`.
+//!
+//! What is read belongs to the thread that reads: a context is entered by one thread at a time, its tree and the
+//! dict are never changed but replaced, and a span gets its context when it is made. So nothing is kept of one
+//! look for the next, whose addresses may be other objects': each look goes the whole way, some thirty words. Only which
+//! variable it is is remembered, by interpreter, with the hash that tells it from another at its address.
+//!
+//! Every object is looked at before it is followed (null, alignment, user space, its type); a tree, a dict and
+//! a number are followed so far and no further. The first time, all of it is read by reads that cannot fault; an
+//! interpreter in which something is not as it should be gives no callers from then on, and that is said.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use gputrace_wire::caller::Caller;
+
+use super::layout::{ABSENT, Layout};
+use super::memory::{Checked, Memory, Own};
+use super::objects::{Found, Objects};
+use super::runtime::Runtime;
+use super::tree;
+use super::walk::Damaged;
+use crate::session::Session;
+use crate::stderr::KeepErrno;
+
+/// What opentelemetry-api calls its variable, and how its key for the span begins.
+const VARIABLE: &[u8] = b"current_context";
+const SPAN_KEY: &[u8] = b"current-span-";
+/// The span's attribute that has its context.
+const ATTRIBUTE: &[u8] = b"_context";
+/// Items of a `SpanContext`, of which the first four are read.
+const ITEMS: u64 = 6;
+/// Digits of a trace id, 30 bits each, and a span's.
+const TRACE_DIGITS: u64 = 5;
+const SPAN_DIGITS: u64 = 3;
+
+/// Interpreters whose variable is remembered.
+const INTERPRETERS: usize = 4;
+
+struct Variable {
+    interpreter: AtomicU64,
+    at: AtomicU64,
+    hash: AtomicU32,
+}
+
+static VARIABLES: [Variable; INTERPRETERS] =
+    [const { Variable { interpreter: AtomicU64::new(0), at: AtomicU64::new(0), hash: AtomicU32::new(0) } };
+        INTERPRETERS];
+
+/// How far reading is trusted: [`trust`].
+static TRUST: AtomicU32 = AtomicU32::new(trust::NOTHING);
+
+mod trust {
+    /// Every read is one that cannot fault.
+    pub const NOTHING: u32 = 0;
+    /// A thread's tree of variables was what it should be.
+    pub const TREE: u32 = 1;
+    /// And so was a span in it.
+    pub const ALL: u32 = 2;
+    /// Something was not: nothing is read any more.
+    pub const BROKEN: u32 = 3;
+}
+
+/// The span that the thread of that state works for.
+#[inline(always)]
+pub fn of_state(session: &Session, runtime: &Runtime, state: u64) -> Caller {
+    let layout = &runtime.layout;
+    if layout.thread_context == ABSENT {
+        return Caller::NOBODY;
+    }
+    // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
+    let memory = unsafe { Own::new() };
+    // Most threads have none: whoever uses neither asyncio nor context variables.
+    match memory.word(state, layout.thread_context.into()) {
+        None | Some(0) => Caller::NOBODY,
+        Some(context) => of_context(session, runtime, state, context),
+    }
+}
+
+#[inline(never)]
+fn of_context(session: &Session, runtime: &Runtime, state: u64, context: u64) -> Caller {
+    let trusted = TRUST.load(Ordering::Relaxed);
+    if trusted == trust::BROKEN {
+        return Caller::NOBODY;
+    }
+    // SAFETY: as in `of_state`; what the context leads to was checked to be as this version has it.
+    let own = Objects::new(unsafe { Own::new() }, &runtime.layout, runtime.types.text);
+    if trusted == trust::ALL {
+        return value_of(&own, runtime, state, context)
+            .and_then(|value| caller_of(&own, value))
+            .unwrap_or(Caller::NOBODY);
+    }
+    if trusted == trust::TREE {
+        match value_of(&own, runtime, state, context) {
+            Ok(0) => return Caller::NOBODY,
+            // There is a span, perhaps: that is looked at first by reads that cannot fault.
+            Ok(_) | Err(Damaged) => {}
+        }
+    }
+    first_look(session, runtime, state, context)
+}
+
+#[cold]
+#[inline(never)]
+fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) -> Caller {
+    let _errno = KeepErrno::new();
+    let checked = Objects::new(Checked::new(), &runtime.layout, runtime.types.text);
+    let looked = value_of(&checked, runtime, state, context).and_then(|value| {
+        if value == 0 {
+            return Ok((Caller::NOBODY, trust::TREE));
+        }
+        let caller = caller_of(&checked, value)?;
+        // A context without a span shows too little.
+        Ok((caller, if caller.is_nobody() { trust::NOTHING } else { trust::ALL }))
+    });
+    match looked {
+        Ok((caller, shown)) => {
+            // Whatever others found out meanwhile stays, unless this is more.
+            TRUST.fetch_max(shown, Ordering::Relaxed);
+            caller
+        }
+        Err(Damaged) => {
+            if TRUST.swap(trust::BROKEN, Ordering::Relaxed) != trust::BROKEN {
+                super::runtime::say_of_interpreter(
+                    session,
+                    b"no requests of OpenTelemetry's in Python: ",
+                    runtime.version,
+                    b"keeps their spans in a way that is not known",
+                );
+            }
+            Caller::NOBODY
+        }
+    }
+}
+
+/// The value of OpenTelemetry's variable in that context; 0 where it has none.
+#[inline(always)]
+fn value_of<M: Memory>(
+    objects: &Objects<'_, M>,
+    runtime: &Runtime,
+    state: u64,
+    context: u64,
+) -> Result<u64, Damaged> {
+    let Layout { thread_interp, .. } = *objects.layout;
+    objects.is_of(context, runtime.context_type)?;
+    let variables = objects.field(context, 1)?;
+    if variables == 0 {
+        return Ok(0);
+    }
+    let interpreter = objects.word(state, thread_interp.into())?;
+    for known in &VARIABLES {
+        // SYNC: pairs with the Release store in `remember`.
+        let of = known.interpreter.load(Ordering::Acquire);
+        if of == interpreter {
+            let (at, hash) = (known.at.load(Ordering::Relaxed), known.hash.load(Ordering::Relaxed));
+            return tree::find(objects, variables, at, hash);
+        }
+        if of == 0 {
+            break;
+        }
+    }
+    search(objects, variables, interpreter)
+}
+
+/// Looks through all variables: which of them is OpenTelemetry's is not known yet, or there is none.
+#[inline(never)]
+fn search<M: Memory>(objects: &Objects<'_, M>, variables: u64, interpreter: u64) -> Result<u64, Damaged> {
+    let mut found = 0;
+    tree::each(objects, variables, |variable, value| {
+        if found == 0 && objects.text_is(objects.field(variable, 0)?, VARIABLE)? && objects.is_dict(value)? {
+            // Another library may have a variable of that name: it is this one if there is a span in it.
+            if !caller_of(objects, value)?.is_nobody() {
+                remember(interpreter, variable, tree::hash_of(objects, variable)?);
+                found = value;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+#[cold]
+fn remember(interpreter: u64, variable: u64, hash: u32) {
+    /// A place that is being filled: no interpreter is there.
+    const TAKEN: u64 = 1;
+    for known in &VARIABLES {
+        let free = known.interpreter.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+        match free {
+            Ok(_) => {
+                known.at.store(variable, Ordering::Relaxed);
+                known.hash.store(hash, Ordering::Relaxed);
+                // SYNC: pairs with the Acquire load in `value_of`.
+                known.interpreter.store(interpreter, Ordering::Release);
+                return;
+            }
+            Err(of) if of == interpreter => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// The span in OpenTelemetry's context, a dict; 0 where it has none.
+#[inline(always)]
+fn span_in<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<u64, Damaged> {
+    objects.in_dict(context, |key| objects.text_begins(key, SPAN_KEY))
+}
+
+/// What the span in OpenTelemetry's context is known by.
+#[inline(always)]
+fn caller_of<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Caller, Damaged> {
+    if context == 0 || !objects.is_dict(context)? {
+        return Ok(Caller::NOBODY);
+    }
+    let span = span_in(objects, context)?;
+    if span == 0 {
+        return Ok(Caller::NOBODY);
+    }
+    let Found::Attribute(known_by) = objects.attribute(span, ATTRIBUTE)? else {
+        // A span of another maker's, that keeps it elsewhere.
+        return Ok(Caller::NOBODY);
+    };
+    if !objects.is_tuple_of(known_by, ITEMS)? {
+        return Ok(Caller::NOBODY);
+    }
+    let number = |index, digits| objects.number(objects.item(known_by, index)?, digits);
+    let trace = number(0, TRACE_DIGITS)?;
+    let span = number(1, SPAN_DIGITS)?;
+    if trace == 0 || span == 0 {
+        // The one that is no span, which has no ids.
+        return Ok(Caller::NOBODY);
+    }
+    Ok(Caller {
+        trace: [trace as u64, (trace >> 64) as u64],
+        span: u64::try_from(span).map_err(|_| Damaged)?,
+        flags: number(3, 1)? as u8,
+        remote: u8::from(number(2, 1)? != 0),
+    })
+}
+
+#[cfg(test)]
+pub fn read_image<M: Memory>(memory: M, layout: &Layout, text: u64, value: u64) -> Result<Caller, Damaged> {
+    caller_of(&Objects::new(memory, layout, text), value)
+}

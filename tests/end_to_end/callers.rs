@@ -1,0 +1,210 @@
+//! Requests: whatever is launched for a request's span stands under that span, and nothing under another's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use gputrace_collector::batch::Batch;
+use gputrace_collector::trace_file::TraceReader;
+use gputrace_wire::definition::kind;
+use serde_json::Value;
+
+use crate::harness::process::finish;
+use crate::harness::tool::{Traced, count, dropped, gputrace, run_command, run_with};
+use crate::harness::{folder, needs};
+use crate::python_stacks::interpreters;
+
+/// Pure Python, for all versions from 3.9 on.
+const PACKAGES: [&str; 2] = ["opentelemetry-api==1.41.1", "opentelemetry-sdk==1.41.1"];
+/// The first version of Python that they are for.
+const MINOR_MIN: u32 = 9;
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python_server.py")
+}
+
+/// A folder with the packages, made once; or why it cannot be had.
+fn packages() -> &'static Result<PathBuf, String> {
+    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let packages = folder::base().join("opentelemetry-1.41.1");
+        let ready = packages.join("ready");
+        if !ready.exists() {
+            let _ = std::fs::remove_dir_all(&packages);
+            let mut pip = Command::new("python3");
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
+            let output = pip.arg("--target").arg(&packages).args(PACKAGES).output();
+            let output = output.map_err(|error| format!("python3 -m pip: {error}"))?;
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(format!("pip install opentelemetry-api failed: {said}"));
+            }
+            std::fs::write(ready, "").unwrap();
+        }
+        Ok(packages)
+    })
+}
+
+/// A span of an export: name, ids and what matters of its attributes.
+#[derive(Clone, Debug)]
+struct Span {
+    name: String,
+    trace: String,
+    id: String,
+    parent: String,
+    flags: u64,
+    blocks: Option<u64>,
+}
+
+#[track_caller]
+fn exported(traced: &Traced) -> Vec<Span> {
+    let mut command = gputrace();
+    command.args(["export", "--format", "otlp-json", "--all"]).arg(&traced.output);
+    let written = finish(&mut command).expect_code(0).stdout;
+    let mut spans = Vec::new();
+    for line in written.lines() {
+        let request: Value = serde_json::from_str(line).unwrap();
+        for scope in request["resourceSpans"][0]["scopeSpans"].as_array().unwrap() {
+            spans.extend(scope["spans"].as_array().unwrap().iter().map(span));
+        }
+    }
+    spans
+}
+
+fn span(span: &Value) -> Span {
+    let text = |key: &str| span[key].as_str().unwrap_or_default().to_owned();
+    let attributes = span["attributes"].as_array().unwrap();
+    let grid = attributes.iter().find(|pair| pair["key"] == "gpu.cuda.grid_dim");
+    let blocks = grid.map(|pair| {
+        let grid = pair["value"]["stringValue"].as_str().unwrap();
+        grid[1..].split(',').next().unwrap().parse().unwrap()
+    });
+    let flags = span["flags"].as_u64().unwrap();
+    let (name, parent) = (text("name"), text("parentSpanId"));
+    Span { name, trace: text("traceId"), id: text("spanId"), parent, flags, blocks }
+}
+
+/// What the program said of its launches: by blocks, the span that was current, and the kernel's name.
+fn said(traced: &Traced) -> BTreeMap<u64, (String, String, String)> {
+    let lines = traced.ended.stdout.lines().filter(|line| line.starts_with('['));
+    lines
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let text = |at: usize| line[at].as_str().unwrap().to_owned();
+            (line[0].as_u64().unwrap(), (text(1), text(2), format!("cuda_kernel: model_{}", line[3])))
+        })
+        .collect()
+}
+
+/// Every kernel stands under the span that was current as it was launched, or under the process; all are there.
+#[track_caller]
+fn assert_under_their_callers(what: &str, traced: &Traced) -> Vec<Span> {
+    let (spans, said) = (exported(traced), said(traced));
+    let by_id: BTreeMap<&str, &Span> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let root = spans.iter().find(|span| span.name.starts_with("process: ")).unwrap();
+    let mut seen = 0;
+    for kernel in spans.iter().filter(|span| span.name.starts_with("cuda_kernel: ")) {
+        seen += 1;
+        let blocks = kernel.blocks.unwrap();
+        let (trace, caller, name) = &said[&blocks];
+        assert_eq!(&kernel.name, name, "{what}: launch {blocks}");
+        let call = by_id[kernel.parent.as_str()];
+        assert_eq!(call.name, "cuda_call: cuLaunchKernel");
+        let expected = if caller.is_empty() { (&root.trace, &root.id) } else { (trace, caller) };
+        assert_eq!((&call.trace, &call.parent), expected, "{what}: launch {blocks} of {}", said.len());
+        assert_eq!(call.trace, kernel.trace);
+    }
+    assert_eq!(seen, said.len(), "{what}");
+    let report = traced.report();
+    assert_eq!((count(&report, "executed_operations"), dropped(&report)), (seen as u64, 0), "{what}");
+    // Calls and operations are all there, with the process and the run.
+    assert_eq!(spans.len() as u64, seen as u64 + count(&report, "host_calls") + 2, "{what}");
+    // Nothing but what was launched for a request is in its trace.
+    for span in spans.iter().filter(|span| span.trace != root.trace) {
+        assert!(span.name.starts_with("cuda_"), "{what}: {span:?}");
+    }
+    spans
+}
+
+/// Traces the server in every interpreter, with the GIL held and not.
+#[track_caller]
+fn each(test: &str, scenario: &str, check: impl Fn(&str, &Traced, &[Span])) {
+    let test = format!("callers::{test}");
+    let packages = match packages() {
+        Ok(packages) => packages,
+        Err(why) => return needs::skipped(&test, why),
+    };
+    for (minor, python) in interpreters(&test).into_iter().filter(|(minor, _)| *minor >= MINOR_MIN) {
+        for (api, gil) in [("api", "held"), ("sdk", "released")] {
+            let traced = run_command(&python).arg(program()).arg(scenario).arg(api).arg(gil);
+            let traced = traced.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1").succeed();
+            let what = format!("3.{minor} {scenario} {api} {gil}");
+            let spans = assert_under_their_callers(&what, &traced);
+            check(&what, &traced, &spans);
+        }
+    }
+}
+
+#[test]
+fn a_server_s_kernels_stand_under_their_requests() {
+    each("a_server_s_kernels_stand_under_their_requests", "http", |what, traced, spans| {
+        let said = said(traced);
+        let requests: std::collections::BTreeSet<&str> =
+            said.values().map(|(trace, ..)| trace.as_str()).filter(|trace| !trace.is_empty()).collect();
+        assert_eq!(requests.len(), 200, "{what}: each request has a trace of its own");
+        if what.contains("api") {
+            // The flags are the caller's: every second request was sampled.
+            let sampled = spans.iter().filter(|span| requests.contains(span.trace.as_str())).all(|span| {
+                let request = u128::from_str_radix(&span.trace, 16).unwrap() & 0xffff;
+                span.flags & 1 == request as u64 & 1
+            });
+            assert!(sampled, "{what}");
+            assert!(spans.iter().any(|span| span.flags & 0x200 != 0), "{what}: the parent is the client's");
+        }
+        // Requests leave nothing behind that is kept for each of them.
+        let kinds = definitions(traced);
+        let stacks = kinds.get(&kind::STACK).copied().unwrap_or(0);
+        assert!(stacks < 40 && kinds.values().sum::<usize>() < 300, "{what}: {kinds:?}");
+    });
+}
+
+/// How many definitions of each kind the trace has.
+fn definitions(traced: &Traced) -> BTreeMap<u16, usize> {
+    let mut kinds = BTreeMap::new();
+    for batch in TraceReader::open(&traced.trace()).unwrap() {
+        if let Batch::Definitions { records, .. } = batch {
+            records.iter().for_each(|record| *kinds.entry(record.kind).or_default() += 1);
+        }
+    }
+    kinds
+}
+
+#[test]
+fn tasks_that_take_turns_on_a_thread_keep_their_kernels() {
+    each("tasks_that_take_turns_on_a_thread_keep_their_kernels", "asyncio", |_, _, _| {});
+}
+
+#[test]
+fn a_thread_pool_works_for_whom_its_contexts_say() {
+    each("a_thread_pool_works_for_whom_its_contexts_say", "pool", |_, _, _| {});
+}
+
+#[test]
+fn spans_inside_of_spans_and_contexts_of_many_variables_are_read() {
+    each("spans_inside_of_spans_and_contexts_of_many_variables_are_read", "nested", |_, _, _| {});
+}
+
+#[test]
+fn without_python_frames_nobody_is_asked_for_whom_it_works() {
+    let test = "callers::without_python_frames_nobody_is_asked_for_whom_it_works";
+    let (Ok(packages), Some((_, python))) =
+        (packages(), interpreters(test).into_iter().find(|(minor, _)| *minor >= MINOR_MIN))
+    else {
+        return needs::skipped(test, "no packages or no interpreter");
+    };
+    let traced = run_with(&["--stacks", "none"], &python).arg(program()).arg("pool").arg("api").arg("held");
+    let traced = traced.env("PYTHONPATH", packages).succeed();
+    let spans = exported(&traced);
+    assert!(spans.iter().all(|span| span.trace == spans[0].trace));
+}
