@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 
-ORDER = ["untraced", "hooks", "client", "full", "by-node", "by-graph", "profiler-cuda", "profiler-cpu+cuda", "nsys"]
+ORDER = ["untraced", "hooks", "client", "full", "native", "torch-ops", "by-node", "by-graph", "profiler-cuda", "profiler-cpu+cuda", "nsys"]
 
 
 def quartiles(values):
@@ -59,7 +59,7 @@ def markdown(found):
     for entry in found:
         low, middle, high = entry["quartiles"]
         digits = 0 if entry["workload"].endswith("_ns") else 3
-        client = ratio_text(entry, "client") if entry["variant"] in ("full", "by-node", "by-graph") else "–"
+        client = ratio_text(entry, "client") if entry["variant"] in ("full", "native", "torch-ops", "by-node", "by-graph") else "–"
         lines.append(f"| {entry['workload']} | {entry['variant']} | {entry['processes']} | {middle:.{digits}f} | {low:.{digits}f}–{high:.{digits}f} | "
                      f"{ratio_text(entry, 'untraced')} | {client} | {entry['within_process_spread'] * 100:.1f} % | {entry['process_seconds']:.1f} |")
     return "\n".join(lines)

@@ -50,7 +50,7 @@ class Overhead:
             empty["nsys"] = 3
         plan = []
         if "small" in wanted:
-            plan.append(Group("small", [*torch, "small"], {**basic, "native": 1}, 0.45))
+            plan.append(Group("small", [*torch, "small"], {**basic, "native": 1, "torch-ops": 1}, 0.45))
         if "empty" in wanted and self.programs.get("empty_kernels"):
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]
@@ -68,6 +68,8 @@ class Overhead:
         traces, env = self.scratch / f"{self.serial:04}-trace", {}
         if variant == "hooks":
             command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
+        elif variant == "torch-ops":
+            command = [self.gputrace, "run", "-o", traces, "--torch-ops", "--", *command]
         elif variant == "native":
             command = [self.gputrace, "run", "-o", traces, "--stacks", "python,native,nvtx", "--", *command]
         elif variant in ("full", "full-buffers", "by-node", "by-graph"):
