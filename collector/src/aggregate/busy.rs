@@ -4,19 +4,26 @@
 //! of order. They are kept until there are too many; then those that lie well before the latest
 //! are folded into a sum. An interval that reaches into what was folded is cut there and counted
 //! as late: the sum is then a lower bound.
+//!
+//! Most come nearly in order, and where many devices' records come in turns, many at a time do: so what comes is gathered,
+//! and united with what is known in one go.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// Separate intervals kept. A trace of fewer operations is exact in any order.
 const PENDING_MAX: usize = 1 << 18;
+/// Intervals gathered, as a part of those kept.
+const FRESH_SHARE: usize = 64;
 /// Records this much older than the latest still find their place when folding begins.
 const HORIZON_NS: u64 = 10_000_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Busy {
-    /// Disjoint intervals, end by start.
-    pending: BTreeMap<u64, u64>,
+    /// Disjoint intervals, start and end, in order.
+    pending: VecDeque<(u64, u64)>,
     pending_max: usize,
+    /// What came since, in any order.
+    fresh: Vec<(u64, u64)>,
     folded_ns: u64,
     /// Everything before was folded.
     frontier_ns: u64,
@@ -32,7 +39,15 @@ impl Default for Busy {
 
 impl Busy {
     fn with_bound(pending_max: usize) -> Busy {
-        Busy { pending: BTreeMap::new(), pending_max, folded_ns: 0, frontier_ns: 0, late: 0, span_ns: None }
+        Busy {
+            pending: VecDeque::new(),
+            pending_max,
+            fresh: Vec::new(),
+            folded_ns: 0,
+            frontier_ns: 0,
+            late: 0,
+            span_ns: None,
+        }
     }
 
     #[inline]
@@ -45,26 +60,40 @@ impl Busy {
             self.late += 1;
             start = self.frontier_ns;
         }
-        if end_ns > start {
-            self.unite(start, end_ns);
+        if end_ns <= start {
+            return;
+        }
+        match self.fresh.last_mut() {
+            // A device that is never idle.
+            Some((before, end)) if *before <= start && start <= *end => *end = end_ns.max(*end),
+            _ => self.fresh.push((start, end_ns)),
+        }
+        if self.fresh.len() > self.pending_max / FRESH_SHARE {
+            self.settle();
         }
     }
 
-    fn unite(&mut self, mut start: u64, mut end: u64) {
-        if let Some((&before, before_end)) = self.pending.range_mut(..=start).next_back()
-            && *before_end >= start
-        {
-            if *before_end >= end {
-                return;
+    /// Unites what came with what is known.
+    fn settle(&mut self) {
+        self.fresh.sort_unstable();
+        let Some((lowest, _)) = self.fresh.first().copied() else { return };
+        let behind = self.pending.partition_point(|(_, end)| *end < lowest);
+        let known = self.pending.split_off(behind);
+        let mut known = known.into_iter().peekable();
+        let mut fresh = self.fresh.drain(..).peekable();
+        loop {
+            let next = match (known.peek(), fresh.peek()) {
+                (Some(one), Some(other)) if one <= other => known.next(),
+                (_, Some(_)) => fresh.next(),
+                (_, None) => known.next(),
+            };
+            let Some((start, end)) = next else { break };
+            match self.pending.back_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(*last),
+                _ => self.pending.push_back((start, end)),
             }
-            start = before;
-            *before_end = end;
         }
-        while let Some((&next, &next_end)) = self.pending.range(start + 1..=end).next() {
-            self.pending.remove(&next);
-            end = end.max(next_end);
-        }
-        self.pending.insert(start, end);
+        drop(fresh);
         if self.pending.len() > self.pending_max {
             self.fold();
         }
@@ -73,12 +102,11 @@ impl Busy {
     fn fold(&mut self) {
         let latest = self.span_ns.map_or(0, |(_, last)| last);
         let horizon = latest.saturating_sub(HORIZON_NS);
-        while let Some(first) = self.pending.first_entry() {
-            let (start, end) = (*first.key(), *first.get());
+        while let Some((start, end)) = self.pending.front().copied() {
             if end >= horizon && self.pending.len() <= self.pending_max / 2 {
                 break;
             }
-            self.pending.remove(&start);
+            self.pending.pop_front();
             self.folded_ns += end - start;
             self.frontier_ns = end;
         }
@@ -86,7 +114,9 @@ impl Busy {
 
     /// The time in which at least one thing was executed.
     pub fn busy_ns(&self) -> u64 {
-        self.pending.iter().fold(self.folded_ns, |sum, (start, end)| sum + (end - start))
+        let mut all = self.clone();
+        all.settle();
+        all.pending.iter().fold(all.folded_ns, |sum, (start, end)| sum + (end - start))
     }
 
     /// Intervals that reached into what was folded already.
@@ -156,6 +186,17 @@ mod tests {
             let mut shuffled = Busy::default();
             intervals.iter().for_each(|(start, duration)| shuffled.add(*start, *duration));
             prop_assert_eq!(shuffled.busy_ns(), moments.len() as u64);
+        }
+
+        #[test]
+        fn what_comes_many_at_a_time_is_the_same_union(intervals in intervals()) {
+            let (mut many, mut single) = (Busy::with_bound(20 * FRESH_SHARE), Busy::with_bound(FRESH_SHARE - 1));
+            for (start, duration) in intervals {
+                many.add(start, duration);
+                single.add(start, duration);
+                prop_assert!(many.fresh.len() <= 20 && single.fresh.is_empty());
+                prop_assert!(single.late() > 0 || many.busy_ns() == single.busy_ns());
+            }
         }
 
         #[test]

@@ -23,10 +23,12 @@ impl Streams {
             return;
         }
         let key = (operation.process, call.stream);
-        if self.numbers.len() < STREAMS_MAX || self.numbers.contains_key(&key) {
+        let is_room = self.numbers.len() < STREAMS_MAX;
+        match self.numbers.get_mut(&key) {
             // The least, so that it does not depend on which record comes first.
-            let number = self.numbers.entry(key).or_insert(operation.stream);
-            *number = operation.stream.min(*number);
+            Some(number) => *number = operation.stream.min(*number),
+            None if is_room => _ = self.numbers.insert(key, operation.stream),
+            None => {}
         }
     }
 

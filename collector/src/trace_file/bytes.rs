@@ -57,11 +57,22 @@ impl<'a> Bytes<'a> {
 
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+    if value < 0x80 {
+        return out.push(value as u8);
     }
-    out.push(value as u8);
+    // Put together first: to look for room takes longer than a byte does.
+    let mut bytes = [0; 10];
+    let mut used = 0;
+    for byte in &mut bytes {
+        used += 1;
+        *byte = value as u8 & 0x7f;
+        value >>= 7;
+        if value == 0 {
+            break;
+        }
+        *byte |= 0x80;
+    }
+    out.extend_from_slice(bytes.get(..used).unwrap_or_default());
 }
 
 /// How many bytes [`put_varint`] takes.

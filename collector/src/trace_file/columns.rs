@@ -83,6 +83,35 @@ pub struct Encoder {
     places: Vec<Vec<u32>>,
     values: Vec<u64>,
     bases: Vec<u64>,
+    /// Which bits of a shape's entries are not the same in all.
+    differing: Vec<Cell>,
+}
+
+/// Finds the bits in which entries of one shape differ from the first of them.
+fn compare(cells: &[Cell], places: &[u32], length: u8, differing: &mut Vec<Cell>) {
+    differing.clear();
+    differing.resize(usize::from(length), Cell::ZERO);
+    let entry = |first: &u32| cells.get(*first as usize..).unwrap_or(&[]);
+    let Some(model) = places.first().map(entry) else { return };
+    for first in places {
+        for ((differing, cell), model) in differing.iter_mut().zip(entry(first)).zip(model) {
+            for ((differing, word), model) in differing.0.iter_mut().zip(cell.0).zip(model.0) {
+                *differing |= word ^ model;
+            }
+        }
+    }
+}
+
+/// A field of the entries that begin there.
+fn gather(cells: &[Cell], places: &[u32], field: Field, values: &mut Vec<u64>) {
+    let at = usize::from(field.at);
+    let (cell, word, shift) = (at / CELL_BYTES, at % CELL_BYTES / 8, at % 8 * 8);
+    let mask = mask(field.width);
+    values.clear();
+    values.extend(places.iter().map(|first| {
+        let cell = cells.get(*first as usize + cell);
+        cell.and_then(|cell| cell.0.get(word)).map_or(0, |word| *word >> shift & mask)
+    }));
 }
 
 impl Encoder {
@@ -96,16 +125,16 @@ impl Encoder {
             self.sequence.iter().for_each(|shape| put_varint(out, u64::from(*shape)));
         }
         for (shape, places) in shapes.iter().zip(&self.places) {
+            compare(cells, places, shape.cells, &mut self.differing);
             for field in &*shape.fields {
-                self.values.clear();
+                let differs = load(&self.differing, *field) != 0;
+                // Of a column that is one value throughout, the first two tell all there is to tell.
+                let told = if differs { &places[..] } else { places.get(..2).unwrap_or(places) };
+                gather(cells, told, *field, &mut self.values);
                 self.bases.clear();
                 let base = field.base.and_then(|base| shape.fields.get(usize::from(base)));
-                for first in places {
-                    let entry = cells.get(*first as usize..).unwrap_or(&[]);
-                    self.values.push(load(entry, *field));
-                    if let Some(base) = base {
-                        self.bases.push(load(entry, *base));
-                    }
+                if let Some(base) = base.filter(|_| differs) {
+                    gather(cells, told, *base, &mut self.bases);
                 }
                 put_column(out, &self.values, &self.bases, field.width);
             }
