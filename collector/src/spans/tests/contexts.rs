@@ -1,5 +1,7 @@
 //! Which trace spans are part of, and whose: the run's, the caller's, a request's.
 
+use gputrace_wire::caller::{Caller, WorksFor};
+
 use super::*;
 use crate::spans::run;
 
@@ -102,4 +104,149 @@ fn a_malformed_parent_of_the_run_is_said_once_and_replaced() {
     let (spans, complaints) = feed.finish();
     assert_eq!(complaints.len(), 1, "{complaints:?}");
     assert_eq!(named(&spans, "run: torchrun").parent, 0);
+}
+
+fn request(number: u64) -> Caller {
+    Caller { trace: [number, 0xabc], span: 0xf00 + number, flags: 1, remote: 0 }
+}
+
+fn works_for(number: u64) -> Cell {
+    let caller = if number == 0 { Caller::NOBODY } else { request(number) };
+    WorksFor { caller, ticks: 1 }.to_cell()
+}
+
+fn push_for(position: u32, start_ticks: u64, number: u64) -> [Cell; 2] {
+    let begin =
+        RangeBegin { kind: kind::RANGE_PUSH, range: 4, position, start_ticks, ..RangeBegin::default() };
+    begin.to_cells(&request(number))
+}
+
+/// Under what each kernel stands, by when it was launched: a request's number, or the name of a span.
+fn under(spans: &[Span]) -> Vec<String> {
+    let mut kernels: Vec<&Span> = spans.iter().filter(|span| span.name.starts_with("cuda_kernel")).collect();
+    kernels.sort_by_key(|kernel| kernel.events[0].at_ns);
+    let names: BTreeMap<u64, &str> = spans.iter().map(|span| (span.id, span.name.as_str())).collect();
+    let of = |kernel: &&Span| {
+        let own = kernel.trace_id >> 64 == 0xabc;
+        let request = if own { format!("{}", kernel.trace_id as u64) } else { "-".to_owned() };
+        match names.get(&kernel.parent) {
+            Some(name) => format!("{request} {name}"),
+            None => format!("{request} {:x}", kernel.parent),
+        }
+    };
+    kernels.iter().map(of).collect()
+}
+
+/// Feeds entries; each launch in them has a kernel.
+fn fed(cells: &[Vec<Cell>]) -> Vec<Span> {
+    let mut feed = Feed::one(Sampling::default());
+    let cells: Vec<Cell> = cells.concat();
+    feed.cells(0, &cells);
+    for call in cells.iter().filter_map(Call::from_cell) {
+        feed.records(0, &kernel(call.correlation, call.start_ticks + 50 * US, 500 * US));
+    }
+    feed.end(0, 9_000 * US);
+    feed.finish().0
+}
+
+fn one(cell: Cell) -> Vec<Cell> {
+    vec![cell]
+}
+
+fn launched(number: u32) -> Vec<Cell> {
+    vec![launch(u64::from(number) * 100 * US, 5 * US, number)]
+}
+
+#[test]
+fn what_is_launched_for_a_request_stands_under_it_until_the_next() {
+    let spans = fed(&[
+        launched(1),
+        one(works_for(7)),
+        launched(2),
+        launched(3),
+        one(works_for(8)),
+        launched(4),
+        one(works_for(0)),
+        launched(5),
+        one(works_for(7)),
+        one(ThreadBegin { thread: 3, ticks: 9 }.to_cell()),
+        launched(6),
+    ]);
+    let process = "- process: python3";
+    assert_eq!(under(&spans), [process, "7 f07", "7 f07", "8 f08", process, process]);
+    let root = named(&spans, "process: python3");
+    assert!(spans.iter().all(|span| span.trace_id == root.trace_id || span.trace_id >> 64 == 0xabc));
+}
+
+#[test]
+fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
+    let spans = fed(&[
+        // The server's loop is nobody's, and the request's ranges are inside of it.
+        one(push(0, 10)),
+        launched(1),
+        one(works_for(7)),
+        launched(2),
+        one(push(1, 210 * US)),
+        launched(3),
+        // Another task of the thread's takes its turn, and the first one again.
+        one(works_for(8)),
+        launched(4),
+        one(works_for(7)),
+        launched(5),
+        one(pop(1, 210 * US, 600 * US)),
+        one(works_for(0)),
+        launched(7),
+        one(pop(0, 10, 800 * US)),
+    ]);
+    assert_eq!(under(&spans), ["- step", "7 f07", "7 step", "8 f08", "7 step", "- step"]);
+    let ranges: Vec<&Span> = spans.iter().filter(|span| span.name == "step").collect();
+    let parents: BTreeSet<(u128, u64)> = ranges.iter().map(|span| (span.trace_id, span.parent)).collect();
+    let root = named(&spans, "process: python3");
+    assert_eq!(parents, BTreeSet::from([(root.trace_id, root.id), (0xabc << 64 | 7, 0xf07)]));
+}
+
+#[test]
+fn a_range_that_names_a_request_counts_for_whom_it_was_pushed() {
+    let spans = fed(&[
+        push_for(0, 10, 3).to_vec(),
+        launched(1),
+        // A span that was begun inside of it goes before it, and so does another task's.
+        one(works_for(7)),
+        launched(2),
+        push_for(1, 210 * US, 4).to_vec(),
+        launched(3),
+        one(push(2, 310 * US)),
+        launched(4),
+        one(works_for(0)),
+        launched(5),
+        one(works_for(7)),
+        one(pop(2, 310 * US, 600 * US)),
+        launched(6),
+        one(pop(1, 210 * US, 700 * US)),
+        launched(7),
+        one(works_for(0)),
+        one(pop(0, 10, 800 * US)),
+        launched(8),
+    ]);
+    let all = ["3 step", "7 f07", "4 step", "4 step", "3 step", "4 step", "7 f07", "- process: python3"];
+    assert_eq!(under(&spans), all);
+    // The range is the request's, and the one inside of it is its.
+    let ranges: BTreeMap<u64, &Span> =
+        spans.iter().filter(|span| span.name == "step").map(|span| (span.id, span)).collect();
+    let in_4: Vec<&&Span> = ranges.values().filter(|span| span.trace_id as u64 == 4).collect();
+    assert_eq!(in_4.len(), 2);
+    assert_eq!(in_4.iter().filter(|span| span.parent == 0xf04).count(), 1);
+    assert_eq!(in_4.iter().filter(|span| ranges.contains_key(&span.parent)).count(), 1);
+}
+
+#[test]
+fn a_request_that_was_forgotten_leaves_its_late_kernels_to_the_process() {
+    let mut feed = Feed::one(Sampling::default());
+    feed.cells(0, &[works_for(1), launch(20 * US, 5 * US, 1), works_for(2), launch(30 * US, 5 * US, 2)]);
+    let many: Vec<Cell> = (3..(1 << 16) + 3).map(works_for).collect();
+    feed.cells(0, &many[..(1 << 16) - 1]);
+    feed.records(0, &kernel(1, 100 * US, 500 * US));
+    feed.records(0, &kernel(2, 700 * US, 500 * US));
+    feed.end(0, 9_000 * US);
+    assert_eq!(under(&feed.finish().0), ["- process: python3", "2 f02"]);
 }
