@@ -220,11 +220,13 @@ pub fn told(signal: Signal, status: &SignalStatus) -> Vec<String> {
     let items = signal.items();
     let SignalStatus { endpoint, protocol, .. } = status;
     let mut lines = vec![format!(
-        "gputrace: sent {} {items} to {} ({protocol}, {} requests, {} retries)",
+        "gputrace: sent {} {items} to {} ({protocol}, {} request{}, {} retr{})",
         grouped_count(status.sent),
         printable::text(endpoint),
         grouped_count(status.requests),
+        if status.requests == 1 { "" } else { "s" },
         grouped_count(status.retries),
+        if status.retries == 1 { "y" } else { "ies" },
     )];
     if status.undelivered() > 0 {
         let parts = [
@@ -237,7 +239,7 @@ pub fn told(signal: Signal, status: &SignalStatus) -> Vec<String> {
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{} {what}", grouped_count(count)))
             .collect();
-        let error = status.last_error.as_deref().unwrap_or("there was no time");
+        let error = status.last_error.as_deref().unwrap_or("no answer in time");
         lines.push(warning(&format!(
             "OTLP: not delivered: {} {items}, {}; the last error: {error}",
             grouped_count(status.undelivered()),

@@ -48,8 +48,9 @@ pub struct Config {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The wait at the end of a program.
+/// The wait at the end of a program, and how much longer than a request's it is.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
+const DRAIN_MORE: Duration = Duration::from_millis(500);
 const GRPC_PORT: u16 = 4317;
 
 impl Protocol {
@@ -105,7 +106,8 @@ impl Config {
 
     /// How long the end of a program waits for what is queued.
     pub fn drain_limit(&self) -> Duration {
-        self.timeout().min(DRAIN_MAX)
+        // An attempt that comes to nothing is over by then, and can be told.
+        self.timeout().saturating_add(DRAIN_MORE).min(DRAIN_MAX)
     }
 
     /// The longest that one request may take.

@@ -1,5 +1,6 @@
 //! What the subjects share: compiling programs, running them traced, reading reports.
 
+pub mod back_end;
 pub mod folder;
 pub mod life;
 pub mod needs;

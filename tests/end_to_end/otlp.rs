@@ -1,0 +1,601 @@
+//! Spans on their way to back ends that are well, away, slow, full, strict or somebody else's.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::back_end::{BackEnd, Reply, Spans, spans_of};
+use crate::harness::folder::{self, Folder};
+use crate::harness::needs;
+use crate::harness::process::{Ended, finish};
+use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, ctl, eventually};
+use crate::harness::tool::{Run, Traced, bare, gputrace, run, run_command, run_with};
+
+const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+
+/// What `export` makes of a trace.
+#[track_caller]
+fn exported(traced: &Traced, options: &[&str]) -> Spans {
+    let mut command = gputrace();
+    command.args(["export", "--format", "otlp-json"]).args(options).arg(&traced.output);
+    let lines = finish(&mut command).expect_code(0).stdout;
+    lines.lines().flat_map(|line| spans_of(&serde_json::from_str(line).unwrap())).collect()
+}
+
+/// The same ids, names, times, parents, attributes and resources, each once.
+#[track_caller]
+fn assert_same(sent: &Spans, exported: &Spans) {
+    let ids = |spans: &Spans| spans.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(ids(sent), ids(exported));
+    for (id, span) in sent {
+        assert_eq!(span, &exported[id]);
+    }
+}
+
+/// A program that makes some spans, sending them there.
+fn sends(url: &str) -> Run {
+    run_with(&["--otlp", url], compiled("spans", Link::Driver))
+}
+
+fn export_to(url: &str, variables: &[(&str, &str)], traced: &Traced) -> Ended {
+    let mut command = gputrace();
+    command.args(["export", "--otlp", url]).arg(&traced.output).envs(variables.iter().copied());
+    finish(&mut command)
+}
+
+/// Where nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Keeps the live session's report.
+fn with_report(options: &[&str]) -> (Folder, Run) {
+    let folder = Folder::new();
+    let path = folder.join("report.json");
+    let mut all = vec!["--json", path.to_str().unwrap()];
+    all.extend(options);
+    let run = run_with(&all, compiled("spans", Link::Driver));
+    (folder, run)
+}
+
+fn report(folder: &Folder) -> Value {
+    let text = fs::read_to_string(folder.join("report.json")).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["otlp"]["traces"].clone()
+}
+
+#[test]
+fn spans_arrive_as_export_writes_them() {
+    for protocol in ["http/protobuf", "http/json"] {
+        for gzip in ["gzip", "none"] {
+            let back_end = BackEnd::new(&[Reply::Takes]);
+            let traced = sends(&back_end.url())
+                .env(PROTOCOL, protocol)
+                .env("OTEL_EXPORTER_OTLP_COMPRESSION", gzip)
+                .succeed();
+            let exported = exported(&traced, &[]);
+            assert!(exported.len() > 5, "{}", exported.len());
+            assert_same(&back_end.spans(), &exported);
+            let requests = back_end.requests();
+            assert!(requests.iter().any(|request| request.path == "/v1/metrics"));
+            let encoded = |request: &crate::harness::back_end::Request| {
+                request.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip")
+            };
+            assert!(requests.iter().all(|request| encoded(request) == (gzip == "gzip")));
+            let told = format!(
+                "gputrace: sent {} spans to {}/v1/traces ({protocol}, ",
+                exported.len(),
+                back_end.url()
+            );
+            assert!(traced.ended.stderr.contains(&told), "{}", traced.ended.stderr);
+            assert!(traced.read("summary.txt").contains(&told));
+        }
+    }
+}
+
+/// A kernel's span is there a second or two after its end, though the program runs on for days.
+#[test]
+fn spans_go_out_while_the_program_runs() {
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let folder = Folder::new();
+    let options = ["--otlp", &back_end.url(), "--threshold-us", "0"];
+    let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait", "0.1"]);
+    let launched: usize = session.line().parse().unwrap();
+    let kernels = |back_end: &BackEnd| {
+        back_end
+            .spans()
+            .values()
+            .filter(|(span, _)| span["name"].as_str().unwrap().starts_with("cuda_kernel: "))
+            .count()
+    };
+    eventually("all kernels are told", || (kernels(&back_end) == launched).then_some(()));
+    let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
+    let traces = serde_json::from_str::<Value>(&status).unwrap()["otlp"]["traces"].clone();
+    assert!(traces["sent"].as_u64().unwrap() >= launched as u64, "{traces}");
+    assert_eq!(traces["dropped"], 0);
+    let text = ctl(session.pid(), &["status"]).expect_code(0).stdout;
+    assert!(
+        text.contains(&format!(" spans sent to {}/v1/traces (http/protobuf), ", back_end.url())),
+        "{text}"
+    );
+    let has_root = |back_end: &BackEnd| {
+        back_end.spans().values().any(|(span, _)| span["name"].as_str().unwrap().starts_with("process: "))
+    };
+    assert!(!has_root(&back_end), "its end is not known");
+    assert_eq!(session.end().0.code(), Some(0));
+    assert!(has_root(&back_end));
+}
+
+#[test]
+fn a_back_end_that_comes_later_gets_what_was_queued() {
+    let address = nobody();
+    let folder = Folder::new();
+    let url = format!("http://{address}");
+    let mut session =
+        Session::run(&folder, &["--otlp", &url, "--all"], compiled("flight", Link::Driver), &["wait", "0.1"]);
+    let launched: usize = session.line().parse().unwrap();
+    let traces = || {
+        let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
+        serde_json::from_str::<Value>(&status).unwrap()["otlp"]["traces"].clone()
+    };
+    let waiting = eventually("spans wait", || {
+        let traces = traces();
+        (traces["queued"].as_u64().unwrap() >= launched as u64 && traces["retries"].as_u64() > Some(0))
+            .then_some(traces)
+    });
+    assert!(waiting["last_error"].as_str().unwrap().contains("connection refused"), "{waiting}");
+    assert_eq!(waiting["sent"], 0);
+    let back_end = BackEnd::at(address, &[Reply::Takes], None);
+    back_end.waits_for_spans(launched);
+    let (status, said) = session.end();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(said.matches("takes no spans").count(), 1, "{said}");
+    assert_eq!(said.matches("takes spans again").count(), 1, "{said}");
+    assert!(!said.contains("not delivered"), "{said}");
+}
+
+/// A back end that is away costs a bounded wait at the end; the trace has everything and is sent later.
+#[test]
+fn a_back_end_that_is_away_is_told_and_export_sends_the_trace_later() {
+    let url = format!("http://{}", nobody());
+    let begin = Instant::now();
+    let traced = sends(&url).env("OTEL_EXPORTER_OTLP_TIMEOUT", "500").succeed();
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    let said = &traced.ended.stderr;
+    assert_eq!(said.matches("takes no spans: tcp connect error: connection refused").count(), 1, "{said}");
+    let all = exported(&traced, &[]);
+    assert!(
+        said.contains(&format!("OTLP: not delivered: {0} spans, {0} unsent at the end", all.len())),
+        "{said}"
+    );
+    assert!(said.contains("gputrace export --otlp URL "), "{said}");
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let ended = export_to(&back_end.url(), &[], &traced).expect_code(0);
+    assert_same(&back_end.spans(), &all);
+    let told = format!("gputrace: sent {} spans to {}/v1/traces", all.len(), back_end.url());
+    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+}
+
+#[test]
+fn a_back_end_that_is_busy_is_asked_again_when_it_says() {
+    let replies = [Reply::Answers(503, "retry-after: 1\r\n"), Reply::Answers(429, ""), Reply::Takes];
+    let back_end = BackEnd::new(&replies);
+    let (folder, run) = with_report(&["--otlp", &back_end.url()]);
+    let traced = run.succeed();
+    assert_same(&back_end.spans(), &exported(&traced, &[]));
+    let report = report(&folder);
+    assert!(report["retries"].as_u64() >= Some(2) && report["queued"] == 0, "{report}");
+}
+
+#[test]
+fn a_back_end_that_refuses_is_asked_once_and_told() {
+    let back_end = BackEnd::new(&[Reply::Answers(400, "")]);
+    let (folder, run) = with_report(&["--otlp", &back_end.url()]);
+    let traced = run.succeed();
+    let all = exported(&traced, &[]).len();
+    assert!(back_end.spans().is_empty());
+    let report = report(&folder);
+    assert_eq!((&report["rejected"], &report["retries"]), (&all.into(), &0.into()), "{report}");
+    let said = &traced.ended.stderr;
+    assert_eq!(said.matches("refuses spans: it answers 400").count(), 1, "{said}");
+    assert!(said.contains(&format!("not delivered: {all} spans, {all} rejected by the back end")), "{said}");
+    export_to(&back_end.url(), &[], &traced).expect_code(69);
+}
+
+#[test]
+fn a_back_end_that_takes_a_part_is_believed() {
+    let back_end = BackEnd::new(&[Reply::Rejects(2, "too\nold"), Reply::Takes]);
+    let (folder, run) = with_report(&["--otlp", &back_end.url()]);
+    let traced = run.succeed();
+    let all = exported(&traced, &[]).len() as u64;
+    let report = report(&folder);
+    assert_eq!(report["rejected"], 2);
+    assert_eq!(report["sent"].as_u64(), Some(all - 2));
+    let said = &traced.ended.stderr;
+    assert_eq!(said.matches("rejects spans, of this request 2: too old").count(), 1, "{said}");
+    assert_eq!(back_end.spans().len() as u64, all, "nothing is sent again");
+}
+
+/// It dies with a request under way: what it did not answer goes to the one that comes after it.
+#[test]
+fn a_back_end_that_dies_with_a_request_under_way_loses_nothing() {
+    let hung = BackEnd::new(&[Reply::Hangs]);
+    let (address, url, folder) = (hung.address(), hung.url(), Folder::new());
+    let options = ["--otlp", &url, "--all"];
+    let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait", "0.1"]);
+    let launched: usize = session.line().parse().unwrap();
+    eventually("a request", || (!hung.traces().is_empty()).then_some(()));
+    drop(hung);
+    let back_end = BackEnd::at(address, &[Reply::Takes], None);
+    back_end.waits_for_spans(launched);
+    assert_eq!(session.end().0.code(), Some(0));
+    let back = folder.join("out");
+    let lines = finish(gputrace().args(["export", "--format", "otlp-json", "--all"]).arg(&back))
+        .expect_code(0)
+        .stdout;
+    let all: Spans = lines.lines().flat_map(|line| spans_of(&serde_json::from_str(line).unwrap())).collect();
+    assert_same(&back_end.spans(), &all);
+}
+
+/// What the program did before it was killed is sent.
+#[test]
+fn a_program_that_is_killed_loses_nothing_that_was_queued() {
+    let back_end = BackEnd::new(&[Reply::TakesSlowly(Duration::from_millis(200))]);
+    let folder = Folder::new();
+    let url = back_end.url();
+    let options = ["--otlp", &url, "--all"];
+    let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait", "0.1"]);
+    session.line();
+    // SAFETY: plain numbers; the process is this test's and waits for its input.
+    assert_eq!(unsafe { libc::kill(session.program().cast_signed(), libc::SIGKILL) }, 0);
+    let (status, said) = session.end();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL), "{said}");
+    let out = folder.join("out");
+    let lines =
+        finish(gputrace().args(["export", "--format", "otlp-json", "--all"]).arg(&out)).expect_code(0).stdout;
+    let all: Spans = lines.lines().flat_map(|line| spans_of(&serde_json::from_str(line).unwrap())).collect();
+    assert!(all.len() > 100, "{}", all.len());
+    assert_same(&back_end.spans(), &all);
+}
+
+/// What is slower than a request may be is waited for no longer than that, and the program's exit code is its own.
+#[test]
+fn a_back_end_that_never_answers_costs_a_bounded_wait() {
+    let back_end = BackEnd::new(&[Reply::Hangs]);
+    let begin = Instant::now();
+    let traced = run_with(&["--otlp", &back_end.url()], "sh")
+        .arg("-c")
+        .arg(format!("{}; exit 3", compiled("spans", Link::Driver).display()))
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "300")
+        .go()
+        .expect_code(3);
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    let said = &traced.ended.stderr;
+    assert!(said.contains("no answer within 300 ms") && said.contains("unsent at the end"), "{said}");
+}
+
+/// An authority of our own, and a server's certificate by it.
+fn authority(folder: &Folder) -> (PathBuf, rustls::ServerConfig) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let server = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
+        .unwrap()
+        .signed_by(&key, &issuer)
+        .unwrap();
+    let path = folder.join("authority.pem");
+    fs::write(&path, certificate.pem()).unwrap();
+    let provider = rustls::crypto::ring::default_provider().into();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![server.der().clone()], key)
+        .unwrap();
+    (path, config)
+}
+
+#[test]
+fn tls_by_a_private_authority_is_trusted_where_it_is_named() {
+    let folder = Folder::new();
+    let (path, config) = authority(&folder);
+    let back_end = BackEnd::at("127.0.0.1:0".parse().unwrap(), &[Reply::Takes], Some(config));
+    let traced = sends(&back_end.url()).env("OTEL_EXPORTER_OTLP_CERTIFICATE", &path).succeed();
+    assert_same(&back_end.spans(), &exported(&traced, &[]));
+    // It is not, where it is not.
+    let other = Folder::new();
+    let (path, _) = authority(&other);
+    let traced = sends(&back_end.url())
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", &path)
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
+        .succeed();
+    let said = &traced.ended.stderr;
+    assert!(said.contains("OTLP: https://") && said.contains("certificate"), "{said}");
+    assert!(said.contains("unsent at the end"), "{said}");
+}
+
+#[test]
+fn headers_are_sent_and_said_nowhere() {
+    let back_end = BackEnd::new(&[Reply::Answers(401, ""), Reply::Takes]);
+    let url = back_end.url().replace("http://", "http://me:open-sesame@");
+    let traced = sends(&format!("{url}?token=xyzzy"))
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2%2c,x-team=vision")
+        .succeed();
+    let requests = back_end.requests();
+    assert!(!requests.is_empty());
+    for request in &requests {
+        assert_eq!(request.headers["api-key"], "hunter2,");
+        assert_eq!(request.headers["x-team"], "vision");
+        assert_eq!(request.headers["authorization"], "Basic bWU6b3Blbi1zZXNhbWU=");
+        assert!(request.path.ends_with("?token=xyzzy"));
+    }
+    let report = traced.report().to_string();
+    let all = [&traced.ended.stderr, &traced.ended.stdout, &traced.read("summary.txt"), &report]
+        .map(String::as_str)
+        .concat();
+    for secret in ["hunter2", "open-sesame", "xyzzy"] {
+        assert!(!all.contains(secret), "{secret}: {all}");
+    }
+    assert!(all.contains("it answers 401") && all.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{all}");
+}
+
+/// The program runs and is recorded, whatever is wrong with what was asked.
+#[test]
+fn what_is_malformed_is_said_once_and_the_program_runs() {
+    for (url, variable, value, why) in [
+        ("nonsense", "", "", "--otlp nonsense: it does not begin with http:// or https://"),
+        ("ftp://host", "", "", "ftp:// is not http:// or https://"),
+        ("http://h:99999", "", "", "its port is none from 1 to 65535"),
+        ("http://h", "OTEL_EXPORTER_OTLP_HEADERS", "no-value", "its member 1 is not of the form name=value"),
+        ("http://h", PROTOCOL, "smoke", "is none of grpc, http/protobuf and http/json"),
+        ("https://h", "OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere", "/nowhere: no such file or directory"),
+        ("https://h", "OTEL_EXPORTER_OTLP_CERTIFICATE", "/dev/null", "there is no certificate in it"),
+        ("http://h", "OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "is no number of milliseconds"),
+        ("http://h", "OTEL_EXPORTER_OTLP_COMPRESSION", "zip", "is neither gzip nor none"),
+    ] {
+        let traced = run_with(&["--otlp", url], compiled("basic", Link::Driver))
+            .env(variable_or(variable), value)
+            .succeed();
+        let said = &traced.ended.stderr;
+        assert_eq!(said.matches("nothing is sent over OTLP").count(), 1, "{said}");
+        assert!(said.contains(why), "{said}");
+        let ended = export_to(url, &[(variable_or(variable), value)], &traced).expect_code(2);
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    }
+}
+
+/// A variable that nobody reads where there is none to set.
+fn variable_or(name: &str) -> &str {
+    if name.is_empty() { "NOBODY_READS_THIS" } else { name }
+}
+
+#[test]
+fn a_peer_that_speaks_another_protocol_is_told() {
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let traced =
+        sends(&back_end.url()).env(PROTOCOL, "grpc").env("OTEL_EXPORTER_OTLP_TIMEOUT", "500").succeed();
+    let said = &traced.ended.stderr;
+    assert!(said.contains("gRPC is usually spoken on port 4317 and HTTP on 4318"), "{said}");
+    assert!(said.contains("unsent at the end"), "{said}");
+    // TLS to one that speaks none.
+    let url = back_end.url().replace("http://", "https://");
+    let folder = Folder::new();
+    let (path, _) = authority(&folder);
+    let traced = sends(&url)
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", path)
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
+        .succeed();
+    assert!(traced.ended.stderr.contains("OTLP: https://"), "{}", traced.ended.stderr);
+    assert!(back_end.requests().is_empty());
+}
+
+/// The variable is the program's: it is no wish of anybody's to have us send.
+#[test]
+fn the_program_s_own_endpoint_makes_nothing_be_sent_unasked() {
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let traced = run("basic").env("OTEL_EXPORTER_OTLP_ENDPOINT", back_end.url()).succeed();
+    assert!(back_end.requests().is_empty());
+    assert!(!traced.ended.stderr.contains("spans"), "{}", traced.ended.stderr);
+    // Asked, it is used; and off takes back what a variable asked for.
+    for (asked, is_sent) in [("env", true), ("off", false)] {
+        let back_end = BackEnd::new(&[Reply::Takes]);
+        let own = format!("{}/own/v1/traces", back_end.url());
+        run_with(&["--otlp", asked], compiled("spans", Link::Driver))
+            .env("GPUTRACE_OTLP", "http://127.0.0.1:9")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{}/base", back_end.url()))
+            .env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", own)
+            .succeed();
+        let mut paths: Vec<_> = back_end.requests().into_iter().map(|request| request.path).collect();
+        paths.sort();
+        paths.dedup();
+        let expected: &[&str] = if is_sent { &["/base/v1/metrics", "/own/v1/traces"] } else { &[] };
+        assert_eq!(paths, expected);
+    }
+}
+
+#[test]
+fn what_the_environment_switches_off_is_not_sent_and_said() {
+    for (variable, value, sent, why) in [
+        ("OTEL_SDK_DISABLED", "true", &[][..], "OTEL_SDK_DISABLED=true: nothing is sent"),
+        (
+            "OTEL_TRACES_EXPORTER",
+            "none",
+            &["/v1/metrics"][..],
+            "OTEL_TRACES_EXPORTER=none: no spans are sent",
+        ),
+        (
+            "OTEL_METRICS_EXPORTER",
+            "none",
+            &["/v1/traces"][..],
+            "OTEL_METRICS_EXPORTER=none: no data points are sent",
+        ),
+    ] {
+        let back_end = BackEnd::new(&[Reply::Takes]);
+        let traced = sends(&back_end.url()).env(variable, value).succeed();
+        let mut paths: Vec<_> = back_end.requests().into_iter().map(|request| request.path).collect();
+        paths.dedup();
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths, sent);
+        assert_eq!(traced.ended.stderr.matches(why).count(), 1, "{}", traced.ended.stderr);
+    }
+}
+
+#[test]
+fn in_bare_use_a_variable_asks() {
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let traced = bare("spans").env("GPUTRACE_OTLP", back_end.url()).env("GPUTRACE_ALL", "on").succeed();
+    assert_same(&back_end.spans(), &exported(&traced, &["--all"]));
+    assert!(traced.ended.stderr.contains("gputrace: sent "), "{}", traced.ended.stderr);
+    // One that is away makes nobody wait long, and is told.
+    let begin = Instant::now();
+    let traced = bare("spans").env("GPUTRACE_OTLP", format!("http://{}", nobody())).succeed();
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    let said = &traced.ended.stderr;
+    assert!(said.contains("connection refused") && said.contains("gputrace: wrote "), "{said}");
+}
+
+#[test]
+fn export_gives_up_on_a_back_end_that_is_away() {
+    let traced = run("spans").succeed();
+    let variables = [("OTEL_EXPORTER_OTLP_TIMEOUT", "300")];
+    let ended = export_to(&format!("http://{}", nobody()), &variables, &traced).expect_code(69);
+    assert!(
+        ended.stderr.contains("not delivered") && ended.stderr.contains("connection refused"),
+        "{}",
+        ended.stderr
+    );
+    // What is left out is left out as in a file, and metrics are sent where they are asked for.
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let mut command = gputrace();
+    command.args(["export", "--otlp", &back_end.url(), "--signal", "metrics"]).arg(&traced.output);
+    finish(&mut command).expect_code(0);
+    assert!(back_end.requests().iter().all(|request| request.path == "/v1/metrics"));
+    assert_eq!(back_end.requests().len(), 1);
+}
+
+/// More than one request, and more than a back end takes at once.
+#[test]
+fn a_long_trace_is_sent_in_requests_that_back_ends_take() {
+    let folder = Folder::new();
+    let out = folder.join("out");
+    let mut command = gputrace();
+    command.args(["run", "--simulate", "-o"]).arg(&out).arg("--").arg(compiled("many", Link::Driver));
+    finish(&mut command).expect_code(0);
+    let back_end = BackEnd::new(&[Reply::Answers(503, ""), Reply::Takes]);
+    finish(gputrace().args(["export", "--all", "--otlp", &back_end.url()]).arg(&out)).expect_code(0);
+    let lines =
+        finish(gputrace().args(["export", "--format", "otlp-json", "--all"]).arg(&out)).expect_code(0).stdout;
+    let all: Spans = lines.lines().flat_map(|line| spans_of(&serde_json::from_str(line).unwrap())).collect();
+    let requests = back_end.traces();
+    assert!(requests.len() > 2, "{} for {} spans", requests.len(), all.len());
+    assert!(requests.iter().all(|request| request.body.len() < 3_670_016));
+    assert_same(&back_end.spans(), &all);
+}
+
+/// A receiver of somebody else's, which hands on to one of ours what it read; killed at its end.
+struct Rotel {
+    process: Child,
+    folder: Folder,
+    grpc: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Rotel {
+    fn start(agent: &Path, hands_on_to: &BackEnd) -> Rotel {
+        let (folder, grpc, http) = (Folder::new(), nobody(), nobody());
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let mut command = Command::new(agent);
+        command.args([
+            "start",
+            "--otlp-grpc-endpoint",
+            &grpc.to_string(),
+            "--otlp-http-endpoint",
+            &http.to_string(),
+        ]);
+        command.args([
+            "--exporter",
+            "otlp",
+            "--otlp-exporter-protocol",
+            "http",
+            "--otlp-exporter-compression",
+            "none",
+        ]);
+        command.args(["--otlp-exporter-endpoint", &hands_on_to.url(), "--batch-timeout", "50ms"]);
+        command.arg("--pid-file").arg(folder.join("pid"));
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let process = command.spawn().unwrap();
+        let rotel = Rotel { process, folder, grpc, http };
+        eventually("rotel listens", || {
+            let listens = |at: SocketAddr| std::net::TcpStream::connect(at).is_ok();
+            (listens(rotel.grpc) && listens(rotel.http)).then_some(())
+        });
+        rotel
+    }
+}
+
+impl Drop for Rotel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", fs::read_to_string(self.folder.join("log")).unwrap_or_default());
+        }
+    }
+}
+
+/// Its agent, from PyPI; or why there is none.
+fn rotel() -> Result<PathBuf, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/rotel");
+    let made =
+        Command::new(script).arg(folder::base().join("rotel")).output().map_err(|error| error.to_string())?;
+    if made.status.success() {
+        return Ok(String::from_utf8_lossy(&made.stdout).trim().into());
+    }
+    let said = String::from_utf8_lossy(&made.stderr);
+    Err(format!("scripts/rotel: {}", said.trim().lines().next_back().unwrap_or_default()))
+}
+
+/// Trees, ids, times and attributes, read back from a back end that nobody here wrote.
+#[test]
+fn rotel_reads_what_is_sent() {
+    let test = "otlp::rotel_reads_what_is_sent";
+    if !needs::python(test) {
+        return;
+    }
+    let agent = match rotel() {
+        Ok(agent) => agent,
+        Err(why) => return needs::skipped(test, &why),
+    };
+    for (protocol, gzip) in
+        [("grpc", "none"), ("grpc", "gzip"), ("http/protobuf", "gzip"), ("http/protobuf", "none")]
+    {
+        let back_end = BackEnd::new(&[Reply::Takes]);
+        let rotel = Rotel::start(&agent, &back_end);
+        let address = if protocol == "grpc" { rotel.grpc } else { rotel.http };
+        let traced = run_command(compiled("spans", Link::Driver))
+            .env("GPUTRACE_OTLP", format!("http://{address}"))
+            .env("GPUTRACE_ALL", "on")
+            .env(PROTOCOL, protocol)
+            .env("OTEL_EXPORTER_OTLP_COMPRESSION", gzip)
+            .env("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+            .succeed();
+        let all = exported(&traced, &["--all"]);
+        let told = format!("gputrace: sent {} spans to ", all.len());
+        assert!(traced.ended.stderr.contains(&told), "{}", traced.ended.stderr);
+        back_end.waits_for_spans(all.len());
+        assert_same(&back_end.spans(), &all);
+        assert!(
+            !all.is_empty()
+                && all.values().all(|(span, _)| span["traceId"] == "0af7651916cd43dd8448eb211c80319c")
+        );
+    }
+}
