@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::harness::process::finish;
 use crate::harness::tool::{Traced, count, dropped, gputrace, run_command, run_with};
 use crate::harness::{folder, needs};
+use crate::nvtx;
 use crate::python_stacks::interpreters;
 
 /// Pure Python, for all versions from 3.9 on.
@@ -55,6 +56,8 @@ struct Span {
     parent: String,
     flags: u64,
     blocks: Option<u64>,
+    /// Function, line and stack of the program's.
+    code: (String, u64, String),
 }
 
 #[track_caller]
@@ -80,19 +83,30 @@ fn span(span: &Value) -> Span {
         let grid = pair["value"]["stringValue"].as_str().unwrap();
         grid[1..].split(',').next().unwrap().parse().unwrap()
     });
+    let value = |key: &str| {
+        let found = attributes.iter().find(|pair| pair["key"] == key);
+        let value = found.map(|pair| pair["value"].as_object().unwrap().values().next().unwrap());
+        value.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let line = value("code.line.number").parse().unwrap_or(0);
+    let code = (value("code.function.name"), line, value("code.stacktrace"));
     let flags = span["flags"].as_u64().unwrap();
     let (name, parent) = (text("name"), text("parentSpanId"));
-    Span { name, trace: text("traceId"), id: text("spanId"), parent, flags, blocks }
+    Span { name, trace: text("traceId"), id: text("spanId"), parent, flags, blocks, code }
 }
 
 /// What the program said of its launches: by blocks, the span that was current, and the kernel's name.
 fn said(traced: &Traced) -> BTreeMap<u64, (String, String, String)> {
+    let kernel = |model: &Value| match model {
+        Value::Null => "cuda_kernel: first_kernel".to_owned(),
+        model => format!("cuda_kernel: model_{model}"),
+    };
     let lines = traced.ended.stdout.lines().filter(|line| line.starts_with('['));
     lines
         .map(|line| {
             let line: Value = serde_json::from_str(line).unwrap();
             let text = |at: usize| line[at].as_str().unwrap().to_owned();
-            (line[0].as_u64().unwrap(), (text(1), text(2), format!("cuda_kernel: model_{}", line[3])))
+            (line[0].as_u64().unwrap(), (text(1), text(2), kernel(&line[3])))
         })
         .collect()
 }
@@ -112,18 +126,23 @@ fn assert_under_their_callers(what: &str, traced: &Traced) -> Vec<Span> {
         let call = by_id[kernel.parent.as_str()];
         assert_eq!(call.name, "cuda_call: cuLaunchKernel");
         let expected = if caller.is_empty() { (&root.trace, &root.id) } else { (trace, caller) };
-        assert_eq!((&call.trace, &call.parent), expected, "{what}: launch {blocks} of {}", said.len());
+        // Ranges of the program's may lie between.
+        let mut outermost = call;
+        while let Some(range) = by_id.get(outermost.parent.as_str()).filter(|span| span.id != root.id) {
+            assert_eq!(range.trace, call.trace, "{what}: launch {blocks}");
+            outermost = range;
+        }
+        assert_eq!((&call.trace, &outermost.parent), expected, "{what}: launch {blocks} of {}", said.len());
         assert_eq!(call.trace, kernel.trace);
     }
     assert_eq!(seen, said.len(), "{what}");
     let report = traced.report();
     assert_eq!((count(&report, "executed_operations"), dropped(&report)), (seen as u64, 0), "{what}");
-    // Calls and operations are all there, with the process and the run.
-    assert_eq!(spans.len() as u64, seen as u64 + count(&report, "host_calls") + 2, "{what}");
-    // Nothing but what was launched for a request is in its trace.
-    for span in spans.iter().filter(|span| span.trace != root.trace) {
-        assert!(span.name.starts_with("cuda_"), "{what}: {span:?}");
-    }
+    // Calls and operations are all there, with the process and the run; ranges besides.
+    let is_ours =
+        |span: &&Span| ["cuda_", "process: ", "run: "].iter().any(|begin| span.name.starts_with(begin));
+    let ours = spans.iter().filter(is_ours).count() as u64;
+    assert_eq!(ours, seen as u64 + count(&report, "host_calls") + 2, "{what}");
     spans
 }
 
@@ -141,8 +160,28 @@ fn each(test: &str, scenario: &str, check: impl Fn(&str, &Traced, &[Span])) {
             let traced = traced.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1").succeed();
             let what = format!("3.{minor} {scenario} {api} {gil}");
             let spans = assert_under_their_callers(&what, &traced);
+            assert_lines(&what, &spans);
             check(&what, &traced, &spans);
         }
+    }
+}
+
+/// Kernels and the calls that launched them say the line that called the driver; what is slow, the whole stack.
+#[track_caller]
+fn assert_lines(what: &str, spans: &[Span]) {
+    let source = std::fs::read_to_string(program()).unwrap();
+    let line =
+        source.lines().position(|line| line.contains("CUDA.cuLaunchKernel(KERNELS")).unwrap() as u64 + 1;
+    for span in spans.iter().filter(|span| span.blocks.is_some() || span.name == "cuda_call: cuLaunchKernel")
+    {
+        assert_eq!((span.code.0.as_str(), span.code.1), ("launch", line), "{what}: {span:?}");
+        let stack = &span.code.2;
+        // Every kernel takes 150 us.
+        assert!(
+            span.blocks.is_none() || stack.ends_with(&format!("line {line}, in launch\n")),
+            "{what}: {stack}"
+        );
+        assert!(stack.len() <= 2048);
     }
 }
 
@@ -207,4 +246,35 @@ fn without_python_frames_nobody_is_asked_for_whom_it_works() {
     let traced = traced.env("PYTHONPATH", packages).succeed();
     let spans = exported(&traced);
     assert!(spans.iter().all(|span| span.trace == spans[0].trace));
+}
+
+/// Names of all forms, 40 000 of them before the driver is there: what they carry is no part of them.
+#[test]
+fn ranges_that_carry_a_traceparent_are_in_its_trace() {
+    let Some(environment) = nvtx::nvtx("callers::ranges_that_carry_a_traceparent_are_in_its_trace") else {
+        return;
+    };
+    let traced = run_command(nvtx::built(environment, "nvtx_requests.c", &["-lpthread"])).succeed();
+    let spans = assert_under_their_callers("nvtx", &traced);
+    let count = |name: &str| spans.iter().filter(|span| span.name == name).count();
+    assert_eq!(count("request") + count("request, user=7"), 200);
+    assert_eq!((count("forward"), count("named at last")), (200, 1));
+    let requests = spans.iter().filter(|span| span.name.starts_with("request"));
+    let traces: std::collections::BTreeSet<&str> = requests.map(|span| span.trace.as_str()).collect();
+    assert_eq!(traces.len(), 200);
+    let kinds = definitions(&traced);
+    assert!(kinds[&kind::RANGE] < 10, "{kinds:?}");
+}
+
+/// A server that knows nothing of OpenTelemetry, and hands the header on in the name of a range.
+#[test]
+fn a_server_that_names_its_ranges_by_headers_has_its_kernels_under_its_requests() {
+    let test = "callers::a_server_that_names_its_ranges_by_headers_has_its_kernels_under_its_requests";
+    let Some(environment) = nvtx::nvtx(test) else { return };
+    let python = environment.join("bin/python");
+    let traced = run_command(&python).arg(program()).arg("http").arg("nvtx").arg("released").succeed();
+    let spans = assert_under_their_callers("nvtx package", &traced);
+    let requests: Vec<&Span> = spans.iter().filter(|span| span.name == "request").collect();
+    assert_eq!(requests.len(), 200);
+    assert!(requests.iter().all(|span| span.trace.contains("abc")));
 }

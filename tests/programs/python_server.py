@@ -3,11 +3,12 @@
     python_server.py SCENARIO API held|released
 
 SCENARIO: http         two worker threads, 200 requests of four clients over HTTP, each with a traceparent header
-          asyncio      200 tasks that take turns on one thread; parts of them in threads (to_thread, run_in_executor)
+          asyncio      100 tasks that take turns on one thread; parts of them in threads (to_thread, run_in_executor)
           pool         a thread pool, with and without copies of the context
           nested       spans in spans, detached out of order, and a context with many variables
 API:      api          opentelemetry-api alone: the current span is the caller's
           sdk          opentelemetry-sdk too: each request has a span of its own, which is the current one
+          nvtx         none of it (http only): a range whose name carries the header, by the package nvtx
 
 The Nth launch has N blocks. Standard output has a line of JSON for each: [blocks, trace id, span id], empty where no span
 was current. The model of a request is which kernel it launches. `held` keeps the GIL in the driver.
@@ -15,6 +16,7 @@ was current. The model of a request is which kernel it launches. `held` keeps th
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import ctypes
 import functools
@@ -49,6 +51,7 @@ for model in range(MODELS):
     assert CUDA.cuModuleGetFunction(ctypes.byref(function), MODULE, b"model_%d" % model) == 0
     KERNELS.append(function)
 
+CURRENT = None
 NUMBERS = itertools.count(1)
 SAID = []
 RANDOM = random.Random(4711)
@@ -61,7 +64,9 @@ def launch(model, worker=False):
         CUDA.cuCtxSetCurrent(CONTEXT)
     number = next(NUMBERS)
     said = ["", ""]
-    if trace is not None:
+    if API == "nvtx":
+        said = getattr(CURRENT, "said", said) if CURRENT else said
+    elif trace is not None:
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             said = ["%032x" % context.trace_id, "%016x" % context.span_id]
@@ -69,20 +74,24 @@ def launch(model, worker=False):
     SAID.append([number, *said, model])
 
 
-# Before anything of OpenTelemetry's is there.
+# Before anything of OpenTelemetry's is there, but for what looks like it.
 launch(0)
 contextvars.ContextVar("current_context").set({"current-span-like": object()})
 contextvars.ContextVar("another").set(7)
 launch(0)
 
-from opentelemetry import context as otel_context  # noqa: E402
-from opentelemetry import baggage, propagate, trace  # noqa: E402
+if API == "nvtx":
+    import nvtx
 
+    CURRENT = threading.local()
+else:
+    from opentelemetry import context as otel_context
+    from opentelemetry import baggage, propagate, trace
 if API == "sdk":
     from opentelemetry.sdk.trace import TracerProvider
 
     trace.set_tracer_provider(TracerProvider())
-TRACER = trace.get_tracer("server")
+TRACER = trace.get_tracer("server") if trace else None
 launch(0)
 
 
@@ -94,13 +103,25 @@ def extracted(request):
     return propagate.extract({"traceparent": header(request)})
 
 
+@contextlib.contextmanager
+def request_of(headers):
+    if API == "nvtx":
+        with nvtx.annotate("request traceparent=" + headers["traceparent"]):
+            CURRENT.said = headers["traceparent"].split("-")[1:3]
+            yield
+            CURRENT.said = ["", ""]
+    else:
+        with TRACER.start_as_current_span("request", context=propagate.extract(headers)):
+            yield
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         model = int(self.path.rsplit("/", 1)[1])
         launch(model)
-        with TRACER.start_as_current_span("request", context=propagate.extract(self.headers)):
+        with request_of(self.headers):
             for _ in range(RANDOM.randrange(1, 4)):
                 launch(model)
         launch(model)
@@ -183,7 +204,7 @@ async def serve_asyncio():
             launch(model)
         launch(model)
 
-    tasks = list(range(1, 201))
+    tasks = list(range(1, 101))
     RANDOM.shuffle(tasks)
     await asyncio.gather(*(task(request) for request in tasks))
     pool.shutdown()

@@ -56,11 +56,11 @@ impl Line {
 
 /// What is known of a code.
 #[derive(Debug)]
-struct Code {
-    function: Arc<str>,
+pub(crate) struct Code {
+    pub function: Arc<str>,
     file: Arc<str>,
-    path: Arc<str>,
-    own: bool,
+    pub path: Arc<str>,
+    pub own: bool,
     first_line: u32,
     table: LineTable,
     /// The numbers of those of its lines that were asked for.
@@ -257,7 +257,12 @@ impl<'a> Stacks<'a> {
 }
 
 impl Code {
-    fn read(definitions: &Definitions, files: &FileNames, id: u32, bytes_left: &mut usize) -> Option<Code> {
+    pub fn read(
+        definitions: &Definitions,
+        files: &FileNames,
+        id: u32,
+        bytes_left: &mut usize,
+    ) -> Option<Code> {
         let code = definitions.code(id)?;
         let wanted = usize::try_from(code.table_bytes).unwrap_or(usize::MAX);
         let mut table = code.table.to_vec();
@@ -286,7 +291,7 @@ impl Code {
     }
 
     /// The line at a position. What is of no line counts as being at the first.
-    fn line(&self, position: u64) -> u32 {
+    pub fn line(&self, position: u64) -> u32 {
         let begun = (position as u32 as u64 != NOT_BEGUN).then_some(position as u32);
         begun.and_then(|at| self.table.line(at)).unwrap_or(self.first_line)
     }
@@ -303,7 +308,7 @@ impl Code {
 }
 
 /// The stack that another one begins with, 0 if none, and the pairs of its own; `None` for what is no stack.
-fn begin_of(definitions: &Definitions, stack: u32) -> Option<(u32, Vec<(u32, u64)>)> {
+pub(crate) fn begin_of(definitions: &Definitions, stack: u32) -> Option<(u32, Vec<(u32, u64)>)> {
     let mut pairs = definitions.stack(stack).peekable();
     pairs.peek()?;
     let outer = pairs.next_if(|(first, _)| *first < stack && definitions.stack(*first).next().is_some());

@@ -14,6 +14,7 @@ mod own;
 mod golden;
 
 pub use files::FileNames;
+pub(crate) use frames::{Code, begin_of};
 pub use frames::{Line, NO_LINE, StackFrame, Stacks};
 pub use line_table::LineTable;
 pub use own::is_own;

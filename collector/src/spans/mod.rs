@@ -4,6 +4,7 @@
 //! finished spans to a receiver, which writes or sends them. No clock is read and nothing is drawn
 //! at random: the same stream makes the same spans, with the same ids.
 
+mod code;
 mod contest;
 pub(crate) mod describe;
 pub(crate) mod ids;

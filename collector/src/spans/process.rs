@@ -19,6 +19,7 @@ use crate::model::definitions::Definitions;
 use crate::model::history::{Anomaly, Verdict};
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
+use crate::spans::code::Lines;
 use crate::spans::contest::Contest;
 use crate::spans::describe::{self, Describer};
 use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
@@ -44,6 +45,7 @@ pub struct ProcessSpans {
     contest: Contest<Candidate>,
     ranges: KnownRanges,
     callers: Callers,
+    lines: Lines,
     launches: Launches,
     operations: u64,
     told: u64,
@@ -100,6 +102,7 @@ impl ProcessSpans {
             contest: Contest::new(sampling.rate),
             ranges: KnownRanges::default(),
             callers: Callers::default(),
+            lines: Lines::default(),
             launches: Launches::default(),
             operations: 0,
             told: 0,
@@ -233,7 +236,9 @@ impl ProcessSpans {
         let place = self.place(call.range, call.caller, to.joined);
         let described = describe::call(call, &self.sampling, to.definitions);
         let times = (call.start_ns, call.start_ns.saturating_add(call.duration_ns));
-        let span = self.span(described, id, place, times);
+        let mut span = self.span(described, id, place, times);
+        let says_all = self.sampling.is_slow(call.duration_ns) || has_failed(call, to.definitions);
+        self.lines.describe(call.stack, says_all, to.definitions, &mut span.attributes);
         let error = has_failed(call, to.definitions).then(|| describe::failure(call, to.definitions));
         self.tell(Span { error, ..span }, to);
     }
@@ -263,6 +268,9 @@ impl ProcessSpans {
         let id = self.seed.span(Of::Operation, number, 0);
         let times = (timing.start_ns, timing.start_ns.saturating_add(timing.duration_ns));
         let mut span = self.span(described, id, place, times);
+        let stack = operation.call.as_ref().map_or(0, |call| call.stack);
+        let is_slow = self.sampling.is_slow(timing.duration_ns);
+        self.lines.describe(stack, is_slow, to.definitions, &mut span.attributes);
         let launch = operation.call.as_ref().map(|call| call.start_ns);
         span.events
             .extend(launch.map(|at_ns| Event { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));

@@ -1,5 +1,6 @@
 //! Spans of built streams: which there are, under which they stand, and what stands in them.
 
+mod code;
 mod contexts;
 
 use std::collections::{BTreeMap, BTreeSet};
