@@ -19,7 +19,7 @@ use cupti_sys::driver::{
 };
 use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait};
 
-use crate::cupti::instantiation;
+use crate::cupti::{instantiation, whole_kind};
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
 use crate::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::hook::{self, Context};
@@ -237,7 +237,7 @@ hooks! {
     cuStreamAddCallback(stream: Handle, function: Handle, data: *mut c_void, flags: c_uint)
         => (|cx| sync::on_stream(cx, op::HOST_FUNCTION, stream, function as u64))
         [cuStreamAddCallback 5000 legacy, cuStreamAddCallback_ptsz 7000 ptsz]
-    cuGraphLaunch(exec: Handle, stream: Handle) => (|cx| graph::launch(cx, exec, stream))
+    cuGraphLaunch(exec: Handle, stream: Handle) => (before let _launching = whole_kind::launch_begins(); |cx| graph::launch(cx, exec, stream))
         [cuGraphLaunch 10000 legacy, cuGraphLaunch_ptsz 10000 ptsz]
 
     // --- copies

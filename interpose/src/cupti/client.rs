@@ -159,6 +159,7 @@ fn stop() {
     }
     // A guest goes on with what it has: its windows are counted by our launch callbacks.
     if !guest::is_present() {
+        graph_times::ends(root);
         root.leave();
     }
 }
@@ -197,6 +198,7 @@ fn give_way_by(to: &str, leave: fn(&Root)) {
         return;
     }
     session.clear_device_clock();
+    graph_times::ends(root);
     leave(root);
     let text = format!("no device times from here on: {to} took CUPTI over");
     session.notice(1, rung::HOOKS, text.as_bytes());

@@ -6,11 +6,12 @@
 //! then on, unless the user asked for one of the two.
 //!
 //! While the kind is on, a graph's nodes have no records, and its launch has one; a launch keeps the form that held when it
-//! was asked for (measured, driver 580). On which graphs the kind may go on is `instantiation`'s. The collector takes whichever form of
+//! was asked for (measured, driver 580). When the kind may be switched is `whole_kind`'s, beneath which graphs `instantiation`'s. The collector takes whichever form of
 //! a launch comes first and counts the other, so that no time is there twice. Kinds are switched by the service thread, between two
-//! turns; only a guest that wants nodes switches at once, in its own call, which enables kinds anyway.
+//! turns, or by a launch if the service thread finds no moment without one; a guest that wants nodes switches in its own call.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::clock;
@@ -19,11 +20,10 @@ use gputrace_wire::definition::{graph_mode, graph_reason, kind};
 use gputrace_wire::device::Place;
 
 use super::client::name_of;
-use super::instantiation::{self, Switch};
-use super::root::{self, Root, Who};
+use super::root::Root;
+use super::{instantiation, whole_kind};
 use crate::settings;
 
-pub(super) const WHOLE: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 /// Kinds whose records a whole graph's takes the place of.
 const OF_NODES: u64 = 1 << Kind::CUPTI_ACTIVITY_KIND_KERNEL.0
     | 1 << Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0
@@ -46,6 +46,12 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 static NOW: AtomicU32 = AtomicU32::new(graph_mode::NODE as u32);
 /// A guest has kinds of nodes on.
 static GUEST_WANTS_NODES: AtomicBool = AtomicBool::new(false);
+/// By graph they are to be timed, as soon as that can be.
+static IS_GOAL: AtomicBool = AtomicBool::new(false);
+/// What CUPTI said when the kind was last switched.
+static RESULT: AtomicU32 = AtomicU32::new(0);
+/// How long a guest's call, or the end, waits for a moment without a launch of a graph.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// By graph it would be, but for the guest.
 static WAITS_FOR_GUEST: AtomicBool = AtomicBool::new(false);
 
@@ -121,7 +127,7 @@ pub fn start(session: &Session, root: &Root) {
     };
     ASKED.store(asked as u32, Ordering::Relaxed);
     begin_window(root.now_ns());
-    if root::wants(Who::Tracer, WHOLE.0) {
+    if is_whole() && whole_kind::is_on() {
         // Of the session before this one in the same process.
         return say(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
     }
@@ -142,7 +148,12 @@ fn reason_of_choice() -> u64 {
 
 /// On the service thread: decides, and comes back to what was decided when a guest has left.
 pub fn turn(session: &Session, root: &Root) {
+    // Graphs were made, or a guest came, when launches were in the way.
+    whole_kind::settle(root, Duration::ZERO);
     if is_whole() {
+        if !instantiation::all_are_prepared() {
+            by_node_for_good(session, root, graph_reason::UNPREPARED, &Window::default());
+        }
         return;
     }
     if WAITS_FOR_GUEST.load(Ordering::Relaxed) {
@@ -151,7 +162,8 @@ pub fn turn(session: &Session, root: &Root) {
         }
         return;
     }
-    if ASKED.load(Ordering::Relaxed) != 0 {
+    let is_goal = IS_GOAL.load(Ordering::SeqCst);
+    if ASKED.load(Ordering::Relaxed) != 0 && !is_goal {
         return;
     }
     let window = Window {
@@ -160,8 +172,8 @@ pub fn turn(session: &Session, root: &Root) {
         nodes: NODES.load(Ordering::Relaxed),
         nodes_ns: NODES_NS.load(Ordering::Relaxed),
     };
-    if window.is_many_short() {
-        by_graph(session, root, graph_reason::MANY_SHORT, &window);
+    if is_goal || window.is_many_short() {
+        by_graph(session, root, reason_of_choice(), &window);
     } else if window.length_ns >= WINDOW_NS {
         begin_window(root.now_ns());
     }
@@ -179,70 +191,82 @@ fn now() -> u64 {
 }
 
 /// Whether graphs are timed as a whole.
-pub(super) fn is_whole() -> bool {
+fn is_whole() -> bool {
     now() == graph_mode::GRAPH
 }
 
 /// Whether a graph that is being made may yet come to be timed as a whole.
 pub(super) fn may_become_whole(root: &Root) -> bool {
     let asked = u64::from(ASKED.load(Ordering::Relaxed));
-    let can_be =
-        is_whole() || asked == 0 && instantiation::can_prepare(root.version()) || asked == graph_mode::GRAPH;
+    let can_be = asked == graph_mode::GRAPH || asked == 0 && instantiation::can_prepare(root.version());
     can_be && !GUEST_WANTS_NODES.load(Ordering::SeqCst)
 }
 
+/// Whether the kind for whole graphs is to be on now.
+pub(super) fn wants_whole(root: &Root) -> bool {
+    may_become_whole(root)
+        && instantiation::all_are_prepared()
+        && (IS_GOAL.load(Ordering::SeqCst) || instantiation::are_under_way())
+}
+
+/// What CUPTI said when the kind was switched. Refused once, it is wanted no more: CUPTI before 11.7 has no such records, and
+/// never will have.
+pub(super) fn note_result(result: CUptiResult) {
+    RESULT.store(result.0, Ordering::SeqCst);
+    if result != CUptiResult::CUPTI_SUCCESS {
+        ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
+    }
+}
+
 /// Never by graph from here on.
-fn by_node_for_good(session: &Session, reason: u64, seen: &Window) {
+fn by_node_for_good(session: &Session, root: &Root, reason: u64, seen: &Window) {
+    IS_GOAL.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
+    whole_kind::settle(root, Duration::ZERO);
+    NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
     say(session, graph_mode::NODE, reason, seen);
 }
 
+/// As soon as no launch is in the way: it is said then.
 fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
-    WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
     if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-        WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
-        return say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
-    }
-    let Some(switch) = Switch::take() else {
-        // At the next turn, if it was the service thread that asked.
-        return WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
-    };
-    if !instantiation::all_are_prepared() {
-        return by_node_for_good(session, graph_reason::UNPREPARED, seen);
-    }
-    match switch.on(root) {
-        CUptiResult::CUPTI_SUCCESS => {
-            // A thread that waited for us in vain made one in between.
-            if !instantiation::all_are_prepared() {
-                switch.off(root);
-                return by_node_for_good(session, graph_reason::UNPREPARED, seen);
-            }
-            NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
-            drop(switch);
-            say(session, graph_mode::GRAPH, reason, seen);
-            // The guest may have looked before that was stored.
-            if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-                yield_to_guest(root);
-            }
+        if !WAITS_FOR_GUEST.swap(true, Ordering::SeqCst) {
+            say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
         }
-        error => {
-            // Asked for once: CUPTI before 11.7 has no such records, and never will have.
-            by_node_for_good(session, graph_reason::REFUSED, seen);
-            if reason == graph_reason::ASKED {
-                let why = format!(
-                    "graphs are timed by node: {} gives no records of whole graphs ({})",
-                    root.path.display(),
-                    name_of(error)
-                );
-                session.notice(1, 0, why.as_bytes());
-            }
+        return;
+    }
+    if !instantiation::all_are_prepared() {
+        WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
+        return by_node_for_good(session, root, graph_reason::UNPREPARED, seen);
+    }
+    let before = ASKED.load(Ordering::Relaxed);
+    IS_GOAL.store(true, Ordering::SeqCst);
+    whole_kind::settle(root, Duration::ZERO);
+    let result = CUptiResult(RESULT.load(Ordering::SeqCst));
+    if result != CUptiResult::CUPTI_SUCCESS {
+        by_node_for_good(session, root, graph_reason::REFUSED, seen);
+        if u64::from(before) == graph_mode::GRAPH {
+            let why = format!(
+                "graphs are timed by node: {} gives no records of whole graphs ({})",
+                root.path.display(),
+                name_of(result)
+            );
+            session.notice(1, 0, why.as_bytes());
+        }
+    } else if whole_kind::is_on() {
+        WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
+        NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
+        say(session, graph_mode::GRAPH, reason, seen);
+        // The guest may have looked before that was stored.
+        if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
+            yield_to_guest(root);
         }
     }
 }
 
 /// The guest is about to have these kinds on, a bit each.
 pub fn guest_changes(root: &Root, kinds: u64) {
-    let wants_nodes = kinds & OF_NODES != 0 && kinds >> WHOLE.0 & 1 == 0;
+    let wants_nodes = kinds & OF_NODES != 0 && kinds >> Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE.0 & 1 == 0;
     GUEST_WANTS_NODES.store(wants_nodes, Ordering::SeqCst);
     if wants_nodes {
         yield_to_guest(root);
@@ -251,24 +275,25 @@ pub fn guest_changes(root: &Root, kinds: u64) {
 
 /// A guest gets the records that it would get without us: those of nodes.
 fn yield_to_guest(root: &Root) {
+    if whole_kind::is_on() && instantiation::are_under_way() {
+        // Those are made without it from here on.
+        instantiation::give_up();
+    }
+    whole_kind::settle(root, PATIENCE);
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
-    let was_whole = NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-    if !was_whole && !instantiation::is_under_way() {
-        return;
-    }
-    match Switch::take() {
-        Some(switch) => switch.off(root),
-        None => {
-            instantiation::give_up();
-            root.want(Who::Tracer, WHOLE, false);
-        }
-    }
-    if was_whole {
+    if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
         if let Some(session) = session::current() {
             say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
         }
     }
+}
+
+/// Before CUPTI is left, which switches every kind off.
+pub fn ends(root: &Root) {
+    IS_GOAL.store(false, Ordering::SeqCst);
+    ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
+    whole_kind::settle(root, PATIENCE);
 }
 
 fn say(session: &Session, mode: u64, reason: u64, seen: &Window) {

@@ -10,6 +10,7 @@
 //! | `launches` | the tracer's: correlation ids for the hooks |
 //! | `graph_times` | the tracer's: whether graphs are timed by node or as a whole |
 //! | `instantiation` | the tracer's: which graphs may be timed as a whole |
+//! | `whole_kind` | the kind for whole graphs: when it is switched |
 //! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `records` | records become events |
@@ -32,5 +33,6 @@ pub mod nodes;
 mod postponed;
 mod records;
 mod root;
+pub mod whole_kind;
 
 pub use client::{finish, start, turn};
