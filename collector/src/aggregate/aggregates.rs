@@ -48,7 +48,7 @@ impl Sink for Aggregates {
         let process = operation.process;
         let duration_ns = operation.timing.map(|timing| timing.duration_ns);
         let device = self.devices.add(process, operation.device, operation.timing, definitions);
-        self.streams.note(operation);
+        self.streams.add(operation);
         let is_node = operation.graph.is_some() && operation.what != What::Graph;
         self.graph_node_calls += u64::from(is_node);
         let leaf = match operation.what {

@@ -30,6 +30,6 @@ pub use graphs::{GraphAggregate, GraphKey, Graphs};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};
 pub use sketch::Sketch;
-pub use stacks::{Leaf, NO_DEVICE, Owner, StackKey, Stacks, Weight};
-pub use streams::Streams;
+pub use stacks::{Leaf, MANY_STREAMS, NO_DEVICE, Owner, StackKey, Stacks, Weight};
+pub use streams::{Stream, Streams};
 pub use transfers::{Moved, Transfers};

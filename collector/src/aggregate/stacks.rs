@@ -9,6 +9,9 @@ use crate::model::operation::Direction;
 
 /// Stacks kept; the weight of more goes to one stack a process.
 const STACKS_MAX: usize = 1 << 18;
+/// Stacks from which on a new one is not told from the same of another stream: a server with a stream a request has a
+/// few lines, and they must not have to go for its streams.
+const FINE_MAX: usize = STACKS_MAX / 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StackKey {
@@ -23,7 +26,7 @@ pub struct StackKey {
     pub owner: Owner,
     /// API definition; 0 where no host call is known.
     pub api: u32,
-    /// Stream definition; 0 where no host call is known, or it names none.
+    /// Stream definition; 0 where no host call is known, or it names none; or [`MANY_STREAMS`].
     pub stream: u32,
     /// The process's ordinal of the device, or [`NO_DEVICE`].
     pub device: u32,
@@ -32,6 +35,9 @@ pub struct StackKey {
 
 /// Stands for a device that is not known.
 pub const NO_DEVICE: u32 = u32::MAX;
+
+/// Stands for streams that are not told apart.
+pub const MANY_STREAMS: u32 = u32::MAX;
 
 /// Whose stack and ranges a key has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -100,10 +106,14 @@ pub struct Stacks {
 impl Stacks {
     #[inline]
     pub fn add(&mut self, key: StackKey, ns: Option<u64>) {
-        let full = self.weights.len() >= STACKS_MAX;
+        let kept = self.weights.len();
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
-            None if !full => self.weights.entry(key).or_default(),
+            None if kept < FINE_MAX => self.weights.entry(key).or_default(),
+            None if key.stream != MANY_STREAMS => {
+                return self.add(StackKey { stream: MANY_STREAMS, ..key }, ns);
+            }
+            None if kept < STACKS_MAX => self.weights.entry(key).or_default(),
             None => {
                 let other = StackKey {
                     process: key.process,
@@ -162,6 +172,36 @@ impl Stacks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_do_not_take_the_room_of_lines() {
+        let mut stacks = Stacks::default();
+        let key = |stack, stream| StackKey {
+            process: 1,
+            thread: 2,
+            stack,
+            ranges: 0,
+            owner: Owner::Call,
+            api: 3,
+            stream,
+            device: 0,
+            leaf: Leaf::Kernel(4),
+        };
+        // A stream for each request, three lines.
+        for request in 1..=FINE_MAX as u32 {
+            (1..=3).for_each(|stack| stacks.add(key(stack, request), Some(10)));
+        }
+        assert_eq!(stacks.beyond(), Weight::default());
+        assert!(stacks.sorted().len() <= FINE_MAX + 3);
+        let mut by_line = [0; 4];
+        for (key, weight) in stacks.sorted() {
+            by_line[key.stack as usize] += weight.ns;
+        }
+        assert_eq!(by_line[1..], [FINE_MAX as u64 * 10; 3]);
+        // Each of those that were there first goes on by itself.
+        stacks.add(key(1, 1), Some(5));
+        assert!(stacks.sorted().contains(&(key(1, 1), Weight { ns: 15, count: 2, timed: 2 })));
+    }
 
     #[test]
     fn stacks_beyond_those_kept_are_counted_together() {

@@ -1,39 +1,67 @@
-//! Streams: by which number the device records know what the calls name.
+//! Streams: what was executed in each, and by which number the device records know what the calls name.
 
 use rustc_hash::FxHashMap;
 
+use crate::aggregate::Weight;
 use crate::model::operation::Operation;
 
-/// Streams whose numbers are kept.
+/// Streams that are kept.
 const STREAMS_MAX: usize = 1 << 16;
+
+/// What is known of a stream that calls were for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stream {
+    /// Its number in device records; 0 if none came.
+    pub number: u32,
+    /// Ordinal of its device.
+    pub device: u32,
+    pub weight: Weight,
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
     /// By process and stream definition.
-    numbers: FxHashMap<(u32, u32), u32>,
+    known: FxHashMap<(u32, u32), Stream>,
+    /// Operations of streams beyond those that are kept.
+    pub beyond: u64,
 }
 
 impl Streams {
-    /// Notes the number of the stream that an operation's call was for. A graph's nodes may run on
-    /// streams of the driver's own.
+    /// Adds an operation to the stream that its call was for. A graph's nodes may run on streams of the
+    /// driver's own, whose numbers are not this one's.
     #[inline]
-    pub fn note(&mut self, operation: &Operation) {
+    pub fn add(&mut self, operation: &Operation) {
         let Some(call) = &operation.call else { return };
-        if call.stream == 0 || operation.stream == 0 || operation.graph.is_some() {
+        if call.stream == 0 {
             return;
         }
         let key = (operation.process, call.stream);
-        let is_room = self.numbers.len() < STREAMS_MAX;
-        match self.numbers.get_mut(&key) {
-            // The least, so that it does not depend on which record comes first.
-            Some(number) => *number = operation.stream.min(*number),
-            None if is_room => _ = self.numbers.insert(key, operation.stream),
-            None => {}
+        let full = self.known.len() >= STREAMS_MAX;
+        let stream = match self.known.get_mut(&key) {
+            Some(stream) => stream,
+            None if full => {
+                self.beyond += 1;
+                return;
+            }
+            None => self.known.entry(key).or_insert(Stream { device: operation.device, ..Stream::default() }),
+        };
+        // The least, so that nothing depends on which record comes first.
+        stream.device = stream.device.min(operation.device);
+        if operation.stream != 0 && operation.graph.is_none() {
+            let known = if stream.number == 0 { u32::MAX } else { stream.number };
+            stream.number = known.min(operation.stream);
         }
+        let ns = operation.timing.map(|timing| timing.duration_ns);
+        stream.weight.add(Weight { ns: ns.unwrap_or(0), count: 1, timed: u64::from(ns.is_some()) });
     }
 
     /// The number of a stream in device records, if one came.
     pub fn number(&self, process: u32, stream: u32) -> Option<u32> {
-        self.numbers.get(&(process, stream)).copied()
+        self.known.get(&(process, stream)).map(|known| known.number).filter(|number| *number != 0)
+    }
+
+    /// By process and stream definition, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = ((u32, u32), &Stream)> {
+        self.known.iter().map(|(key, stream)| (*key, stream))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, NO_DEVICE, StackKey};
+use crate::aggregate::{Aggregates, MANY_STREAMS, NO_DEVICE, StackKey};
 use crate::flame::frames::{Frame, FrameKind};
 use crate::model::Totals;
 use crate::model::definitions::{Definitions, Device};
@@ -56,6 +56,7 @@ impl<'a> Places<'a> {
             });
             let name = match name {
                 _ if stream == 0 => "(no stream known)".to_owned(),
+                _ if stream == MANY_STREAMS => "(more streams than are told apart)".to_owned(),
                 Some(name) => name,
                 None => {
                     let count = unnamed.entry(process).or_default();

@@ -95,6 +95,8 @@ struct Waiting {
     /// Whether many records are expected, so that it is worth its slot even when matched.
     many: bool,
     form: Form,
+    /// The time that nodes had which were told before the launch's record as a whole.
+    nodes_ns: u64,
 }
 
 /// In which form a graph launch was recorded. Where that is switched, one launch may have both.
@@ -119,6 +121,28 @@ impl Form {
             *self = form;
         }
         *self == form
+    }
+
+    /// Whether a record may be told. A whole launch that comes after some of its nodes, as where the form is switched
+    /// meanwhile, stands for the others: it has the time that they leave.
+    #[inline]
+    fn admits(&mut self, record: &mut Operation, nodes_ns: &mut u64) -> bool {
+        if self.takes(record) {
+            if *self == Form::ByNode {
+                let duration_ns = record.timing.map_or(0, |timing| timing.duration_ns);
+                *nodes_ns = nodes_ns.saturating_add(duration_ns);
+            }
+            return true;
+        }
+        match &mut record.timing {
+            Some(timing) if record.what == What::Graph && timing.duration_ns > *nodes_ns => {
+                timing.start_ns = timing.start_ns.saturating_add(*nodes_ns);
+                timing.duration_ns -= *nodes_ns;
+                *self = Form::Whole;
+                true
+            }
+            _ => false,
+        }
     }
 }
 
@@ -181,7 +205,7 @@ impl Join {
     /// A call that records are expected for. `many`: a graph launch or a batch.
     pub fn call(&mut self, key: Key, call: HostCall, many: bool, out: &mut impl FnMut(Outcome)) {
         let mut matched = false;
-        let mut form = Form::default();
+        let (mut form, mut nodes_ns) = (Form::default(), 0);
         if self.held > 0
             && let Some(held) = self.records.take(key)
         {
@@ -189,7 +213,7 @@ impl Join {
             self.records.live -= 1;
             self.held = self.held.saturating_sub(1 + held.more.len());
             for mut record in std::iter::once(held.first).chain(held.more) {
-                if !form.takes(&record) {
+                if !form.admits(&mut record, &mut nodes_ns) {
                     out(Outcome::Double);
                     continue;
                 }
@@ -212,7 +236,7 @@ impl Join {
             }
         }
         let index = self.calls.index(key);
-        let waiting = Waiting { call, matched, many, form };
+        let waiting = Waiting { call, matched, many, form, nodes_ns };
         let is_live = waiting.is_live();
         if let Some(place) = self.calls.slots.get_mut(index) {
             self.calls.live += usize::from(is_live);
@@ -243,7 +267,7 @@ impl Join {
             return out(Outcome::Record(record));
         }
         if let Some(waiting) = self.calls.get(key) {
-            if waiting.many && !waiting.form.takes(&record) {
+            if waiting.many && !waiting.form.admits(&mut record, &mut waiting.nodes_ns) {
                 return out(Outcome::Double);
             }
             let was_live = waiting.is_live();

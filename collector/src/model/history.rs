@@ -16,8 +16,6 @@ const LATEST: u8 = 64;
 const WARM_UP: u8 = 3;
 /// Times that a history needs before anything is judged by it.
 const NEEDED: u8 = 16;
-/// How many times come between two looks at the median until there are as many as are kept.
-const LOOK_EVERY: u8 = 8;
 /// How far the shares on both sides of the median, of as many times as are kept, may be apart until it is looked at anew: a
 /// look costs a hundred times what counting does.
 const ASTRAY: u8 = 48;
@@ -90,6 +88,8 @@ struct History {
     far: u8,
     near: u8,
     odd: u8,
+    /// How many times the last look was at.
+    looked_at: u8,
     latest_ns: [f32; LATEST as usize],
 }
 
@@ -134,6 +134,7 @@ impl History {
             far: 0,
             near: 0,
             odd: 0,
+            looked_at: 0,
             latest_ns: [0.0; LATEST as usize],
         }
     }
@@ -171,11 +172,8 @@ impl History {
         let distance_ns = (duration_ns - self.median_ns).abs();
         self.far += u8::from(distance_ns > self.mad_ns);
         self.near += u8::from(distance_ns < self.mad_ns);
-        let is_time = match self.count {
-            LATEST => self.since_look >= LATEST || self.odd >= ODD_MAX,
-            _ => self.since_look >= LOOK_EVERY,
-        };
-        if is_time {
+        let due = if self.looked_at == 0 { NEEDED } else { LATEST };
+        if self.since_look >= due || self.odd >= ODD_MAX {
             self.look();
         }
     }
@@ -184,7 +182,7 @@ impl History {
     #[inline(never)]
     fn look(&mut self) {
         let astray = self.over.max(self.under).max(self.far).max(self.near) > ASTRAY;
-        let is_settled = self.since_look >= LATEST && self.odd < ODD_MAX && !astray;
+        let is_settled = self.looked_at == LATEST && self.odd < ODD_MAX && !astray;
         (self.since_look, self.over, self.under, self.far, self.near, self.odd) = (0, 0, 0, 0, 0, 0);
         if is_settled {
             return;
@@ -196,11 +194,10 @@ impl History {
             *time = (*time - self.median_ns).abs();
         }
         self.mad_ns = median(known);
-        if self.count >= NEEDED {
-            let (median_ns, mad_ns) = (f64::from(self.median_ns), f64::from(self.mad_ns));
-            let least_ns = (SIGMAS * SIGMA_BY_MAD * mad_ns).max(median_ns * LEAST_SHARE).max(LEAST_NS);
-            self.odd_from_ns = (median_ns + least_ns) as f32;
-        }
+        self.looked_at = self.count;
+        let (median_ns, mad_ns) = (f64::from(self.median_ns), f64::from(self.mad_ns));
+        let least_ns = (SIGMAS * SIGMA_BY_MAD * mad_ns).max(median_ns * LEAST_SHARE).max(LEAST_NS);
+        self.odd_from_ns = (median_ns + least_ns) as f32;
     }
 }
 

@@ -137,7 +137,38 @@ fn a_graph_launch_can_be_one_record_or_none() {
     assert_eq!(whole, [(What::Graph, true), (What::Graph, false)]);
 }
 
-/// Where the form is switched, a launch may have both: it is counted once, by the one that came first.
+/// Where the form is switched, a launch may have both. No time of it is there twice, and none is missing.
+#[test]
+fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
+    let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
+    let at = |id, start_ns, end_ns| Place { graph: 4, start_ns, end_ns, ..place(id, start_ns) };
+    let whole = |id| [DeviceGraph { place: at(id, 1_000, 31_000) }.to_cell()];
+    let node = |id, node: u64| {
+        let start_ns = 1_000 + node * 1_000;
+        kernel(Place { graph_node: 4u64 << 32 | node, ..at(id, start_ns, start_ns + 900) })
+    };
+    for call_first in [true, false] {
+        let mut feed = Feed::new();
+        if call_first {
+            feed.cells(HOST, &[launch(1)]);
+        }
+        feed.cells(
+            RECORDS,
+            &[node(1, 0).to_vec(), node(1, 1).to_vec(), whole(1).to_vec(), node(1, 2).to_vec()].concat(),
+        );
+        if !call_first {
+            feed.cells(HOST, &[launch(1)]);
+        }
+        let (totals, seen) = feed.finish();
+        let durations: Vec<_> =
+            seen.operations.iter().map(|operation| operation.timing.unwrap().duration_ns).collect();
+        assert_eq!(durations, [900, 900, 30_000 - 1_800], "{call_first}");
+        assert_eq!(seen.operations[2].what, What::Graph);
+        // The node behind it is in it already.
+        assert_eq!((totals.counts.executed, totals.counts.doubled_graph_records), (3, 1), "{call_first}");
+    }
+}
+
 #[test]
 fn a_graph_launch_in_both_forms_is_counted_in_the_first() {
     let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();

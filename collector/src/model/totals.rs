@@ -41,7 +41,7 @@ pub struct Counts {
     /// Device records whose times cannot be used.
     pub invalid_timing: u64,
     /// Records of graph launches that came as a whole and by node, in the form that came second: the
-    /// first one counts.
+    /// first one counts; a whole after some of its nodes is none of these, and has the time that they leave.
     pub doubled_graph_records: u64,
     /// Calls given up on because more were waiting for their records than are remembered.
     pub evicted_calls: u64,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, NO_DEVICE, Weight};
+use crate::aggregate::{Aggregates, Stream};
 use crate::model::Totals;
 use crate::report::stream_name;
 
@@ -32,25 +32,16 @@ pub struct StreamReport {
 
 /// The one with the most device time first, and how many are left out.
 pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamReport>, u64) {
-    let mut found: BTreeMap<(u32, u32), (Weight, u32)> = BTreeMap::new();
-    for (key, weight) in aggregates.device_stacks.sorted() {
-        if key.stream != 0 {
-            let (sum, device) =
-                found.entry((key.process, key.stream)).or_insert((Weight::default(), NO_DEVICE));
-            sum.add(weight);
-            *device = key.device.min(*device);
-        }
-    }
     let processes: FxHashMap<u32, _> = totals.processes.iter().map(|p| (p.number, p)).collect();
     let all_ns = aggregates.device_stacks.total_ns();
-    let report = |((process, stream), (weight, device)): ((u32, u32), (Weight, u32))| {
+    let report = |((process, stream), counted): ((u32, u32), Stream)| {
         let known = processes.get(&process)?;
-        let number = aggregates.streams.number(process, stream);
+        let (number, weight) = (Some(counted.number).filter(|number| *number != 0), counted.weight);
         let name = known.definitions.label(stream);
         let device_total_ns = (weight.timed > 0).then_some(weight.ns);
         Some(StreamReport {
             pid: known.begin.pid,
-            device: (device != NO_DEVICE).then_some(device),
+            device: Some(counted.device),
             stream: number,
             name: Some(name.to_owned()).filter(|name| !name.is_empty()),
             label: stream_name(&known.definitions, stream, number).unwrap_or_else(|| "stream".to_owned()),
@@ -60,6 +51,8 @@ pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamRe
             share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
         })
     };
+    let found: BTreeMap<(u32, u32), Stream> =
+        aggregates.streams.iter().map(|(key, stream)| (key, *stream)).collect();
     let mut reports: Vec<StreamReport> = found.into_iter().filter_map(report).collect();
     reports.sort_by_key(|stream| std::cmp::Reverse((stream.device_total_ns, stream.operations)));
     let left_out = reports.len().saturating_sub(STREAMS_MAX);

@@ -50,12 +50,18 @@ impl Symbols {
     pub fn open(image: &Image) -> Result<Symbols, Unread> {
         let path = Path::new(OsStr::from_bytes(&image.path));
         // A trace may name anything: what is no file of a disk's is not opened.
-        let is_of_system = ["/proc", "/sys", "/dev"].iter().any(|folder| path.starts_with(folder));
-        if !path.is_absolute() || is_of_system {
+        let is_of_system =
+            |path: &Path| ["/proc", "/sys", "/dev"].iter().any(|folder| path.starts_with(folder));
+        if !path.is_absolute() || is_of_system(path) {
             return Err(Unread::NoFile);
         }
         if image.path.ends_with(b" (deleted)") {
             return Err(Unread::Gone);
+        }
+        // By way of links and of `..`, too.
+        let path = &path.canonicalize().map_err(|_| Unread::Gone)?;
+        if is_of_system(path) {
+            return Err(Unread::NoFile);
         }
         let metadata = path.metadata().map_err(|_| Unread::Gone)?;
         // A device or a pipe that a trace names is not opened.
@@ -72,6 +78,11 @@ impl Symbols {
             object.entry()
         };
         let loader = Loader::new(path).map_err(|_| Unread::Unreadable)?;
+        // The loader has opened it anew.
+        let now = path.metadata().map_err(|_| Unread::Changed)?;
+        if (now.dev(), now.ino(), now.len()) != (metadata.dev(), metadata.ino(), metadata.len()) {
+            return Err(Unread::Changed);
+        }
         let debug = debug_path(&image.build_id).filter(|path| path.is_file());
         let debug = debug.and_then(|path| Loader::new(path).ok());
         Ok(Symbols { loader, debug, entry })
@@ -160,10 +171,14 @@ mod tests {
         let pipe = folder.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         let own = std::env::current_exe().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
         for (path, why) in [
             (Path::new("linux-vdso.so.1"), Unread::NoFile),
             (Path::new("/proc/kmsg"), Unread::NoFile),
             (Path::new("/dev/zero"), Unread::NoFile),
+            (Path::new("/tmp/../proc/version"), Unread::NoFile),
+            (&link, Unread::NoFile),
             (Path::new("/nowhere/at all.so"), Unread::Gone),
             (Path::new("/lib/x.so (deleted)"), Unread::Gone),
             (folder.path(), Unread::Unreadable),

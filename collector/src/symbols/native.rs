@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use super::cut;
 use super::file::{Function, Symbols, Unread};
 use crate::model::Totals;
 use crate::model::definitions::Image;
@@ -78,14 +79,24 @@ impl Natives {
         let mut symbols = None;
         for key in wanted {
             let place = known.get(&key.2).cloned().unwrap_or_else(|| {
-                let symbols = symbols.get_or_insert_with(|| {
-                    guarded(|| Symbols::open(image)).unwrap_or(Err(Unread::Unreadable))
-                });
-                let place = place(symbols.as_ref().ok(), key.2, &path, &file, own);
-                if symbols.is_ok() {
-                    known.insert(key.2, place.clone());
+                let symbols = symbols.get_or_insert_with(|| guarded(|| Symbols::open(image)).flatten());
+                let found = match symbols {
+                    Ok(open) => guarded(|| place(Some(&*open), key.2, &path, &file, own)),
+                    Err(why) => Err(*why),
+                };
+                match found {
+                    Ok(place) => {
+                        known.insert(key.2, place.clone());
+                        place
+                    }
+                    Err(why) => {
+                        // One that was cut says nothing more that can be believed; one that is odd here may be sound there.
+                        if why == Unread::Changed {
+                            *symbols = Err(why);
+                        }
+                        place(None, key.2, &path, &file, own)
+                    }
                 }
-                place
             });
             self.places.insert(key, place);
         }
@@ -127,17 +138,17 @@ impl Natives {
 }
 
 fn place(symbols: Option<&Symbols>, address: u64, path: &Arc<str>, file: &Arc<str>, own: bool) -> Arc<Place> {
-    let functions = symbols.and_then(|symbols| guarded(|| symbols.functions(address)));
-    let functions = functions.unwrap_or_else(|| vec![Function::default()]);
+    let functions = symbols.map_or_else(|| vec![Function::default()], |symbols| symbols.functions(address));
     let outermost = functions.first().and_then(|function| function.name.as_deref());
     let begins = symbols.is_some_and(|symbols| symbols.is_entry(address))
         || is_c_library(file) && outermost.is_none_or(is_beginning);
     Arc::new(Place { functions, image: path.clone(), file: file.clone(), address, own, begins })
 }
 
-/// What reads a file's tables may find in them what it does not expect: that file has no names then.
-fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
-    std::panic::catch_unwind(AssertUnwindSafe(read)).ok()
+/// What reads a file's tables may find in them what it does not expect, or no file any more: it has no names then.
+fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, Unread> {
+    let read = cut::reading(|| std::panic::catch_unwind(AssertUnwindSafe(read)));
+    read.ok_or(Unread::Changed)?.map_err(|_| Unread::Unreadable)
 }
 
 fn is_c_library(file: &str) -> bool {
@@ -173,6 +184,25 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As a build does that writes over the program while its report is made.
+    #[test]
+    fn a_program_that_is_cut_while_its_names_are_looked_up_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let object = object::File::parse(&bytes[..]).unwrap();
+        let build_id = object::Object::build_id(&object).unwrap().unwrap_or_default().to_vec();
+        let image =
+            Image { path: path.as_os_str().as_encoded_bytes().to_vec(), build_id, ..Image::default() };
+        let text: Arc<str> = "program".into();
+        let entry = object::Object::entry(&object);
+        let symbols = guarded(|| Symbols::open(&image)).flatten().unwrap_or_else(|why| panic!("{why:?}"));
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let found = guarded(|| place(Some(&symbols), entry + 5_000, &text, &text, true));
+        assert_eq!(found, Err(Unread::Changed));
+    }
 
     #[test]
     fn programs_are_own_wherever_they_lie_and_libraries_where_they_are_not_installed() {
