@@ -47,10 +47,12 @@ pub enum Counter {
     RangesUnnamed = 17,
     /// Ranges that were pushed onto more open ones of their thread than are told.
     RangesTooDeep = 18,
+    /// Calls without the span that they are for because what leads to it made no sense.
+    CallersUnread = 19,
 }
 
 impl Counter {
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 20;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -72,6 +74,7 @@ impl Counter {
         Counter::StacksUnread,
         Counter::RangesUnnamed,
         Counter::RangesTooDeep,
+        Counter::CallersUnread,
     ];
 
     /// The reason as reports print it.
@@ -96,6 +99,7 @@ impl Counter {
             Counter::StacksUnread => "stacks_unread",
             Counter::RangesUnnamed => "ranges_unnamed",
             Counter::RangesTooDeep => "ranges_too_deep",
+            Counter::CallersUnread => "callers_unread",
         }
     }
 

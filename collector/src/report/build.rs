@@ -17,7 +17,7 @@ use crate::source::Stacks;
 use crate::trace_file::{Damage, DamageReason};
 
 /// Losses that take no device record away: names, stacks or calls are missing, not times.
-const KEEPS_RECORDS: [&str; 9] = [
+const KEEPS_RECORDS: [&str; 10] = [
     Counter::Nested.name(),
     Counter::DefinitionsFull.name(),
     Loss::RefusedDefinitions.name(),
@@ -27,6 +27,7 @@ const KEEPS_RECORDS: [&str; 9] = [
     Counter::StacksUnread.name(),
     Counter::RangesUnnamed.name(),
     Counter::RangesTooDeep.name(),
+    Counter::CallersUnread.name(),
 ];
 
 impl Report {

@@ -16,6 +16,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_wire::caller::Caller;
+use gputrace_wire::counter::Counter;
 
 use super::layout::{ABSENT, Layout};
 use super::memory::{Checked, Memory, Own};
@@ -89,9 +90,11 @@ fn of_context(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
     // SAFETY: as in `of_state`; what the context leads to was checked to be as this version has it.
     let own = Objects::new(unsafe { Own::new() }, &runtime.layout, runtime.types.text);
     if trusted == trust::ALL {
-        return value_of(&own, runtime, state, context)
-            .and_then(|value| caller_of(&own, value))
-            .unwrap_or(Caller::NOBODY);
+        let read = value_of(&own, runtime, state, context).and_then(|value| caller_of(&own, value));
+        return read.unwrap_or_else(|Damaged| {
+            session.count(Counter::CallersUnread, 1);
+            Caller::NOBODY
+        });
     }
     if trusted == trust::TREE {
         match value_of(&own, runtime, state, context) {

@@ -6,8 +6,9 @@ use super::code::{self, Define};
 use super::identity::{self, Known};
 use super::layout::Layout;
 use super::memory::Image;
+use super::objects::Objects;
 use super::walk::{FRAMES_MAX, Types, frames, position};
-use super::{check, stacks};
+use super::{callers, check, stacks, tree};
 
 const START: u64 = 0x10_0000;
 const WORDS: usize = 192;
@@ -71,4 +72,43 @@ fn any_memory_is_walked_to_an_end() {
         walked += u32::from(end.is_ok() && count > 0);
     }
     assert!(walked > 100, "{walked} chains made sense");
+}
+
+#[test]
+fn any_memory_is_searched_for_a_caller_to_an_end() {
+    let mut numbers = Numbers(0x0fed_cba9_8765_4321);
+    let mut answered = [0u32; 2];
+    for round in 0..60_000u64 {
+        let mut bytes: Vec<u8> = (0..WORDS).flat_map(|_| numbers.word().to_le_bytes()).collect();
+        // Names of nodes, so that trees are entered.
+        for (at, name) in [(800, "hamt_bitmap_node"), (832, "hamt_array_node"), (864, "hamt_collision_node")]
+        {
+            bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+            bytes[at + name.len()] = 0;
+        }
+        let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        for (of, name) in [(1000, 800), (1064, 832), (1128, 864)] {
+            put(of + 24, START + name);
+        }
+        for object in (0..800).step_by(64) {
+            put(object + 8, START + 1000 + numbers.next() % 3 * 64);
+        }
+        let layout = match round % 6 {
+            minor @ 0..=4 => Layout::of_minor(8 + minor as u8).unwrap(),
+            _ => Layout { minor: 14, ..Layout::of_minor(12).unwrap() },
+        };
+        let memory = || Image { start: START, bytes: &bytes };
+        let read = callers::read_image(memory(), &layout, START + 1000, START + 64 * (round % 16));
+        let objects = Objects::new(memory(), &layout, START + 1000);
+        let found = tree::find(&objects, START, START + 64, numbers.next() as u32);
+        let mut seen = 0;
+        let all = tree::each(&objects, START, |_, _| {
+            seen += 1;
+            Ok(())
+        });
+        assert!(seen <= 64);
+        answered[0] += u32::from(read.is_ok());
+        answered[1] += u32::from(found.is_ok() && all.is_ok());
+    }
+    assert!(answered.iter().all(|count| *count > 100), "{answered:?}");
 }

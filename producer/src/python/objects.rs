@@ -216,7 +216,7 @@ impl<'l, M: Memory> Objects<'l, M> {
         is_it: impl FnMut(u64) -> Result<bool, Damaged>,
     ) -> Result<u64, Damaged> {
         let (keys, values) = (self.field(dict, 2)?, self.field(dict, 3)?);
-        let values = if values == 0 { 0 } else { values + self.before_values() };
+        let values = if values == 0 { 0 } else { values.wrapping_add(self.before_values()) };
         self.in_keys(keys, values, is_it)
     }
 
@@ -282,7 +282,7 @@ impl<'l, M: Memory> Objects<'l, M> {
             if values != 0 { (0, values) } else { (self.word(object.wrapping_sub(24), 0)?, 0) }
         } else if minor == 12 {
             match self.word(object.wrapping_sub(24), 0)? {
-                values if values & 1 != 0 => (0, values + 1),
+                values if values & 1 != 0 => (0, values.wrapping_add(1)),
                 dict => (dict, 0),
             }
         } else {
@@ -290,10 +290,10 @@ impl<'l, M: Memory> Objects<'l, M> {
             match self.word(object.wrapping_sub(before), 0)? {
                 0 if flags & flag::INLINE_VALUES != 0 => {
                     let size = self.word(of, self.head() + in_type::BASIC_SIZE)?;
-                    let values = object + size.min(DICT_OFFSET_MAX);
+                    let values = object.wrapping_add(size.min(DICT_OFFSET_MAX));
                     // The last of the bytes before the values says whether they count.
                     let counts = is_plausible(values) && self.byte(values, 3)? != 0;
-                    (0, if counts { values + 8 } else { 0 })
+                    (0, if counts { values.wrapping_add(8) } else { 0 })
                 }
                 dict => (dict, 0),
             }
