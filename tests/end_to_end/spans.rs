@@ -316,13 +316,16 @@ fn ranges_hold_what_was_launched_in_them() {
 
 #[test]
 fn a_malformed_trace_context_is_said_once_and_not_used() {
-    for bad in ["00-zz-xx-01", "", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "\u{7f}"] {
+    let bad = ["00-zz-xx-01", "", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "\u{7f}"];
+    for (bad, hands_on) in bad.into_iter().flat_map(|bad| [(bad, true), (bad, false)]) {
         let traced = run("spans")
             .env("TRACEPARENT", bad)
-            .env("GPUTRACE_TRACEPARENT", if bad.len() % 2 == 0 { "on" } else { "off" })
+            .env("GPUTRACE_TRACEPARENT", if hands_on { "on" } else { "off" })
             .env("TRACESTATE", "not used without")
             .env("OTEL_RESOURCE_ATTRIBUTES", "no value")
             .succeed();
+        let of_run = traced.ended.stderr.matches("gputrace: warning: TRACEPARENT is not used").count();
+        assert_eq!(of_run, usize::from(hands_on && !bad.is_empty()), "{bad:?}: {}", traced.ended.stderr);
         let (spans, said) = exported(&traced, &[]);
         assert_eq!(
             said.matches("TRACEPARENT is not used").count(),
