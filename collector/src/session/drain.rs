@@ -325,7 +325,7 @@ impl Drain {
             process.give_back(stored);
             turn = turn.max(process.drain(false, &mut self.gather, &self.out));
             let named = process.take_named();
-            if let Some(names) = &self.names {
+            if let Some(names) = &mut self.names {
                 names.defined(process.number, &named);
             }
         }

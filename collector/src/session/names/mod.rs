@@ -17,18 +17,21 @@ mod looker;
 mod subject;
 mod system;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use gputrace_wire::definition::{self, kind};
 use rustc_hash::FxHashMap;
 
 use crate::batch::Definition;
 use looker::Looker;
 
-/// What the two threads may be apart. A looker that is stuck is told nothing more.
+/// What the two threads may be apart, and what else waits for a looker that is stuck: beginnings and ends of processes
+/// always do, and of what they said so much.
 const ASKED_MAX: usize = 1 << 16;
+const WAITING_MAX: usize = 1 << 14;
 const SEEN_MAX: usize = 1 << 10;
 /// How much of what a process says is remembered: the kernel keeps 15 bytes of a thread's name, and we read
 /// as much of a command line.
@@ -71,6 +74,22 @@ pub(super) struct Names {
     /// By process, when the one that was alive at the first look began.
     began: FxHashMap<u32, Option<u64>>,
     in_vain: Option<Instant>,
+    /// What the looker has no room for yet, in order.
+    waiting: VecDeque<Ask>,
+    /// Processes of which something will never be looked for, and whether that was said.
+    unasked: FxHashMap<u32, bool>,
+}
+
+impl Ask {
+    fn process(&self) -> u32 {
+        match self {
+            Ask::Begin { process, .. }
+            | Ask::Said { process, .. }
+            | Ask::Thread { process, .. }
+            | Ask::Last { process }
+            | Ask::End { process } => *process,
+        }
+    }
 }
 
 impl Names {
@@ -85,7 +104,18 @@ impl Names {
         let builder = std::thread::Builder::new().name("gputrace-names".to_owned());
         // Nobody waits for its end: it may be kept in /proc, and it ends when it is told nothing more.
         builder.spawn(move || Looker::new(folder).run(&asked, &finds)).ok()?;
-        Some(Names { asks, found, began: FxHashMap::default(), in_vain: None })
+        Some(Names::with(asks, found))
+    }
+
+    fn with(asks: Sender<Ask>, found: Receiver<Found>) -> Names {
+        Names {
+            asks,
+            found,
+            began: FxHashMap::default(),
+            in_vain: None,
+            waiting: VecDeque::new(),
+            unasked: FxHashMap::default(),
+        }
     }
 
     /// A process joined that the kernel calls `pid`; 0 where it has no number here.
@@ -97,7 +127,7 @@ impl Names {
     }
 
     /// Definitions of a process were read.
-    pub fn defined(&self, process: u32, records: &[Definition]) {
+    pub fn defined(&mut self, process: u32, records: &[Definition]) {
         if !self.began.contains_key(&process) {
             return;
         }
@@ -123,7 +153,13 @@ impl Names {
     /// What was found since the last time, of processes that `is_alive` says so of or that are known to
     /// be the same as when they were alive.
     pub fn take(&mut self, is_alive: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Definition>)> {
+        self.send_waiting();
         let mut taken = Vec::new();
+        for (process, was_said) in &mut self.unasked {
+            if !std::mem::replace(was_said, true) {
+                taken.push((*process, vec![unasked()]));
+            }
+        }
         while let Ok(found) = self.found.try_recv() {
             taken.extend(self.believed(found, &is_alive));
         }
@@ -160,7 +196,17 @@ impl Names {
 
     /// The process is over.
     pub fn end(&mut self, process: u32) {
-        if self.began.remove(&process).is_some() {
+        self.unasked.remove(&process);
+        if self.began.remove(&process).is_none() {
+            return;
+        }
+        // What waits of it is of no use to anybody.
+        let mut never_began = false;
+        self.waiting.retain(|ask| {
+            never_began |= matches!(ask, Ask::Begin { .. }) && ask.process() == process;
+            ask.process() != process
+        });
+        if !never_began {
             self.ask(Ask::End { process });
         }
     }
@@ -175,10 +221,42 @@ impl Names {
         (*began == Some(found.began)).then_some((found.process, found.records))
     }
 
-    /// False if the looker is stuck or gone.
-    fn ask(&self, ask: Ask) -> bool {
-        self.asks.try_send(ask).is_ok()
+    /// False if the looker is stuck or gone, and will not hear of it soon.
+    fn ask(&mut self, ask: Ask) -> bool {
+        self.send_waiting();
+        let ask = match self.waiting.is_empty() {
+            true => match self.asks.try_send(ask) {
+                Ok(()) => return true,
+                Err(TrySendError::Full(ask)) => ask,
+                Err(TrySendError::Disconnected(_)) => return false,
+            },
+            false => ask,
+        };
+        match ask {
+            // Nobody waits longer for a last look.
+            Ask::Last { .. } => {}
+            Ask::Said { process, .. } | Ask::Thread { process, .. } if self.waiting.len() >= WAITING_MAX => {
+                self.unasked.entry(process).or_insert(false);
+            }
+            ask => self.waiting.push_back(ask),
+        }
+        false
     }
+
+    /// Hands on what has waited, as far as there is room.
+    fn send_waiting(&mut self) {
+        while let Some(ask) = self.waiting.pop_front() {
+            if let Err(TrySendError::Full(ask)) = self.asks.try_send(ask) {
+                return self.waiting.push_front(ask);
+            }
+        }
+    }
+}
+
+/// Says that a process's names may be old ones.
+fn unasked() -> Definition {
+    let text = b"names that threads were given later may be missing: the recorder could not keep up with so many threads";
+    Definition { kind: kind::NOTICE, id: 0, fields: vec![1, 0], text: text.to_vec() }
 }
 
 /// The definition that says so.

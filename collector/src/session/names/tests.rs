@@ -262,3 +262,64 @@ fn the_looker_answers_for_the_living_and_is_not_believed_of_the_dead() {
     names.end(4);
     assert!(names.take(|_| true).is_empty());
 }
+
+/// A looker that waits in /proc for a lock of the program's hears of everything once it is back.
+#[test]
+fn what_a_stuck_looker_has_no_room_for_waits_and_is_not_forgotten() {
+    let (asks, asked) = bounded(2);
+    let (_finds, found) = bounded(1);
+    let mut names = Names::with(asks, found);
+    let thread = |id| Definition { kind: kind::THREAD, id, fields: vec![id.into(), 0], text: b"x".to_vec() };
+    names.begin(1, 101, 101);
+    names.begin(2, 102, 102);
+    // From here on there is no room.
+    names.begin(3, 103, 103);
+    names.begin(4, 104, 104);
+    names.defined(4, &[thread(9)]);
+    names.end(1);
+    names.end(3);
+    assert!(names.last(2, |_| true).is_empty());
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        heard.extend(asked.try_iter().map(|ask| match ask {
+            Ask::Begin { process, .. } => ("begin", process),
+            Ask::Thread { process, .. } => ("thread", process),
+            Ask::End { process } => ("end", process),
+            ask => panic!("{ask:?}"),
+        }));
+        assert!(names.take(|_| true).is_empty());
+    }
+    let expected = [("begin", 1), ("begin", 2), ("begin", 4), ("thread", 4), ("end", 1)];
+    assert_eq!(heard, expected, "3 began and ended unheard");
+}
+
+#[test]
+fn what_is_too_much_to_wait_is_said_once_a_process() {
+    let (asks, asked) = bounded(1);
+    let (_finds, found) = bounded(1);
+    let mut names = Names::with(asks, found);
+    names.begin(1, 101, 101);
+    names.begin(2, 102, 102);
+    let threads: Vec<Definition> = (0..WAITING_MAX as u32 + 10)
+        .map(|id| Definition { kind: kind::THREAD, id, fields: vec![id.into(), 0], text: Vec::new() })
+        .collect();
+    names.defined(2, &threads);
+    assert!(names.waiting.len() <= WAITING_MAX);
+    let [(process, records)] = &names.take(|_| true)[..] else { panic!("nobody says so") };
+    assert_eq!((*process, records.len(), records[0].kind), (2, 1, kind::NOTICE));
+    names.defined(2, &threads);
+    assert!(names.take(|_| true).is_empty(), "it is said once");
+    // Beginnings and ends wait all the same.
+    names.begin(3, 103, 103);
+    names.end(1);
+    let mut heard = Vec::new();
+    while heard.last() != Some(&("end", 1)) {
+        heard.extend(asked.try_iter().filter_map(|ask| match ask {
+            Ask::Begin { process, .. } => Some(("begin", process)),
+            Ask::End { process } => Some(("end", process)),
+            _ => None,
+        }));
+        names.take(|_| true);
+    }
+    assert_eq!(heard, [("begin", 1), ("begin", 2), ("begin", 3), ("end", 1)]);
+}
