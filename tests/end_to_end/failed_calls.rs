@@ -182,5 +182,14 @@ fn failures_stand_at_their_python_lines() {
             assert_eq!(functions, [function, "main", "<module>"], "Python 3.{minor}");
         }
         assert!(words(&traced).contains("3 times at failed_calls.py:"), "{}", words(&traced));
+        let (spans, _) = exported(&traced, &[]);
+        let failed = spans.errors();
+        assert_eq!(failed.len(), 5, "Python 3.{minor}");
+        for span in failed {
+            let function = span.attribute("code.function.name");
+            let line = &lines[function.as_str().unwrap_or_default()];
+            assert_eq!(&span.attribute("code.line.number"), line, "Python 3.{minor}: {span:?}");
+            assert!(span.attribute("code.stacktrace").as_str().unwrap().contains(", in main"), "{span:?}");
+        }
     }
 }
