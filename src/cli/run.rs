@@ -47,6 +47,10 @@ pub fn argument(setting: &'static Setting) -> Option<Arg> {
     if setting.variable == options::OUTPUT {
         argument = argument.short('o');
     }
+    if setting.variable == options::ALL_SPANS {
+        // All of them, and so many at most: one of the two was not meant.
+        argument = argument.conflicts_with("spans-per-second");
+    }
     Some(if setting.value == options::SECONDS {
         argument.value_parser(flight_recorder::parse)
     } else if setting.value == options::PARTS {
@@ -54,7 +58,7 @@ pub fn argument(setting: &'static Setting) -> Option<Arg> {
     } else if setting.value == options::DESTINATION {
         argument.value_parser(NonEmptyStringValueParser::new())
     } else if setting.variable == options::SPANS_PER_SECOND {
-        argument.value_parser(value_parser!(u32).range(1..=1_000_000))
+        argument.value_parser(value_parser!(u32).range(1..=1_000_000)).conflicts_with("all")
     } else if setting.variable == options::METRICS_KERNELS {
         argument.value_parser(value_parser!(u32).range(0..=metrics::KERNELS_MAX as i64))
     } else if setting.value == options::NUMBER {

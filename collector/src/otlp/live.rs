@@ -16,11 +16,11 @@ use crate::spans::otlp::{request, resource_message, span};
 use crate::spans::{Naming, Receiver, Span};
 
 /// Spans of one request, at most.
-const REQUEST_MAX_SPANS: usize = 2000;
+const REQUEST_MAX_SPANS: usize = 1000;
 /// With so many held the sender's thread is woken.
 const WAKE_AT: usize = 1000;
 /// With so many it is late, and who brings them encodes them.
-const HELD_MAX: usize = 8192;
+const HELD_MAX: usize = 4096;
 /// What a request has beside its spans and its resource: heads, the scope, the schema.
 const AROUND_BYTES: usize = 512;
 

@@ -15,7 +15,7 @@ pub struct EncodedRequest {
 /// A receiver takes requests of 4 MiB where nobody told it otherwise.
 pub const REQUEST_MAX_BYTES: usize = 3 << 20 | 1 << 19;
 /// What waits at most, of spans and of data points.
-pub const SPANS_MAX_BYTES: usize = 32 << 20;
+pub const SPANS_MAX_BYTES: usize = 24 << 20;
 pub const POINTS_MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]

@@ -209,6 +209,10 @@ async fn send(
         }
         sources.iter_mut().for_each(|source| source.send(&sender));
         tell_drops(&sender, &news);
+        for ((lane, _), _) in sender.lanes.iter().zip(&tasks).filter(|(_, task)| task.is_finished()) {
+            // One that gave up has said why; whoever waits for room must not wait for one that is gone.
+            lane.close("the sender ended early: this is a defect of gputrace");
+        }
     }
     // Once more: what came last may have come since.
     sources.iter_mut().for_each(|source| source.send(&sender));

@@ -234,7 +234,7 @@ fn a_full_queue_is_bounded_and_counts_what_goes() {
     let (status, news) = run.finish(Duration::ZERO);
     assert_eq!(status.queued + status.dropped, number as u64 * 1000);
     assert!(status.dropped >= 2000, "{status:?}");
-    assert!(news[0].contains("spans are dropped: 32 MiB of them wait already"), "{news:?}");
+    assert!(news[0].contains("spans are dropped: 24 MiB of them wait already"), "{news:?}");
 }
 
 /// One whose request the back end cannot take does not hold up the others for ever.
