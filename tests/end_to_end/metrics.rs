@@ -117,11 +117,7 @@ fn the_last_metrics_have_the_numbers_of_the_report() {
     let kernels = report["kernels"].as_array().unwrap();
     let over = |key: &str| kernels.iter().map(|kernel| kernel[key].as_f64().unwrap()).sum::<f64>();
     assert_eq!(metrics.value("gpu.cuda.kernel.executions"), over("calls"));
-    near(
-        metrics.sum("gpu.cuda.kernel.duration", None),
-        &over("timed_calls").into(),
-        over("total_ns") / 1e9,
-    );
+    near(metrics.sum("gpu.cuda.kernel.duration", None), &over("timed_calls").into(), over("total_ns") / 1e9);
     let transfers = report["transfers"].as_array().unwrap();
     assert!(!transfers.is_empty());
     for transfer in transfers {
@@ -140,7 +136,10 @@ fn the_last_metrics_have_the_numbers_of_the_report() {
     }
     assert_eq!(Some(metrics.value("gputrace.hook.calls")), report["host_calls"].as_f64());
     assert_eq!(Some(metrics.value("gputrace.device_records")), report["cost"]["records"].as_f64());
-    assert_eq!(report["dropped"].as_object().unwrap().len(), metrics.points.get("gputrace.dropped").map_or(0, Vec::len));
+    assert_eq!(
+        report["dropped"].as_object().unwrap().len(),
+        metrics.points.get("gputrace.dropped").map_or(0, Vec::len)
+    );
 
     // What the program does, in its own numbers.
     let device = Some(("gpu.memory.kind", "device"));
@@ -174,7 +173,9 @@ fn exemplars_point_at_spans_that_are_exported() {
     }
     let mut named = Vec::new();
     for (name, points) in &metrics.points {
-        for exemplar in points.iter().flat_map(|(_, point)| point["exemplars"].as_array().into_iter().flatten()) {
+        for exemplar in
+            points.iter().flat_map(|(_, point)| point["exemplars"].as_array().into_iter().flatten())
+        {
             let span = &spans[exemplar["spanId"].as_str().unwrap()];
             assert_eq!(span["traceId"], exemplar["traceId"]);
             if name == "gpu.cuda.kernel.duration" {

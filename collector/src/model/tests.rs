@@ -388,6 +388,26 @@ fn launches_that_never_get_a_record_are_given_up_in_order_and_late_records_count
 }
 
 #[test]
+fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
+    let count = 100_000;
+    let is_late = |correlation: &u32| correlation.is_multiple_of(8);
+    let mut feed = Feed::new();
+    for correlation in 1..=count {
+        feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
+        if !is_late(&correlation) {
+            feed.cells(RECORDS, &kernel(place(correlation, 100)));
+        }
+    }
+    for correlation in (1..=count).filter(is_late) {
+        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+    }
+    let (totals, seen) = feed.finish();
+    assert_eq!(totals.losses().get("late_records"), None);
+    assert!(seen.operations.iter().all(|operation| operation.call.is_some() && operation.timing.is_some()));
+    assert_eq!(seen.operations.len(), count as usize);
+}
+
+#[test]
 fn more_records_than_can_wait_are_given_out_without_calls() {
     let mut feed = Feed::new();
     for correlation in 1..=300_000 {

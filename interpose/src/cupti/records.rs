@@ -78,7 +78,8 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
     thread::with(|slot| {
         let taken = take(session.generation);
         let inside = slot.enter();
-        if !taken && inside.is_none() {
+        // A thread that is ending may have no ring any more, and get none.
+        if !taken && (inside.is_none() || !slot.attach(session, role::PROGRAM)) {
             return false;
         }
         let mut delivery = Delivery {
