@@ -18,9 +18,15 @@ pub struct Recorded {
     /// Entries of one round, and those of them that are kernels' records.
     pub entries: u64,
     pub kernels: u64,
+    /// All of them that are device records, which is what is executed: every call of this trace has its record.
+    pub executed: u64,
     correlations: u64,
+    /// From the first to the last, by the processor's clock and by the others.
     ticks: u64,
     span_ns: u64,
+    first: [u64; 2],
+    /// By how much moments of a round lie closer together than they did.
+    scale: f64,
     counters: Counters,
 }
 
@@ -50,8 +56,19 @@ impl Recorded {
                 begin => head.push(begin),
             }
         }
-        let mut recorded =
-            Recorded { head, rings, entries: 0, kernels: 0, correlations: 0, ticks: 0, span_ns: 0, counters };
+        let mut recorded = Recorded {
+            head,
+            rings,
+            entries: 0,
+            kernels: 0,
+            executed: 0,
+            correlations: 0,
+            ticks: 0,
+            span_ns: 0,
+            first: [0; 2],
+            scale: 1.0,
+            counters,
+        };
         let (mut first, mut last) = ([u64::MAX; 2], [0u64; 2]);
         let mut note = |which: usize, at: u64| {
             if at != 0 {
@@ -69,6 +86,7 @@ impl Recorded {
                 }
                 kind::DEVICE_KERNEL..=47 => {
                     recorded.entries += 1;
+                    recorded.executed += 1;
                     recorded.kernels += u64::from(cell.kind() == kind::DEVICE_KERNEL);
                     recorded.correlations = recorded.correlations.max(cell.u32_at(4).into());
                     note(1, cell.u64_at(16));
@@ -83,6 +101,7 @@ impl Recorded {
         }
         // Both clocks go on by the same time, as far as the trace's own rate tells.
         let rate = head_rate(&recorded.head);
+        recorded.first = first;
         recorded.ticks = last[0] - first[0] + 1_000;
         recorded.span_ns = (recorded.ticks as f64 * 1e9 / rate) as u64;
         recorded
@@ -90,7 +109,17 @@ impl Recorded {
 
     /// The same moments `round` rounds later. What a ring begins with comes once.
     fn round(&self, round: u64, into: &mut [(u32, Vec<Cell>)]) {
+        let moved = |at: u64, first: u64, by: u64| {
+            let since = at.wrapping_sub(first).cast_signed();
+            let since = if self.scale == 1.0 { since } else { (since as f64 * self.scale) as i64 };
+            first.wrapping_add_signed(since) + by
+        };
         let (ticks, ns) = (round * self.ticks, round * self.span_ns);
+        // Anchors come by time: of those that lie a few microseconds apart now, one in 50 ms is enough.
+        let mut anchors = match self.scale {
+            1.0 => usize::MAX,
+            _ => usize::from(round.is_multiple_of(50_000_000 / self.span_ns.clamp(1, 50_000_000))),
+        };
         for ((_, cells), (_, to)) in self.rings.iter().zip(into) {
             for entry in entries(cells) {
                 let mut cell = entry[0];
@@ -98,10 +127,16 @@ impl Recorded {
                 if round > 0 && matches!(kind_of, kind::THREAD_BEGIN | kind::EPOCH_BEGIN) {
                     continue;
                 }
-                let later = |cell: &mut Cell, at: usize, by: u64| {
+                if kind_of == kind::ANCHOR {
+                    if anchors == 0 {
+                        continue;
+                    }
+                    anchors -= 1;
+                }
+                let later = |cell: &mut Cell, at: usize, first: u64, by: u64| {
                     let was = cell.u64_at(at);
                     if was != 0 {
-                        cell.put_u64(at, was + by);
+                        cell.put_u64(at, moved(was, first, by));
                     }
                 };
                 let other = |cell: &mut Cell, at: usize| {
@@ -112,22 +147,33 @@ impl Recorded {
                 };
                 match kind_of {
                     kind::LAUNCH..=kind::CALL => {
-                        later(&mut cell, 8, ticks);
+                        later(&mut cell, 8, self.first[0], ticks);
                         other(&mut cell, 20);
                     }
                     kind::DEVICE_KERNEL..=47 => {
-                        later(&mut cell, 8, ns);
-                        later(&mut cell, 16, ns);
+                        let took = cell.u64_at(16).saturating_sub(cell.u64_at(8));
+                        later(&mut cell, 8, self.first[1], ns);
+                        let end = cell.u64_at(8) + took;
+                        cell.put_u64(16, end);
                         other(&mut cell, 4);
                     }
                     kind::ANCHOR => {
-                        later(&mut cell, 8, ticks);
-                        [16, 24, 32].into_iter().for_each(|at| later(&mut cell, at, ns));
+                        let (at, monotonic_ns) = (cell.u64_at(8), cell.u64_at(16));
+                        let passed_ns = (at - self.first[0]) as f64 * self.span_ns as f64 / self.ticks as f64;
+                        later(&mut cell, 8, self.first[0], ticks);
+                        // The wall's clock is scaled by its distance from the first moment, too.
+                        let first_ns = monotonic_ns.wrapping_sub(passed_ns as u64);
+                        let back = monotonic_ns - moved(monotonic_ns, first_ns, 0);
+                        for at in [16, 24] {
+                            let was = cell.u64_at(at);
+                            cell.put_u64(at, was - back + ns);
+                        }
+                        later(&mut cell, 32, self.first[1], ns);
                     }
                     kind::RANGE_PUSH..=kind::MARK => {
-                        later(&mut cell, 8, ticks);
+                        later(&mut cell, 8, self.first[0], ticks);
                         if matches!(kind_of, kind::RANGE_POP | kind::RANGE_END) {
-                            later(&mut cell, 24, ticks);
+                            later(&mut cell, 24, self.first[0], ticks);
                         }
                     }
                     _ => {}
@@ -139,6 +185,7 @@ impl Recorded {
     }
 
     /// Rounds from `first` on, until a ring is full; and the round after them.
+    #[allow(dead_code)]
     pub fn part(&self, first: u64) -> (Part, u64) {
         let mut part: Part = self.rings.iter().map(|(ring, _)| (*ring, Vec::new())).collect();
         let mut round = first;
@@ -149,14 +196,28 @@ impl Recorded {
         (part, round)
     }
 
-    /// What a process says of itself after so many rounds.
-    pub fn counters(&self) -> Batch {
-        Batch::Counters(self.counters.clone())
+    /// The same, with so many events a second: what a round has comes faster than it did, and takes as long.
+    #[allow(dead_code)]
+    pub fn at_rate(mut self, events_a_second: u64) -> Recorded {
+        let ns = self.entries * 1_000_000_000 / events_a_second;
+        self.scale = ns as f64 / self.span_ns as f64;
+        self.ticks = (self.ticks as f64 * self.scale) as u64;
+        self.span_ns = ns;
+        self
     }
 
-    /// How long a round took, on the wall.
-    pub fn round_ns(&self) -> u64 {
-        self.span_ns
+    /// Those rounds, by ring.
+    #[allow(dead_code)]
+    pub fn rounds(&self, rounds: std::ops::Range<u64>) -> Part {
+        let mut part: Part = self.rings.iter().map(|(ring, _)| (*ring, Vec::new())).collect();
+        rounds.for_each(|round| self.round(round, &mut part));
+        part
+    }
+
+    /// What a process says of itself.
+    #[allow(dead_code)]
+    pub fn counters(&self) -> Batch {
+        Batch::Counters(self.counters.clone())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use gputrace_wire::call::{Detail, operation, wait};
+use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
@@ -17,6 +18,7 @@ use crate::metrics::page::{Distribution, Exemplar, Page};
 use crate::metrics::settings::Settings;
 use crate::metrics::total::Total;
 use crate::model::Standing;
+use crate::model::callers::Callers;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, Timing, What};
 use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
@@ -45,6 +47,9 @@ const WAITS: [(&str, i::Instrument); 3] =
 const ERRORS_MAX: usize = 64;
 const OTHER_ERRORS: (&str, &str) = ("_OTHER", "other");
 
+/// By name and category.
+type Errors = BTreeMap<(&'static str, &'static str), Total<u64>>;
+
 #[derive(Debug)]
 pub struct ProcessMetrics {
     pub session: SessionSeed,
@@ -59,14 +64,14 @@ pub struct ProcessMetrics {
     sampling: Sampling,
     /// All so far, by which spans are numbered too.
     operations: u64,
+    callers: Callers,
     launches: Total<u64>,
     graph_launches: Total<u64>,
     calls: [Distribution; CLASSES.len()],
     waits: [(Total<u64>, Distribution); WAITS.len()],
     events_recorded: Total<u64>,
     memory: Memory,
-    /// By name and category.
-    errors: BTreeMap<(&'static str, &'static str), Total<u64>>,
+    errors: Errors,
     devices: Vec<DeviceMetrics>,
     kernels: Option<TopKernels>,
     dropped: BTreeMap<&'static str, Total<u64>>,
@@ -91,6 +96,7 @@ impl ProcessMetrics {
             is_news: false,
             sampling: settings.sampling,
             operations: 0,
+            callers: Callers::default(),
             launches: Total::default(),
             graph_launches: Total::default(),
             calls: std::array::from_fn(|_| Distribution::seconds()),
@@ -109,6 +115,10 @@ impl ProcessMetrics {
         }
     }
 
+    pub fn caller(&mut self, number: u32, caller: &Caller) {
+        self.callers.learn(number, caller);
+    }
+
     /// The process's own span.
     pub fn root(&self) -> u64 {
         self.seed.span(Of::Process, 0, 0)
@@ -117,13 +127,14 @@ impl ProcessMetrics {
     #[inline]
     pub fn host_call(&mut self, call: &HostCall, trace_id: u128, definitions: &Definitions) {
         self.is_news = true;
-        let (seed, duration_ns) = (self.seed, call.duration_ns);
+        let (seed, callers, duration_ns) = (self.seed, &self.callers, call.duration_ns);
         let end_ns = call.start_ns.saturating_add(duration_ns);
         let failed = has_failed(call, definitions);
         let is_span = failed || self.sampling.is_candidate(duration_ns);
         let exemplar = || {
             let thread = u64::from(call.thread) << 32 | u64::from(call.correlation);
             let span_id = seed.span(Of::Call, call.start_ticks, thread);
+            let trace_id = trace_of(callers, call.caller).unwrap_or(trace_id);
             Exemplar { value: duration_ns, at_ns: end_ns, trace_id, span_id }
         };
         let class = CallClass::of(call);
@@ -131,7 +142,7 @@ impl ProcessMetrics {
             calls.add_span(duration_ns, is_span, exemplar);
         }
         if failed {
-            self.error(call, definitions);
+            count_error(&mut self.errors, call, definitions);
         }
         match &call.detail {
             Detail::Wait { what, .. } if class == CallClass::Wait => {
@@ -160,19 +171,12 @@ impl ProcessMetrics {
         }
     }
 
-    #[cold]
-    fn error(&mut self, call: &HostCall, definitions: &Definitions) {
-        let error = (failed_calls::name(call.status), Category::of(call, definitions).name());
-        let is_known = self.errors.len() < ERRORS_MAX || self.errors.contains_key(&error);
-        self.errors.entry(if is_known { error } else { OTHER_ERRORS }).or_default().add(1);
-    }
-
     #[inline]
     pub fn operation(&mut self, operation: &Operation, trace_id: u128, definitions: &Definitions) {
         self.is_news = true;
         self.operations += 1;
-        let (seed, number) = (self.seed, self.operations);
-        let at = self.device(operation.device);
+        let (seed, callers, number) = (self.seed, &self.callers, self.operations);
+        let at = place_of(&mut self.devices, operation.device);
         let Some(device) = self.devices.get_mut(at) else { return };
         let timing = operation.timing;
         let Timing { start_ns, duration_ns } = timing.unwrap_or(Timing { start_ns: 0, duration_ns: 0 });
@@ -180,7 +184,11 @@ impl ProcessMetrics {
         let exemplar_of = |value| Exemplar {
             value,
             at_ns: start_ns.saturating_add(duration_ns),
-            trace_id,
+            trace_id: operation
+                .call
+                .as_ref()
+                .and_then(|call| trace_of(callers, call.caller))
+                .unwrap_or(trace_id),
             span_id: seed.span(Of::Operation, number, 0),
         };
         let exemplar = || exemplar_of(duration_ns);
@@ -219,20 +227,6 @@ impl ProcessMetrics {
             What::Graph if is_timed => device.graphs.add_span(duration_ns, is_span, exemplar),
             What::Graph => {}
         }
-    }
-
-    /// Place of the device of that ordinal.
-    #[inline]
-    fn device(&mut self, ordinal: u32) -> usize {
-        let known = self.devices.iter().position(|device| device.ordinal == Some(ordinal));
-        known.unwrap_or_else(|| {
-            match self.devices.len() {
-                0..DEVICES_MAX => self.devices.push(DeviceMetrics::new(Some(ordinal))),
-                DEVICES_MAX => self.devices.push(DeviceMetrics::new(None)),
-                _ => {}
-            }
-            self.devices.len() - 1
-        })
     }
 
     /// Takes totals in that are kept elsewhere. Whether it is time to tell.
@@ -330,4 +324,31 @@ impl ProcessMetrics {
             self.dropped.entry("allocations_untracked").or_default().set(self.memory.forgotten);
         }
     }
+}
+
+/// Place of the device of that ordinal.
+#[inline]
+fn place_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
+    let known = devices.iter().position(|device| device.ordinal == Some(ordinal));
+    known.unwrap_or_else(|| {
+        match devices.len() {
+            0..DEVICES_MAX => devices.push(DeviceMetrics::new(Some(ordinal))),
+            DEVICES_MAX => devices.push(DeviceMetrics::new(None)),
+            _ => {}
+        }
+        devices.len() - 1
+    })
+}
+
+/// The trace of the span that something was done for, if it was for one of somebody else's.
+fn trace_of(callers: &Callers, caller: u32) -> Option<u128> {
+    let [lower, upper] = callers.get(caller)?.trace;
+    Some(u128::from(upper) << 64 | u128::from(lower))
+}
+
+#[cold]
+fn count_error(errors: &mut Errors, call: &HostCall, definitions: &Definitions) {
+    let error = (failed_calls::name(call.status), Category::of(call, definitions).name());
+    let is_known = errors.len() < ERRORS_MAX || errors.contains_key(&error);
+    errors.entry(if is_known { error } else { OTHER_ERRORS }).or_default().add(1);
 }

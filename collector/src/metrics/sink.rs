@@ -1,5 +1,6 @@
 //! The model's stream of facts as metrics, by process.
 
+use gputrace_wire::caller::Caller;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use rustc_hash::FxHashMap;
 
@@ -80,6 +81,12 @@ impl<R: Receiver> Sink for Metrics<R> {
     fn defines(&mut self, number: u32, definitions: &Definitions) {
         if let Some(Running { who, trace_id: None, .. }) = self.processes.get(&number) {
             self.family.join(*who, definitions);
+        }
+    }
+
+    fn caller(&mut self, process: u32, number: u32, caller: &Caller, _: &Definitions) {
+        if let Some(running) = self.processes.get_mut(&process) {
+            running.metrics.caller(number, caller);
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use gputrace_wire::call::{Call, Detail, Launch};
+use gputrace_wire::caller::{Caller, WorksFor};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::device::{Kernel, Place};
@@ -197,7 +198,13 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
         let (start_ns, end_ns) = (at_ns + 7_000, at_ns + 7_000 + duration_ns);
         let place = Place { correlation, start_ns, end_ns, ..Place::default() };
         let record = Kernel { place, name: 1 + number as u32 % 2, ..Kernel::default() }.to_cells();
-        let cells: Vec<Cell> = std::iter::once(call.to_cell()).chain(record).collect();
+        // Some launches are for a request of somebody else's, in a trace of its own.
+        let caller = match number % 4 {
+            0 | 1 | 3 => Caller::NOBODY,
+            _ => Caller { trace: [7, 8 + number as u64], span: 9, flags: 1, remote: 1 },
+        };
+        let works = WorksFor { caller, ticks: at_ns }.to_cell();
+        let cells: Vec<Cell> = [works, call.to_cell()].into_iter().chain(record).collect();
         batches.push(Batch::Cells { process: 0, ring: 0, cells });
         let mut values = [0; Counter::COUNT];
         values[Counter::NoRing as usize] = 10 * number as u64;
@@ -288,12 +295,14 @@ fn exemplars_are_the_slowest_spans_of_their_interval() {
     let spans = model.finish().1.finish().1.0;
     let settings = Settings { interval_ns: 2_000_000_000, ..Settings::default() };
     let mut found = Vec::new();
+    let mut traces = std::collections::BTreeSet::new();
     for (name, point, _) in points(&told(&batches, settings)) {
         let Point::Histogram(point) = point else { continue };
         for exemplar in &point.exemplars {
             let span = spans.iter().find(|span| span.id.to_be_bytes() == exemplar.span_id[..]);
             let span = span.unwrap_or_else(|| panic!("{name} points at no span"));
             assert_eq!(span.trace_id.to_be_bytes(), exemplar.trace_id[..]);
+            traces.insert(span.trace_id);
             assert_eq!(span.end_ns, exemplar.time_unix_nano);
             if name == "gpu.cuda.kernel.duration" {
                 found.push(span.end_ns - span.start_ns);
@@ -301,6 +310,7 @@ fn exemplars_are_the_slowest_spans_of_their_interval() {
         }
     }
     assert_eq!(found, [500_000, 1_000_000], "one an interval, if any was slow");
+    assert!(traces.contains(&(10 << 64 | 7)) && traces.len() > 1, "a request's trace, and the process's");
 }
 
 #[test]
