@@ -203,7 +203,7 @@ impl Sent {
         for signal in Signal::ALL {
             let Some(status) = self.status.as_ref().and_then(|status| status.of(signal)) else { continue };
             lines.extend(told(signal, status));
-            if status.undelivered() > 0 && signal == Signal::Traces {
+            if status.queued + status.dropped > 0 && signal == Signal::Traces {
                 let trace = folder.join(outputs::TRACE);
                 lines.push(format!(
                     "  hint: the trace holds them all: gputrace export --otlp URL {} sends it once the back end is there",

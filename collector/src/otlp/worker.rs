@@ -60,11 +60,11 @@ impl Worker {
     /// `None` at the end, when all is done.
     async fn next(&mut self) -> Option<EncodedRequest> {
         loop {
-            if let Some(request) = self.lane.take() {
-                return Some(request);
-            }
-            if self.end.borrow().is_some() {
-                return None;
+            // Looked at first: what is queued before the end is said is there by then.
+            let is_end = self.end.borrow().is_some();
+            let request = self.lane.take();
+            if request.is_some() || is_end {
+                return request;
             }
             tokio::select! {
                 () = self.lane.arrived.notified() => {}
@@ -93,6 +93,7 @@ impl Worker {
                     return true;
                 }
                 Answer::Refused { why } => {
+                    backoff.reset();
                     *moved = Instant::now();
                     self.refuse(&why);
                     return true;
