@@ -90,18 +90,16 @@ fn of_context(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
     // SAFETY: as in `of_state`; what the context leads to was checked to be as this version has it.
     let own = Objects::new(unsafe { Own::new() }, &runtime.layout, runtime.types.text);
     if trusted == trust::ALL {
-        let read = value_of(&own, runtime, state, context).and_then(|value| caller_of(&own, value));
+        let read =
+            value_of(&own, runtime, state, context, Certainty::Has).and_then(|value| caller_of(&own, value));
         return read.unwrap_or_else(|Damaged| {
             session.count(Counter::CallersUnread, 1);
             Caller::NOBODY
         });
     }
-    if trusted == trust::TREE {
-        match value_of(&own, runtime, state, context) {
-            Ok(0) => return Caller::NOBODY,
-            // There is a span, perhaps: that is looked at first by reads that cannot fault.
-            Ok(_) | Err(Damaged) => {}
-        }
+    // Where there may be a span, that is looked at first by reads that cannot fault.
+    if trusted == trust::TREE && value_of(&own, runtime, state, context, Certainty::Looks) == Ok(0) {
+        return Caller::NOBODY;
     }
     first_look(session, runtime, state, context)
 }
@@ -111,7 +109,7 @@ fn of_context(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
 fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) -> Caller {
     let _errno = KeepErrno::new();
     let checked = Objects::new(Checked::new(), &runtime.layout, runtime.types.text);
-    let looked = value_of(&checked, runtime, state, context).and_then(|value| {
+    let looked = value_of(&checked, runtime, state, context, Certainty::Has).and_then(|value| {
         if value == 0 {
             return Ok((Caller::NOBODY, trust::TREE));
         }
@@ -146,6 +144,7 @@ fn value_of<M: Memory>(
     runtime: &Runtime,
     state: u64,
     context: u64,
+    certainty: Certainty,
 ) -> Result<u64, Damaged> {
     let Layout { thread_interp, .. } = *objects.layout;
     objects.is_of(context, runtime.context_type)?;
@@ -165,17 +164,32 @@ fn value_of<M: Memory>(
             break;
         }
     }
-    search(objects, variables, interpreter)
+    search(objects, variables, interpreter, certainty)
+}
+
+/// By what a variable that is not known yet is taken for OpenTelemetry's. Another library may have one of that name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Certainty {
+    /// By its name and what it is: it may have a span.
+    Looks,
+    /// It has one.
+    Has,
 }
 
 /// Looks through all variables: which of them is OpenTelemetry's is not known yet, or there is none.
 #[inline(never)]
-fn search<M: Memory>(objects: &Objects<'_, M>, variables: u64, interpreter: u64) -> Result<u64, Damaged> {
+fn search<M: Memory>(
+    objects: &Objects<'_, M>,
+    variables: u64,
+    interpreter: u64,
+    certainty: Certainty,
+) -> Result<u64, Damaged> {
     let mut found = 0;
     tree::each(objects, variables, |variable, value| {
         if found == 0 && objects.text_is(objects.field(variable, 0)?, VARIABLE)? && objects.is_dict(value)? {
-            // Another library may have a variable of that name: it is this one if there is a span in it.
-            if !caller_of(objects, value)?.is_nobody() {
+            if certainty == Certainty::Looks {
+                found = value;
+            } else if !caller_of(objects, value)?.is_nobody() {
                 remember(interpreter, variable, tree::hash_of(objects, variable)?);
                 found = value;
             }
