@@ -156,18 +156,23 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
         };
         let Some(tables) = tables::of(session) else { return };
         let did = describe(&Context { session, tables, status });
+        let (stack, caller) = if has_failed(status) {
+            tables.stack_and_caller(session)
+        } else {
+            (0, stacks::caller_of_this_thread(session))
+        };
         let call = Call {
             kind: did.kind,
             flags: did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
             api: tables.api(session, entry),
             start_ticks,
             duration_ticks: end_ticks.wrapping_sub(start_ticks),
-            stack: if has_failed(status) { tables.stack(session) } else { 0 },
+            stack,
             status: status.clamp(0, 0xffff) as u16,
             detail: did.detail,
             ..Call::default()
         };
-        slot.emit(session, &[call.to_cell()]);
+        slot.emit_for(session, &caller, &[call.to_cell()]);
     });
 }
 
