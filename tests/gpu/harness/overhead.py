@@ -36,6 +36,7 @@ class Overhead:
         self.samples, self.failures, self.summaries, self.serial = [], [], {}, 0
         self.broken = {}  # (group, variant): failures; a variant that fails twice is left out.
         self.hard_end = time.monotonic() + 3600
+        self.otlp_url = None  # Of a live back end, for the variant that sends to one.
 
     def groups(self, wanted, peers):
         """The measuring plan, without what this machine cannot run."""
@@ -70,6 +71,8 @@ class Overhead:
             command = [self.gputrace, "run", "-o", traces, "--device-times", "off", "--", *command]
         elif variant == "torch-ops":
             command = [self.gputrace, "run", "-o", traces, "--torch-ops", "--", *command]
+        elif variant == "otlp":
+            command = [self.gputrace, "run", "-o", traces, "--otlp", self.otlp_url, "--", *command]
         elif variant == "native":
             command = [self.gputrace, "run", "-o", traces, "--stacks", "python,native,nvtx", "--", *command]
         elif variant in ("full", "full-buffers", "by-node", "by-graph"):

@@ -11,15 +11,15 @@ from ..overhead import Group, Overhead
 COST_MOST = 1.02
 
 
-def ratios(samples):
-    """{workload: [steady/full buffers of each round]} of the processes' medians."""
+def rounds_of(samples, variant, base):
+    """{workload: [variant/base of each round]} of the processes' medians."""
     rounds = defaultdict(dict)
     for sample in samples:
         rounds[sample["workload"], sample["round"]][sample["variant"]] = statistics.median(sample["values"])
     found = defaultdict(list)
     for (workload, _), pair in rounds.items():
         if len(pair) == 2:
-            found[workload].append(pair["full"] / pair["full-buffers"])
+            found[workload].append(pair[variant] / pair[base])
     return found
 
 
@@ -35,7 +35,7 @@ def run(bench):
         Group("small", [sys.executable, PROGRAMS / "torch_bench.py", "--repeats", "5", "--workloads", "small"], dict(both), 0.6),
     ]
     measured.run(plan, seconds, lambda line: bench.row("progress", "INFO", line))
-    for workload, found in ratios(measured.samples).items():
+    for workload, found in rounds_of(measured.samples, "full", "full-buffers").items():
         found.sort()
         middle, low, high = statistics.median(found), found[len(found) // 4], found[-1 - len(found) // 4]
         verdict = "INFO" if len(found) < 4 else "PASS" if middle <= COST_MOST or low <= 1 else "FAIL"
