@@ -3,6 +3,7 @@
 Reads protobuf by its wire format, for the few fields that are compared: nothing is installed on a machine with a GPU.
 """
 
+import gzip
 import http.server
 import socket
 import subprocess
@@ -69,6 +70,8 @@ class Receiver:
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                if body.startswith(b"\x1f\x8b"):  # rotel compresses whatever it is told.
+                    body = gzip.decompress(body)
                 receiver.take(self.path, body)
                 self.send_response(200)
                 self.send_header("Content-Type", "application/x-protobuf")
