@@ -19,6 +19,7 @@ use crate::model::definitions::Definitions;
 use crate::model::history::{Anomaly, Verdict};
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
+use crate::model::sticky;
 use crate::spans::code::Lines;
 use crate::spans::contest::Contest;
 use crate::spans::describe::{self, Describer};
@@ -50,6 +51,8 @@ pub struct ProcessSpans {
     operations: u64,
     told: u64,
     left_out: LeftOut,
+    /// The error that stays with which the context was lost.
+    lost_with: Option<u16>,
 }
 
 /// Calls and operations that do not become spans, by why. Ranges are counted where they are forgotten.
@@ -107,6 +110,7 @@ impl ProcessSpans {
             operations: 0,
             told: 0,
             left_out: LeftOut::default(),
+            lost_with: None,
         }
     }
 
@@ -121,7 +125,12 @@ impl ProcessSpans {
             return;
         }
         let end_ns = call.start_ns.saturating_add(call.duration_ns);
-        self.enter(Candidate::Call(call.clone()), end_ns, call.duration_ns, failed, to);
+        // What fails since the context is lost says nothing new, and a program may go on asking as fast as it can.
+        let is_new = failed && self.lost_with != Some(call.status);
+        if failed && sticky::name(call.status).is_some() {
+            self.lost_with = Some(call.status);
+        }
+        self.enter(Candidate::Call(call.clone()), end_ns, call.duration_ns, is_new, to);
     }
 
     pub fn operation<R: Receiver>(&mut self, operation: &Operation, to: &mut Teller<'_, R>) {

@@ -532,3 +532,24 @@ fn what_is_answered_so_by_design_is_no_error() {
     let errors: Vec<_> = spans.iter().filter_map(|span| span.error.as_deref()).collect();
     assert_eq!(errors, ["cuModuleGetFunction returned CUDA_ERROR_INVALID_HANDLE (400)"]);
 }
+
+#[test]
+fn of_calls_that_fail_since_the_context_is_lost_the_first_is_a_span_and_the_rest_goes_by_the_rate() {
+    let mut feed = Feed::one(Sampling { rate: Some(10), ..Sampling::default() });
+    let wait = Detail::Wait { what: call::wait::STREAM, handle: 1 };
+    let many: Vec<Cell> = (0..100).map(|at| refused(kind::WAIT, 2, 719, 10 + at, wait)).collect();
+    feed.cells(0, &many);
+    // Another error is another failure.
+    feed.cells(0, &[refused(kind::LAUNCH, 2, 1, 500, Detail::Launch(Launch::default()))]);
+    feed.end(0, 2_000 * US);
+    let (spans, _) = feed.finish();
+    let errors = |error: &str| {
+        let of = |span: &&Span| span.error.as_deref().is_some_and(|text| text.contains(error));
+        spans.iter().filter(of).count()
+    };
+    assert_eq!((errors("LAUNCH_FAILED"), errors("INVALID_VALUE")), (11, 1));
+    let first = spans.iter().find(|span| span.error.is_some()).map(|span| span.start_ns);
+    assert_eq!(first, Some(1_000_000 * MS + 10 * US), "the first is there");
+    let root = named(&spans, "process: python3");
+    assert_eq!(value(root, "gputrace.left_out.by_rate"), Some(&Value::Number(89)));
+}
