@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, stacks, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::flag;
@@ -97,10 +98,10 @@ pub fn around(
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
-            let (stack, caller) = if python::is_told_with_stack(did.kind) || has_failed(status) {
-                tables.stack_and_caller(session)
+            let (stack, may_work) = if python::is_told_with_stack(did.kind) || has_failed(status) {
+                tables.stack_and_whether_it_works(session)
             } else {
-                (0, stacks::caller_of_this_thread(session))
+                (0, stacks::may_work_for_somebody(session))
             };
             let call = Call {
                 kind: did.kind,
@@ -115,7 +116,9 @@ pub fn around(
                 status: status.clamp(0, 0xffff) as u16,
                 detail: did.detail,
             };
-            slot.emit_for(session, &caller, &[call.to_cell()]);
+            if !(may_work || slot.works_for_somebody()) || says_for_whom(session, slot) {
+                slot.emit(session, &[call.to_cell()]);
+            }
             if slot.nodes().1 != 0 {
                 graph::tell_nodes(&context, slot, &call);
             }
@@ -156,11 +159,7 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
         };
         let Some(tables) = tables::of(session) else { return };
         let did = describe(&Context { session, tables, status });
-        let (stack, caller) = if has_failed(status) {
-            tables.stack_and_caller(session)
-        } else {
-            (0, stacks::caller_of_this_thread(session))
-        };
+        let stack = if has_failed(status) { tables.stack(session) } else { 0 };
         let call = Call {
             kind: did.kind,
             flags: did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
@@ -172,7 +171,9 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
             detail: did.detail,
             ..Call::default()
         };
-        slot.emit_for(session, &caller, &[call.to_cell()]);
+        if says_for_whom(session, slot) {
+            slot.emit(session, &[call.to_cell()]);
+        }
     });
 }
 
@@ -181,6 +182,14 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
 #[inline(always)]
 fn has_failed(status: Status) -> bool {
     status != SUCCESS && status != DEINITIALIZED
+}
+
+/// Says for whom the thread works, where it works for somebody or did so far. False if that does not fit, and the call's
+/// event must not follow. It does not see the event, which can stay in registers.
+#[cold]
+#[inline(never)]
+fn says_for_whom(session: &'static Session, slot: &Slot) -> bool {
+    slot.says(session, &stacks::caller_of_this_thread(session), 1)
 }
 
 /// Whether what was just asked of the stream went into a capture. The legacy default stream

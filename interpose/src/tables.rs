@@ -15,7 +15,6 @@ use gputrace_producer::stacks::Stacks;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
 use gputrace_producer::torch::passes::Outside;
-use gputrace_wire::caller::Caller;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
@@ -121,21 +120,18 @@ impl Tables {
     /// The calling thread's stack as of now; 0 where it has none that is known.
     #[inline(always)]
     pub fn stack(&self, session: &Session) -> u32 {
-        self.stack_and_caller(session).0
+        self.stack_and_whether_it_works(session).0
     }
 
-    /// The same, and for whom the thread works.
+    /// The same, and whether the thread may work for somebody.
     #[inline(always)]
-    pub fn stack_and_caller(&self, session: &Session) -> (u32, Caller) {
-        self.stacks.as_ref().map_or((0, Caller::NOBODY), |stacks| stacks.of_this_thread(session))
+    pub fn stack_and_whether_it_works(&self, session: &Session) -> (u32, bool) {
+        self.stacks.as_ref().map_or((0, false), |stacks| stacks.of_this_thread(session))
     }
 
     /// The same, and where the thread is in its frames.
     pub fn stack_and_place(&self, session: &Session) -> (u32, Outside) {
-        let both = |stacks: &Stacks| {
-            let (stack, caller) = stacks.of_this_thread(session);
-            (stack, stacks.place(session, caller))
-        };
+        let both = |stacks: &Stacks| (stacks.of_this_thread(session).0, stacks.place(session));
         self.stacks.as_ref().map_or((0, Outside::default()), both)
     }
 

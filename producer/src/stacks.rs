@@ -104,19 +104,16 @@ impl Stacks {
         surroundings::is_asked_for() && self.native.is_none()
     }
 
-    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known, and for whom it works.
+    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known; and whether the thread may
+    /// work for somebody, of which [`caller_of_this_thread`] is to be asked then.
     #[inline(always)]
-    pub fn of_this_thread(&self, session: &Session) -> (u32, Caller) {
+    pub fn of_this_thread(&self, session: &Session) -> (u32, bool) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (python_of_this_thread(session), 0);
-        // A thread of PyTorch's works for whom the call did that began the pass.
-        let mut caller = around.map_or(Caller::NOBODY, |around| around.outside.caller);
+        let mut may_work = around.is_some_and(|around| !around.outside.caller.is_nobody());
         if let Some((runtime, state)) = python {
-            let own = callers::of_state(session, runtime, state);
-            if !own.is_nobody() {
-                caller = own;
-            }
+            may_work |= callers::may_be_of_state(runtime, state);
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
             // until the hook returns the thread runs no Python, so its frames and what they name stay.
             let memory = unsafe { Own::new() };
@@ -147,11 +144,12 @@ impl Stacks {
                 None => self.first_sight(session, around.as_ref(), python, hash),
             },
         };
-        (stack, caller)
+        (stack, may_work)
     }
 
     /// Where the calling thread is in its frames, and for whom it works.
-    pub fn place(&self, session: &Session, caller: Caller) -> Outside {
+    pub fn place(&self, session: &Session) -> Outside {
+        let caller = caller_of_this_thread(session);
         let frame = python_of_this_thread(session).map_or(0, |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
             let memory = unsafe { Own::new() };
@@ -301,13 +299,24 @@ fn with_pass(own: u64, around: &Around) -> u64 {
     fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
 }
 
-/// For whom the calling thread works.
+/// Whether the calling thread may work for somebody, as far as Python knows.
 #[inline(always)]
+pub fn may_work_for_somebody(session: &Session) -> bool {
+    python_of_this_thread(session).is_some_and(|(runtime, state)| callers::may_be_of_state(runtime, state))
+}
+
+/// For whom the calling thread works.
+#[inline(never)]
 pub fn caller_of_this_thread(session: &Session) -> Caller {
-    match python_of_this_thread(session) {
+    let own = match python_of_this_thread(session) {
         Some((runtime, state)) => callers::of_state(session, runtime, state),
         None => Caller::NOBODY,
+    };
+    if !own.is_nobody() {
+        return own;
     }
+    // A thread of PyTorch's works for whom the call did that began the pass.
+    torch::around(session.generation).map_or(Caller::NOBODY, |around| around.outside.caller)
 }
 
 /// The interpreter and the calling thread's state in it, if its frames can be read.

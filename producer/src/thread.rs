@@ -65,6 +65,8 @@ pub struct Slot {
     open: Shared<Option<&'static Open>>,
     /// For whom the ring says that the thread works.
     caller: Shared<Caller>,
+    /// Whether that is somebody.
+    works: Shared<bool>,
 }
 
 thread_local! {
@@ -85,6 +87,7 @@ thread_local! {
             vain: Vain::new(),
             open: Shared::new(None),
             caller: Shared::new(Caller::NOBODY),
+            works: Shared::new(false),
         }
     };
 }
@@ -210,12 +213,24 @@ impl Slot {
         fits
     }
 
-    /// As [`emit`](Slot::emit), for an entry that is done for that span. The ring says so first, where it says otherwise,
-    /// or the entry is dropped: nothing comes under somebody else's.
+    /// Whether the ring says that the thread works for somebody: then it [says](Slot::says) for whom before each entry.
     #[inline(always)]
+    pub fn works_for_somebody(&self) -> bool {
+        self.works.get()
+    }
+
+    /// As [`emit`](Slot::emit), for an entry that is done for that span.
+    #[inline(never)]
     pub fn emit_for(&self, session: &'static Session, caller: &Caller, cells: &[Cell]) -> bool {
+        self.says(session, caller, cells.len()) && self.emit(session, cells)
+    }
+
+    /// Sees to it that the ring says that what follows is for that span. False if that does not fit together with an entry
+    /// of so many cells: then the entry counts as dropped, so that nothing comes under somebody else's.
+    #[inline(always)]
+    pub fn says(&self, session: &'static Session, caller: &Caller, cells: usize) -> bool {
         let says_so = self.generation.get() == fork::generation() && self.caller.get() == *caller;
-        (says_so || self.say_caller(session, caller, cells.len())) && self.emit(session, cells)
+        says_so || self.say_caller(session, caller, cells)
     }
 
     /// Says for whom the thread works, if an entry of so many cells fits behind it; counts that as dropped if not.
@@ -237,6 +252,7 @@ impl Slot {
             && self.push(header, &[says.to_cell()]);
         if fits {
             self.caller.set(*caller);
+            self.works.set(!caller.is_nobody());
         } else {
             add(&header.dropped, 1);
         }
@@ -311,6 +327,7 @@ impl Slot {
             }
             self.named.set(self.attached.get());
             self.caller.set(Caller::NOBODY);
+            self.works.set(false);
             open.inspect(|open| open.none_said());
         }
         let write = |cells: &[Cell]| self.push(header, cells);
@@ -350,8 +367,13 @@ impl Slot {
         if self.generation.get() == fork::generation()
             && let Some(entry) = open.next_to_say(position, |label| label.definition(session))
         {
-            let caller = stacks::caller_of_this_thread(session);
-            if self.emit_for(session, &caller, entry.cells()) {
+            let may_work = self.works_for_somebody() || stacks::may_work_for_somebody(session);
+            let is_written = if may_work {
+                self.emit_for(session, &stacks::caller_of_this_thread(session), entry.cells())
+            } else {
+                self.emit(session, entry.cells())
+            };
+            if is_written {
                 return open.push_said(position);
             }
             return self.has_more_to_say();

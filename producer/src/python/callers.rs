@@ -13,6 +13,7 @@
 //! a number are followed so far and no further. The first time, all of it is read by reads that cannot fault; an
 //! interpreter in which something is not as it should be gives no callers from then on, and that is said.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_wire::caller::Caller;
@@ -51,6 +52,11 @@ static VARIABLES: [Variable; INTERPRETERS] =
     [const { Variable { interpreter: AtomicU64::new(0), at: AtomicU64::new(0), hash: AtomicU32::new(0) } };
         INTERPRETERS];
 
+thread_local! {
+    /// How the last tree looked in which the thread searched in vain.
+    static SEARCHED: Cell<u64> = const { Cell::new(0) };
+}
+
 /// How far reading is trusted: [`trust`].
 static TRUST: AtomicU32 = AtomicU32::new(trust::NOTHING);
 
@@ -65,6 +71,15 @@ mod trust {
     pub const BROKEN: u32 = 3;
 }
 
+/// Whether the thread of that state may work for somebody: most threads have no context at all, since whoever uses
+/// neither asyncio nor context variables has none.
+#[inline(always)]
+pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
+    let at = runtime.layout.thread_context;
+    // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
+    at != ABSENT && unsafe { Own::new() }.word(state, at.into()).is_some_and(|context| context != 0)
+}
+
 /// The span that the thread of that state works for.
 #[inline(always)]
 pub fn of_state(session: &Session, runtime: &Runtime, state: u64) -> Caller {
@@ -74,7 +89,6 @@ pub fn of_state(session: &Session, runtime: &Runtime, state: u64) -> Caller {
     }
     // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked.
     let memory = unsafe { Own::new() };
-    // Most threads have none: whoever uses neither asyncio nor context variables.
     match memory.word(state, layout.thread_context.into()) {
         None | Some(0) => Caller::NOBODY,
         Some(context) => of_context(session, runtime, state, context),
@@ -184,6 +198,11 @@ fn search<M: Memory>(
     interpreter: u64,
     certainty: Certainty,
 ) -> Result<u64, Damaged> {
+    // As long as nothing changes, there is as little in it as there was.
+    let look = tree::look(objects, variables)?;
+    if SEARCHED.get() == look {
+        return Ok(0);
+    }
     let mut found = 0;
     tree::each(objects, variables, |variable, value| {
         if found == 0 && objects.text_is(objects.field(variable, 0)?, VARIABLE)? && objects.is_dict(value)? {
@@ -196,6 +215,9 @@ fn search<M: Memory>(
         }
         Ok(())
     })?;
+    if found == 0 {
+        SEARCHED.set(look);
+    }
     Ok(found)
 }
 

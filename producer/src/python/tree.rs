@@ -112,6 +112,23 @@ pub fn find<M: Memory>(
     Ok(0)
 }
 
+/// How a tree looks: its size, and all that its root leads to. A tree that differs anywhere has another root, whose
+/// parts are others: those of a tree that is gone may be at the same addresses, but hardly in a tree of the same size.
+#[inline(always)]
+pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<u64, Damaged> {
+    let (root, count) = (objects.field(tree, 0)?, objects.field(tree, 2)?);
+    let (first, words) = match node(objects, root)? {
+        Node::Array => (objects.head(), 32),
+        // The map comes first.
+        Node::Bitmap | Node::Collision => (objects.after_size(), objects.size(root)?.min(64) + 1),
+    };
+    let mut look = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for word in 0..words {
+        look = look.rotate_left(11).wrapping_add(objects.word(root, first + 8 * word)?);
+    }
+    Ok(look.max(1))
+}
+
 /// Calls `seen` with every variable and its value, as far as they are searched.
 #[inline(always)]
 pub fn each<M: Memory>(
