@@ -168,14 +168,15 @@ impl Rings {
         }
     }
 
-    /// Adds a segment to the `seen` ones. False if another thread is at it (its caller tries
-    /// again at the next event), if it failed a moment ago, or if there can be no more.
+    /// Adds a segment to the `seen` ones, or waits for another thread that is at it: of threads that begin at once each
+    /// would lose an event. False if that takes too long, if it failed a moment ago, or if there can be no more.
     fn grow(&self, seen: usize, connection: &Connection, head: Head) -> bool {
         let Some(further) = self.more.get(seen) else { return false };
-        if clock::now() < self.grow_after_ticks.load(Ordering::Relaxed)
-            || self.growing.swap(true, Ordering::Acquire)
-        {
+        if clock::now() < self.grow_after_ticks.load(Ordering::Relaxed) {
             return false;
+        }
+        if self.growing.swap(true, Ordering::Acquire) {
+            return self.is_grown_soon(further);
         }
         let grown = further.segment.get().is_some() || self.add(further, connection, head);
         if !grown {
@@ -184,6 +185,20 @@ impl Rings {
         // SYNC: pairs with the Acquire swap above: who grows next sees what was filled.
         self.growing.store(false, Ordering::Release);
         grown
+    }
+
+    /// Waits some milliseconds until the segment is there, or nobody is at it any more. Whoever is may be the very code that a
+    /// signal handler interrupted, which goes on only after us.
+    fn is_grown_soon(&self, further: &Further) -> bool {
+        const TRIES: usize = 10;
+        for _ in 0..TRIES {
+            if further.segment.get().is_some() || !self.growing.load(Ordering::Acquire) {
+                return true;
+            }
+            // SAFETY: no descriptors: it only waits.
+            unsafe { libc::poll(core::ptr::null_mut(), 0, 1) };
+        }
+        false
     }
 
     /// Makes a segment and hands it over, or leaves nothing behind. Where another collector may

@@ -84,6 +84,7 @@ class Receiver:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.why_no_agent = "it was not carried along"
         self.agent = self.start_agent(scratch)
 
     def start_agent(self, scratch):
@@ -101,11 +102,16 @@ class Receiver:
         for _ in range(100):
             try:
                 socket.create_connection(("127.0.0.1", other), 1).close()
-                break
+                self.url = f"http://127.0.0.1:{other}"
+                return process
             except OSError:
+                if process.poll() is not None:
+                    break
                 time.sleep(0.1)
-        self.url = f"http://127.0.0.1:{other}"
-        return process
+        process.kill()
+        with open(f"{scratch}/rotel.log", errors="replace") as log:
+            self.why_no_agent = f"exit {process.wait()}: {log.read()[-300:]!r}"
+        return None
 
     def take(self, path, body):
         with self.lock:

@@ -27,7 +27,7 @@ def same(bench, name, command):
         want = {span["spanId"]: (span["traceId"], span.get("parentSpanId", ""), span["name"]) for span in exported}
         receiver.waits_for(len(want))
         wrong = [(key, want.get(key), receiver.spans.get(key)) for key in want.keys() | receiver.spans.keys() if want.get(key) != receiver.spans.get(key)]
-        behind = "rotel" if receiver.agent else "our receiver"
+        behind = "rotel" if receiver.agent else f"our receiver (no rotel: {receiver.why_no_agent})"
         bench.check(f"{name}-spans", not wrong and not receiver.twice, f"{len(receiver.spans)} spans read from {behind}, {len(want)} in the trace, {receiver.twice} twice; differing {len(wrong)}: {wrong[:3]}")
         bench.check(f"{name}-metrics", receiver.metric_requests > 0, f"{receiver.metric_requests} requests of metrics")
     finally:
