@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-/// Separate intervals kept. A trace of fewer operations is exact in any order.
+/// Separate intervals kept. A trace of as many operations, less those gathered, is exact in any order.
 const PENDING_MAX: usize = 1 << 18;
 /// Intervals gathered, as a part of those kept.
 const FRESH_SHARE: usize = 64;
@@ -68,7 +68,7 @@ impl Busy {
             Some((before, end)) if *before <= start && start <= *end => *end = end_ns.max(*end),
             _ => self.fresh.push((start, end_ns)),
         }
-        if self.fresh.len() > self.pending_max / FRESH_SHARE {
+        if self.fresh.len() >= (self.pending_max / FRESH_SHARE).max(1) {
             self.settle();
         }
     }
@@ -94,7 +94,8 @@ impl Busy {
             }
         }
         drop(fresh);
-        if self.pending.len() > self.pending_max {
+        // What is gathered next has room too, so that the deque is never made larger.
+        if self.pending.len() > self.pending_max - self.pending_max / FRESH_SHARE {
             self.fold();
         }
     }

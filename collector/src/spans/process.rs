@@ -221,7 +221,7 @@ impl ProcessSpans {
     /// What won the second becomes spans: calls first, since what they launched stands under them.
     fn close_second<R: Receiver>(&mut self, to: &mut Teller<'_, R>) {
         let mut winners = self.contest.winners();
-        winners.sort_by_key(Candidate::order);
+        winners.sort_unstable_by_key(Candidate::order);
         for winner in winners {
             match winner {
                 Candidate::Range(number) => {
