@@ -27,6 +27,10 @@ pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is
             Some(error) => error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase(),
             None => error.to_string(),
         };
+        // It talks first, as HTTP/2 does.
+        if protocol != Protocol::Grpc && text.contains("unexpected message from connection") {
+            return wrong(format!("it does not speak HTTP there; {}", grpc::WRONG));
+        }
         if protocol == Protocol::Grpc && text.contains("frame with invalid size") {
             return wrong(format!("it does not speak gRPC there; {}", grpc::WRONG));
         }

@@ -85,10 +85,11 @@ impl Fake {
                     });
                     match tls {
                         // Whom it does not trust, or who does not trust it, goes away.
-                        Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => serve(TokioIo::new(stream), speaks, service).await,
-                            Err(_) => {}
-                        },
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(TokioIo::new(stream), speaks, service).await;
+                            }
+                        }
                         None => serve(TokioIo::new(stream), speaks, service).await,
                     }
                 });

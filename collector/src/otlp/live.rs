@@ -4,15 +4,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1 as proto;
-use prost::Message;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
 use crate::otlp::Signal;
+use crate::otlp::encode::Encoder;
 use crate::otlp::queue::EncodedRequest;
 use crate::otlp::sender::{Sender, Source};
-use crate::spans::otlp::{request, resource_message, span};
+use crate::spans::otlp::resource_message;
 use crate::spans::{Naming, Receiver, Span};
 
 /// Spans of one request, at most.
@@ -21,8 +20,6 @@ const REQUEST_MAX_SPANS: usize = 1000;
 const WAKE_AT: usize = 1000;
 /// With so many it is late, and who brings them encodes them.
 const HELD_MAX: usize = 4096;
-/// What a request has beside its spans and its resource: heads, the scope, the schema.
-const AROUND_BYTES: usize = 512;
 
 /// What to do where the back end is slower than the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +107,7 @@ impl Batches {
     fn encode(self, sender: &Sender, full: Full) {
         let max_bytes = sender.request_max_bytes(Signal::Traces);
         for (resource, spans) in self.by_process.into_values() {
-            requests(&resource, spans, max_bytes, |request| match full {
+            requests(&resource, &spans, max_bytes, |request| match full {
                 Full::Drops => sender.send(Signal::Traces, request),
                 Full::Waits => sender.send_waiting(Signal::Traces, request),
             });
@@ -119,33 +116,18 @@ impl Batches {
 }
 
 /// Spans of one process in as many requests as they need, each shorter than `max_bytes`.
-fn requests(resource: &Resource, spans: Vec<Span>, max_bytes: usize, mut send: impl FnMut(EncodedRequest)) {
-    let around_bytes = resource.encoded_len() + AROUND_BYTES;
-    let mut send = |spans: Vec<proto::Span>| {
-        let items = spans.len() as u64;
-        let body = request(spans, resource.clone()).encode_to_vec();
-        send(EncodedRequest { body, items });
-    };
-    let (mut batch, mut bytes) = (Vec::new(), around_bytes);
-    for item in spans {
-        let item = span(item);
-        // With its own head.
-        let more = item.encoded_len() + 8;
-        if !batch.is_empty() && (bytes + more >= max_bytes || batch.len() >= REQUEST_MAX_SPANS) {
-            send(std::mem::take(&mut batch));
-            bytes = around_bytes;
-        }
-        bytes += more;
-        batch.push(item);
+fn requests(resource: &Resource, spans: &[Span], max_bytes: usize, mut send: impl FnMut(EncodedRequest)) {
+    let mut encoder = Encoder::new(resource);
+    for span in spans {
+        encoder.add(span, max_bytes, REQUEST_MAX_SPANS as u64).map(&mut send);
     }
-    if !batch.is_empty() {
-        send(batch);
-    }
+    encoder.finish().map(send);
 }
 
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use prost::Message;
 
     use super::*;
     use crate::otlp::queue::REQUEST_MAX_BYTES;
@@ -171,7 +153,8 @@ mod tests {
         };
         for max_bytes in [REQUEST_MAX_BYTES, REQUEST_MAX_BYTES / 4] {
             let mut found = Vec::new();
-            requests(&Resource::default(), (1..=9000).map(one).collect(), max_bytes, |request| {
+            let all: Vec<_> = (1..=9000).map(one).collect();
+            requests(&Resource::default(), &all, max_bytes, |request| {
                 assert!(request.body.len() < max_bytes, "{}", request.body.len());
                 let read = ExportTraceServiceRequest::decode(&request.body[..]).unwrap();
                 let spans = &read.resource_spans[0].scope_spans[0].spans;

@@ -7,6 +7,7 @@ mod answer;
 mod backoff;
 mod client;
 mod config;
+mod encode;
 mod endpoint;
 mod failure;
 mod grpc;

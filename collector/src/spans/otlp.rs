@@ -46,14 +46,19 @@ pub fn scope() -> InstrumentationScope {
     }
 }
 
-pub fn span(span: Span) -> proto::Span {
+pub fn flags(span: &Span) -> u32 {
     let is_remote = if span.parent_is_remote { PARENT_IS_REMOTE } else { 0 };
+    u32::from(span.flags) | PARENT_IS_KNOWN | is_remote
+}
+
+pub fn span(span: Span) -> proto::Span {
+    let flags = flags(&span);
     proto::Span {
         trace_id: span.trace_id.to_be_bytes().to_vec(),
         span_id: span.id.to_be_bytes().to_vec(),
         parent_span_id: if span.parent == 0 { Vec::new() } else { span.parent.to_be_bytes().to_vec() },
         trace_state: span.trace_state.to_string(),
-        flags: u32::from(span.flags) | PARENT_IS_KNOWN | is_remote,
+        flags,
         name: span.name,
         kind: proto::span::SpanKind::Internal as i32,
         start_time_unix_nano: span.start_ns,
