@@ -4,7 +4,9 @@
 //! do not move. Bounded: so many kernels, and of each the latest times only. Worked out once, on the way to the
 //! sinks: spans and the report say the same.
 
-use rustc_hash::FxHashMap;
+use std::hash::Hasher;
+
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::model::operation::Kernel;
 
@@ -58,18 +60,19 @@ impl Verdict {
     }
 }
 
-/// A kernel and the shape of its launch: what a history is of. In words, which are hashed faster than sides.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Shape([u64; 4]);
-
-impl Shape {
-    fn of(kernel: &Kernel) -> Shape {
-        let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
-        Shape([two(kernel.name, kernel.dynamic_shared_bytes), two(gx, gy), two(gz, bx), two(by, bz)])
+/// A kernel and the shape of its launch: what a history is of. A number made of them, so that little memory is touched for each
+/// kernel; two that have the same one, which is as good as impossible, would share a history.
+fn shape(kernel: &Kernel) -> u64 {
+    let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
+    let mut hasher = FxHasher::default();
+    for word in [two(kernel.name, kernel.dynamic_shared_bytes), two(gx, gy), two(gz, bx), two(by, bz)] {
+        hasher.write_u64(word);
     }
+    hasher.finish()
 }
 
+/// What is known of a kernel's times, but for the times themselves: half a cache line with its shape.
 #[derive(Debug)]
 struct History {
     median_ns: f32,
@@ -77,6 +80,8 @@ struct History {
     mad_ns: f32,
     /// What is over it is odd; infinite as long as nothing is judged.
     odd_from_ns: f32,
+    /// Which times are its own.
+    times: u16,
     /// How many times there are, and where the next one goes.
     count: u8,
     next: u8,
@@ -90,41 +95,74 @@ struct History {
     odd: u8,
     /// How many times the last look was at.
     looked_at: u8,
-    latest_ns: [f32; LATEST as usize],
+}
+
+const _: () = assert!(size_of::<(u64, History)>() == 32 && HISTORIES_MAX <= 1 << 16);
+
+/// The latest times of a kernel, each to within 0.05 %.
+type Times = [Time; LATEST as usize];
+
+/// From 1 ns to 2^64 ns: the upper bits of a float, whose exponent begins at 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Time(u16);
+
+impl Time {
+    const SHIFT: u32 = 13;
+    const FIRST: u32 = 1.0f32.to_bits() >> Time::SHIFT;
+
+    #[inline]
+    fn new(ns: f32) -> Time {
+        let rounded = (ns.to_bits() + (1 << (Time::SHIFT - 1))) >> Time::SHIFT;
+        Time(u16::try_from(rounded.saturating_sub(Time::FIRST)).unwrap_or(u16::MAX))
+    }
+
+    fn ns(self) -> f32 {
+        f32::from_bits((u32::from(self.0) + Time::FIRST) << Time::SHIFT)
+    }
 }
 
 /// The histories of a process's kernels.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    places: FxHashMap<Shape, u32>,
-    all: Vec<History>,
+    all: FxHashMap<u64, History>,
+    times: Vec<Times>,
 }
 
 impl Histories {
     /// Judges a time by those before it, then adds it to them.
     #[inline]
     pub fn judge(&mut self, kernel: &Kernel, duration_ns: u64) -> Verdict {
-        let shape = Shape::of(kernel);
-        let place = match self.places.get(&shape) {
-            Some(place) => *place,
-            None if self.all.len() >= HISTORIES_MAX => return Verdict::Unjudged,
-            None => {
-                let place = self.all.len() as u32;
-                self.places.insert(shape, place);
-                self.all.push(History::new());
-                place
-            }
+        let shape = shape(kernel);
+        if let Some(history) = self.all.get_mut(&shape) {
+            let Some(times) = self.times.get_mut(usize::from(history.times)) else { return Verdict::None };
+            return history.judge(duration_ns as f32, times);
+        }
+        self.judge_first(shape, duration_ns)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn judge_first(&mut self, shape: u64, duration_ns: u64) -> Verdict {
+        let place = self.times.len();
+        let Some(times) = u16::try_from(place).ok().filter(|_| place < HISTORIES_MAX) else {
+            return Verdict::Unjudged;
         };
-        self.all.get_mut(place as usize).map_or(Verdict::None, |history| history.judge(duration_ns as f32))
+        let mut first = [Time::default(); LATEST as usize];
+        let mut history = History::new(times);
+        let verdict = history.judge(duration_ns as f32, &mut first);
+        self.times.push(first);
+        self.all.insert(shape, history);
+        verdict
     }
 }
 
 impl History {
-    fn new() -> History {
+    fn new(times: u16) -> History {
         History {
             median_ns: 0.0,
             mad_ns: 0.0,
             odd_from_ns: f32::INFINITY,
+            times,
             count: 0,
             next: 0,
             warm_up: WARM_UP,
@@ -135,14 +173,13 @@ impl History {
             near: 0,
             odd: 0,
             looked_at: 0,
-            latest_ns: [0.0; LATEST as usize],
         }
     }
 
     #[inline]
-    fn judge(&mut self, duration_ns: f32) -> Verdict {
+    fn judge(&mut self, duration_ns: f32, times: &mut Times) -> Verdict {
         let judged = if duration_ns > self.odd_from_ns { self.odd(duration_ns) } else { Verdict::Usual };
-        self.add(duration_ns);
+        self.add(duration_ns, times);
         judged
     }
 
@@ -156,17 +193,19 @@ impl History {
     }
 
     #[inline]
-    fn add(&mut self, duration_ns: f32) {
+    fn add(&mut self, duration_ns: f32, times: &mut Times) {
         if self.warm_up > 0 {
             self.warm_up -= 1;
             return;
         }
-        if let Some(place) = self.latest_ns.get_mut(usize::from(self.next)) {
-            *place = duration_ns;
+        let time = Time::new(duration_ns);
+        if let Some(place) = times.get_mut(usize::from(self.next)) {
+            *place = time;
         }
         self.next = (self.next + 1) % LATEST;
         self.count = (self.count + 1).min(LATEST);
         self.since_look += 1;
+        let duration_ns = time.ns();
         self.over += u8::from(duration_ns > self.median_ns);
         self.under += u8::from(duration_ns < self.median_ns);
         let distance_ns = (duration_ns - self.median_ns).abs();
@@ -174,20 +213,20 @@ impl History {
         self.near += u8::from(distance_ns < self.mad_ns);
         let due = if self.looked_at == 0 { NEEDED } else { LATEST };
         if self.since_look >= due || self.odd >= ODD_MAX {
-            self.look();
+            self.look(times);
         }
     }
 
     /// Looks at the median anew, if so many times lie on one side of it that it must be another by now.
     #[inline(never)]
-    fn look(&mut self) {
+    fn look(&mut self, times: &Times) {
         let astray = self.over.max(self.under).max(self.far).max(self.near) > ASTRAY;
         let is_settled = self.looked_at == LATEST && self.odd < ODD_MAX && !astray;
         (self.since_look, self.over, self.under, self.far, self.near, self.odd) = (0, 0, 0, 0, 0, 0);
         if is_settled {
             return;
         }
-        let mut sorted = self.latest_ns;
+        let mut sorted = times.map(Time::ns);
         let Some(known) = sorted.get_mut(..usize::from(self.count)) else { return };
         self.median_ns = median(known);
         for time in known.iter_mut() {
@@ -266,22 +305,30 @@ mod tests {
 
     #[test]
     fn a_history_that_is_settled_is_not_looked_at_but_followed_when_it_moves() {
-        let mut history = History::new();
-        (0..200).for_each(|at| _ = history.judge(usual(at) as f32));
+        let (mut history, mut times) = (History::new(0), [Time::default(); LATEST as usize]);
+        (0..200).for_each(|at| _ = history.judge(usual(at) as f32, &mut times));
         // Slowly and without anything odd: by a hundredth each hundred runs.
         for step in 0..60u64 {
             for at in 0..100 {
                 let time = usual(at) + step * 1_000;
-                assert_eq!(history.judge(time as f32), Verdict::Usual, "{step} {at}");
+                assert_eq!(history.judge(time as f32, &mut times), Verdict::Usual, "{step} {at}");
             }
         }
         assert!((155_000.0..162_000.0).contains(&history.median_ns), "{}", history.median_ns);
         // Times that are all the same, as clocks of few steps give, are no reason to look.
-        let mut even = History::new();
-        (0..200).for_each(|_| _ = even.judge(5_000.0));
-        let before = (even.over, even.under, even.far, even.near);
-        assert_eq!(before, (0, 0, 0, 0));
-        assert!(matches!(even.judge(7_500.0), Verdict::Odd(_)));
+        let mut even = History::new(0);
+        (0..200).for_each(|_| _ = even.judge(5_000.0, &mut times));
+        assert_eq!((even.over, even.under, even.far, even.near), (0, 0, 0, 0));
+        assert!(matches!(even.judge(7_500.0, &mut times), Verdict::Odd(_)));
+    }
+
+    #[test]
+    fn times_are_kept_to_within_a_two_thousandth() {
+        for ns in [1.0f32, 2.0, 1_999.0, 30_050.0, 123_456_789.0, 3.6e12, 1e19] {
+            let kept = Time::new(ns).ns();
+            assert!((kept - ns).abs() <= ns / 2_000.0, "{ns} {kept}");
+        }
+        assert_eq!((Time::new(0.0).ns(), Time::new(f32::MAX).0), (1.0, u16::MAX));
     }
 
     #[test]
@@ -301,6 +348,6 @@ mod tests {
         let unjudged = (0..HISTORIES_MAX as u32 + 5)
             .filter(|name| histories.judge(&kernel(*name), 100) == Verdict::Unjudged)
             .count();
-        assert_eq!((histories.all.len(), unjudged), (HISTORIES_MAX, 5));
+        assert_eq!((histories.all.len(), histories.times.len(), unjudged), (HISTORIES_MAX, HISTORIES_MAX, 5));
     }
 }
