@@ -9,9 +9,10 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_producer::session::Session;
+use gputrace_producer::stacks::Works;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::Slot;
-use gputrace_producer::{clock, session, stacks, thread};
+use gputrace_producer::{clock, session, thread};
 use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
@@ -98,10 +99,10 @@ pub fn around(
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
-            let (stack, may_work) = if python::is_told_with_stack(did.kind) || has_failed(status) {
-                tables.stack_and_whether_it_works(session)
+            let (stack, works) = if python::is_told_with_stack(did.kind) || has_failed(status) {
+                tables.stack_and_works(session)
             } else {
-                (0, stacks::may_work_for_somebody(session))
+                (0, Works::of_this_thread(session))
             };
             let call = Call {
                 kind: did.kind,
@@ -116,7 +117,7 @@ pub fn around(
                 status: status.clamp(0, 0xffff) as u16,
                 detail: did.detail,
             };
-            if !(may_work || slot.works_for_somebody()) || says_for_whom(session, slot) {
+            if !(works.may_be() || slot.works_for_somebody()) || says_for_whom(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
             if slot.nodes().1 != 0 {
@@ -171,7 +172,7 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
             detail: did.detail,
             ..Call::default()
         };
-        if says_for_whom(session, slot) {
+        if says_for_whom(session, slot, Works::of_this_thread(session)) {
             slot.emit(session, &[call.to_cell()]);
         }
     });
@@ -188,8 +189,8 @@ fn has_failed(status: Status) -> bool {
 /// event must not follow. It does not see the event, which can stay in registers.
 #[cold]
 #[inline(never)]
-fn says_for_whom(session: &'static Session, slot: &Slot) -> bool {
-    slot.says(session, &stacks::caller_of_this_thread(session), 1)
+fn says_for_whom(session: &'static Session, slot: &Slot, works: Works) -> bool {
+    slot.says(session, &works.caller(session), 1)
 }
 
 /// Whether what was just asked of the stream went into a capture. The legacy default stream

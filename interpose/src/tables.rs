@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::Stacks;
+use gputrace_producer::stacks::{Stacks, Works};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
 use gputrace_producer::torch::passes::Outside;
@@ -120,13 +120,13 @@ impl Tables {
     /// The calling thread's stack as of now; 0 where it has none that is known.
     #[inline(always)]
     pub fn stack(&self, session: &Session) -> u32 {
-        self.stack_and_whether_it_works(session).0
+        self.stack_and_works(session).0
     }
 
-    /// The same, and whether the thread may work for somebody.
+    /// The same, and what it takes to learn for whom the thread works.
     #[inline(always)]
-    pub fn stack_and_whether_it_works(&self, session: &Session) -> (u32, bool) {
-        self.stacks.as_ref().map_or((0, false), |stacks| stacks.of_this_thread(session))
+    pub fn stack_and_works(&self, session: &Session) -> (u32, Works) {
+        self.stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_this_thread(session))
     }
 
     /// The same, and where the thread is in its frames.

@@ -104,16 +104,21 @@ impl Stacks {
         surroundings::is_asked_for() && self.native.is_none()
     }
 
-    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known; and whether the thread may
-    /// work for somebody, of which [`caller_of_this_thread`] is to be asked then.
+    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known; and what it takes to learn
+    /// for whom it works.
     #[inline(always)]
-    pub fn of_this_thread(&self, session: &Session) -> (u32, bool) {
+    pub fn of_this_thread(&self, session: &Session) -> (u32, Works) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (python_of_this_thread(session), 0);
-        let mut may_work = around.is_some_and(|around| !around.outside.caller.is_nobody());
+        let mut works = Works::NOT;
+        if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
+            works = Works::ASK;
+        }
         if let Some((runtime, state)) = python {
-            may_work |= callers::may_be_of_state(runtime, state);
+            if callers::may_be_of_state(runtime, state) {
+                works = Works(state);
+            }
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
             // until the hook returns the thread runs no Python, so its frames and what they name stay.
             let memory = unsafe { Own::new() };
@@ -144,12 +149,12 @@ impl Stacks {
                 None => self.first_sight(session, around.as_ref(), python, hash),
             },
         };
-        (stack, may_work)
+        (stack, works)
     }
 
     /// Where the calling thread is in its frames, and for whom it works.
     pub fn place(&self, session: &Session) -> Outside {
-        let caller = caller_of_this_thread(session);
+        let caller = Works::ASK.caller(session);
         let frame = python_of_this_thread(session).map_or(0, |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
             let memory = unsafe { Own::new() };
@@ -299,24 +304,45 @@ fn with_pass(own: u64, around: &Around) -> u64 {
     fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
 }
 
-/// Whether the calling thread may work for somebody, as far as Python knows.
-#[inline(always)]
-pub fn may_work_for_somebody(session: &Session) -> bool {
-    python_of_this_thread(session).is_some_and(|(runtime, state)| callers::may_be_of_state(runtime, state))
-}
+/// Whether a thread may work for somebody, and where that is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Works(u64);
 
-/// For whom the calling thread works.
-#[inline(never)]
-pub fn caller_of_this_thread(session: &Session) -> Caller {
-    let own = match python_of_this_thread(session) {
-        Some((runtime, state)) => callers::of_state(session, runtime, state),
-        None => Caller::NOBODY,
-    };
-    if !own.is_nobody() {
-        return own;
+impl Works {
+    /// For nobody, as far as was looked.
+    pub const NOT: Works = Works(0);
+    /// Everybody is to be asked. No state lies there; another value is that of the thread's state in Python.
+    const ASK: Works = Works(1);
+
+    /// What it takes to learn for whom the calling thread works, as far as Python knows.
+    #[inline(always)]
+    pub fn of_this_thread(session: &Session) -> Works {
+        match python_of_this_thread(session) {
+            Some((runtime, state)) if callers::may_be_of_state(runtime, state) => Works(state),
+            _ => Works::NOT,
+        }
     }
-    // A thread of PyTorch's works for whom the call did that began the pass.
-    torch::around(session.generation).map_or(Caller::NOBODY, |around| around.outside.caller)
+
+    #[inline(always)]
+    pub fn may_be(self) -> bool {
+        self != Works::NOT
+    }
+
+    /// For whom the thread works, of which this was found in the same call.
+    #[inline(always)]
+    pub fn caller(self, session: &Session) -> Caller {
+        let python = match (self, runtime::current()) {
+            (Works(state), Some(runtime)) if state > Works::ASK.0 => Some((runtime, state)),
+            _ => python_of_this_thread(session),
+        };
+        let own =
+            python.map_or(Caller::NOBODY, |(runtime, state)| callers::of_state(session, runtime, state));
+        if !own.is_nobody() {
+            return own;
+        }
+        // A thread of PyTorch's works for whom the call did that began the pass.
+        torch::around(session.generation).map_or(Caller::NOBODY, |around| around.outside.caller)
+    }
 }
 
 /// The interpreter and the calling thread's state in it, if its frames can be read.

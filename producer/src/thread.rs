@@ -26,8 +26,9 @@ use gputrace_wire::segment::{RingHeader, ring_state};
 use crate::on_full::{self, Vain};
 use crate::ranges::{Open, PoppedRange};
 use crate::session::Session;
+use crate::stacks::Works;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork, stacks};
+use crate::{clock, fork};
 
 /// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
 /// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
@@ -367,9 +368,9 @@ impl Slot {
         if self.generation.get() == fork::generation()
             && let Some(entry) = open.next_to_say(position, |label| label.definition(session))
         {
-            let may_work = self.works_for_somebody() || stacks::may_work_for_somebody(session);
-            let is_written = if may_work {
-                self.emit_for(session, &stacks::caller_of_this_thread(session), entry.cells())
+            let works = Works::of_this_thread(session);
+            let is_written = if works.may_be() || self.works_for_somebody() {
+                self.emit_for(session, &works.caller(session), entry.cells())
             } else {
                 self.emit(session, entry.cells())
             };
