@@ -26,7 +26,7 @@ use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
 
 /// The most that the end waits for an OTLP back end: the program waits with it, for two seconds in which nothing moves.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_millis(1500);
 
 pub fn command() -> Command {
     Command::new("collect")
