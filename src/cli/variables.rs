@@ -32,8 +32,12 @@ pub fn redacts(options: &[(&str, OsString)]) -> bool {
         .is_some_and(|value| !value.is_empty() && !OFF.iter().any(|off| value == *off))
 }
 
-/// Whether the command is given a TRACEPARENT: as the option says, else as the environment does.
+/// Whether the command is given a TRACEPARENT: as the option says, else as the environment does. What is not traced has
+/// no span that it could name.
 pub fn hands_on(asked: Option<&str>) -> bool {
+    if switched_off().is_some() {
+        return false;
+    }
     let value = || value(TRACEPARENT).and_then(|value| value.into_string().ok());
     asked.map(str::to_owned).or_else(value).is_none_or(|value| !OFF.contains(&value.as_str()))
 }

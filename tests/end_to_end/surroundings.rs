@@ -50,6 +50,9 @@ fn trace_context_is_left_as_it_is_where_that_is_asked_for() {
         assert!(given.iter().all(|(name, value)| after[*name] == *value), "{after:?}");
         assert!(!seen(variable, option, &[]).contains_key("TRACEPARENT"));
     }
+    let mut off = gputrace();
+    off.args(["run", "-o"]).arg(folder.join("out")).arg("--").arg(compiled("surroundings", Link::Nothing));
+    assert!(!environment(off.env("GPUTRACE", "off")).contains_key("TRACEPARENT"), "nothing is traced");
     let after = seen("on", None, &given);
     assert_ne!(after["TRACEPARENT"], "not one");
     assert!(given[..2].iter().all(|(name, value)| after[*name] == *value), "{after:?}");
