@@ -82,22 +82,17 @@ struct History {
     odd_from_ns: f32,
     /// Which times are its own.
     times: u16,
-    /// How many times there are, and where the next one goes.
-    count: u8,
+    /// Where the next one goes.
     next: u8,
-    warm_up: u8,
-    /// Of the times since the last look: how many they are, and how many lie where.
-    since_look: u8,
-    over: u8,
-    under: u8,
-    far: u8,
-    near: u8,
-    odd: u8,
-    /// How many times the last look was at.
+    /// How many there were at the last look, how many came since, how many of these were odd, and after how many is the next look.
     looked_at: u8,
+    since_look: u8,
+    odd: u8,
+    due: u8,
+    warm_up: u8,
 }
 
-const _: () = assert!(size_of::<(u64, History)>() == 32 && HISTORIES_MAX <= 1 << 16);
+const _: () = assert!(size_of::<(u64, History)>() <= 32 && HISTORIES_MAX <= 1 << 16);
 
 /// The latest times of a kernel, each to within 0.05 %.
 type Times = [Time; LATEST as usize];
@@ -163,16 +158,12 @@ impl History {
             mad_ns: 0.0,
             odd_from_ns: f32::INFINITY,
             times,
-            count: 0,
             next: 0,
-            warm_up: WARM_UP,
-            since_look: 0,
-            over: 0,
-            under: 0,
-            far: 0,
-            near: 0,
-            odd: 0,
             looked_at: 0,
+            since_look: 0,
+            odd: 0,
+            due: NEEDED,
+            warm_up: WARM_UP,
         }
     }
 
@@ -198,42 +189,45 @@ impl History {
             self.warm_up -= 1;
             return;
         }
-        let time = Time::new(duration_ns);
         if let Some(place) = times.get_mut(usize::from(self.next)) {
-            *place = time;
+            *place = Time::new(duration_ns);
         }
         self.next = (self.next + 1) % LATEST;
-        self.count = (self.count + 1).min(LATEST);
         self.since_look += 1;
-        let duration_ns = time.ns();
-        self.over += u8::from(duration_ns > self.median_ns);
-        self.under += u8::from(duration_ns < self.median_ns);
-        let distance_ns = (duration_ns - self.median_ns).abs();
-        self.far += u8::from(distance_ns > self.mad_ns);
-        self.near += u8::from(distance_ns < self.mad_ns);
-        let due = if self.looked_at == 0 { NEEDED } else { LATEST };
-        if self.since_look >= due || self.odd >= ODD_MAX {
+        if self.since_look >= self.due || self.odd >= ODD_MAX {
             self.look(times);
         }
     }
 
-    /// Looks at the median anew, if so many times lie on one side of it that it must be another by now.
+    /// Whether so many times lie on one side of the median, or of the distance from it, that these must be others by now.
+    fn is_astray(&self, times: &Times) -> bool {
+        let share = |lies: &dyn Fn(f32) -> bool| times.iter().filter(|time| lies(time.ns())).count();
+        let (median_ns, mad_ns) = (self.median_ns, self.mad_ns);
+        let shares = [
+            share(&|ns| ns > median_ns),
+            share(&|ns| ns < median_ns),
+            share(&|ns| (ns - median_ns).abs() > mad_ns),
+            share(&|ns| (ns - median_ns).abs() < mad_ns),
+        ];
+        shares.into_iter().any(|share| share > usize::from(ASTRAY))
+    }
+
+    /// Looks at the median anew, where that is worth it.
     #[inline(never)]
     fn look(&mut self, times: &Times) {
-        let astray = self.over.max(self.under).max(self.far).max(self.near) > ASTRAY;
-        let is_settled = self.looked_at == LATEST && self.odd < ODD_MAX && !astray;
-        (self.since_look, self.over, self.under, self.far, self.near, self.odd) = (0, 0, 0, 0, 0, 0);
+        let is_settled = self.looked_at == LATEST && self.odd < ODD_MAX && !self.is_astray(times);
+        self.looked_at = (self.looked_at + self.since_look).min(LATEST);
+        (self.since_look, self.odd, self.due) = (0, 0, LATEST);
         if is_settled {
             return;
         }
         let mut sorted = times.map(Time::ns);
-        let Some(known) = sorted.get_mut(..usize::from(self.count)) else { return };
+        let Some(known) = sorted.get_mut(..usize::from(self.looked_at)) else { return };
         self.median_ns = median(known);
         for time in known.iter_mut() {
             *time = (*time - self.median_ns).abs();
         }
         self.mad_ns = median(known);
-        self.looked_at = self.count;
         let (median_ns, mad_ns) = (f64::from(self.median_ns), f64::from(self.mad_ns));
         let least_ns = (SIGMAS * SIGMA_BY_MAD * mad_ns).max(median_ns * LEAST_SHARE).max(LEAST_NS);
         self.odd_from_ns = (median_ns + least_ns) as f32;
@@ -318,7 +312,7 @@ mod tests {
         // Times that are all the same, as clocks of few steps give, are no reason to look.
         let mut even = History::new(0);
         (0..200).for_each(|_| _ = even.judge(5_000.0, &mut times));
-        assert_eq!((even.over, even.under, even.far, even.near), (0, 0, 0, 0));
+        assert!(!even.is_astray(&times));
         assert!(matches!(even.judge(7_500.0, &mut times), Verdict::Odd(_)));
     }
 
