@@ -84,7 +84,9 @@ impl Memory {
             return;
         }
         of_kind.in_use = of_kind.in_use.saturating_add(what.bytes);
-        self.live.entry(place).or_default().push(Live { since_ns: returned_ns, bytes: what.bytes, kind });
+        // Nearly always there is one.
+        let live = self.live.entry(place).or_insert_with(|| Vec::with_capacity(1));
+        live.push(Live { since_ns: returned_ns, bytes: what.bytes, kind });
         self.live_count += 1;
     }
 
