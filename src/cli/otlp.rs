@@ -65,7 +65,6 @@ pub fn sampling(matches: Option<&ArgMatches>) -> Sampling {
         threshold_ns: number(matches, THRESHOLD_US).map_or(usual.threshold_ns, |us| u64::from(us) * 1000),
         all,
         rate: if all { None } else { rate.or(usual.rate) },
-        ..usual
     }
 }
 
