@@ -5,8 +5,10 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::harness::back_end::{BackEnd, Reply};
 use crate::harness::process::finish;
-use crate::harness::tool::{Traced, gputrace, run};
+use crate::harness::program::{Link, compiled};
+use crate::harness::tool::{Traced, gputrace, run, run_with};
 
 const VARIABLES: [&str; 4] = [
     "OTEL_SERVICE_NAME",
@@ -44,7 +46,10 @@ impl Metrics {
     /// The last request of a file with one process.
     fn last(path: &std::path::Path) -> Metrics {
         let text = fs::read_to_string(path).unwrap();
-        let request: Value = serde_json::from_str(text.lines().last().expect("a request")).unwrap();
+        Metrics::of(&serde_json::from_str(text.lines().last().expect("a request")).unwrap())
+    }
+
+    fn of(request: &Value) -> Metrics {
         let of = &request["resourceMetrics"][0];
         let mut metrics =
             Metrics { resource: attributes(&of["resource"]["attributes"]), ..Metrics::default() };
@@ -202,4 +207,20 @@ fn metrics_are_told_as_their_variables_and_options_ask() {
         exported(&traced, &[], &[(preference, "sideways"), ("OTEL_METRIC_EXPORT_INTERVAL", "often")]);
     assert_eq!(said.matches("is not used").count(), 2, "{said}");
     assert!(metrics.temporality.values().all(|temporality| *temporality == 2));
+}
+
+#[test]
+fn metrics_that_are_sent_while_a_program_runs_end_as_those_of_its_trace() {
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let traced = run_with(&["--otlp", &back_end.url()], compiled("spans", Link::Driver))
+        .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+        .succeed();
+    let requests = back_end.requests();
+    let sent = requests.iter().rfind(|request| request.path == "/v1/metrics").expect("metrics");
+    let sent = Metrics::of(&serde_json::from_slice(&sent.body).unwrap());
+    let (exported, _) = exported(&traced, &[], &[]);
+    assert_eq!(sent.resource, exported.resource);
+    assert!(sent.points.len() > 10);
+    assert_eq!(sent.points, exported.points);
+    assert_eq!(Some(sent.value("gpu.cuda.kernel.launch.calls")), traced.report()["launches"].as_f64());
 }
