@@ -6,7 +6,7 @@
 use gputrace_producer::ranges::NAME_MAX;
 use gputrace_wire::caller::Caller;
 
-/// The length of a traceparent, and where its other dashes are behind the first.
+/// The length of a traceparent, and those of its fields.
 const LENGTH: usize = 55;
 const VERSION: usize = 2;
 const TRACE: usize = 32;

@@ -7,7 +7,8 @@
 //! What is read belongs to the thread that reads: a context is entered by one thread at a time, its tree and the
 //! dict are never changed but replaced, and a span gets its context when it is made. So nothing is kept of one
 //! look for the next, whose addresses may be other objects': each look goes the whole way, some thirty words. Only which
-//! variable it is is remembered, by interpreter, with the hash that tells it from another at its address.
+//! variable it is is remembered, by interpreter, with the hash that tells it from another at its address; and as long as none is
+//! known, how the tree looked in which a thread searched in vain.
 //!
 //! Every object is looked at before it is followed (null, alignment, user space, its type); a tree, a dict and
 //! a number are followed so far and no further. The first time, all of it is read by reads that cannot fault; an
