@@ -216,7 +216,7 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
             written: 0,
             sampled_hooks: 1,
             // The mean goes down for a while: what is told must not.
-            sampled_ticks: if number == 2 { 100 } else { 1_000 },
+            sampled_ticks: if number == 4 { 100 } else { 1_000 },
         }));
     }
     let monotonic_ns = durations_ns.len() as u64 * second;
