@@ -28,9 +28,8 @@ pub fn taken_out<R>(name: &[u8], act: impl FnOnce(&[u8], &Caller) -> R) -> R {
 #[inline(never)]
 fn taken_out_of_long<R>(name: &[u8], act: impl FnOnce(&[u8], &Caller) -> R) -> R {
     let Some((at, caller)) = find(name) else { return act(name, &Caller::NOBODY) };
-    let before = without_key(name.get(..at).unwrap_or_default());
-    let behind = name.get(at + LENGTH..).unwrap_or_default();
-    let behind = if before.is_empty() { trimmed_start(behind) } else { behind };
+    let (before, behind) =
+        without_frame(name.get(..at).unwrap_or_default(), name.get(at + LENGTH..).unwrap_or_default());
     let mut room = [0u8; NAME_MAX];
     let mut used = 0;
     for part in [before, behind] {
@@ -101,22 +100,85 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// What stands before the traceparent, without the word that names it.
+/// What stands around the traceparent, without what is there for its sake alone: the word that names it, the
+/// quotes and brackets that hold nothing else, and the separators before it.
+fn without_frame<'n>(before: &'n [u8], behind: &'n [u8]) -> (&'n [u8], &'n [u8]) {
+    let quoted = before.last().is_some_and(|byte| is_quote(*byte));
+    let (before, behind) = without_pair(before, behind).filter(|_| quoted).unwrap_or((before, behind));
+    let (mut before, mut behind) = (without_key(before), behind);
+    loop {
+        if let Some(outside) = without_pair(before, behind) {
+            (before, behind) = outside;
+            continue;
+        }
+        let length = before.len() + behind.len();
+        before = trimmed_end(before);
+        if is_beginning(before) {
+            behind = trimmed_start(behind);
+        }
+        if before.len() + behind.len() == length {
+            return (before, behind);
+        }
+    }
+}
+
+/// Without the quote or bracket that ends the one and its partner that begins the other.
+fn without_pair<'n>(before: &'n [u8], behind: &'n [u8]) -> Option<(&'n [u8], &'n [u8])> {
+    let ((opening, before), (closing, behind)) = (before.split_last()?, behind.split_first()?);
+    let partner = match opening {
+        b'(' => b')',
+        b'[' => b']',
+        b'{' => b'}',
+        b'<' => b'>',
+        quote if is_quote(*quote) => *quote,
+        _ => return None,
+    };
+    (*closing == partner).then_some((before, behind))
+}
+
+/// Whether what follows is the first of a list: a separator before it would stand for nothing.
+fn is_beginning(before: &[u8]) -> bool {
+    match before.last() {
+        None | Some(b'(' | b'[' | b'{' | b'<') => true,
+        Some(quote) if is_quote(*quote) => before.iter().filter(|byte| *byte == quote).count() % 2 == 1,
+        Some(_) => false,
+    }
+}
+
+/// What stands before the traceparent, without the word that names it; that may have quotes of its own.
 fn without_key(before: &[u8]) -> &[u8] {
-    let unquoted = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
-    let without = [&b"="[..], b":", b"= ", b": "].iter().find_map(|sign| {
-        let word = unquoted.strip_suffix(*sign)?;
-        let at = word.len().checked_sub(KEY.len())?;
-        word.get(at..)?.eq_ignore_ascii_case(KEY).then(|| word.get(..at).unwrap_or_default())
-    });
-    let rest = without.unwrap_or(before);
-    let end = rest.iter().rposition(|byte| !is_separator(*byte)).map_or(0, |at| at + 1);
-    rest.get(..end).unwrap_or_default()
+    let key_and_sign = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
+    let signed = key_and_sign.trim_ascii_end();
+    let Some(key) = signed.strip_suffix(b"=").or_else(|| signed.strip_suffix(b":")) else { return before };
+    let key = key.trim_ascii_end();
+    let (word, quote) = match key.split_last() {
+        Some((quote, word)) if is_quote(*quote) => (word, Some(quote)),
+        _ => (key, None),
+    };
+    let Some((rest, word)) = word.len().checked_sub(KEY.len()).map(|at| word.split_at(at)) else {
+        return before;
+    };
+    if !word.eq_ignore_ascii_case(KEY) {
+        return before;
+    }
+    match (quote, rest.split_last()) {
+        (Some(closing), Some((opening, outside))) if opening == closing => outside,
+        _ => rest,
+    }
+}
+
+fn trimmed_end(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !is_separator(*byte)).map_or(0, |at| at + 1);
+    text.get(..end).unwrap_or_default()
 }
 
 fn trimmed_start(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|byte| !is_separator(*byte)).unwrap_or(text.len());
     text.get(start..).unwrap_or_default()
+}
+
+fn is_quote(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\'')
 }
 
 fn is_separator(byte: u8) -> bool {
@@ -155,6 +217,56 @@ mod tests {
             assert_eq!(of(&name), (rest.to_owned(), caller), "{name}");
         }
         assert_eq!(of(&GOOD.replace("-01", "-00")).1.flags, 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_the_quotes_and_brackets_around_a_traceparent() {
+        for (name, rest) in [
+            ("request traceparent=\"{}\"", "request"),
+            ("request traceparent='{}' user=7", "request user=7"),
+            ("request \"{}\"", "request"),
+            ("it's '{}'", "it's"),
+            ("request (traceparent={})", "request"),
+            ("request ( {} )", "request"),
+            ("request <{}>", "request"),
+            ("infer [{}] bs=4", "infer bs=4"),
+            ("infer [traceparent = {}, user=7] bs=4", "infer [user=7] bs=4"),
+            ("[{}] infer", "infer"),
+            ("f(g({}))", "f(g)"),
+            ("{\"traceparent\": \"{}\"}", "traceparent"),
+            ("{\"traceparent\": \"{}\", \"user\": 7}", "{\"user\": 7}"),
+            ("{\"user\": 7, \"traceparent\":\"{}\"}", "{\"user\": 7}"),
+            ("{\"a\": 1, 'traceparent': '{}', \"b\": 2}", "{\"a\": 1, \"b\": 2}"),
+            ("get -H \"traceparent: {}\" /x", "get -H /x"),
+            ("\"traceparent={}, user=7\"", "\"user=7\""),
+            // What holds something else stays.
+            ("say \"hello\" {} \"x\"", "say \"hello\" \"x\""),
+            ("request ({} x)", "request (x)"),
+            ("request [{})", "request [)"),
+        ] {
+            assert_eq!(of(&name.replace("{}", GOOD)).0, rest, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_traceparent_is_never_changed() {
+        let long = "x".repeat(LENGTH);
+        for name in [
+            "{} ()",
+            "{} []",
+            "[] {}",
+            "{} traceparent=\"\"",
+            "{} (traceparent=)",
+            "{\"traceparent\": \"{}\"}",
+            " {} ",
+            "{}, ;",
+            "\"{}\"",
+            "traceparent={}",
+            "(traceparent: 00-{}-01)",
+        ] {
+            let name = name.replace("{}", &long);
+            assert_eq!(of(&name), (name.clone(), Caller::NOBODY));
+        }
     }
 
     #[test]
