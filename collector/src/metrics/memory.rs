@@ -1,7 +1,10 @@
 //! What is allocated: bytes by kind of memory, and how much is in use.
 //!
 //! A call that frees says where, not how much, so allocations are remembered by address. Threads' calls arrive in
-//! any order: a free is matched by time, and may come before what it frees.
+//! any order: a free is matched by time, and may come before what it frees. What goes with its context is freed by no
+//! call: from then on nobody knows how much is in use.
+
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +14,7 @@ use crate::metrics::total::Total;
 
 /// Allocations that are remembered; with more, nobody knows how much is in use.
 const LIVE_MAX: usize = 1 << 16;
-/// Frees that wait for their allocation; most that do are of what was allocated before tracing began.
+/// Frees that wait for their allocation, the latest; most that do are of what was allocated before tracing began.
 const EARLY_MAX: usize = 1024;
 pub const KINDS: usize = 9;
 
@@ -36,8 +39,11 @@ pub struct Memory {
     live: FxHashMap<Place, Vec<Live>>,
     live_count: usize,
     early: FxHashMap<Place, Vec<u64>>,
-    early_count: usize,
-    /// Allocations that were not remembered.
+    /// The same, in the order in which they came.
+    early_order: VecDeque<(Place, u64)>,
+    /// When a context last took memory with it.
+    context_went_ns: u64,
+    /// Allocations that were not remembered, or may have gone with a context.
     pub forgotten: u64,
 }
 
@@ -70,16 +76,18 @@ impl Memory {
             // The first that began after the allocation was there.
             let later = frees.iter().enumerate().filter(|(_, at)| **at >= returned_ns);
             if let Some(index) = later.min_by_key(|(_, at)| **at).map(|(index, _)| index) {
-                frees.swap_remove(index);
-                self.early_count -= 1;
-                of_kind.freed.add(what.bytes);
+                let began_ns = frees.swap_remove(index);
                 if frees.is_empty() {
                     self.early.remove(&place);
                 }
+                if let Some(turn) = self.early_order.iter().position(|free| *free == (place, began_ns)) {
+                    self.early_order.remove(turn);
+                }
+                of_kind.freed.add(what.bytes);
                 return;
             }
         }
-        if self.live_count >= LIVE_MAX {
+        if self.live_count >= LIVE_MAX || returned_ns < self.context_went_ns {
             self.forgotten += 1;
             return;
         }
@@ -101,10 +109,7 @@ impl Memory {
             Some((all.swap_remove(latest), all.is_empty()))
         });
         let Some((live, was_last)) = known else {
-            if self.early_count < EARLY_MAX {
-                self.early.entry(place).or_default().push(began_ns);
-                self.early_count += 1;
-            }
+            self.wait_for_allocation(place, began_ns);
             return;
         };
         self.live_count -= 1;
@@ -115,6 +120,31 @@ impl Memory {
             of_kind.in_use = of_kind.in_use.saturating_sub(live.bytes);
             of_kind.freed.add(live.bytes);
         }
+    }
+
+    /// A context went, with all that was allocated in it. Which that was, nobody told: what is there may be gone.
+    pub fn context_went(&mut self, began_ns: u64) {
+        self.context_went_ns = self.context_went_ns.max(began_ns);
+        self.forgotten += self.live_count as u64;
+        self.live.clear();
+        self.live_count = 0;
+    }
+
+    /// The one that has waited longest makes room: an allocation is hardly ever so late.
+    fn wait_for_allocation(&mut self, place: Place, began_ns: u64) {
+        if self.early_order.len() >= EARLY_MAX
+            && let Some((oldest, at_ns)) = self.early_order.pop_front()
+            && let Some(frees) = self.early.get_mut(&oldest)
+        {
+            if let Some(index) = frees.iter().position(|at| *at == at_ns) {
+                frees.swap_remove(index);
+            }
+            if frees.is_empty() {
+                self.early.remove(&oldest);
+            }
+        }
+        self.early.entry(place).or_default().push(began_ns);
+        self.early_order.push_back((place, began_ns));
     }
 
     /// Each kind, with its name.
@@ -203,6 +233,44 @@ mod tests {
         for at in 0..3 * EARLY_MAX as u64 {
             memory.freed(&device(1 << 40 | at, 0), 5);
         }
-        assert_eq!(memory.early_count, EARLY_MAX);
+        assert_eq!((memory.early_order.len(), memory.early.len()), (EARLY_MAX, EARLY_MAX));
+    }
+
+    #[test]
+    fn a_free_that_comes_early_is_matched_however_many_found_nothing_before() {
+        let mut memory = Memory::default();
+        for at in 0..2 * EARLY_MAX as u64 {
+            memory.freed(&device(1 << 40 | at, 0), 5);
+        }
+        memory.freed(&device(0x1000, 0), 50);
+        memory.allocated(&device(0x1000, 9), 40);
+        assert_eq!(in_use(&mut memory), [("device", 0, Some(9))]);
+        assert_eq!(memory.early_order.len(), EARLY_MAX - 1);
+        // The oldest made room.
+        memory.allocated(&device(1 << 40, 3), 1);
+        memory.allocated(&device(1 << 40 | (2 * EARLY_MAX as u64 - 1), 5), 1);
+        assert_eq!(in_use(&mut memory), [("device", 3, Some(14))]);
+    }
+
+    #[test]
+    fn once_a_context_took_memory_with_it_nothing_is_claimed() {
+        let mut memory = Memory::default();
+        memory.allocated(&device(0x1000, 100), 10);
+        memory.freed(&device(0x1000, 0), 20);
+        memory.context_went(30);
+        assert!(memory.is_known(), "nothing was there");
+        memory.allocated(&device(0x1000, 100), 40);
+        memory.context_went(50);
+        assert_eq!((memory.is_known(), memory.forgotten, memory.live_count), (false, 1, 0));
+        // Another thread's, from before it went.
+        memory.allocated(&device(0x2000, 1), 45);
+        assert_eq!((memory.forgotten, memory.live_count), (2, 0));
+        // What is freed is told all the same.
+        memory.allocated(&device(0x1000, 7), 60);
+        memory.freed(&device(0x1000, 0), 70);
+        assert_eq!(
+            memory.kinds().nth(1).map(|(_, of)| of.freed.tell(crate::metrics::Temporality::Cumulative)),
+            Some(Some(107))
+        );
     }
 }

@@ -167,6 +167,11 @@ impl ProcessMetrics {
             (kind::GRAPH_LAUNCH, _) => self.graph_launches.add(1),
             (kind::ALLOC, Detail::Memory(memory)) => self.memory.allocated(memory, end_ns),
             (kind::FREE, Detail::Memory(memory)) => self.memory.freed(memory, call.start_ns),
+            (_, Detail::Other { operation: operation::DESTROY, .. })
+                if definitions.api(call.api).is_some_and(ends_context) =>
+            {
+                self.memory.context_went(call.start_ns);
+            }
             _ => {}
         }
     }
@@ -326,6 +331,14 @@ impl ProcessMetrics {
     }
 }
 
+/// Whether a call gives back all that was allocated in a context. `cuDevicePrimaryCtxRelease` does so for the last
+/// who holds it only, and who that is, no call tells.
+fn ends_context(api: &str) -> bool {
+    ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
+        .iter()
+        .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))
+}
+
 /// Place of the device of that ordinal.
 #[inline]
 fn place_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
@@ -351,4 +364,23 @@ fn count_error(errors: &mut Errors, call: &HostCall, definitions: &Definitions) 
     let error = (failed_calls::name(call.status), Category::of(call, definitions).name());
     let is_known = errors.len() < ERRORS_MAX || errors.contains_key(&error);
     errors.entry(if is_known { error } else { OTHER_ERRORS }).or_default().add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_a_context_s_memory_with_it_is_known_in_every_version() {
+        for api in
+            ["cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"]
+        {
+            assert!(ends_context(api), "{api}");
+        }
+        for api in
+            ["cuStreamDestroy_v2", "cuEventDestroy", "cuDevicePrimaryCtxRelease_v2", "cuGreenCtxDestroy", ""]
+        {
+            assert!(!ends_context(api), "{api}");
+        }
+    }
 }
