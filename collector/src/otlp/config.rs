@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
 use crate::otlp::Signal;
-use crate::otlp::endpoint::{Endpoint, Form};
+use crate::otlp::endpoint::{self, Endpoint, Form};
 use crate::otlp::headers;
 use crate::otlp::tls::Files;
 
@@ -189,15 +189,21 @@ fn port(url: &str) -> Option<u16> {
     authority.rsplit_once(':')?.1.parse().ok()
 }
 
-/// A URL that cannot be read, as far as it holds no secrets.
+/// A URL that cannot be read, as far as it holds no secrets: scheme and host, where it can be told which part the host is.
 fn shown(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let separator = if scheme.is_empty() { "" } else { "://" };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
+    let (scheme, rest) = endpoint::split_scheme(url.trim());
+    let scheme = scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
+    if endpoint::is_ambiguous(rest) {
+        return format!("{scheme}…");
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let path = path.split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}{separator}{host}{path}")
+    // What is no number may be the password of a user whose host was forgotten.
+    let host = match host.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') && port.parse::<u32>().is_err() => host,
+        _ => host,
+    };
+    format!("{scheme}{host}")
 }
 
 struct Variables<'a> {
@@ -306,7 +312,7 @@ mod tests {
     #[test]
     fn what_is_malformed_is_an_error_without_secrets() {
         for (asked, variable, value, why) in [
-            ("https://me:secret@h:x/p?secret", "", "", "--otlp https://h:x/p: "),
+            ("https://me:secret@h:x/p?secret", "", "", "--otlp https://h: its port is none"),
             ("me:secret@h", "", "", "--otlp h: it does not begin with http:// or https://"),
             (
                 "http://h",
@@ -333,6 +339,43 @@ mod tests {
             let told = config(asked, &[(variable, value)]).unwrap_err();
             assert!(told.contains(why), "{told}");
             assert!(!told.contains("secret"), "{told}");
+        }
+    }
+
+    /// Wherever a delimiter in a password makes its parts look like a host, a port, a path or a scheme.
+    #[test]
+    fn no_part_of_a_password_is_in_a_message() {
+        let ambiguous = "a / ? or # in a password is written %2F";
+        for (url, why) in [
+            ("http://me:sec/ret@h:4318", ambiguous),
+            ("http://me:sec?ret@h:4318", ambiguous),
+            ("http://me:sec#ret@h:4318", ambiguous),
+            ("http://me:12/ret@h:4318", ambiguous),
+            ("http://sec/ret@h", ambiguous),
+            ("http://me:se@c/ret@h:4318", ambiguous),
+            ("http://h:4318/p?from=me@ret", ambiguous),
+            ("https://me:sec/ret@[::1]:4317/p", ambiguous),
+            ("http://me:sec@ret@h:0", "http://h:0: "),
+            ("http://me:sec ret@h:4318", "http://h:4318: "),
+            ("http://me:sec\\ret@h:4318", "http://h:4318: "),
+            ("http://me:sec%zzret@h:4318", "http://h:4318: "),
+            ("http://me:secret", "http://me: its port is none"),
+            ("http://h:0/sec?ret", "http://h:0: its port is none"),
+            ("grpc://me:secret@h:4317", "grpc://h:4317: grpc:// is not"),
+            ("grpc://me:sec/ret@h:4317", "grpc://…: "),
+            ("me:sec://ret@h:4318", "does not begin with http:// or https://"),
+            ("me:sec/ret@h:4318", "does not begin with http:// or https://"),
+        ] {
+            let of_variable = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url)];
+            for told in [config(url, &[]), config("env", &of_variable)].map(Result::unwrap_err) {
+                assert!(told.contains(why), "{url}: {told}");
+                assert!(!told.contains("sec") && !told.contains("ret"), "{url}: {told}");
+            }
+        }
+        let grpc = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+        for url in ["me:sec/ret@h:4317", "me:12/ret@h:4317", "me:sec?ret@h", "grpc://me:sec/ret@h"] {
+            let told = config(url, &grpc).unwrap_err();
+            assert!(!told.contains("sec") && !told.contains("ret"), "{url}: {told}");
         }
     }
 }

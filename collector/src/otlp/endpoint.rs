@@ -36,15 +36,22 @@ impl Endpoint {
         let (Form::Base(asked) | Form::Exact(asked)) = form;
         let asked = asked.trim();
         let with_scheme;
-        let text = match asked.split_once("://") {
-            Some(("http" | "https", _)) => asked,
-            Some((scheme, _)) => return Err(format!("{scheme}:// is not http:// or https://")),
+        let (scheme, rest) = split_scheme(asked);
+        let text = match scheme {
+            Some("http" | "https") => asked,
+            Some(scheme) => return Err(format!("{scheme}:// is not http:// or https://")),
             None if protocol == Protocol::Grpc && !asked.is_empty() => {
                 with_scheme = format!("{}://{asked}", if insecure { "http" } else { "https" });
                 &with_scheme
             }
             None => return Err("it does not begin with http:// or https://".to_owned()),
         };
+        if is_ambiguous(rest) {
+            // Read by the letter, a part of a password would be looked up as a host, and be shown.
+            return Err("there is an @ behind a / ? or #\n  \
+                hint: a / ? or # in a password is written %2F, %3F or %23, and an @ elsewhere %40"
+                .to_owned());
+        }
         let uri: Uri = text.parse().map_err(|_| "it is not a URL".to_owned())?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err("it is not a URL".to_owned());
@@ -77,6 +84,24 @@ impl Endpoint {
         let path = if protocol == Protocol::Grpc { "" } else { self.uri.path() };
         format!("{}://{host}{path}", self.uri.scheme_str().unwrap_or("http"))
     }
+}
+
+/// The scheme, where what stands before :// is one, and the rest.
+pub(super) fn split_scheme(url: &str) -> (Option<&str>, &str) {
+    let is_scheme = |text: &str| {
+        let mut bytes = text.bytes();
+        bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic())
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    match url.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme), rest),
+        _ => (None, url),
+    }
+}
+
+/// Whether it cannot be told where user and password end: an @ stands behind the first delimiter.
+pub(super) fn is_ambiguous(rest: &str) -> bool {
+    rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'))
 }
 
 fn path(form: Form<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String {
