@@ -121,6 +121,8 @@ impl<R: Receiver> Sink for Metrics<R> {
     /// What came since it was told last is told at the end.
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
         self.tell(number, last_seen_ns, definitions);
-        self.processes.remove(&number);
+        if let Some(Running { who, metrics, .. }) = self.processes.remove(&number) {
+            self.family.end(who, metrics.root());
+        }
     }
 }

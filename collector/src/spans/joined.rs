@@ -1,5 +1,6 @@
 //! The trace that a process's spans are part of: the one that it was given, its parent's, or the session's.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gputrace_wire::definition::origin_of;
@@ -15,6 +16,8 @@ use crate::spans::trace_context::{
 
 /// Complaints that are kept; the same one is kept once.
 const COMPLAINTS_MAX: usize = 16;
+/// Members that are kept after their end. Children that are heard of later still stand under the run, or alone.
+const ENDED_MAX: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Joined {
@@ -29,10 +32,27 @@ pub struct Joined {
     given: Option<TraceParent>,
 }
 
+impl Joined {
+    fn without_baggage(&self) -> Joined {
+        let Joined { trace_id, parent, parent_is_remote, flags, ref state, given, baggage: _ } = *self;
+        Joined {
+            trace_id,
+            parent,
+            parent_is_remote,
+            flags,
+            state: Arc::clone(state),
+            given,
+            baggage: Vec::new(),
+        }
+    }
+}
+
 /// The processes of sessions, as far as their children must know them.
 #[derive(Debug, Default)]
 pub struct Family {
     members: FxHashMap<(SessionSeed, u32), Member>,
+    /// Those that have ended, by their number and root, the oldest first.
+    ended: VecDeque<((SessionSeed, u32), u64)>,
     /// What sessions gave to their commands.
     runs: FxHashMap<SessionSeed, Handed>,
     /// What was malformed, for people.
@@ -42,7 +62,7 @@ pub struct Family {
 #[derive(Debug)]
 struct Member {
     root: u64,
-    /// Once it is known.
+    /// Once it is known; without its baggage, which no child inherits.
     joined: Option<Joined>,
 }
 
@@ -73,6 +93,18 @@ impl Family {
     /// A process began; whoever had its number before has ended.
     pub fn add(&mut self, who: Who, root: u64) {
         self.members.insert((who.session, who.pid), Member { root, joined: None });
+    }
+
+    /// A process ended; `root` tells it from a later one with its number. Only the last ones are remembered: a session
+    /// may go on for years.
+    pub fn end(&mut self, who: Who, root: u64) {
+        self.ended.push_back(((who.session, who.pid), root));
+        while self.ended.len() > ENDED_MAX {
+            let Some((member, root)) = self.ended.pop_front() else { return };
+            if self.members.get(&member).is_some_and(|known| known.root == root) {
+                self.members.remove(&member);
+            }
+        }
     }
 
     /// Decides which trace a process is part of, from what it says and who started it, as far as is known.
@@ -115,7 +147,7 @@ impl Family {
             },
         };
         if let Some(member) = self.members.get_mut(&(who.session, who.pid)) {
-            member.joined = Some(joined.clone());
+            member.joined = Some(joined.without_baggage());
         }
         joined
     }
@@ -152,5 +184,66 @@ impl Family {
         if self.complaints.len() < COMPLAINTS_MAX && !self.complaints.contains(&why) {
             self.complaints.push(why);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::definition::kind;
+
+    use super::*;
+    use crate::batch::Definition;
+
+    fn who(pid: u32, parent_pid: u32) -> Who {
+        Who { session: SessionSeed::new(&SessionBegin::default()), pid, parent_pid }
+    }
+
+    /// A number that nobody has in the test.
+    const NOBODY: u32 = u32::MAX;
+
+    #[test]
+    fn of_those_that_ended_the_last_are_remembered() {
+        let (mut family, definitions) = (Family::default(), Definitions::default());
+        let max = ENDED_MAX as u32;
+        // One lives on all the time, one has a number that is taken again.
+        for pid in [1, 2] {
+            family.add(who(pid, NOBODY), u64::from(pid));
+            family.join(who(pid, NOBODY), &definitions);
+        }
+        family.end(who(2, NOBODY), 2);
+        family.add(who(2, NOBODY), 20);
+        family.join(who(2, NOBODY), &definitions);
+        for pid in 10..10 + 2 * max {
+            family.add(who(pid, 1), u64::from(pid));
+            let joined = family.join(who(pid, 1), &definitions);
+            assert_eq!(family.under_parent(who(pid, 1), joined).parent, 1);
+            family.end(who(pid, 1), u64::from(pid));
+            assert!(family.members.len() <= ENDED_MAX + 3 && family.ended.len() <= ENDED_MAX);
+        }
+        let mut parent_of = |parent: u32| {
+            let child = who(5, parent);
+            family.add(child, 5);
+            let joined = family.join(child, &definitions);
+            family.under_parent(child, joined).parent
+        };
+        assert_eq!(parent_of(2), 20, "the number's new owner runs");
+        let newest = 9 + 2 * max;
+        assert_eq!(parent_of(newest), u64::from(newest));
+        assert_eq!(parent_of(newest - max), 0, "it stands alone");
+    }
+
+    #[test]
+    fn baggage_is_not_kept_for_children() {
+        let mut definitions = Definitions::default();
+        definitions.add(&Definition {
+            kind: kind::ORIGIN,
+            id: 1,
+            fields: vec![origin_of::BAGGAGE],
+            text: "tenant=blue".into(),
+        });
+        let mut family = Family::default();
+        family.add(who(1, NOBODY), 1);
+        assert_eq!(family.join(who(1, NOBODY), &definitions).baggage.len(), 1);
+        assert!(family.members.values().all(|member| member.joined.as_ref().unwrap().baggage.is_empty()));
     }
 }

@@ -121,6 +121,7 @@ impl<R: Receiver> Sink for Spans<R> {
         let joined = self.family.under_parent(who, joined);
         let mut to = Teller { receiver: &mut self.receiver, definitions, joined: &joined };
         spans.ends(last_seen_ns, &mut to);
+        self.family.end(who, spans.root());
         self.runs.process_ends(who.session, last_seen_ns, &joined, definitions);
         self.receiver.process_ended(number, definitions);
     }
