@@ -155,15 +155,24 @@ impl Exporter {
         self.sender.clone()
     }
 
-    /// From now on it sends what is left, until all of it is taken or the time is up.
+    /// From now on it sends what is left, until all of it is taken or the time is up. A later order may bring the end
+    /// forward.
     pub fn order_end(&self, limit: Duration) {
         // A year is as good as for ever.
         let limit = limit.min(Duration::from_secs(365 * 86_400));
         self.end.send_if_modified(|end| {
-            let is_first = end.is_none();
-            end.get_or_insert_with(|| Instant::now() + limit);
-            is_first
+            let asked = Instant::now() + limit;
+            let is_sooner = end.is_none_or(|end| asked < end);
+            if is_sooner {
+                *end = Some(asked);
+            }
+            is_sooner
         });
+    }
+
+    /// Whether there is nothing more to wait for.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for the end, ordered now if it is not yet.
@@ -217,13 +226,29 @@ async fn send(
     // Once more: what came last may have come since.
     sources.iter_mut().for_each(|source| source.send(&sender));
     tell_drops(&sender, &news);
-    let end = (*ordered.borrow()).unwrap_or_else(Instant::now);
-    let _ = drain.send(Some(end));
-    for task in &tasks {
-        let abort = task.abort_handle();
-        // A task that has not ended by then ends here; what it was sending stays counted as queued.
-        let _ = timeout_at(end, wait_for(task)).await;
-        abort.abort();
+    let ended = async {
+        for task in &tasks {
+            wait_for(task).await;
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        () = time_is_up(&mut ordered, &drain) => {}
+    }
+    // A task that has not ended by then ends here; what it was sending stays counted as queued.
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Tells the workers how long they have, which an order may shorten.
+async fn time_is_up(ordered: &mut watch::Receiver<Option<Instant>>, drain: &watch::Sender<Option<Instant>>) {
+    loop {
+        let end = (*ordered.borrow_and_update()).unwrap_or_else(Instant::now);
+        let _ = drain.send(Some(end));
+        match timeout_at(end, ordered.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return tokio::time::sleep_until(end).await,
+            Err(_) => return,
+        }
     }
 }
 

@@ -426,3 +426,20 @@ fn a_certificate_that_cannot_be_read_stops_the_start() {
     let told = told.map(|_| ()).unwrap_err();
     assert_eq!(told, "OTEL_EXPORTER_OTLP_CERTIFICATE /nowhere.pem: no such file or directory");
 }
+
+#[test]
+fn an_end_that_is_ordered_can_be_brought_forward() {
+    let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
+    let run = start(&fake.url(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")]);
+    run.sender().send(Signal::Traces, spans(1, 3));
+    run.exporter.order_end(Duration::from_secs(600));
+    run.waits_until(|_| !fake.seen().is_empty());
+    assert!(!run.exporter.has_ended());
+    // A later time is no earlier one.
+    run.exporter.order_end(Duration::from_secs(1200));
+    run.exporter.order_end(Duration::ZERO);
+    let begin = Instant::now();
+    let (status, _) = run.finish(Duration::from_secs(600));
+    assert!(begin.elapsed() < LONG, "{:?}", begin.elapsed());
+    assert_eq!((status.sent, status.queued), (0, 3), "{status:?}");
+}
