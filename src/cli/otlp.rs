@@ -20,6 +20,7 @@ use gputrace_collector::spans::{Naming, Sampling, Spans};
 use crate::cli::options::{ALL_SPANS, METRICS_KERNELS, OTLP, SPANS_PER_SECOND, THRESHOLD_US, by_variable};
 use crate::cli::talk::say;
 use crate::cli::{outputs, printable, run, variables};
+use crate::launch::signals;
 
 /// What the model of a live session feeds.
 pub type Sinks = (Aggregates, SentSinks);
@@ -41,6 +42,9 @@ impl Request {
         Request { asked, sampling: sampling(matches), metrics: metrics_settings(matches) }
     }
 }
+
+/// How soon the wait for a back end sees that it is over.
+const LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// What switches it off where a variable is set for all.
 pub const OFF: &str = "off";
@@ -187,8 +191,17 @@ impl Sending {
         recording
     }
 
-    /// Waits until all is sent, or for as long as may be waited.
+    /// Waits until all is sent, or for as long as may be waited, or until somebody wants it over.
     pub fn finish(self) -> Sent {
+        if let Some(exporter) = &self.exporter {
+            exporter.order_end(self.limit);
+            while !exporter.has_ended() && !signals::is_end_wanted() {
+                std::thread::sleep(LOOKS_EVERY);
+            }
+            if !exporter.has_ended() {
+                exporter.order_end(Duration::ZERO);
+            }
+        }
         let status = self.exporter.map(|exporter| exporter.finish(self.limit));
         let unsaid = std::mem::take(&mut *self.unsaid.lock().unwrap_or_else(PoisonError::into_inner));
         Sent { status, warnings: unsaid }

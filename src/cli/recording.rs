@@ -172,10 +172,10 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         program.wait(|pid, signal| handle.note_death(pid, signal)).map_err(|error| cannot_wait(&error))?;
 
     // What was recorded is written now, whatever is wrong with it; the exit code stays the
-    // command's. Once the trace is closed, the terminal's signals mean us again.
+    // command's. Once the trace is closed, signals mean us again: the first ends the wait for a back end.
     match recorder.finish(GRACE) {
         Ok(recording) => {
-            before.restore();
+            before.hear_the_end();
             let recording = sending.take_last(recording);
             warn_about_running(&recording);
             say_text(&outputs::finish(&recording, &folder, request.json.as_deref(), sending));

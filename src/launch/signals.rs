@@ -3,13 +3,15 @@
 //! Whoever started us takes us for the program, so what is sent to us alone is passed on to it. The
 //! terminal sends its own to the whole foreground group, the program included: those it has already,
 //! and we only must not die of them. The program itself starts with the dispositions that we were
-//! given. SIGUSR2 is passed on like any other, unless a flight recorder waits for it.
+//! given. SIGUSR2 is passed on like any other, unless a flight recorder waits for it. Once the program
+//! is gone, the first that would end us ends our wait for a back end only, so that what was recorded
+//! is written and the exit code stays the program's; the second ends us.
 
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -20,6 +22,9 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before the program was there, to be passed on as soon as it is: bit n - 1 is
 /// signal n.
 static EARLY: AtomicU64 = AtomicU64::new(0);
+
+/// Whether somebody wants this process to end that has only its outputs left to make.
+static END_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// One more than the highest signal of Linux.
 const SIGNALS: usize = 65;
@@ -137,6 +142,28 @@ impl Before {
         }
     }
 
+    /// The program is gone and its trace is whole: the first of each signal that ends a process is
+    /// told by [`is_end_wanted`], the second ends us. What we were told to ignore we ignore.
+    pub fn hear_the_end(&self) {
+        for signal in END_US_AFTERWARDS {
+            let was_default =
+                self.actions[signal as usize].is_some_and(|action| action.sa_sigaction == libc::SIG_DFL);
+            if !was_default {
+                self.restore_one(signal);
+                continue;
+            }
+            // SAFETY: a zeroed sigaction is a valid value; the handler is a function for the life of the process.
+            unsafe {
+                let mut action: libc::sigaction = zeroed();
+                let handler: extern "C" fn(c_int) = want_end;
+                action.sa_sigaction = handler as usize;
+                action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+                libc::sigaction(signal, &raw const action, null_mut());
+            }
+        }
+        self.restore_one(libc::SIGCHLD);
+    }
+
     /// Puts back what [`take_over`] changed, with SIGPIPE and SIGXFSZ as this program found them.
     /// Async-signal-safe: runs in the forked child.
     pub fn restore_for_program(&self) {
@@ -157,6 +184,15 @@ impl Before {
             unsafe { libc::sigaction(signal, action, null_mut()) };
         }
     }
+}
+
+extern "C" fn want_end(_signal: c_int) {
+    END_WANTED.store(true, Ordering::Relaxed);
+}
+
+/// Whether a signal asked for the end since [`Before::hear_the_end`].
+pub fn is_end_wanted() -> bool {
+    END_WANTED.load(Ordering::Relaxed)
 }
 
 /// From now on a file that may not grow is an error where it is written, and not our end.

@@ -278,6 +278,28 @@ fn a_back_end_that_never_answers_costs_a_bounded_wait() {
     assert!(said.contains("no answer within 300 ms") && said.contains("unsent at the end"), "{said}");
 }
 
+/// Whoever stops the job while it waits for a back end gets its outputs and its program's exit code.
+#[test]
+fn a_signal_in_the_wait_for_a_back_end_ends_the_wait_alone() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let back_end = BackEnd::new(&[Reply::Hangs]);
+        let folder = Folder::new();
+        let script = format!("{}; exit 3", compiled("spans", Link::Driver).display());
+        let session = Session::run(&folder, &["--otlp", &back_end.url()], "sh", &["-c", &script]);
+        // It is written when the program is gone, and before the wait.
+        let out = folder.join("out");
+        eventually("the drawing", || out.join("flame.svg").exists().then_some(()));
+        session.send(signal);
+        let (status, said) = session.end();
+        assert_eq!(status.code(), Some(3), "{status:?} {said}");
+        let summary = fs::read_to_string(out.join("summary.txt")).unwrap();
+        for text in [&said, &summary] {
+            assert!(text.contains("unsent at the end") && text.contains("gputrace: sent "), "{text}");
+        }
+        assert!(said.contains("gputrace: wrote "), "{said}");
+    }
+}
+
 /// An authority of our own, and a server's certificate by it.
 fn authority(folder: &Folder) -> (PathBuf, rustls::ServerConfig) {
     let key = rcgen::KeyPair::generate().unwrap();
