@@ -4,6 +4,7 @@
 //! file, no process, no descriptor.
 
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::Write as _;
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
@@ -41,12 +42,22 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
         });
     } else if entry.hash == INIT {
         thread::with(|slot| {
-            if let Some(_inside) = slot.enter() {
+            if let Some(_inside) = slot.enter()
+                && is_first_failure()
+            {
                 detour::run(|| not_initialised(status));
             }
         });
     }
     status
+}
+
+/// Whether no `cuInit` of this process failed before: one that tries for ever pays for the word once.
+fn is_first_failure() -> bool {
+    /// The process whose `cuInit` failed last; a fork's child has a number of its own.
+    static FAILED: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    FAILED.swap(pid, Ordering::Relaxed) != pid
 }
 
 /// There is no CUDA for this process, and no session: `gputrace run` is told why, once a process.

@@ -161,6 +161,15 @@ fn why_a_process_has_no_cuda_is_said_under_run() {
 }
 
 #[test]
+fn of_a_process_that_tries_again_it_is_not_said_that_it_has_no_cuda() {
+    let traced = run("initialises_again").env("GPUTRACE_SIM_FAIL", "cuInit:1=802,cuInit:2=802").succeed();
+    assert_eq!(traced.ended.stdout, "refused 2\n");
+    assert_eq!(count(&traced.report(), "launches"), 3);
+    let words = words(&traced);
+    assert!(!words.contains("has no CUDA") && !words.contains("802"), "{words}");
+}
+
+#[test]
 fn failures_stand_at_their_python_lines() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/failed_calls.py");
     for (minor, python) in interpreters("failed_calls::failures_stand_at_their_python_lines") {

@@ -218,6 +218,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let Digested { mut totals, sink, trace_path, trace_bytes, trace_error } = digested;
         for (pid, why) in self.place.as_ref().map(Place::untraced).unwrap_or_default() {
             match why.strip_prefix(NOT_INITIALISED).and_then(|status| status.parse().ok()) {
+                // One whose CUDA came later is there itself.
+                Some(_) if totals.processes.iter().any(|process| process.begin.pid == pid) => {}
                 Some(status) => totals.not_initialised.push((pid, status)),
                 None => self.shared.refuse_unless_known(pid, &why),
             }
