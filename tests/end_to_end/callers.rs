@@ -234,6 +234,30 @@ fn spans_inside_of_spans_and_contexts_of_many_variables_are_read() {
     each("spans_inside_of_spans_and_contexts_of_many_variables_are_read", "nested", |_, _, _| {});
 }
 
+/// As with opentelemetry-api alone, where callers send no header.
+#[test]
+fn a_span_after_many_that_are_invalid_is_seen() {
+    each("a_span_after_many_that_are_invalid_is_seen", "invalid", |what, traced, _| {
+        let of_requests = said(traced).values().filter(|(trace, ..)| !trace.is_empty()).count();
+        assert_eq!(of_requests, 20, "{what}");
+    });
+}
+
+/// Memory of the dict's is given back to the kernel while a launch without the GIL reads it.
+#[test]
+fn a_span_s_dict_that_another_thread_changes_hurts_nobody() {
+    let test = "callers::a_span_s_dict_that_another_thread_changes_hurts_nobody";
+    let packages = match packages() {
+        Ok(packages) => packages,
+        Err(why) => return needs::skipped(test, why),
+    };
+    for (_, python) in interpreters(test).into_iter().filter(|(minor, _)| *minor >= MINOR_MIN) {
+        let traced = run_command(&python).arg(program()).arg("changed").arg("api").arg("released");
+        let traced = traced.env("PYTHONPATH", packages).env("MALLOC_MMAP_THRESHOLD_", "65536").succeed();
+        assert_eq!(count(&traced.report(), "launches"), 20_006);
+    }
+}
+
 #[test]
 fn without_python_frames_nobody_is_asked_for_whom_it_works() {
     let test = "callers::without_python_frames_nobody_is_asked_for_whom_it_works";

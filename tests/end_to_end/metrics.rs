@@ -17,10 +17,13 @@ const VARIABLES: [&str; 4] = [
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
 ];
 
+/// A point's attributes, and it.
+type Point = (BTreeMap<String, String>, Value);
+
 /// Points by metric and by their attributes' values.
 #[derive(Debug, Default)]
 struct Metrics {
-    points: BTreeMap<String, Vec<(BTreeMap<String, String>, Value)>>,
+    points: BTreeMap<String, Vec<Point>>,
     /// By metric: 1 for differences, 2 for totals.
     temporality: BTreeMap<String, u64>,
     resource: BTreeMap<String, String>,

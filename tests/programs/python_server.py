@@ -255,11 +255,44 @@ def serve_nested():
     launch(0)
 
 
+def serve_invalid():
+    for request in range(1, 41):
+        # Detached at once, so that contexts follow each other at one address.
+        span = trace.INVALID_SPAN if request <= 20 else trace.get_current_span(extracted(request))
+        token = otel_context.attach(trace.set_span_in_context(span))
+        launch(request % MODELS)
+        otel_context.detach(token)
+
+
+def serve_changed():
+    span = trace.NonRecordingSpan(trace.get_current_span(extracted(1)).get_span_context())
+    otel_context.attach(trace.set_span_in_context(span))
+    launch(0)
+    launch(0)
+    sys.setswitchinterval(1e-6)
+    changing = True
+
+    def change():
+        attributes, more = span.__dict__, {"attribute %d" % at: 1 for at in range(5500)}
+        while changing:
+            attributes.update(more)
+            attributes.clear()
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    for _ in range(20000):
+        CUDA.cuLaunchKernel(KERNELS[0], 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    changing = False
+    changer.join()
+
+
 if SCENARIO == "asyncio":
     asyncio.run(serve_asyncio())
 else:
-    {"http": serve_http, "pool": serve_pool, "nested": serve_nested}[SCENARIO]()
+    {"http": serve_http, "pool": serve_pool, "nested": serve_nested, "invalid": serve_invalid, "changed": serve_changed}[SCENARIO]()
 launch(0)
+if SCENARIO == "changed":
+    sys.exit(0)
 assert CUDA.cuCtxSynchronize() == 0
 for line in SAID:
     print(json.dumps(line))

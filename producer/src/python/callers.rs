@@ -6,7 +6,9 @@
 //!
 //! What is read belongs to the thread that reads: a context is entered by one thread at a time, its tree and the
 //! dict are never changed but replaced, and a span gets its context when it is made. So nothing is kept of one
-//! look for the next, whose addresses may be other objects': each look goes the whole way, some thirty words. Only which
+//! look for the next, whose addresses may be other objects': each look goes the whole way, some thirty words. Where a span's
+//! attributes are in a dict of its own, whose keys another thread may free while this one has let go of the GIL, they and what is behind them
+//! are copied by the kernel, which does not fault. Only which
 //! variable it is is remembered, by interpreter, with the hash that tells it from another at its address; and as long as none is
 //! known, how the tree looked in which a thread searched in vain.
 //!
@@ -21,7 +23,7 @@ use gputrace_wire::caller::Caller;
 use gputrace_wire::counter::Counter;
 
 use super::layout::{ABSENT, Layout};
-use super::memory::{Checked, Memory, Own};
+use super::memory::{Checked, Copied, Memory, Own};
 use super::objects::{Found, Objects};
 use super::runtime::Runtime;
 use super::tree;
@@ -42,6 +44,8 @@ const SPAN_DIGITS: u64 = 3;
 
 /// Interpreters whose variable is remembered.
 const INTERPRETERS: usize = 4;
+/// First looks that find something that is no span, before it is taken for somebody else's: each is dozens of system calls.
+const VAIN_MAX: u32 = 64;
 
 struct Variable {
     interpreter: AtomicU64,
@@ -57,6 +61,9 @@ thread_local! {
     /// How the last tree looked in which the thread searched in vain.
     static SEARCHED: Cell<u64> = const { Cell::new(0) };
 }
+
+/// First looks in vain.
+static VAIN: AtomicU32 = AtomicU32::new(0);
 
 /// How far reading is trusted: [`trust`].
 static TRUST: AtomicU32 = AtomicU32::new(trust::NOTHING);
@@ -107,7 +114,7 @@ fn of_context(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
     if trusted == trust::ALL {
         let read =
             value_of(&own, runtime, state, context, Certainty::Has).and_then(|value| caller_of(&own, value));
-        return read.unwrap_or_else(|Damaged| {
+        return read.map(Option::unwrap_or_default).unwrap_or_else(|Damaged| {
             session.count(Counter::CallersUnread, 1);
             Caller::NOBODY
         });
@@ -128,17 +135,21 @@ fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
         if value == 0 {
             return Ok((Caller::NOBODY, trust::TREE));
         }
-        let caller = caller_of(&checked, value)?;
-        // A context without a span shows too little.
-        Ok((caller, if caller.is_nobody() { trust::NOTHING } else { trust::ALL }))
+        Ok(match caller_of(&checked, value)? {
+            Some(caller) => (caller, trust::ALL),
+            // A context without a span shows too little.
+            None => (Caller::NOBODY, trust::NOTHING),
+        })
     });
+    let is_vain =
+        matches!(looked, Ok((_, trust::NOTHING))) && VAIN.fetch_add(1, Ordering::Relaxed) >= VAIN_MAX;
     match looked {
-        Ok((caller, shown)) => {
+        Ok((caller, shown)) if !is_vain => {
             // Whatever others found out meanwhile stays, unless this is more.
             TRUST.fetch_max(shown, Ordering::Relaxed);
             caller
         }
-        Err(Damaged) => {
+        _ => {
             if TRUST.swap(trust::BROKEN, Ordering::Relaxed) != trust::BROKEN {
                 super::runtime::say_of_interpreter(
                     session,
@@ -185,9 +196,9 @@ fn value_of<M: Memory>(
 /// By what a variable that is not known yet is taken for OpenTelemetry's. Another library may have one of that name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Certainty {
-    /// By its name and what it is: it may have a span.
+    /// By its name and by a key that says so: it may have a span.
     Looks,
-    /// It has one.
+    /// It has one, if only one that is invalid, as OpenTelemetry has where nothing is recorded.
     Has,
 }
 
@@ -204,19 +215,21 @@ fn search<M: Memory>(
     if SEARCHED.get() == look {
         return Ok(0);
     }
-    let mut found = 0;
+    let (mut found, mut may_have) = (0, false);
     tree::each(objects, variables, |variable, value| {
         if found == 0 && objects.text_is(objects.field(variable, 0)?, VARIABLE)? && objects.is_dict(value)? {
+            may_have = true;
             if certainty == Certainty::Looks {
-                found = value;
-            } else if !caller_of(objects, value)?.is_nobody() {
+                found = if span_in(objects, value)? == 0 { 0 } else { value };
+            } else if caller_of(objects, value)?.is_some() {
                 remember(interpreter, variable, tree::hash_of(objects, variable)?);
                 found = value;
             }
         }
         Ok(())
     })?;
-    if found == 0 {
+    // A context that gave way to another with a span often leaves it its address, and the tree looks the same.
+    if !may_have {
         SEARCHED.set(look);
     }
     Ok(found)
@@ -248,39 +261,65 @@ fn span_in<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<u64, Dam
     objects.in_dict(context, |key| objects.text_begins(key, SPAN_KEY))
 }
 
-/// What the span in OpenTelemetry's context is known by.
+/// What the span in OpenTelemetry's context is known by: nobody, if it is one that is invalid. `None` where there is no span, or
+/// one of another maker's.
 #[inline(always)]
-fn caller_of<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Caller, Damaged> {
+fn caller_of<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Option<Caller>, Damaged> {
     if context == 0 || !objects.is_dict(context)? {
-        return Ok(Caller::NOBODY);
+        return Ok(None);
     }
     let span = span_in(objects, context)?;
     if span == 0 {
-        return Ok(Caller::NOBODY);
+        return Ok(None);
     }
+    if objects.has_dict_of_its_own(span)? {
+        return caller_by_copies(&Objects::new(Copied, objects.layout, objects.text), span);
+    }
+    caller_of_span(objects, span)
+}
+
+#[cold]
+#[inline(never)]
+fn caller_by_copies(objects: &Objects<'_, Copied>, span: u64) -> Result<Option<Caller>, Damaged> {
+    let _errno = KeepErrno::new();
+    caller_of_span(objects, span)
+}
+
+#[inline(always)]
+fn caller_of_span<M: Memory>(objects: &Objects<'_, M>, span: u64) -> Result<Option<Caller>, Damaged> {
     let Found::Attribute(known_by) = objects.attribute(span, ATTRIBUTE)? else {
         // A span of another maker's, that keeps it elsewhere.
-        return Ok(Caller::NOBODY);
+        return Ok(None);
     };
     if !objects.is_tuple_of(known_by, ITEMS)? {
-        return Ok(Caller::NOBODY);
+        return Ok(None);
     }
     let number = |index, digits| objects.number(objects.item(known_by, index)?, digits);
     let trace = number(0, TRACE_DIGITS)?;
     let span = number(1, SPAN_DIGITS)?;
     if trace == 0 || span == 0 {
-        // The one that is no span, which has no ids.
-        return Ok(Caller::NOBODY);
+        return Ok(Some(Caller::NOBODY));
     }
-    Ok(Caller {
+    Ok(Some(Caller {
         trace: [trace as u64, (trace >> 64) as u64],
         span: u64::try_from(span).map_err(|_| Damaged)?,
         flags: number(3, 1)? as u8,
         remote: u8::from(number(2, 1)? != 0),
-    })
+    }))
 }
 
 #[cfg(test)]
 pub fn read_image<M: Memory>(memory: M, layout: &Layout, text: u64, value: u64) -> Result<Caller, Damaged> {
-    caller_of(&Objects::new(memory, layout, text), value)
+    caller_of_image(&Objects::new(memory, layout, text), value)
+}
+
+/// Of an image, not of this process, whatever form its dicts have.
+#[cfg(test)]
+fn caller_of_image<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Caller, Damaged> {
+    if context == 0 || !objects.is_dict(context)? {
+        return Ok(Caller::NOBODY);
+    }
+    let span = span_in(objects, context)?;
+    let caller = if span == 0 { None } else { caller_of_span(objects, span)? };
+    Ok(caller.unwrap_or_default())
 }

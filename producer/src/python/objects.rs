@@ -41,7 +41,7 @@ pub struct Objects<'l, M> {
     memory: M,
     pub layout: &'l Layout,
     /// The type of strings.
-    text: u64,
+    pub text: u64,
 }
 
 impl<'l, M: Memory> Objects<'l, M> {
@@ -262,15 +262,36 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(0)
     }
 
+    /// Whether the object's attributes are in a dict that shares its keys with no other object's: keys that are freed when
+    /// the dict grows. Shared ones live as long as the type.
+    #[inline(always)]
+    pub fn has_dict_of_its_own(&self, object: u64) -> Result<bool, Damaged> {
+        let (dict, _) = self.kept_in(object)?;
+        Ok(dict != 0 && self.is_dict(dict)? && self.field(dict, 3)? == 0)
+    }
+
     /// An attribute that the object has itself.
     #[inline(always)]
     pub fn attribute(&self, object: u64, name: &[u8]) -> Result<Found, Damaged> {
         let of = self.type_of(object)?;
-        let flags = self.flags(of)?;
         let is_it = |key| self.text_is(key, name);
         let cached_keys = || self.word(of, self.head() + if self.layout.minor >= 12 { 864 } else { 856 });
+        let found = match self.kept_in(object)? {
+            (0, 0) => 0,
+            (0, values) => self.in_keys(cached_keys()?, values, is_it)?,
+            (dict, _) if self.is_dict(dict)? => self.in_dict(dict, is_it)?,
+            _ => return Err(Damaged),
+        };
+        Ok(if found == 0 { Found::Nothing } else { Found::Attribute(found) })
+    }
+
+    /// The dict that an object's attributes are in, or their values, which go with the keys of its type.
+    #[inline(always)]
+    fn kept_in(&self, object: u64) -> Result<(u64, u64), Damaged> {
+        let of = self.type_of(object)?;
+        let flags = self.flags(of)?;
         let minor = self.layout.minor;
-        let (dict, values) = if minor <= 10 || flags & flag::MANAGED_DICT == 0 {
+        Ok(if minor <= 10 || flags & flag::MANAGED_DICT == 0 {
             let offset = self.word(of, self.head() + in_type::DICT_OFFSET)?;
             // 0 is none; a negative one is of an object of variable size.
             match offset {
@@ -297,13 +318,6 @@ impl<'l, M: Memory> Objects<'l, M> {
                 }
                 dict => (dict, 0),
             }
-        };
-        let found = match (dict, values) {
-            (0, 0) => 0,
-            (0, values) => self.in_keys(cached_keys()?, values, is_it)?,
-            (dict, _) if self.is_dict(dict)? => self.in_dict(dict, is_it)?,
-            _ => return Err(Damaged),
-        };
-        Ok(if found == 0 { Found::Nothing } else { Found::Attribute(found) })
+        })
     }
 }

@@ -113,7 +113,7 @@ pub fn find<M: Memory>(
 }
 
 /// How a tree looks: its size, and all that its root leads to. A tree that differs anywhere has another root, whose
-/// parts are others: those of a tree that is gone may be at the same addresses, but hardly in a tree of the same size.
+/// parts are others; those of a tree that is gone may be at the same addresses, so that a look in vain says nothing of a variable that was there.
 #[inline(always)]
 pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<u64, Damaged> {
     let (root, count) = (objects.field(tree, 0)?, objects.field(tree, 2)?);
