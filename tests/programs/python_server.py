@@ -290,9 +290,9 @@ if SCENARIO == "asyncio":
     asyncio.run(serve_asyncio())
 else:
     {"http": serve_http, "pool": serve_pool, "nested": serve_nested, "invalid": serve_invalid, "changed": serve_changed}[SCENARIO]()
-launch(0)
 if SCENARIO == "changed":
     sys.exit(0)
+launch(0)
 assert CUDA.cuCtxSynchronize() == 0
 for line in SAID:
     print(json.dumps(line))
