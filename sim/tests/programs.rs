@@ -3,8 +3,9 @@
 //! A program checks what it sees and exits with 0, or says on stderr what was wrong.
 //! They are C because that is what the libraries serve: layouts and names are theirs, not Rust's.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// Builds both libraries as cargo built this test, and puts them under their installed names.
@@ -46,13 +47,17 @@ fn compiled(test: &str, name: &str) -> PathBuf {
     program
 }
 
-fn check(test: &str, name: &str, variables: &[(&str, &str)]) {
+fn run(test: &str, name: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(compiled(test, name));
     for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("GPUTRACE_")) {
         command.env_remove(variable);
     }
     command.env("LD_LIBRARY_PATH", libraries()).envs(variables.iter().copied());
-    let output = command.output().expect("the program runs");
+    command.output().expect("the program runs")
+}
+
+fn check(test: &str, name: &str, variables: &[(&str, &str)]) {
+    let output = run(test, name, variables);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} {variables:?}: {}\n{said}", output.status);
 }
@@ -89,4 +94,12 @@ programs! {
     look_ups_find_the_variant "look_ups" [];
     copies_between_devices "peers" [("GPUTRACE_SIM_DEVICES", "2")];
     copies_of_every_shape "shapes" [];
+}
+
+#[test]
+fn a_graph_made_before_its_kind_went_on_ends_the_program() {
+    let output = run("a_graph_made_before_its_kind_went_on_ends_the_program", "graph_too_early", &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(6), "{said}");
+    assert!(said.starts_with("launching\n"), "{said}");
 }
