@@ -15,7 +15,7 @@ CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value);
 
 static const char *const TEXT = ".version 6.0\n.target sm_50\n.address_size 64\n"
                                 ".visible .entry slow() {\n// sim.duration_ns = 20000000\n ret;\n}\n"
-                                ".visible .entry bad_store() {\n// sim.duration_ns = 20000\n// sim.fault = 700\n ret;\n}\n";
+                                ".visible .entry bad_store() {\n// sim.duration_ns = 20000000\n// sim.fault = 700\n ret;\n}\n";
 
 /* Line numbers do not matter; that it is one function does. */
 static int memory(void)
@@ -73,7 +73,7 @@ static int polled(CUfunction bad_store)
     CUresult status;
     OK(cuEventCreate(&event, 0));
     OK(cuLaunchKernel(bad_store, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
-    /* It may be told by the record already, if the kernel is done. */
+    /* The kernel runs for far longer than it takes to come here: the query is the first that can tell. */
     if (cuEventRecord(event, NULL) != 0)
         return 2;
     while ((status = cuEventQuery(event)) == 600)
