@@ -15,5 +15,17 @@ pub fn prepare() {
     // SAFETY: mallopt takes plain numbers, and no other thread allocates yet.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);
+        if is_address_space_limited() {
+            // Each further arena begins with 128 MiB of addresses, of which it keeps 64: within 300 MiB
+            // there was none left for the shared memory of the first process.
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
     }
+}
+
+#[cfg(target_env = "gnu")]
+fn is_address_space_limited() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a live rlimit.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY }
 }

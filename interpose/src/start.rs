@@ -9,7 +9,9 @@ use std::io::Write as _;
 
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread, untraced};
+use gputrace_producer::{
+    address_space, collector_process, descriptor, on_full, service, stderr, thread, untraced,
+};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
@@ -86,6 +88,12 @@ pub fn begin(claim: Claim) {
     if !descriptor::is_room() {
         session::turn_off();
         say(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)");
+        return;
+    }
+    if !address_space::is_room() {
+        session::turn_off();
+        say(b"less than 128 MiB of address space is left, and the program may need that (RLIMIT_AS or \
+              RLIMIT_DATA)");
         return;
     }
     service::forget();

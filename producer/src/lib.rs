@@ -13,6 +13,7 @@
 //! | `clock` | ticks, and readings of all clocks at one moment |
 //! | `memory` | anonymous mappings that only grow |
 //! | `segment` | the sealed memory file and its layout |
+//! | `address_space` | what a limit leaves of it |
 //! | `descriptor` | a descriptor of ours, and the check that it still is |
 //! | `socket` | the session socket: messages with descriptors beside them |
 //! | `ownership` | whether a session is this user's |
@@ -39,6 +40,7 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod address_space;
 pub mod clock;
 pub mod collector_process;
 pub mod connection;

@@ -1,0 +1,65 @@
+//! The address space that a limit leaves to the program, and whether ours fits beside it.
+//!
+//! Owns nothing. A C library that cannot map a thread's own data ends the process, and so do many
+//! programs where malloc returns nothing: of a small rest we take no part.
+
+use std::fs::File;
+use std::io::Read;
+
+/// What has to be left, as the message in `interpose` says. A session's own needs are some 40 MiB: the segment, the tables, CUPTI's buffers, the service
+/// thread's stack. The rest stays the program's.
+pub const WANTED_BYTES: u64 = 128 << 20;
+
+/// Whether RLIMIT_AS and RLIMIT_DATA leave so much. What is in use and cannot be read is taken
+/// for all there is.
+pub fn is_room() -> bool {
+    let limits = [limit(libc::RLIMIT_AS), limit(libc::RLIMIT_DATA)];
+    if limits.iter().all(|limit| *limit == libc::RLIM_INFINITY) {
+        return true;
+    }
+    let Some(used) = used() else { return false };
+    limits.iter().zip(used).all(|(limit, used)| limit.saturating_sub(used) >= WANTED_BYTES)
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a live rlimit, which stays as it is where the call fails.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit.rlim_cur
+}
+
+/// The bytes that count against RLIMIT_AS, and those against RLIMIT_DATA, in use now.
+fn used() -> Option<[u64; 2]> {
+    let mut text = [0; 128];
+    let length = File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
+    // SAFETY: sysconf has no preconditions.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
+    parse(text.get(..length)?).map(|pages| pages.map(|pages| pages.saturating_mul(page)))
+}
+
+/// The first and the sixth number: all pages, and those of data and stack.
+fn parse(text: &[u8]) -> Option<[u64; 2]> {
+    let mut words = str::from_utf8(text).ok()?.split_ascii_whitespace().map(str::parse);
+    Some([words.next()?.ok()?, words.nth(4)?.ok()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_read() {
+        assert_eq!(parse(b"1203 240 180 12 0 77 0\n"), Some([1203, 77]));
+        assert_eq!(parse(b"1203 240 180 12 0\n"), None);
+        assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn what_is_mapped_counts() {
+        let before = used().unwrap();
+        let memory = vec![1u8; 64 << 20];
+        let after = used().unwrap();
+        assert!((0..2).all(|kind| after[kind] >= before[kind] + (60 << 20)), "{before:?} {after:?}");
+        drop(memory);
+    }
+}
