@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, What};
-use crate::model::sticky;
+use crate::model::sticky::is_sticky;
 
 /// Streams, waits and events that are remembered. What is not counts as not finished.
 const STREAMS_MAX: usize = 4096;
@@ -167,7 +167,7 @@ impl Progress {
         if call.status != 0 {
             let end_ns = |call: &HostCall| call.start_ns.saturating_add(call.duration_ns);
             let is_first = self.failure.as_ref().is_none_or(|known| end_ns(call) < end_ns(known));
-            if is_first && sticky::name(call.status).is_some() {
+            if is_first && is_sticky(call.status) {
                 self.failure = Some(call.clone());
             }
             return;

@@ -1,22 +1,39 @@
 //! Errors that stay: after one of them every call into the context fails, and what it was told to
-//! do is not done. By the driver's numbers.
+//! do is not done. By the driver's numbers; [`crate::failed_calls::name`] has the words.
 
-/// The name of an error that ends a context; `None` for success and for errors that pass.
-pub const fn name(status: u16) -> Option<&'static str> {
-    Some(match status {
-        214 => "CUDA_ERROR_ECC_UNCORRECTABLE",
-        220 => "CUDA_ERROR_NVLINK_UNCORRECTABLE",
-        226 => "CUDA_ERROR_CONTAINED",
-        700 => "CUDA_ERROR_ILLEGAL_ADDRESS",
-        702 => "CUDA_ERROR_LAUNCH_TIMEOUT",
-        710 => "CUDA_ERROR_ASSERT",
-        714 => "CUDA_ERROR_HARDWARE_STACK_ERROR",
-        715 => "CUDA_ERROR_ILLEGAL_INSTRUCTION",
-        716 => "CUDA_ERROR_MISALIGNED_ADDRESS",
-        717 => "CUDA_ERROR_INVALID_ADDRESS_SPACE",
-        718 => "CUDA_ERROR_INVALID_PC",
-        719 => "CUDA_ERROR_LAUNCH_FAILED",
-        721 => "CUDA_ERROR_TENSOR_MEMORY_LEAK",
-        _ => return None,
-    })
+/// Whether an error ends a context; success does not, nor does an error that passes.
+pub const fn is_sticky(status: u16) -> bool {
+    // An error of memory or of a link that cannot be put right, and what is contained of one.
+    matches!(status, 214 | 220 | 226)
+        // What code on the device did, or did for too long.
+        || matches!(status, 700 | 702 | 710 | 714..=719 | 721)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failed_calls;
+
+    #[test]
+    fn errors_that_stay_are_those_of_a_context_that_is_lost() {
+        let stay: Vec<&str> = (0..=u16::MAX).filter(|s| is_sticky(*s)).map(failed_calls::name).collect();
+        assert_eq!(
+            stay,
+            [
+                "CUDA_ERROR_ECC_UNCORRECTABLE",
+                "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+                "CUDA_ERROR_CONTAINED",
+                "CUDA_ERROR_ILLEGAL_ADDRESS",
+                "CUDA_ERROR_LAUNCH_TIMEOUT",
+                "CUDA_ERROR_ASSERT",
+                "CUDA_ERROR_HARDWARE_STACK_ERROR",
+                "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+                "CUDA_ERROR_MISALIGNED_ADDRESS",
+                "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+                "CUDA_ERROR_INVALID_PC",
+                "CUDA_ERROR_LAUNCH_FAILED",
+                "CUDA_ERROR_TENSOR_MEMORY_LEAK",
+            ]
+        );
+    }
 }

@@ -10,7 +10,7 @@ use crate::batch::ProcessEnd;
 use crate::failed_calls::{self, Category};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
-use crate::model::{Process, Totals, sticky};
+use crate::model::{Process, Totals};
 use crate::names::line_safe;
 use crate::report::lines::innermost;
 use crate::report::stream_names::{LEGACY_STREAM, PER_THREAD_STREAM};
@@ -89,7 +89,7 @@ fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> 
     Some(FailureReport {
         pid: process.begin.pid,
         call: process.definitions.api(call.api).unwrap_or("(unknown call)").to_owned(),
-        error: sticky::name(call.status)?,
+        error: failed_calls::name(call.status),
         code: call.status,
         category: Category::of(call, &process.definitions).name(),
         advice: failed_calls::advice(call, &process.definitions).map(|advice| advice.into_owned()),

@@ -8,11 +8,12 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::occupancy;
 use crate::failed_calls::{self, Arguments, Category};
+use crate::model::RangeName;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::history::Anomaly;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
-use crate::model::{RangeName, sticky};
+use crate::model::sticky::is_sticky;
 use crate::names::{NameTable, demangle};
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
@@ -186,8 +187,7 @@ fn error(call: &HostCall, definitions: &Definitions) -> Vec<Attribute> {
     attributes.extend(
         failed_calls::advice(call, definitions).map(|advice| ("gpu.error.advice", Value::text(&advice))),
     );
-    let is_sticky = sticky::name(call.status).is_some();
-    attributes.extend(is_sticky.then_some(("gpu.error.is_sticky", Value::Flag(true))));
+    attributes.extend(is_sticky(call.status).then_some(("gpu.error.is_sticky", Value::Flag(true))));
     if let Detail::Launch(launch) = call.detail {
         let full = definitions.function(launch.function).map(|function| demangle(function.name.as_bytes()));
         attributes.extend(full.map(|name| ("gpu.kernel", Value::text(&name))));

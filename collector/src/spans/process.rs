@@ -19,7 +19,7 @@ use crate::model::definitions::Definitions;
 use crate::model::history::{Anomaly, Verdict};
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
-use crate::model::sticky;
+use crate::model::sticky::is_sticky;
 use crate::spans::code::Lines;
 use crate::spans::contest::Contest;
 use crate::spans::describe::{self, Describer};
@@ -127,7 +127,7 @@ impl ProcessSpans {
         let end_ns = call.start_ns.saturating_add(call.duration_ns);
         // What fails since the context is lost says nothing new, and a program may go on asking as fast as it can.
         let is_new = failed && self.lost_with != Some(call.status);
-        if failed && sticky::name(call.status).is_some() {
+        if failed && is_sticky(call.status) {
             self.lost_with = Some(call.status);
         }
         self.enter(Candidate::Call(call.clone()), end_ns, call.duration_ns, is_new, to);
