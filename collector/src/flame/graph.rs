@@ -10,6 +10,7 @@ use crate::flame::labels::Labels;
 use crate::flame::places::Places;
 use crate::flame::ranges::{RangeFrames, RangePlace};
 use crate::model::Totals;
+use crate::model::definitions::UNKNOWN_CALL;
 use crate::report::KernelNames;
 
 /// A stack and its weight.
@@ -99,7 +100,7 @@ fn frames(
             frames.push(Frame::new(FrameKind::Other, "[graph replay]"));
         }
         let definitions = labels.definitions(key.process);
-        let symbol = definitions.and_then(|definitions| definitions.api(key.api)).unwrap_or("(unknown call)");
+        let symbol = definitions.map_or(UNKNOWN_CALL, |definitions| definitions.call_name(key.api));
         frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));
     }
     frames.extend(leaf(key, names));

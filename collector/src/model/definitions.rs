@@ -31,6 +31,9 @@ const NOTICES_MAX: usize = 1024;
 /// There are as many as the format knows; more are nonsense, which must not make look-ups long.
 const ORIGINS_MAX: usize = 64;
 
+/// What a driver entry is called that nobody named.
+pub const UNKNOWN_CALL: &str = "(unknown call)";
+
 #[derive(Debug, Default)]
 pub struct Definitions {
     entries: Vec<Option<Entry>>,
@@ -196,6 +199,11 @@ impl Definitions {
     /// The driver entry's symbol.
     pub fn api(&self, id: u32) -> Option<&str> {
         self.of_kind(id, kind::API).map(Entry::text)
+    }
+
+    /// What people are told that a driver entry is called.
+    pub fn call_name(&self, api: u32) -> &str {
+        self.api(api).unwrap_or(UNKNOWN_CALL)
     }
 
     pub fn function(&self, id: u32) -> Option<Function<'_>> {

@@ -188,6 +188,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// A moment of CLOCK_MONOTONIC as people are told it: since tracing of the process began.
+    pub fn since_begin_ns(&self, at_ns: u64) -> u64 {
+        at_ns.saturating_sub(self.begin.start_monotonic_ns)
+    }
+
     /// The measured cost of one hook, over the calls where it was measured.
     pub fn hook_cost_ns(&self) -> Option<f64> {
         (self.counters.sampled_hooks > 0).then(|| {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
 use crate::model::{Process, Totals};
-use crate::report::lines::{charged, innermost};
+use crate::report::lines::{charged_place, innermost};
 use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
 
@@ -74,8 +74,6 @@ fn report(
     let worst = &runs.worst;
     let name = names.name(key.process, key.name);
     let thread = worst.call.as_ref().and_then(|call| process.definitions.thread(call.thread));
-    let frames = stacks.frames(key.process, worst.stack);
-    let line = charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame));
     AnomalyReport {
         pid: process.begin.pid,
         name: name.short.to_string(),
@@ -85,11 +83,11 @@ fn report(
         worst_ns: worst.timing.duration_ns,
         median_ns: worst.anomaly.median_ns.round() as u64,
         sigmas: (worst.anomaly.sigmas * 10.0).round() / 10.0,
-        at_ns: worst.timing.start_ns.saturating_sub(process.begin.start_monotonic_ns),
+        at_ns: process.since_begin_ns(worst.timing.start_ns),
         grid: worst.kernel.grid,
         block: worst.kernel.block,
         tid: thread.map(|thread| thread.tid),
-        line,
+        line: charged_place(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
     }
 }

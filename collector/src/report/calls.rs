@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, CallClass, Durations};
 use crate::model::Totals;
+use crate::model::definitions::UNKNOWN_CALL;
 use crate::report::CallReport;
 use crate::report::build::spread;
 
@@ -15,7 +16,7 @@ pub(super) fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport>
     let definitions: FxHashMap<u32, _> =
         totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
     for (key, entry) in aggregates.calls.iter() {
-        let name = definitions.get(&key.process).and_then(|d| d.api(key.api)).unwrap_or("(unknown call)");
+        let name = definitions.get(&key.process).map_or(UNKNOWN_CALL, |known| known.call_name(key.api));
         let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();
         durations.merge(&entry.durations);
         *failed += entry.failed;

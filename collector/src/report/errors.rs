@@ -9,7 +9,7 @@ use crate::aggregate::{Aggregates, Failure, FailureKey};
 use crate::failed_calls::{self, Arguments, Category};
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
-use crate::report::lines::{charged, innermost};
+use crate::report::lines::{charged_place, innermost};
 use crate::report::units::{bytes, count, duration};
 use crate::report::{FailureReport, KernelNames, PlaceReport};
 use crate::source::Stacks;
@@ -77,7 +77,7 @@ pub(super) fn errors<'a>(
     let (answers, answers_left_out) = failures.answers();
     let answers = answers.filter_map(|(process, api, status, calls, answer)| {
         let process = totals.process(process)?;
-        let call = api_name(process, api);
+        let call = process.definitions.call_name(api).to_owned();
         Some(AnswerReport {
             pid: process.begin.pid,
             call,
@@ -100,7 +100,7 @@ pub(super) fn errors<'a>(
     let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
         let Some(process) = totals.process(key.process) else { continue };
-        let line = line_of(stacks, key);
+        let line = charged_place(stacks, key.process, key.stack);
         let lost = after_context_lost(process, key, failure);
         all.after_context_lost += lost;
         all.given_later += failure.given_later;
@@ -117,11 +117,6 @@ pub(super) fn errors<'a>(
     all
 }
 
-fn line_of(stacks: &mut Stacks<'_>, key: FailureKey) -> Option<PlaceReport> {
-    let frames = stacks.frames(key.process, key.stack);
-    charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame))
-}
-
 /// How many of those calls failed because of one before them: all that return what the first one did, but for itself.
 fn after_context_lost(process: &Process, key: FailureKey, failure: &Failure) -> u64 {
     match &process.failure {
@@ -131,10 +126,6 @@ fn after_context_lost(process: &Process, key: FailureKey, failure: &Failure) -> 
         }
         _ => 0,
     }
-}
-
-fn api_name(process: &Process, api: u32) -> String {
-    process.definitions.api(api).unwrap_or("(unknown call)").to_owned()
 }
 
 fn error_report(
@@ -157,7 +148,7 @@ fn error_report(
     }
     ErrorReport {
         pid: process.begin.pid,
-        call: api_name(process, key.api),
+        call: definitions.call_name(key.api).to_owned(),
         error: failed_calls::name(key.status),
         code: key.status,
         category: Category::of(call, definitions).name(),
@@ -166,18 +157,14 @@ fn error_report(
         after_context_lost: 0,
         given_later: failure.given_later,
         frees_before: failure.frees_before,
-        first_at_ns: since_begin_ns(process, call.start_ns.saturating_add(call.duration_ns)),
-        last_at_ns: since_begin_ns(process, failure.last_ns),
+        first_at_ns: process.since_begin_ns(call.start_ns.saturating_add(call.duration_ns)),
+        last_at_ns: process.since_begin_ns(failure.last_ns),
         tid: thread.map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
         arguments,
         line: None,
         stack: innermost(stacks, process.number, key.stack),
     }
-}
-
-fn since_begin_ns(process: &Process, at_ns: u64) -> u64 {
-    at_ns.saturating_sub(process.begin.start_monotonic_ns)
 }
 
 impl ErrorReport {
@@ -187,7 +174,7 @@ impl ErrorReport {
         self.after_context_lost += after_context_lost;
         self.given_later += failure.given_later;
         self.frees_before = self.frees_before.max(failure.frees_before);
-        self.last_at_ns = self.last_at_ns.max(since_begin_ns(process, failure.last_ns));
+        self.last_at_ns = self.last_at_ns.max(process.since_begin_ns(failure.last_ns));
         if failure.most_bytes > 0 {
             self.arguments.bytes = self.arguments.bytes.max(Some(failure.most_bytes));
         }

@@ -88,20 +88,16 @@ fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> 
     let thread = process.definitions.thread(call.thread);
     Some(FailureReport {
         pid: process.begin.pid,
-        call: process.definitions.api(call.api).unwrap_or("(unknown call)").to_owned(),
+        call: process.definitions.call_name(call.api).to_owned(),
         error: failed_calls::name(call.status),
         code: call.status,
         category: Category::of(call, &process.definitions).name(),
         advice: failed_calls::advice(call, &process.definitions).map(|advice| advice.into_owned()),
-        at_ns: since_begin_ns(process, call.start_ns.saturating_add(call.duration_ns)),
+        at_ns: process.since_begin_ns(call.start_ns.saturating_add(call.duration_ns)),
         tid: thread.map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
         stack: innermost(stacks, process.number, call.stack),
     })
-}
-
-fn since_begin_ns(process: &Process, at_ns: u64) -> u64 {
-    at_ns.saturating_sub(process.begin.start_monotonic_ns)
 }
 
 pub(super) fn in_flight<'a>(
@@ -164,7 +160,7 @@ impl Teller<'_, '_> {
         };
         InFlightCall {
             name,
-            at_ns: since_begin_ns(process, call.start_ns),
+            at_ns: process.since_begin_ns(call.start_ns),
             tid: process.definitions.thread(call.thread).map(|thread| thread.tid),
             grid: shape.map(|(grid, _)| grid),
             block: shape.map(|(_, block)| block),

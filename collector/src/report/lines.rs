@@ -220,10 +220,16 @@ fn add(
 }
 
 /// The line that answers for what a stack asked for.
-pub(super) fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
+fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
     let own = |frame: &&StackFrame| stacks.line(frame).is_some_and(|line| line.own);
     let innermost = || frames.iter().rev();
     innermost().find(own).or_else(|| innermost().find(|frame| matches!(frame, StackFrame::Line(_))))
+}
+
+/// The same of a stack, by its number.
+pub(super) fn charged_place(stacks: &mut Stacks<'_>, process: u32, stack: u32) -> Option<PlaceReport> {
+    let frames = stacks.frames(process, stack);
+    charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame))
 }
 
 /// What a line answers for, by name.

@@ -109,7 +109,7 @@ impl Describer {
             attributes.push(("gpu.anomaly.median_us", Value::Real(anomaly.median_ns / 1e3)));
         }
         if let Some(call) = &operation.call {
-            attributes.push(("gpu.launch.api", text(api(call, definitions))));
+            attributes.push(("gpu.launch.api", text(definitions.call_name(call.api))));
             attributes.push(("gpu.launch.duration_us", Value::us(call.duration_ns)));
             let launched_ns = call.start_ns.saturating_add(call.duration_ns);
             let start_ns = operation.timing.map_or(0, |timing| timing.start_ns);
@@ -145,7 +145,7 @@ impl Describer {
 
 /// A host call by itself.
 pub fn call(call: &HostCall, sampling: &Sampling, definitions: &Definitions) -> Described {
-    let api = api(call, definitions);
+    let api = definitions.call_name(call.api);
     let mut attributes = vec![
         ("gpu.backend", text("cuda")),
         ("gpu.api", text(api)),
@@ -213,7 +213,8 @@ fn error(call: &HostCall, definitions: &Definitions) -> Vec<Attribute> {
 
 /// What a failed call's status says.
 pub fn failure(call: &HostCall, definitions: &Definitions) -> String {
-    format!("{} returned {} ({})", api(call, definitions), failed_calls::name(call.status), call.status)
+    let api = definitions.call_name(call.api);
+    format!("{api} returned {} ({})", failed_calls::name(call.status), call.status)
 }
 
 pub fn range(range: &RangeInstance, definitions: &Definitions) -> Described {
@@ -224,10 +225,6 @@ pub fn range(range: &RangeInstance, definitions: &Definitions) -> Described {
     attributes.extend((!range.is_whole).then_some(("gpu.range.is_cut_off", Value::Flag(true))));
     attributes.extend(thread(range.thread, definitions));
     (RangeName { domain: domain.into(), name: name.into() }.text(), attributes)
-}
-
-fn api<'a>(call: &HostCall, definitions: &'a Definitions) -> &'a str {
-    definitions.api(call.api).unwrap_or("(unknown call)")
 }
 
 fn thread(thread: u32, definitions: &Definitions) -> impl Iterator<Item = Attribute> {
