@@ -55,6 +55,18 @@ impl Caller {
     }
 }
 
+/// A field of a traceparent as a number. Lower case only, as W3C has it; of more than 32 digits the last ones count.
+pub fn hexadecimal(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0u128, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(value))
+    })
+}
+
 /// Says for whom the ring's thread works from here on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WorksFor {
@@ -90,6 +102,21 @@ mod tests {
             prop_assert_eq!(WorksFor::from_cell(&works.to_cell()), works);
             prop_assert_eq!(works.to_cell().kind(), kind::CALLER);
             prop_assert_eq!(Caller::of_cell(&caller.to_further_cell()), caller);
+        }
+    }
+
+    #[test]
+    fn digits_are_lower_case_and_nothing_else() {
+        let all = [("", 0), ("0", 0), ("09af", 0x09af), ("ffffffffffffffffffffffffffffffff", u128::MAX)];
+        for (digits, number) in all {
+            assert_eq!(hexadecimal(digits.as_bytes()), Some(number), "{digits}");
+        }
+        assert_eq!(
+            hexadecimal(b"123456789abcdef0123456789abcdef01"),
+            Some(0x2345_6789_abcd_ef01_2345_6789_abcd_ef01)
+        );
+        for digits in ["A", "g", "-1", "0x1", " 1", "1 ", "\u{e9}"] {
+            assert_eq!(hexadecimal(digits.as_bytes()), None, "{digits}");
         }
     }
 

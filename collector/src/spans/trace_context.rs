@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use gputrace_wire::caller::hexadecimal;
+
 /// The most members that tracestate may have, and the most that is handed on of it.
 const STATE_MEMBERS_MAX: usize = 32;
 const STATE_MAX_BYTES: usize = 512;
@@ -67,18 +69,6 @@ impl TraceParent {
         }
         Ok(TraceParent { trace_id, span_id, flags: u8::try_from(flags).unwrap_or(0) })
     }
-}
-
-/// Lower case only, as the standard has it.
-fn hexadecimal(text: &[u8]) -> Option<u128> {
-    text.iter().try_fold(0u128, |number, byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        Some(number << 4 | u128::from(digit))
-    })
 }
 
 /// What tracestate has to be handed on: its members without blanks, cut to whole ones where it is long.

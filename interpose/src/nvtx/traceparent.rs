@@ -4,7 +4,7 @@
 //! request would fill what there is for names, and say nothing in a flamegraph.
 
 use gputrace_producer::ranges::NAME_MAX;
-use gputrace_wire::caller::Caller;
+use gputrace_wire::caller::{Caller, hexadecimal};
 
 /// The length of a traceparent, and those of its fields.
 const LENGTH: usize = 55;
@@ -86,18 +86,6 @@ fn parse(text: &[u8]) -> Option<Caller> {
     let trace = [trace as u64, (trace >> 64) as u64];
     // Whose the span is, the text does not say.
     Some(Caller { trace, span: span as u64, flags: flags as u8, remote: 1 })
-}
-
-/// Lower case only, as the standard has it.
-fn hexadecimal(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0u128, |number, digit| {
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some(number << 4 | u128::from(value))
-    })
 }
 
 /// What stands around the traceparent, without what is there for its sake alone: the word that names it, the
