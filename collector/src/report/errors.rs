@@ -6,9 +6,10 @@ use gputrace_wire::call::Detail;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Failure, FailureKey};
-use crate::failed_calls::{self, Arguments, Category};
+use crate::failed_calls::{self, Arguments};
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
+use crate::report::failed_call::FailedCall;
 use crate::report::lines::{charged_place, innermost};
 use crate::report::units::{bytes, count, duration};
 use crate::report::{FailureReport, KernelNames, PlaceReport};
@@ -37,12 +38,8 @@ pub struct ErrorsReport {
 /// Calls of one driver entry that failed alike at one line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ErrorReport {
-    pub pid: u32,
-    pub call: String,
-    pub error: &'static str,
-    pub code: u16,
-    pub category: &'static str,
-    pub advice: Option<String>,
+    #[serde(flatten)]
+    pub failed: FailedCall,
     pub calls: u64,
     pub after_context_lost: u64,
     pub given_later: u64,
@@ -147,12 +144,7 @@ fn error_report(
         arguments.bytes = Some(failure.most_bytes);
     }
     ErrorReport {
-        pid: process.begin.pid,
-        call: definitions.call_name(key.api).to_owned(),
-        error: failed_calls::name(key.status),
-        code: key.status,
-        category: Category::of(call, definitions).name(),
-        advice: failed_calls::advice(call, definitions).map(|advice| advice.into_owned()),
+        failed: FailedCall::new(process, call),
         calls: failure.calls,
         after_context_lost: 0,
         given_later: failure.given_later,
@@ -182,12 +174,14 @@ impl ErrorReport {
 
     /// Whether the part of the text above tells of all of these.
     fn is_told(&self, failures: &[FailureReport]) -> bool {
-        let is_first = |failure: &FailureReport| failure.pid == self.pid && failure.code == self.code;
+        let is_first = |failure: &FailureReport| {
+            failure.failed.pid == self.failed.pid && failure.failed.code == self.failed.code
+        };
         failures.iter().any(is_first)
     }
 
     fn line(&self, names_process: bool) -> String {
-        let process = if names_process { format!("process {}: ", self.pid) } else { String::new() };
+        let process = if names_process { format!("process {}: ", self.failed.pid) } else { String::new() };
         let times = if self.calls > 1 { format!(" {} times", count(self.calls)) } else { String::new() };
         let place = match &self.line {
             Some(place) => format!(" at {}", line_safe(&place.text())),
@@ -202,10 +196,10 @@ impl ErrorReport {
             (1, 1) => "; given when asked again".to_owned(),
             (given, _) => format!("; {} given when asked again", count(given)),
         };
-        let (call, at) = (line_safe(&self.call), duration(self.first_at_ns));
+        let (call, at) = (line_safe(&self.failed.call), duration(self.first_at_ns));
         format!(
             "{process}{call} returned {}{times}{place}{asked}{first} after {at}{thread}{given}",
-            self.error
+            self.failed.error
         )
     }
 }
@@ -235,11 +229,11 @@ fn asked(arguments: &Arguments) -> String {
 /// With whether a line begins something. `failures` are told of above.
 pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec<(bool, String)> {
     let own: Vec<&ErrorReport> = all.list.iter().filter(|error| !error.is_told(failures)).collect();
-    let pids: BTreeSet<u32> = own.iter().map(|error| error.pid).collect();
+    let pids: BTreeSet<u32> = own.iter().map(|error| error.failed.pid).collect();
     let mut lines = Vec::new();
     for error in own.iter().take(SHOWN) {
         lines.push((true, error.line(pids.len() > 1)));
-        lines.extend(error.advice.clone().map(|advice| (false, advice)));
+        lines.extend(error.failed.advice.clone().map(|advice| (false, advice)));
     }
     let more = own.iter().skip(SHOWN).fold(all.left_out, |sum, error| sum.saturating_add(error.calls));
     if more > 0 {

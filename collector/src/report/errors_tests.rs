@@ -38,7 +38,7 @@ fn places(report: &Report) -> Vec<(&str, &str, u64)> {
     let place = |error: &'_ ErrorReport| error.line.as_ref().map_or(0, |line| line.line.unwrap_or(0));
     let told =
         report.errors.list.iter().inspect(|error| assert_eq!(place(error) == 0, error.stack.is_empty()));
-    told.map(|error| (error.call.as_str(), error.error, error.calls)).collect()
+    told.map(|error| (error.failed.call.as_str(), error.failed.error, error.calls)).collect()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn failed_calls_are_counted_by_line() {
     let line = |error: &ErrorReport| error.line.as_ref().unwrap().text();
     assert_eq!(line(first), "train.py:22 train_step");
     assert_eq!(line(second), "train.py:24 train_step");
-    assert_eq!((third.category, third.arguments.block), ("launch", Some([2048, 1, 1])));
+    assert_eq!((third.failed.category, third.arguments.block), ("launch", Some([2048, 1, 1])));
     assert_eq!(third.arguments.kernel.as_deref(), Some("gemm_bf16"));
     assert_eq!((report.errors.calls, report.errors.left_out), (5, 0));
     let text = words(&report);
@@ -104,7 +104,12 @@ fn what_fails_since_the_context_is_lost_is_counted_and_not_listed_in_the_text() 
     });
     assert_eq!((report.errors.calls, report.errors.after_context_lost), (101, 99));
     let of = |call: &str, code: u16| {
-        let found = report.errors.list.iter().find(|error| error.call == call && error.code == code).unwrap();
+        let found = report
+            .errors
+            .list
+            .iter()
+            .find(|error| (error.failed.call.as_str(), error.failed.code) == (call, code))
+            .unwrap();
         (found.calls, found.after_context_lost)
     };
     assert_eq!(of("cuStreamSynchronize", 700), (50, 49));

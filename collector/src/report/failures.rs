@@ -7,11 +7,11 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::Aggregates;
 use crate::batch::ProcessEnd;
-use crate::failed_calls::{self, Category};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
+use crate::report::failed_call::FailedCall;
 use crate::report::lines::innermost;
 use crate::report::stream_names::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::report::units::{bytes, count, duration};
@@ -26,12 +26,8 @@ const FRAMES_SHOWN: usize = 3;
 /// The first call of a process that returned an error after which its context is lost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FailureReport {
-    pub pid: u32,
-    pub call: String,
-    pub error: &'static str,
-    pub code: u16,
-    pub category: &'static str,
-    pub advice: Option<String>,
+    #[serde(flatten)]
+    pub failed: FailedCall,
     /// When the call returned, since tracing of the process began.
     pub at_ns: u64,
     pub tid: Option<u32>,
@@ -87,12 +83,7 @@ fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> 
     let call = process.failure.as_ref()?;
     let thread = process.definitions.thread(call.thread);
     Some(FailureReport {
-        pid: process.begin.pid,
-        call: process.definitions.call_name(call.api).to_owned(),
-        error: failed_calls::name(call.status),
-        code: call.status,
-        category: Category::of(call, &process.definitions).name(),
-        advice: failed_calls::advice(call, &process.definitions).map(|advice| advice.into_owned()),
+        failed: FailedCall::new(process, call),
         at_ns: process.since_begin_ns(call.start_ns.saturating_add(call.duration_ns)),
         tid: thread.map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
@@ -177,8 +168,8 @@ impl FailureReport {
             Some(tid) => format!(" on thread {tid} ({})", line_safe(&self.thread_name)),
             None => String::new(),
         };
-        let (call, at) = (line_safe(&self.call), duration(self.at_ns));
-        format!("process {}: {call} returned {} after {at}{thread}", self.pid, self.error)
+        let (call, at) = (line_safe(&self.failed.call), duration(self.at_ns));
+        format!("process {}: {call} returned {} after {at}{thread}", self.failed.pid, self.failed.error)
     }
 }
 
@@ -198,7 +189,7 @@ pub(super) fn failure_lines(failures: &[FailureReport]) -> Vec<(bool, String)> {
     for failure in failures.iter().take(PROCESSES_SHOWN) {
         lines.push((true, failure.line()));
         lines.extend(where_text(&failure.stack).map(|place| (false, format!("at {place}"))));
-        lines.extend(failure.advice.clone().map(|advice| (false, advice)));
+        lines.extend(failure.failed.advice.clone().map(|advice| (false, advice)));
     }
     if let more @ 1.. = failures.len().saturating_sub(PROCESSES_SHOWN) {
         lines.push((true, format!("and in {} more processes", count(more as u64))));
