@@ -66,11 +66,9 @@ pub fn catch_up() {
                 put_by(context, stream, index, valid_bytes);
             }
         }
-        if is_stuck {
-            // Whoever holds the ring looks here when it is done, but may have done so before we put it by again.
-            if !records::ring_is_free() {
-                return;
-            }
+        // Whoever holds the ring looks here when it is done, but may have done so before we put it by again.
+        if is_stuck && !records::ring_is_free() {
+            return;
         }
     }
 }

@@ -62,8 +62,6 @@ enum Out<'a> {
     Records { ring: Producer<'static>, header: &'static RingHeader },
     /// The ring of the delivering thread.
     Own(&'a thread::Slot),
-    /// None: the other ring is taken, and the thread was interrupted while it wrote to its own.
-    Nowhere,
 }
 
 /// Turns a buffer's records into events; false, and nothing is done, where there is no ring to be had just now.
@@ -76,24 +74,24 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
     let Some(tables) = tables::of(session) else { return true };
     let begun = clock::now();
     thread::with(|slot| {
-        let taken = take(session.generation);
+        let reserved = session.reserved_ring(role::DEVICE_RECORDS).filter(|_| take(session.generation));
+        let taken = reserved.is_some();
         let inside = slot.enter();
-        // A thread that is ending may have no ring any more, and get none.
-        if !taken && (inside.is_none() || !slot.attach(session, role::PROGRAM)) {
-            return false;
-        }
+        let out = match reserved {
+            Some((header, ring)) => Out::Records { ring: Producer::new(ring), header },
+            // A thread that is ending may have no ring any more, and get none.
+            None if inside.is_some() && slot.attach(session, role::PROGRAM) => Out::Own(slot),
+            None => return false,
+        };
         let mut delivery = Delivery {
             session,
             tables,
-            out: if inside.is_some() { Out::Own(slot) } else { Out::Nowhere },
+            out,
             waited: Duration::ZERO,
             count: 0,
             first_end_ns: 0,
             of_graphs: Delivered::default(),
         };
-        if taken && let Some((header, ring)) = session.reserved_ring(role::DEVICE_RECORDS) {
-            delivery.out = Out::Records { ring: Producer::new(ring), header };
-        }
         // Before the ring may keep us waiting: the lag is CUPTI's.
         let delivered_ns = root.now_ns();
         let mut record = core::ptr::null_mut();
@@ -118,22 +116,25 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         }
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
-            // SYNC: pairs with the Acquire exchange in `take`: the next delivery sees our positions.
+            // SYNC: pairs with the exchange in `take`, so that the next delivery sees our positions; in one order with
+            // the list of `postponed`, so that who puts a buffer by sees the ring free or we see the buffer.
             let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         true
     })
 }
 
-/// Whether no delivery holds the ring for records.
+/// Whether there is a ring for records and no delivery holds it.
 pub fn ring_is_free() -> bool {
-    TAKEN_FOR.load(Ordering::SeqCst) == 0
+    let is_there =
+        || session::current().is_some_and(|session| session.reserved_ring(role::DEVICE_RECORDS).is_some());
+    TAKEN_FOR.load(Ordering::SeqCst) == 0 && is_there()
 }
 
 /// Takes the session's ring for device records, if no other delivery has it.
 fn take(generation: u32) -> bool {
     let found = TAKEN_FOR.load(Ordering::Relaxed);
-    // SYNC: pairs with the Release exchange at the delivery's end.
+    // SYNC: pairs with the exchange at the delivery's end.
     found != generation
         && TAKEN_FOR.compare_exchange(found, generation, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
@@ -266,7 +267,7 @@ impl Delivery<'_> {
                 Offer::Full => Counter::RecordsRingFull,
                 Offer::NoRing => Counter::NoRing,
             };
-            if self.waited >= WAIT_MOST || matches!(self.out, Out::Nowhere) {
+            if self.waited >= WAIT_MOST {
                 self.session.count(lost, 1);
                 return;
             }
@@ -279,7 +280,6 @@ impl Delivery<'_> {
         let session = self.session;
         match &mut self.out {
             Out::Own(slot) => slot.offer(session, cells),
-            Out::Nowhere => Offer::NoRing,
             // A signal handler that forked returns here in the child, which has no such ring.
             Out::Records { .. } if !session.is_current() => Offer::Over,
             Out::Records { ring, header } => {
