@@ -2,32 +2,8 @@
  * quartile counts. `away` bytes are read between launches, untimed, so that the caches hold less of the stack than right after
  * another launch. */
 #include <stdlib.h>
-#include <time.h>
 #include <x86intrin.h>
-
-typedef void *handle;
-int cuInit(unsigned flags);
-int cuCtxCreate_v2(handle *context, unsigned flags, int device);
-int cuModuleGetFunction(handle *function, handle module, const char *name);
-int cuLaunchKernel(handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   handle stream, handle *params, handle *extra);
-
-static handle function;
-
-static double now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e9 + time.tv_nsec;
-}
-
-static void begin(void)
-{
-    handle context;
-    cuInit(0);
-    cuCtxCreate_v2(&context, 0, 0);
-    cuModuleGetFunction(&function, (handle)8, "kernel");
-}
+#include "stub_driver.h"
 
 static int by_size(const void *one, const void *other)
 {
