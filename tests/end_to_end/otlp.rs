@@ -1,18 +1,17 @@
 //! Spans on their way to back ends that are well, away, slow, full, strict or somebody else's.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::back_end::{BackEnd, Reply, Spans, spans_of};
-use crate::harness::folder::{self, Folder};
+use crate::harness::back_end::{BackEnd, Reply, Spans, nobody, spans_of};
+use crate::harness::folder::Folder;
 use crate::harness::needs;
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
+use crate::harness::rotel::{self, Rotel};
 use crate::harness::session::{Session, ctl, eventually};
 use crate::harness::tool::{Run, Traced, bare, gputrace, run, run_command, run_with};
 
@@ -46,11 +45,6 @@ fn export_to(url: &str, variables: &[(&str, &str)], traced: &Traced) -> Ended {
     let mut command = gputrace();
     command.args(["export", "--otlp", url]).arg(&traced.output).envs(variables.iter().copied());
     finish(&mut command)
-}
-
-/// Where nobody listens.
-fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Keeps the live session's report.
@@ -526,69 +520,6 @@ fn a_long_trace_is_sent_in_requests_that_back_ends_take() {
     assert_same(&back_end.spans(), &all);
 }
 
-/// A receiver of somebody else's, which hands on to one of ours what it read; killed at its end.
-struct Rotel {
-    process: Child,
-    folder: Folder,
-    grpc: SocketAddr,
-    http: SocketAddr,
-}
-
-impl Rotel {
-    fn start(agent: &Path, hands_on_to: &BackEnd) -> Rotel {
-        let (folder, grpc, http) = (Folder::new(), nobody(), nobody());
-        let log = fs::File::create(folder.join("log")).unwrap();
-        let mut command = Command::new(agent);
-        command.args([
-            "start",
-            "--otlp-grpc-endpoint",
-            &grpc.to_string(),
-            "--otlp-http-endpoint",
-            &http.to_string(),
-        ]);
-        command.args([
-            "--exporter",
-            "otlp",
-            "--otlp-exporter-protocol",
-            "http",
-            "--otlp-exporter-compression",
-            "none",
-        ]);
-        command.args(["--otlp-exporter-endpoint", &hands_on_to.url(), "--batch-timeout", "50ms"]);
-        command.arg("--pid-file").arg(folder.join("pid"));
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let process = command.spawn().unwrap();
-        let rotel = Rotel { process, folder, grpc, http };
-        eventually("rotel listens", || {
-            let listens = |at: SocketAddr| std::net::TcpStream::connect(at).is_ok();
-            (listens(rotel.grpc) && listens(rotel.http)).then_some(())
-        });
-        rotel
-    }
-}
-
-impl Drop for Rotel {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        if std::thread::panicking() {
-            eprintln!("{}", fs::read_to_string(self.folder.join("log")).unwrap_or_default());
-        }
-    }
-}
-
-/// Its agent, from PyPI; or why there is none.
-fn rotel() -> Result<PathBuf, String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/rotel");
-    let made =
-        Command::new(script).arg(folder::base().join("rotel")).output().map_err(|error| error.to_string())?;
-    if made.status.success() {
-        return Ok(String::from_utf8_lossy(&made.stdout).trim().into());
-    }
-    let said = String::from_utf8_lossy(&made.stderr);
-    Err(format!("scripts/rotel: {}", said.trim().lines().next_back().unwrap_or_default()))
-}
-
 /// Trees, ids, times and attributes, read back from a back end that nobody here wrote.
 #[test]
 fn rotel_reads_what_is_sent() {
@@ -596,7 +527,7 @@ fn rotel_reads_what_is_sent() {
     if !needs::python(test) {
         return;
     }
-    let agent = match rotel() {
+    let agent = match rotel::installed() {
         Ok(agent) => agent,
         Err(why) => return needs::skipped(test, &why),
     };

@@ -262,3 +262,8 @@ fn request(stream: &mut dyn Stream) -> Option<Parts> {
     }
     Some((path, headers, body))
 }
+
+/// Where nobody listens.
+pub fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

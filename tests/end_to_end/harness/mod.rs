@@ -7,6 +7,7 @@ pub mod needs;
 pub mod process;
 pub mod program;
 pub mod root;
+pub mod rotel;
 pub mod session;
 pub mod told;
 pub mod tool;
