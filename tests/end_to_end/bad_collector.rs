@@ -161,7 +161,9 @@ fn a_collector_that_always_hangs_up_is_asked_ever_less_often() {
         say(peer, &message(kind::WELCOME, 0, b"")[..31]);
         false
     });
-    assert_eq!(said.lines().count(), 1, "{said}");
+    // That it is gone; and on a slow machine, what did not fit any more.
+    let others = said.lines().filter(|line| !line.ends_with("entries that it had not read are lost"));
+    assert_eq!(others.count(), 1, "{said}");
     assert!((1..=5).contains(&connections), "{connections}");
 }
 

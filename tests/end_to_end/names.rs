@@ -21,9 +21,17 @@ fn named(traced: &Traced) -> (Vec<String>, Value) {
     (labels, report)
 }
 
+/// A run whose end the collector came to look at: of a process that says good-bye it has 20 ms for that, which on a busy
+/// machine may not do.
+fn looked_at(run: impl Fn() -> Run) -> Traced {
+    let runs = (0..10).map(|_| run().arg(ROOM).succeed());
+    let is_titled = |traced: &Traced| !traced.report()["processes"][0]["title"].is_null();
+    runs.into_iter().find(is_titled).expect("a last look in time")
+}
+
 #[test]
 fn late_names_of_threads_and_a_late_title_are_what_ps_shows() {
-    let traced = bare("names").arg(ROOM).succeed();
+    let traced = looked_at(|| bare("names"));
     let (labels, report) = named(&traced);
     assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
     let title = "trainer: rank 2 --password [redacted] /secret/model";
@@ -75,8 +83,7 @@ fn threads_of_a_namespace_of_process_ids_have_their_names() {
 
 #[test]
 fn a_title_is_redacted_like_a_command_line() {
-    let check = |run: Run| {
-        let traced = run.arg(ROOM).succeed();
+    let check = |traced: Traced| {
         let mut all = traced.report().to_string() + &traced.ended.stderr;
         for file in std::fs::read_dir(&traced.output).unwrap() {
             all += &String::from_utf8_lossy(&std::fs::read(file.unwrap().path()).unwrap());
@@ -87,8 +94,9 @@ fn a_title_is_redacted_like_a_command_line() {
         );
         traced.report()["processes"][0]["title"].clone()
     };
-    assert_eq!(check(bare("names").env("GPUTRACE_REDACT", "on")), "trainer: [redacted]");
+    let redacted = "trainer: [redacted]";
+    assert_eq!(check(looked_at(|| bare("names").env("GPUTRACE_REDACT", "on"))), redacted);
     // Under run, the last look at a process that ends at once may come too late.
-    let title = check(run_with(&["--redact"], compiled("names", Link::Driver)));
-    assert!(title.is_null() || title == "trainer: [redacted]", "{title}");
+    let title = check(run_with(&["--redact"], compiled("names", Link::Driver)).arg(ROOM).succeed());
+    assert!(title.is_null() || title == redacted, "{title}");
 }

@@ -1,8 +1,8 @@
 //! Runs a command to its end and returns what it said; one that hangs is killed and fails.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,11 +40,26 @@ impl Ended {
     }
 }
 
+/// Starts it. A program that was just written may still be open for writing in a child of another
+/// test's, between its fork and its exec.
+#[track_caller]
+fn spawn(command: &mut Command) -> Child {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            started => return started.unwrap_or_else(|error| panic!("{command:?}: {error}")),
+        }
+    }
+}
+
 /// Runs to the end of the process *and* of its output: whoever keeps the pipe open is waited for.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Ended {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut child = spawn(command);
     let read = |mut from: Box<dyn Read + Send>| {
         thread::spawn(move || {
             let mut bytes = Vec::new();

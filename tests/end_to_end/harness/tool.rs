@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use serde_json::Value;
 
@@ -22,6 +22,7 @@ pub fn gputrace() -> Command {
 
 /// Takes our variables and the loader's out of a command's environment.
 pub fn clean(command: &mut Command) {
+    hear_the_terminal();
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("GPUTRACE_") || name == "LD_PRELOAD" || name == "LD_LIBRARY_PATH" {
@@ -29,6 +30,17 @@ pub fn clean(command: &mut Command) {
         }
     }
     command.env("GPUTRACE_CACHE", folder::base().join("cache"));
+}
+
+/// Whoever started the tests in a shell's background had these ignored, and all programs with them.
+fn hear_the_terminal() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: the default action, which this process has in a shell's foreground.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    });
 }
 
 /// What `gputrace lib` prints, asked once.
