@@ -440,10 +440,10 @@ hooks! {
     // --- modules and functions
     cuModuleLoad(out: *mut Handle, path: *const c_char) => (|cx| module::loaded_from(cx, out, 0, path))
         [cuModuleLoad 2000 legacy]
-    cuModuleLoadData(out: *mut Handle, image: *const c_void) => (|cx| module::loaded(cx, out, 0))
+    cuModuleLoadData(out: *mut Handle, image: *const c_void) => (|cx| module::loaded_image(cx, out, 0, image))
         [cuModuleLoadData 2000 legacy]
     cuModuleLoadDataEx(out: *mut Handle, image: *const c_void, count: c_uint, options: *mut c_void, values: *mut *mut c_void)
-        => (|cx| module::loaded(cx, out, 0))
+        => (|cx| module::loaded_image(cx, out, 0, image))
         [cuModuleLoadDataEx 2010 legacy]
     cuModuleLoadFatBinary(out: *mut Handle, image: *const c_void) => (|cx| module::loaded(cx, out, 0))
         [cuModuleLoadFatBinary 2000 legacy]
@@ -454,7 +454,7 @@ hooks! {
         [cuModuleGetFunction 2000 legacy]
     cuLibraryLoadData(out: *mut Handle, image: *const c_void, jit: *mut c_void, jit_values: *mut *mut c_void, jit_count: c_uint,
                       options: *mut c_void, values: *mut *mut c_void, count: c_uint)
-        => (|cx| module::loaded(cx, out, 1))
+        => (|cx| module::loaded_image(cx, out, 1, image))
         [cuLibraryLoadData 12000 legacy]
     cuLibraryLoadFromFile(out: *mut Handle, path: *const c_char, jit: *mut c_void, jit_values: *mut *mut c_void, jit_count: c_uint,
                           options: *mut c_void, values: *mut *mut c_void, count: c_uint)

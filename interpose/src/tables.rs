@@ -6,7 +6,7 @@
 
 use core::ffi::c_int;
 use core::mem::size_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory;
@@ -29,6 +29,8 @@ const STREAM_SLOTS: usize = 1 << 14;
 const CONTEXT_SLOTS: usize = 1 << 10;
 const GRAPH_SLOTS: usize = 1 << 17;
 const NAME_SLOTS: usize = 1 << 17;
+/// Of modules' line tables, so that definitions have room for everything else. A kernel of Triton's has a few hundred bytes.
+const LINES_BYTES_MAX: u64 = 8 << 20;
 
 pub struct Tables {
     generation: u32,
@@ -43,6 +45,8 @@ pub struct Tables {
     devices: Handles,
     graphs: Handles,
     names: Handles,
+    /// What was said of modules' line tables.
+    lines_bytes: AtomicU64,
     /// `None` where there was no memory for them.
     stacks: Option<Stacks>,
     /// Definition ids of the hooked symbols, by the entry's place; 0 until its first call.
@@ -75,6 +79,7 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         devices: Handles::new(64)?,
         graphs: Handles::new(GRAPH_SLOTS)?,
         names: Handles::new(NAME_SLOTS)?,
+        lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
         apis: memory::map(ENTRIES.len())?,
         has_records: AtomicU32::new(0),
@@ -240,8 +245,33 @@ impl Tables {
         self.modules.get_or_define(handle as u64, || session.define(kind::MODULE, &[handle as u64, 0], b""))
     }
 
-    pub fn module_loaded(&self, session: &Session, handle: Handle, form: u64) -> u32 {
-        self.modules.redefine(handle as u64, || session.define(kind::MODULE, &[handle as u64, form], b""))
+    /// `lines` are what its image says of lines, as `module_lines` has it, and how long that is.
+    pub fn module_loaded(&self, session: &Session, handle: Handle, form: u64, lines: (u32, u64)) -> u32 {
+        let fields = [handle as u64, form, lines.0.into(), lines.1];
+        self.modules.redefine(handle as u64, || session.define(kind::MODULE, &fields, b""))
+    }
+
+    /// The definition of the first piece of a module's lines: one for all modules that say the same. 0 if they are not kept.
+    pub fn module_lines(&self, session: &Session, lines: &[u8]) -> u32 {
+        let known = |id: &u32| *id != 0;
+        let key = key_of(lines) ^ LINES_TAG;
+        if lines.is_empty() {
+            return 0;
+        }
+        self.names.get(key).filter(known).unwrap_or_else(|| {
+            let with = |said: u64| said.checked_add(lines.len() as u64).filter(|all| *all <= LINES_BYTES_MAX);
+            if session.definitions_are_half_full()
+                || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
+            {
+                session.count(Counter::DefinitionsFull, 1);
+                return 0;
+            }
+            self.names.get_or_define(key, || {
+                // The last piece first, so that each can name the one behind it.
+                let pieces = lines.chunks(definition::TEXT_MAX).rev();
+                pieces.fold(0, |more, piece| session.define(kind::LINES, &[more.into()], piece))
+            })
+        })
     }
 
     /// A file that could not be loaded: one definition a distinct name.
@@ -393,6 +423,8 @@ const LAST_DEFAULT_STREAM: u64 = 2;
 const NAME_TAG: u64 = 1 << 63;
 /// Tells the names of files from those of functions.
 const FILE_TAG: u64 = 1 << 62;
+/// Tells modules' lines from both.
+const LINES_TAG: u64 = 1 << 61;
 /// As the top bit, so that the default streams' keys meet no other stream's.
 const DEFAULT_STREAM_TAG: u64 = 1 << 62;
 

@@ -20,9 +20,11 @@
 
 mod area;
 mod code_text;
+pub mod kernel_lines;
 
 pub use area::{Area, Look, Record, after_hole, look};
 pub use code_text::Code;
+pub use kernel_lines::KernelLines;
 
 /// In word 0 of every record: tells a record from a word that is none.
 pub const MAGIC: u16 = 0xdef1;
@@ -78,6 +80,10 @@ pub mod module {
     pub const HANDLE: usize = 0;
     /// 0 module, 1 library.
     pub const FORM: usize = 1;
+    /// `LINES` definition with the first piece of what its image says of lines ([`super::kernel_lines`]); 0 if there is none.
+    pub const LINES: usize = 2;
+    /// Length of that, whether it is kept or not; 0 if the image has no line table.
+    pub const LINES_BYTES: usize = 3;
 }
 
 /// Text: the thread's name.
@@ -184,7 +190,7 @@ pub mod code {
     pub const FLAGS: usize = 8;
 }
 
-/// Text: a piece of a line table.
+/// Text: a piece of a line table, a code's or a module's.
 pub mod lines {
     /// `LINES` definition with the next piece; 0 after the last.
     pub const MORE: usize = 0;

@@ -5,6 +5,7 @@
 
 pub mod context;
 pub mod copy;
+pub mod cubin;
 pub mod fill;
 pub mod graph;
 pub mod launch;

@@ -1,12 +1,14 @@
 //! Modules, libraries and the functions in them.
 
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char, c_void};
 
 use gputrace_producer::session;
+use gputrace_producer::stderr::KeepErrno;
 use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
+use super::cubin::{self, Image, InFile, InMemory, Room};
 use super::{sync, text, written};
 use crate::driver::{Handle, Status};
 use crate::hook::{Context, Did, On};
@@ -18,19 +20,50 @@ fn did(operation: u8, module: u32) -> Did {
 
 /// `form` is 0 for a module, 1 for a library.
 pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Did {
-    // SAFETY: the call's own out pointer.
-    let module = unsafe { written(cx, out) };
-    did(operation::LOAD, module.map_or(0, |module| cx.tables.module_loaded(cx.session, module, form)))
+    loaded_with(cx, out, form, || None::<InMemory>)
+}
+
+/// The same of an image in memory.
+pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Did {
+    loaded_with(cx, out, form, || InMemory::at(image))
 }
 
 /// The same of a file, whose name is told where it could not be loaded.
 pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Did {
     if !was_read(cx.status) {
-        return loaded(cx, out, form);
+        // SAFETY: looked at only where the original succeeded: it has just opened the file of that name.
+        let name = || (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
+        return loaded_with(cx, out, form, || name().and_then(InFile::open));
     }
     // SAFETY: the error says that the original has just looked for the file.
     let path = unsafe { text(path, TEXT_MAX) };
     did(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
+}
+
+/// What was loaded says its lines by its image.
+fn loaded_with<I: Image>(
+    cx: &Context,
+    out: *const Handle,
+    form: u64,
+    image: impl FnOnce() -> Option<I>,
+) -> Did {
+    // SAFETY: the call's own out pointer.
+    let Some(module) = (unsafe { written(cx, out) }) else { return did(operation::LOAD, 0) };
+    let _errno = KeepErrno::new();
+    let lines = image().map_or((0, 0), |image| said_lines(cx, &image));
+    did(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
+}
+
+/// The definition of what an image says of lines, 0 if that is not kept, and how long it is.
+fn said_lines(cx: &Context, image: &impl Image) -> (u32, u64) {
+    if !cubin::may_have_lines(image) {
+        return (0, 0);
+    }
+    let Some(mut room) = Room::new() else { return (0, 0) };
+    match cubin::lines(image, &mut room) {
+        Some(lines) => (cx.tables.module_lines(cx.session, lines.bytes), lines.length),
+        None => (0, 0),
+    }
 }
 
 /// Whether an error is about the file's content, or that there is none: then its name was read.

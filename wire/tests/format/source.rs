@@ -1,6 +1,6 @@
 //! What the crate's source says, read as text: constants by module, fields by struct.
 
-const FILES: [(&str, &str); 16] = [
+const FILES: [(&str, &str); 17] = [
     ("atomic.rs", include_str!("../../src/atomic.rs")),
     ("call.rs", include_str!("../../src/call.rs")),
     ("caller.rs", include_str!("../../src/caller.rs")),
@@ -11,6 +11,7 @@ const FILES: [(&str, &str); 16] = [
     ("definition.rs", include_str!("../../src/definition.rs")),
     ("definition/area.rs", include_str!("../../src/definition/area.rs")),
     ("definition/code_text.rs", include_str!("../../src/definition/code_text.rs")),
+    ("definition/kernel_lines.rs", include_str!("../../src/definition/kernel_lines.rs")),
     ("device.rs", include_str!("../../src/device.rs")),
     ("graph.rs", include_str!("../../src/graph.rs")),
     ("handshake.rs", include_str!("../../src/handshake.rs")),

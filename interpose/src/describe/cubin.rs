@@ -1,0 +1,260 @@
+//! What a module's image says of source lines: its line table, handed over as it is.
+//!
+//! Compilers that make a module a kernel (Triton, and Inductor by way of it) leave a table of lines in it, and so do others that are asked for
+//! line information. It is found by ELF's headers and decoded in the collector. An image is read once the driver has taken it. Nobody says how
+//! long it is, and it may say anything: it is read by ways that fail instead of faulting, so much of it at most, and never again. Only loads
+//! of modules come here, which take a driver hundreds of microseconds.
+
+use core::ffi::{CStr, c_void};
+
+use gputrace_producer::descriptor::Descriptor;
+use gputrace_producer::python::memory::{Copied, Memory};
+use gputrace_wire::definition::kernel_lines::{Sequence, Writer};
+
+/// Of what has more sections, or longer names of them, nothing is said: libraries of thousands of kernels have no line tables.
+const SECTIONS_MAX: usize = 2048;
+const NAMES_MAX: usize = 128 << 10;
+/// Places where a table is of a kernel; mostly one.
+const RELOCATIONS_MAX: usize = 1024;
+/// Of what goes into the trace for one module.
+const LINES_MAX: usize = 256 << 10;
+
+const HEADER_BYTES: usize = 64;
+const SECTION_BYTES: usize = 64;
+const RELOCATION_BYTES: usize = 24;
+const SYMBOL_BYTES: usize = 24;
+const MAGIC: &[u8] = b"\x7fELF\x02\x01";
+/// `EM_CUDA`.
+const CUDA: u16 = 190;
+/// `SHT_NOBITS` has no bytes; `SHT_REL` has no addends of its own.
+const NO_BITS: u32 = 8;
+const REL: u32 = 9;
+/// A kernel's code, before its name.
+const TEXT: &[u8] = b".text.";
+
+/// What images are read through.
+pub trait Image {
+    /// Whether the image has so many bytes there, which were copied.
+    fn read(&self, at: u64, into: &mut [u8]) -> bool;
+}
+
+/// An image in memory.
+#[derive(Debug)]
+pub struct InMemory(u64);
+
+impl InMemory {
+    /// `None` for a null pointer.
+    pub fn at(image: *const c_void) -> Option<InMemory> {
+        (!image.is_null()).then_some(InMemory(image as u64))
+    }
+}
+
+impl Image for InMemory {
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
+        self.0.checked_add(at).is_some_and(|_| Copied.read(self.0, at, into))
+    }
+}
+
+/// An image in a file.
+#[derive(Debug)]
+pub struct InFile(Descriptor);
+
+impl InFile {
+    /// Opens what the original has just read. Another kind of file could keep us waiting.
+    pub fn open(path: &CStr) -> Option<InFile> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        // SAFETY: a C string.
+        let number = unsafe { libc::open(path.as_ptr(), flags) };
+        let file = InFile(Descriptor::adopt(number)?);
+        // SAFETY: zero is a valid stat; the pointer is to a live one.
+        let is_regular = unsafe {
+            let mut about: libc::stat = core::mem::zeroed();
+            libc::fstat(number, &raw mut about) == 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG
+        };
+        is_regular.then_some(file)
+    }
+}
+
+impl Drop for InFile {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Image for InFile {
+    fn read(&self, at: u64, mut into: &mut [u8]) -> bool {
+        let Ok(mut at) = i64::try_from(at) else { return false };
+        while let (false, Some(number)) = (into.is_empty(), self.0.number()) {
+            // SAFETY: the pointer and length are of a live slice.
+            let read = unsafe { libc::pread(number, into.as_mut_ptr().cast(), into.len(), at) };
+            match usize::try_from(read) {
+                Ok(count @ 1..) => {
+                    into = into.get_mut(count..).unwrap_or_default();
+                    at = at.saturating_add(read as i64);
+                }
+                _ => return false,
+            }
+        }
+        into.is_empty()
+    }
+}
+
+/// Room for what is read and what is made of it, for as long as that takes. Only what is used of it costs memory.
+#[derive(Debug)]
+pub struct Room(*mut Parts);
+
+#[derive(Debug)]
+struct Parts {
+    headers: [u8; SECTIONS_MAX * SECTION_BYTES],
+    names: [u8; NAMES_MAX],
+    relocations: [u8; RELOCATIONS_MAX * RELOCATION_BYTES],
+    lines: [u8; LINES_MAX],
+}
+
+impl Room {
+    pub fn new() -> Option<Room> {
+        let parts = gputrace_producer::memory::map_bytes(size_of::<Parts>())?;
+        Some(Room(parts.cast()))
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        // SAFETY: a mapping of that size, page-aligned, ours alone until it is dropped; zeroed bytes are valid.
+        unsafe { &mut *self.0 }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that was made, which nothing borrows any more.
+        unsafe { libc::munmap(self.0.cast(), size_of::<Parts>()) };
+    }
+}
+
+/// What an image says of lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lines<'r> {
+    /// Empty where that is too long to be kept.
+    pub bytes: &'r [u8],
+    pub length: u64,
+}
+
+/// Whether the image is one that may have a line table. Most others end here, after one look.
+pub fn may_have_lines(image: &impl Image) -> bool {
+    Header::read(image).is_some()
+}
+
+/// What the image says of lines; `None` if nothing.
+pub fn lines<'r>(image: &impl Image, room: &'r mut Room) -> Option<Lines<'r>> {
+    let header = Header::read(image)?;
+    let Parts { headers, names, relocations, lines } = room.parts();
+    let headers = headers.get_mut(..header.sections * SECTION_BYTES)?;
+    image.read(header.sections_at, headers).then_some(())?;
+    let section = |number: usize| Section::read(headers.get(number.checked_mul(SECTION_BYTES)?..)?);
+    let of_names = section(header.names)?;
+    let names = names.get_mut(..usize::try_from(of_names.bytes).ok()?)?;
+    image.read(of_names.at, names).then_some(())?;
+    let name = |section: &Section| {
+        let text = names.get(usize::try_from(section.name).ok()?..)?;
+        text.get(..text.iter().position(|byte| *byte == 0)?)
+    };
+
+    let (mut table, mut strings, mut open) = (None, None, None);
+    for number in 1..header.sections {
+        let found = section(number)?;
+        match name(&found) {
+            Some(b".debug_line") => table = Some(found),
+            Some(b".debug_line_str") => strings = Some(found),
+            Some(b".rela.debug_line" | b".rel.debug_line") => open = Some(found),
+            _ => {}
+        }
+    }
+    let is_there = |section: &Section| section.kind != NO_BITS && section.bytes > 0;
+    let (table, open) = table.filter(is_there).zip(open.filter(is_there))?;
+    let strings = strings.filter(is_there).unwrap_or_default();
+    let length = table.bytes.checked_add(strings.bytes)?;
+
+    let symbols = section(usize::try_from(open.link).ok()?)?;
+    let entry_bytes = if open.kind == REL { 16 } else { RELOCATION_BYTES };
+    let too_long = Some(Lines { bytes: &[], length });
+    let open_bytes = usize::try_from(open.bytes).ok()?;
+    let Some(relocations) = relocations.get_mut(..open_bytes) else { return too_long };
+    image.read(open.at, relocations).then_some(())?;
+    let mut writer = Writer::new(lines);
+    for entry in relocations.chunks_exact(entry_bytes) {
+        let symbol = u64::from(half(entry, 12)?);
+        let mut of = [0; SYMBOL_BYTES];
+        let at = symbols.at.checked_add(symbol * SYMBOL_BYTES as u64)?;
+        if symbol >= symbols.bytes / SYMBOL_BYTES as u64 || !image.read(at, &mut of) {
+            return None;
+        }
+        let of = section(usize::from(short(&of, 6)?))?;
+        let Some(kernel) = name(&of).and_then(|name| name.strip_prefix(TEXT)) else { continue };
+        let place = u32::try_from(word(entry, 0)?).ok()?;
+        let address = if open.kind == REL { 0 } else { word(entry, 16)? };
+        let Some(()) = writer.sequence(Sequence { place, address, name: kernel }) else { return too_long };
+    }
+    let (table_bytes, string_bytes) = (usize::try_from(table.bytes), usize::try_from(strings.bytes));
+    let (table_bytes, string_bytes) = (table_bytes.ok()?, string_bytes.ok()?);
+    let Some((length, rest)) = writer.rest(table_bytes, string_bytes) else { return too_long };
+    let (to, strings_to) = rest.split_at_mut_checked(table_bytes)?;
+    if !image.read(table.at, to) || !(strings_to.is_empty() || image.read(strings.at, strings_to)) {
+        return None;
+    }
+    Some(Lines { bytes: lines.get(..length)?, length: length as u64 })
+}
+
+/// Where an image's sections are told.
+struct Header {
+    sections_at: u64,
+    sections: usize,
+    names: usize,
+}
+
+impl Header {
+    fn read(image: &impl Image) -> Option<Header> {
+        let mut bytes = [0; HEADER_BYTES];
+        if !image.read(0, &mut bytes) || !bytes.starts_with(MAGIC) || short(&bytes, 18)? != CUDA {
+            return None;
+        }
+        let [section_bytes, sections, names] = [58, 60, 62].map(|at| short(&bytes, at).map(usize::from));
+        let header = Header { sections_at: word(&bytes, 40)?, sections: sections?, names: names? };
+        (section_bytes? == SECTION_BYTES && header.sections <= SECTIONS_MAX).then_some(header)
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Section {
+    name: u32,
+    kind: u32,
+    at: u64,
+    bytes: u64,
+    link: u32,
+}
+
+impl Section {
+    fn read(header: &[u8]) -> Option<Section> {
+        Some(Section {
+            name: half(header, 0)?,
+            kind: half(header, 4)?,
+            at: word(header, 24)?,
+            bytes: word(header, 32)?,
+            link: half(header, 40)?,
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+#[path = "cubin_tests.rs"]
+mod tests;
