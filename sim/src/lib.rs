@@ -18,6 +18,7 @@ pub mod capture;
 pub mod clock;
 pub mod context;
 pub mod copy;
+pub mod cubin;
 pub mod device;
 pub mod error;
 pub mod event;

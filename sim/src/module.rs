@@ -1,5 +1,6 @@
 //! Modules, the functions in them, and their variables.
 
+use crate::cubin;
 use crate::device;
 use crate::error::{Code, Result};
 use crate::handle::Handle;
@@ -47,7 +48,8 @@ pub struct Module {
 /// Reads an image in any form that a program may hand over.
 pub fn read_image(bytes: &[u8]) -> Result<Image> {
     match bytes {
-        [0x7f, b'E', b'L', b'F', ..] | [0x50, 0xed, 0x55, 0xba, ..] => Err(Code::NO_BINARY_FOR_GPU),
+        [0x7f, b'E', b'L', b'F', ..] => cubin::read(bytes),
+        [0x50, 0xed, 0x55, 0xba, ..] => Err(Code::NO_BINARY_FOR_GPU),
         _ => {
             let text = std::str::from_utf8(bytes).map_err(|_| Code::INVALID_IMAGE)?;
             if text.contains(".version") { ptx::read(text) } else { Err(Code::INVALID_IMAGE) }

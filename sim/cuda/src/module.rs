@@ -2,6 +2,7 @@
 
 use crate::abi::{In, Out, Text};
 use crate::entry::{Call, api};
+use gputrace_sim::cubin;
 use gputrace_sim::error::{Code, Result};
 use gputrace_sim::module::read_image;
 use gputrace_sim::ptx::Image;
@@ -26,7 +27,12 @@ fn image_at(image: In<u8>) -> Result<Image> {
         start
     };
     match start {
-        [0x7f, b'E', b'L', b'F'] | [0x50, 0xed, 0x55, 0xba] => Err(Code::NO_BINARY_FOR_GPU),
+        // SAFETY: by the driver's contract, an image that begins so has its whole header and is as long as that says.
+        [0x7f, b'E', b'L', b'F'] => read_image(unsafe {
+            let header = &*image.0.cast::<[u8; cubin::HEADER_BYTES]>();
+            std::slice::from_raw_parts(image.0, cubin::length(header))
+        }),
+        [0x50, 0xed, 0x55, 0xba] => Err(Code::NO_BINARY_FOR_GPU),
         // The wrapper that nvcc puts around a fatbin.
         [0xb1, 0x43, 0x62, 0x46] => Err(Code::NO_BINARY_FOR_GPU),
         // SAFETY: by the driver's contract an image of any other kind is a C string.
@@ -36,6 +42,9 @@ fn image_at(image: In<u8>) -> Result<Image> {
 
 fn image_in_file(name: Text) -> Result<Image> {
     let bytes = std::fs::read(name.get()?).map_err(|_| Code::FILE_NOT_FOUND)?;
+    if bytes.starts_with(b"\x7fELF") {
+        return read_image(&bytes);
+    }
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     if bytes.len() >= 4 && end < 4 { Err(Code::INVALID_IMAGE) } else { read_image(&bytes[..end]) }
 }
