@@ -26,6 +26,7 @@ pub fn interpreters(test: &str) -> Vec<(u32, PathBuf)> {
     found
 }
 
+/// Of the folders that were named for it, else pyenv's, else any.
 fn interpreter(minor: u32) -> Option<PathBuf> {
     let name = format!("python3.{minor}");
     let of_pyenv = std::env::var_os("HOME").and_then(|home| {
@@ -35,14 +36,14 @@ fn interpreter(minor: u32) -> Option<PathBuf> {
             .map(|version| version.path().join("bin").join(&name))
             .find(|path| path.is_file())
     });
-    let given = std::env::var_os("GPUTRACE_TEST_PYTHONS");
-    let on_path = given.into_iter().chain(std::env::var_os("PATH"));
-    let on_path = on_path
-        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
-        .filter(|folder| !folder.ends_with("shims"))
-        .map(|folder| folder.join(&name))
-        .find(|path| path.is_file());
-    of_pyenv.or(on_path)
+    let among = |variable: &str| {
+        let folders = std::env::var_os(variable)?;
+        std::env::split_paths(&folders)
+            .filter(|folder| !folder.ends_with("shims"))
+            .map(|folder| folder.join(&name))
+            .find(|path| path.is_file())
+    };
+    among("GPUTRACE_TEST_PYTHONS").or(of_pyenv).or_else(|| among("PATH"))
 }
 
 type Frame = (String, String, u64);
