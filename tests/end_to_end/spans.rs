@@ -109,6 +109,11 @@ impl Spans {
         self.0.iter().find(|read| read.text("spanId") == of.text("parentSpanId"))
     }
 
+    /// Spans of that name, in the order in which they were told.
+    pub fn named(&self, name: &str) -> Vec<&Read> {
+        self.0.iter().filter(|read| read.name() == name).collect()
+    }
+
     /// Spans of failed calls, in order of time.
     pub fn errors(&self) -> Vec<&Read> {
         let mut failed: Vec<&Read> = self.0.iter().filter(|read| read.is_error()).collect();

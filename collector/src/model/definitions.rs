@@ -7,6 +7,7 @@
 mod devices;
 mod entry;
 mod images;
+mod modules;
 mod names;
 mod process;
 mod things;
@@ -48,6 +49,7 @@ pub struct Definitions {
     devices: Vec<u32>,
     libraries: Vec<u32>,
     codes: Vec<u32>,
+    functions: Vec<u32>,
     graph_times: Vec<u32>,
     origins: Vec<u32>,
     /// Of the texts of codes and of the pieces of their line tables.
@@ -135,6 +137,7 @@ impl Definitions {
                 self.graphs
                     .extend(u32::try_from(number).ok().filter(|number| *number != 0).zip(Some(record.id)));
             }
+            kind::FUNCTION => self.functions.push(record.id),
             kind::DEVICE => self.devices.push(record.id),
             kind::LIBRARY => self.libraries.push(record.id),
             kind::GRAPH_TIMES => self.graph_times.push(record.id),

@@ -155,6 +155,10 @@ pub struct Spread {
 pub struct KernelReport {
     pub name: String,
     pub full_name: String,
+    /// Where it is written, if its module says so.
+    pub source: Option<SourceReport>,
+    /// Where others of that name are.
+    pub other_sources: Vec<SourceReport>,
     pub calls: u64,
     pub timed_calls: u64,
     #[serde(flatten)]
@@ -166,6 +170,14 @@ pub struct KernelReport {
     pub configs: Vec<ConfigReport>,
     /// Calls in configurations beyond the number that is kept.
     pub other_config_calls: u64,
+}
+
+/// The first line of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SourceReport {
+    /// As the compiler was told it.
+    pub file: String,
+    pub line: u32,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -265,6 +277,13 @@ pub struct DamageReport {
     pub reason: String,
     /// Whether all of the trace was read, and what follows is no part of it.
     pub read_whole: bool,
+}
+
+impl SourceReport {
+    /// `layers.py:42`: the file without its folder.
+    pub fn text(&self) -> String {
+        format!("{}:{}", self.file.rsplit('/').next().unwrap_or(&self.file), self.line)
+    }
 }
 
 impl Report {

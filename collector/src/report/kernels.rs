@@ -4,18 +4,28 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
-use crate::model::Totals;
+use crate::aggregate::{Aggregates, KernelAggregate, KernelKey, occupancy};
+use crate::model::definitions::Definitions;
+use crate::model::{Process, Totals};
 use crate::report::build::spread;
-use crate::report::{ConfigReport, KernelName, KernelNames, KernelReport};
+use crate::report::{ConfigReport, KernelName, KernelNames, KernelReport, SourceReport};
+use crate::source::{KernelSource, KernelSources};
 
 /// The longest in all first; without times, the most often called.
 pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
     let mut names = KernelNames::new(totals, aggregates);
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
+    let mut sources = Sources::new(totals);
+    let mut written: FxHashMap<Arc<str>, Vec<KernelSource>> = FxHashMap::default();
     let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {
         let name = names.name(key.process, key.name);
+        let known = written.entry(name.full.clone()).or_default();
+        for source in sources.of(key) {
+            if !known.contains(source) {
+                known.push(source.clone());
+            }
+        }
         match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
             Some((_, known)) => known.merge(entry),
             None => {
@@ -33,7 +43,36 @@ pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelRep
         let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
         by_time.then(b.calls.cmp(&a.calls)).then(a_name.full.cmp(&b_name.full))
     });
-    merged.iter().map(|(name, entry)| kernel_report(name, entry, all_ns, aggregates)).collect()
+    let report = |(name, entry): &(KernelName, KernelAggregate)| {
+        let mut sources = written
+            .get(&name.full)
+            .into_iter()
+            .flatten()
+            .map(|source| SourceReport { file: source.path.to_string(), line: source.line });
+        KernelReport {
+            source: sources.next(),
+            other_sources: sources.collect(),
+            ..kernel_report(name, entry, all_ns, aggregates)
+        }
+    };
+    merged.iter().map(report).collect()
+}
+
+/// Where the kernels of all processes are written.
+struct Sources<'a> {
+    processes: FxHashMap<u32, (&'a Definitions, KernelSources)>,
+}
+
+impl<'a> Sources<'a> {
+    fn new(totals: &'a Totals) -> Sources<'a> {
+        let of = |process: &'a Process| (process.number, (&process.definitions, KernelSources::default()));
+        Sources { processes: totals.processes.iter().map(of).collect() }
+    }
+
+    fn of(&mut self, key: &KernelKey) -> &[KernelSource] {
+        let Some((definitions, sources)) = self.processes.get_mut(&key.process) else { return &[] };
+        definitions.name(key.name).map_or(&[], |name| sources.of_name(definitions, name))
+    }
 }
 
 fn kernel_report(
@@ -75,6 +114,8 @@ fn kernel_report(
     KernelReport {
         name: name.short.to_string(),
         full_name: name.full.to_string(),
+        source: None,
+        other_sources: Vec::new(),
         calls: entry.calls,
         timed_calls: entry.durations.count(),
         spread: spread(&entry.durations),

@@ -23,16 +23,30 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// How wide the first column of the page can be, beside the others as they are.
+    pub fn room(&self, width: usize) -> usize {
+        let others = self.widths().into_iter().skip(1).map(|width| width + GAP).sum();
+        width.saturating_sub(others)
+    }
+
+    /// Puts another text into the first column of a row.
+    pub fn rename(&mut self, row: usize, text: String) {
+        if let Some(cell) = self.rows.get_mut(row).and_then(|cells| cells.first_mut()) {
+            *cell = text;
+        }
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let cells =
+            |column| std::iter::once(&self.header).chain(&self.rows).filter_map(move |row| row.get(column));
+        let width = |column| cells(column).map(|cell: &String| cell.chars().count()).max().unwrap_or(0);
+        (0..self.header.len()).map(width).collect()
+    }
+
     /// Lines of at most `width` characters, the header first. The first column has at least
     /// `first_min`, so that small tables under each other begin their numbers at one place.
     pub fn lines(&self, width: usize, first_min: usize) -> Vec<String> {
-        let columns = self.header.len();
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                let cells = std::iter::once(&self.header).chain(&self.rows);
-                cells.filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-            })
-            .collect();
+        let widths = self.widths();
         let others: usize = widths.iter().skip(1).map(|width| width + GAP).sum();
         let content = widths.first().copied().unwrap_or(0).max(first_min);
         let first = content.min(width.saturating_sub(others)).max(8);
@@ -82,6 +96,10 @@ mod tests {
                 "a_kernel_…ong_name  1,000     3 ns"
             ]
         );
+        assert_eq!((table.room(34), table.room(5)), (18, 0));
+        table.rename(0, "add  a.py:7".into());
+        assert_eq!(table.lines(34, 0)[1], "add  a.py:7            12  1.20 ms");
+        table.rename(0, "add".into());
         assert_eq!(table.lines(80, 36)[1], format!("{:<36}     12  1.20 ms", "add"));
     }
 

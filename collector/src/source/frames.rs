@@ -316,7 +316,7 @@ pub(crate) fn begin_of(definitions: &Definitions, stack: u32) -> Option<(u32, Ve
 }
 
 /// Bytes as text: what is no UTF-8 is written out, so that different names stay different.
-fn readable(bytes: &[u8]) -> Arc<str> {
+pub(super) fn readable(bytes: &[u8]) -> Arc<str> {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text += chunk.valid();

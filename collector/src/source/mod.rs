@@ -6,6 +6,7 @@
 
 mod files;
 mod frames;
+mod kernels;
 mod line_table;
 mod machinery;
 mod own;
@@ -16,5 +17,6 @@ mod golden;
 pub use files::FileNames;
 pub(crate) use frames::{Code, begin_of};
 pub use frames::{Line, NO_LINE, StackFrame, Stacks};
+pub use kernels::{KernelSource, KernelSources};
 pub use line_table::LineTable;
 pub use own::is_own;

@@ -15,6 +15,7 @@ use crate::model::instances::RangeInstance;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
 use crate::model::sticky::is_sticky;
 use crate::names::{NameTable, demangle};
+use crate::source::{KernelSource, KernelSources};
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
 
@@ -25,6 +26,7 @@ const UNKNOWN_KERNEL: &str = "(unknown kernel)";
 pub struct Describer {
     short_names: NameTable,
     kernels: FxHashMap<u32, KernelName>,
+    sources: KernelSources,
     devices: FxHashMap<u32, KnownDevice>,
 }
 
@@ -76,6 +78,7 @@ impl Describer {
                 }
                 let name = self.kernel(kernel.name, definitions);
                 attributes.push(("gpu.kernel", Value::Text(name.full)));
+                attributes.extend(self.source(operation, kernel.name, definitions));
                 attributes.extend(shape(&kernel));
                 format!("cuda_kernel: {}", name.short)
             }
@@ -132,6 +135,27 @@ impl Describer {
         let found = KernelName { full, short };
         self.kernels.insert(name, found.clone());
         found
+    }
+
+    /// Where the kernel is written; of a graph's node, where the only one of its name is.
+    fn source(
+        &mut self,
+        operation: &Operation,
+        name: u32,
+        definitions: &Definitions,
+    ) -> impl Iterator<Item = Attribute> + use<> {
+        let found = match operation.call.as_ref().map(|call| call.detail) {
+            Some(Detail::Launch(launch)) => self.sources.of_function(definitions, launch.function),
+            _ => match definitions.name(name).map(|name| self.sources.of_name(definitions, name)) {
+                Some([source]) => Some(source.clone()),
+                _ => None,
+            },
+        };
+        let pair = |source: KernelSource| {
+            let path = ("gpu.code.file.path", Value::text(&source.path));
+            [path, ("gpu.code.line.number", Value::number(source.line))]
+        };
+        found.map(pair).into_iter().flatten()
     }
 
     fn device(&mut self, ordinal: u32, definitions: &Definitions) -> &KnownDevice {

@@ -1,0 +1,73 @@
+//! Modules, and what their images say of lines.
+
+use gputrace_wire::definition::{self, kind, module as field};
+
+use super::Definitions;
+
+impl Definitions {
+    /// Function definitions in order of arrival: those that were launched.
+    pub fn functions(&self) -> &[u32] {
+        &self.functions
+    }
+
+    /// The first piece of what a module's image says of lines, and how long that is; `None` if nothing is there.
+    pub fn module_lines(&self, module: u32) -> Option<(u32, u64)> {
+        let entry = self.of_kind(module, kind::MODULE)?;
+        let first = entry.id(field::LINES);
+        (first != 0).then(|| (first, entry.field(field::LINES_BYTES)))
+    }
+
+    /// The pieces from that one on, joined; `None` where some are missing or they are longer than `length`.
+    pub fn joined_lines(&self, first: u32, length: usize) -> Option<Vec<u8>> {
+        let (mut joined, mut next) = (Vec::new(), first);
+        // One that is empty says nothing, and could name itself.
+        while let Some((piece, more)) = self.lines(next).filter(|(piece, _)| !piece.is_empty())
+            && joined.len() + piece.len() <= length
+        {
+            joined.extend_from_slice(piece);
+            next = more;
+        }
+        (next == 0 && joined.len() == length && length <= self.code_bytes()).then_some(joined)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Definition;
+
+    fn definitions(records: &[(u16, u32, &[u64], &str)]) -> Definitions {
+        let mut definitions = Definitions::default();
+        for (kind, id, fields, text) in records {
+            definitions.add(&Definition {
+                kind: *kind,
+                id: *id,
+                fields: fields.to_vec(),
+                text: (*text).into(),
+            });
+        }
+        definitions
+    }
+
+    #[test]
+    fn a_module_s_lines_are_joined_if_all_are_there() {
+        let said = definitions(&[
+            (kind::LINES, 1, &[0], "and rest"),
+            (kind::LINES, 2, &[1], "begin "),
+            (kind::LINES, 3, &[3], "itself"),
+            (kind::LINES, 4, &[9], "lost"),
+            (kind::MODULE, 5, &[7, 0, 2, 14], ""),
+            (kind::MODULE, 6, &[8, 0, 0, 300_000], ""),
+            (definition::kind::FUNCTION, 7, &[9, 0, 5], "kernel"),
+        ]);
+        assert_eq!(
+            (said.module_lines(5), said.module_lines(6), said.module_lines(1)),
+            (Some((2, 14)), None, None)
+        );
+        assert_eq!(said.joined_lines(2, 14).as_deref(), Some(&b"begin and rest"[..]));
+        for (first, length) in [(2, 13), (2, 15), (3, 600), (4, 4), (5, 1), (9, 0), (1, 0)] {
+            assert_eq!(said.joined_lines(first, length), None, "{first} {length}");
+        }
+        assert_eq!(said.functions(), [7]);
+    }
+}
