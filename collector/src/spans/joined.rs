@@ -53,10 +53,19 @@ pub struct Family {
     members: FxHashMap<(SessionSeed, u32), Member>,
     /// Those that have ended, by their number and root, the oldest first.
     ended: VecDeque<((SessionSeed, u32), u64)>,
-    /// What sessions gave to their commands.
-    runs: FxHashMap<SessionSeed, Handed>,
+    /// What sessions gave to their commands: of the one at hand, and of others that have processes still.
+    runs: FxHashMap<SessionSeed, Run>,
+    /// The session at hand.
+    latest: Option<SessionSeed>,
     /// What was malformed, for people.
     complaints: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Run {
+    handed: Handed,
+    /// Processes of the session that have not ended.
+    running: usize,
 }
 
 #[derive(Debug)]
@@ -79,25 +88,37 @@ impl Family {
     /// malformed.
     pub fn begin(&mut self, session: &SessionBegin) -> Option<Handed> {
         let seed = SessionSeed::new(session);
+        if self.latest.replace(seed) != Some(seed) {
+            self.runs.retain(|known, run| *known == seed || run.running > 0);
+        }
         if let Some(known) = self.runs.get(&seed) {
-            return Some(*known);
+            return Some(known.handed);
         }
         let handed = Handed::of(session)?;
         if let Some(Err(why)) = Handed::caller(session) {
             self.complain(why.to_string());
         }
-        self.runs.insert(seed, handed);
+        self.runs.insert(seed, Run { handed, running: 0 });
         Some(handed)
     }
 
     /// A process began; whoever had its number before has ended.
     pub fn add(&mut self, who: Who, root: u64) {
         self.members.insert((who.session, who.pid), Member { root, joined: None });
+        if let Some(run) = self.runs.get_mut(&who.session) {
+            run.running += 1;
+        }
     }
 
     /// A process ended; `root` tells it from a later one with its number. Only the last ones are remembered: a session
     /// may go on for years.
     pub fn end(&mut self, who: Who, root: u64) {
+        if let Some(run) = self.runs.get_mut(&who.session) {
+            run.running = run.running.saturating_sub(1);
+            if run.running == 0 && self.latest != Some(who.session) {
+                self.runs.remove(&who.session);
+            }
+        }
         self.ended.push_back(((who.session, who.pid), root));
         while self.ended.len() > ENDED_MAX {
             let Some((member, root)) = self.ended.pop_front() else { return };
@@ -110,7 +131,7 @@ impl Family {
     /// Decides which trace a process is part of, from what it says and who started it, as far as is known.
     pub fn join(&mut self, who: Who, definitions: &Definitions) -> Joined {
         let given = self.read(definitions, origin_of::TRACEPARENT, TraceParent::parse);
-        let run = self.runs.get(&who.session).copied();
+        let run = self.runs.get(&who.session).map(|run| run.handed);
         // Who got the run's own is in a trace of somebody else's only if the run was.
         let run_given = run.filter(|run| given == Some(run.context));
         let state = match (given, run_given) {
@@ -230,6 +251,32 @@ mod tests {
         let newest = 9 + 2 * max;
         assert_eq!(parent_of(newest), u64::from(newest));
         assert_eq!(parent_of(newest - max), 0, "it stands alone");
+    }
+
+    /// One that another collector takes over may outlive its session.
+    #[test]
+    fn runs_are_remembered_while_processes_of_theirs_run() {
+        let (mut family, definitions) = (Family::default(), Definitions::default());
+        let session =
+            |number| SessionBegin { realtime_ns: number, hands_on: true, ..SessionBegin::default() };
+        let of = |number, pid| Who { session: SessionSeed::new(&session(number)), ..who(pid, NOBODY) };
+        let handed = family.begin(&session(0)).unwrap();
+        family.add(of(0, 7), 7);
+        for number in 1..1_000 {
+            family.begin(&session(number)).unwrap();
+            for pid in [1, 2] {
+                family.add(of(number, pid), pid.into());
+            }
+            for pid in [1, 2] {
+                let joined = family.join(of(number, pid), &definitions);
+                assert_eq!(joined.parent, family.runs[&of(number, pid).session].handed.context.span_id);
+                family.end(of(number, pid), pid.into());
+            }
+            assert_eq!(family.runs.len(), 2, "the one at hand, and the first");
+        }
+        assert_eq!(family.join(of(0, 7), &definitions).parent, handed.context.span_id);
+        family.end(of(0, 7), 7);
+        assert_eq!(family.runs.len(), 1);
     }
 
     #[test]
