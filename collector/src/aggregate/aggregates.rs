@@ -91,6 +91,11 @@ impl Sink for Aggregates {
         };
         self.device_stacks.add(key, duration_ns);
     }
+
+    fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
+        self.failures.process_ends(process);
+        self.devices.process_ends(process);
+    }
 }
 
 /// The device that a call was for, as far as its stream says.

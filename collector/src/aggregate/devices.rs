@@ -73,11 +73,43 @@ impl Devices {
         place
     }
 
+    /// Its ordinals are looked up no more; what was executed stays.
+    pub fn process_ends(&mut self, process: u32) {
+        self.places.retain(|(of, _), _| *of != process);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &DeviceAggregate> {
         self.list.iter()
     }
 
     pub fn get(&self, place: usize) -> Option<&DeviceAggregate> {
         self.list.get(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::definition::{device, kind};
+
+    use super::*;
+    use crate::batch::Definition;
+
+    #[test]
+    fn one_device_of_many_processes_is_one_and_those_that_ended_are_forgotten() {
+        let mut fields = vec![0; 24];
+        (fields[device::UUID_LOW], fields[device::UUID_HIGH]) = (7, 9);
+        let mut definitions = Definitions::default();
+        definitions.add(&Definition { kind: kind::DEVICE, id: 1, fields, text: b"GPU".to_vec() });
+        let mut devices = Devices::default();
+        for process in 0..1_000 {
+            let timing = Some(Timing { start_ns: u64::from(process) * 100, duration_ns: 10 });
+            assert_eq!(devices.add(process, 0, timing, &definitions), 0);
+            assert_eq!(devices.places.len(), 2.min(process as usize + 1));
+            if process > 0 {
+                devices.process_ends(process);
+            }
+        }
+        let [device] = &devices.list[..] else { panic!("{devices:?}") };
+        assert_eq!((device.operations, device.timed, device.busy.busy_ns()), (1_000, 1_000, 10_000));
     }
 }

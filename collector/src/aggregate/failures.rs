@@ -116,6 +116,11 @@ impl Failures {
         }
     }
 
+    /// Nobody of that process asks again.
+    pub fn process_ends(&mut self, process: u32) {
+        self.asking.retain(|(of, _), _| *of != process);
+    }
+
     fn answered(&mut self, call: &HostCall, answer: &'static Answer) {
         let key = (call.process, call.api, call.status);
         if self.answers.len() >= ANSWERS_MAX && !self.answers.contains_key(&key) {
@@ -232,6 +237,17 @@ mod tests {
         assert_eq!(failures.sorted().len(), FAILURES_MAX);
         assert_eq!((failures.calls, failures.beyond), (2 * FAILURES_MAX as u64 + 20, 20));
         assert!(failures.asking.len() <= ASKING_MAX);
+    }
+
+    #[test]
+    fn who_ended_asks_no_more() {
+        let (definitions, mut failures) = (definitions(), Failures::default());
+        for (process, thread) in [(0, 1), (1, 1), (1, 2)] {
+            failures.add(&HostCall { process, ..call(kind::ALLOC, 2, thread, 64, 9) }, &definitions);
+        }
+        failures.process_ends(1);
+        assert_eq!(failures.asking.keys().collect::<Vec<_>>(), [&(0, 1)]);
+        assert_eq!((failures.sorted().len(), failures.calls), (2, 3), "that they asked is told");
     }
 
     #[test]
