@@ -156,6 +156,20 @@ pub struct Counters {
     pub sampled_ticks: u64,
 }
 
+impl Counters {
+    /// Adds another process's. They say of themselves what they like, so sums have an end.
+    pub fn add(&mut self, other: &Counters) {
+        let add = |to: &mut u64, from: u64| *to = to.saturating_add(from);
+        for (to, from) in self.values.iter_mut().zip(other.values) {
+            add(to, from);
+        }
+        add(&mut self.ring_full, other.ring_full);
+        add(&mut self.written, other.written);
+        add(&mut self.sampled_hooks, other.sampled_hooks);
+        add(&mut self.sampled_ticks, other.sampled_ticks);
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessEnd {
     /// It said good-bye at exit.

@@ -63,6 +63,18 @@ pub struct Definitions {
 }
 
 impl Definitions {
+    /// Nothing more is defined: gives back what was held for that.
+    pub fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// About how many bytes of memory that is.
+    pub fn held_bytes(&self) -> usize {
+        let said: usize = self.entries.iter().flatten().map(Entry::held_bytes).sum();
+        let notices: usize = self.notices.iter().map(|notice| size_of::<Notice>() + notice.text.len()).sum();
+        self.entries.capacity() * size_of::<Option<Entry>>() + said + notices
+    }
+
     /// Whether the same was said before.
     pub fn is_known(&self, record: &Definition) -> bool {
         if record.kind == kind::SEEN {

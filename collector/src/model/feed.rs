@@ -1,28 +1,34 @@
 //! The pipeline's end: feeds batches to the processes that they belong to.
 
-use gputrace_wire::counter::Counter;
+use std::collections::BTreeMap;
 
 use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::model::ended::{Ended, Sums};
 use crate::model::loss::Loss;
 use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
 use crate::model::totals::{Session, Totals};
 use crate::session::Running;
 
-/// Processes of one session that are kept.
-const PROCESSES_MAX: usize = 1 << 16;
+/// Processes of one session at a time.
+const RUNNING_MAX: usize = 1 << 16;
 
 /// Consumes the stream of one or several sessions, one after the other.
+///
+/// Of a process that has ended nothing is left but what the report tells of it ([`Ended`]): a session may go on for
+/// months.
 #[derive(Debug)]
 pub struct Model<S> {
     sink: S,
     sessions: Vec<Session>,
-    /// Processes of the session at hand by number; their numbers over all are offset.
-    current: Vec<Option<ProcessState>>,
+    /// Processes of the session at hand that have not ended, by number; their numbers over all are offset.
+    current: BTreeMap<u32, Box<ProcessState>>,
+    /// The first number of the session at hand that no process had so far.
+    next_number: u64,
     /// Processes that ran on when their session ended. Another collector may have taken over.
     suspended: Vec<ProcessState>,
     offset: u32,
-    done: Totals,
+    ended: Ended,
 }
 
 impl<S: Sink> Model<S> {
@@ -30,10 +36,11 @@ impl<S: Sink> Model<S> {
         Model {
             sink,
             sessions: Vec::new(),
-            current: Vec::new(),
+            current: BTreeMap::new(),
+            next_number: 0,
             suspended: Vec::new(),
             offset: 0,
-            done: Totals::default(),
+            ended: Ended::default(),
         }
     }
 
@@ -68,11 +75,14 @@ impl<S: Sink> Model<S> {
             Batch::Counters(counters) => {
                 self.with(counters.process, |state, sink| state.set_counters(counters, sink));
             }
-            Batch::ProcessEnd { process, end: end @ ProcessEnd::Running, monotonic_ns } => {
-                self.with(*process, |state, _| state.end_as(*end, *monotonic_ns));
-            }
             Batch::ProcessEnd { process, end, monotonic_ns } => {
-                self.with(*process, |state, sink| state.end(Some((*end, *monotonic_ns)), sink));
+                self.with(*process, |state, _| state.end_as(*end, *monotonic_ns));
+                if *end != ProcessEnd::Running
+                    && let Some(state) = self.current.remove(process)
+                {
+                    self.saw(state.last_seen_ns);
+                    self.close_process(*state);
+                }
             }
             Batch::SessionEnd { wall_ns } => {
                 if let Some(session) = self.sessions.last_mut() {
@@ -82,31 +92,35 @@ impl<S: Sink> Model<S> {
         }
     }
 
-    /// The processes of the session at hand, as they are now.
+    /// The processes of the session at hand that have not ended, as they are now.
     pub(crate) fn running(&self) -> impl Iterator<Item = Running<'_>> {
-        self.current.iter().flatten().map(ProcessState::running)
+        self.current.values().map(|state| state.running())
+    }
+
+    /// What those come to that have.
+    pub(crate) fn ended(&self) -> Sums<'_> {
+        self.ended.sums()
     }
 
     /// Tells the sink that this moment has come, for each process that runs.
     pub fn time_passes(&mut self, now_ns: u64) {
-        for process in self.current.iter().flatten().filter(|process| process.runs_on()) {
+        for process in self.current.values().filter(|process| process.runs_on()) {
             process.time_passes(now_ns, &mut self.sink);
         }
     }
 
     fn process_begin(&mut self, begin: &ProcessBegin) {
-        let index = begin.process as usize;
-        if index >= PROCESSES_MAX || self.current.get(index).is_some_and(Option::is_some) {
-            self.lose(Loss::UnknownProcess, 1);
+        let number = begin.process;
+        // They are numbered one after the other, and in a session's part some are missing.
+        if u64::from(number) < self.next_number || self.current.len() >= RUNNING_MAX {
+            self.ended.lose(Loss::UnknownProcess, 1);
             return;
         }
-        if self.current.len() <= index {
-            self.current.resize_with(index + 1, || None);
-        }
+        self.next_number = u64::from(number) + 1;
         let suspended = self.suspended.iter().position(|state| state.is(begin));
         let mut state = match suspended {
-            Some(at) => self.suspended.swap_remove(at),
-            None => ProcessState::new(self.offset.saturating_add(begin.process), begin.clone()),
+            Some(at) => Box::new(self.suspended.swap_remove(at)),
+            None => Box::new(ProcessState::new(self.offset.saturating_add(number), begin.clone())),
         };
         match (suspended, self.sessions.last()) {
             (Some(_), _) => state.resume(),
@@ -115,53 +129,40 @@ impl<S: Sink> Model<S> {
                 state.introduce(session.unwrap_or(&SessionBegin::default()), &mut self.sink);
             }
         }
-        if let Some(place) = self.current.get_mut(index) {
-            *place = Some(state);
-        }
+        self.current.insert(number, state);
     }
 
     fn with(&mut self, process: u32, act: impl FnOnce(&mut ProcessState, &mut S)) {
-        match self.current.get_mut(process as usize) {
-            Some(Some(state)) => act(state, &mut self.sink),
-            _ => self.lose(Loss::UnknownProcess, 1),
+        match self.current.get_mut(&process) {
+            Some(state) => act(state, &mut self.sink),
+            None => self.ended.lose(Loss::UnknownProcess, 1),
         }
     }
 
-    fn lose(&mut self, loss: Loss, count: u64) {
-        let total = self.done.losses.entry(loss.name()).or_default();
-        *total = total.saturating_add(count);
+    /// A process of the session at hand was there until then.
+    fn saw(&mut self, last_seen_ns: u64) {
+        if let Some(session) = self.sessions.last_mut() {
+            session.last_seen_ns = session.last_seen_ns.max(last_seen_ns);
+        }
     }
 
     /// The session at hand has no more batches, whether it said so or was cut off.
     fn close_session(&mut self) {
-        self.offset = self.offset.saturating_add(u32::try_from(self.current.len()).unwrap_or(u32::MAX));
-        for state in std::mem::take(&mut self.current).into_iter().flatten() {
-            if let Some(session) = self.sessions.last_mut() {
-                session.last_seen_ns = session.last_seen_ns.max(state.last_seen_ns);
-            }
+        let numbers = u32::try_from(std::mem::take(&mut self.next_number)).unwrap_or(u32::MAX);
+        self.offset = self.offset.saturating_add(numbers);
+        for state in std::mem::take(&mut self.current).into_values() {
+            self.saw(state.last_seen_ns);
             if state.runs_on() {
-                self.suspended.push(state);
+                self.suspended.push(*state);
             } else {
-                self.close_process(state);
+                self.close_process(*state);
             }
         }
     }
 
-    fn close_process(&mut self, mut state: ProcessState) {
-        state.end(None, &mut self.sink);
-        let (process, losses) = state.into_totals();
-        for (loss, count) in losses {
-            self.lose(loss, count);
-        }
-        for counter in Counter::ALL.into_iter().filter(|counter| counter.is_loss()) {
-            let value = process.counters.values.get(counter as usize).copied().unwrap_or(0);
-            if value > 0 {
-                let total = self.done.losses.entry(counter.name()).or_default();
-                *total = total.saturating_add(value);
-            }
-        }
-        self.done.counts.add(&process.counts);
-        self.done.processes.push(process);
+    fn close_process(&mut self, state: ProcessState) {
+        let (process, losses) = state.finish(&mut self.sink);
+        self.ended.add(process, losses);
     }
 
     /// The end of everything: what was counted, and the sink back.
@@ -170,8 +171,6 @@ impl<S: Sink> Model<S> {
         for state in std::mem::take(&mut self.suspended) {
             self.close_process(state);
         }
-        self.done.processes.sort_by_key(|process| process.number);
-        self.done.sessions = self.sessions;
-        (self.done, self.sink)
+        (Totals { sessions: self.sessions, ..self.ended.into_totals() }, self.sink)
     }
 }

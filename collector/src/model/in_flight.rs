@@ -76,6 +76,14 @@ pub struct StreamInFlight {
     pub left_out: u64,
 }
 
+impl InFlight {
+    /// About how many bytes of memory that is.
+    pub(super) fn held_bytes(&self) -> usize {
+        let calls: usize = self.streams.iter().map(|stream| stream.calls.capacity()).sum();
+        calls * size_of::<HostCall>() + self.streams.capacity() * size_of::<StreamInFlight>()
+    }
+}
+
 /// What is noted as the stream goes by.
 #[derive(Debug, Default)]
 pub(super) struct Progress {

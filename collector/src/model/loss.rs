@@ -19,8 +19,10 @@ pub enum Loss {
     RefusedDefinitions,
     /// Entries that are cut short.
     DamagedEntries,
-    /// Batches of processes that the stream did not introduce.
+    /// Batches of processes that the stream did not introduce, or that had ended.
     UnknownProcess,
+    /// Processes that are in the sums, and not told of by themselves: more ended than are kept.
+    ProcessesNotKept,
     /// Device records that came after their call was given up on.
     LateRecords,
     /// Cells that a collector had read and not yet stored when it was killed.
@@ -42,6 +44,7 @@ impl Loss {
             Loss::RefusedDefinitions => "refused_definitions",
             Loss::DamagedEntries => "damaged_entries",
             Loss::UnknownProcess => "unknown_process",
+            Loss::ProcessesNotKept => "processes_not_kept",
             Loss::LateRecords => "late_records",
             Loss::LostWithCollector => "lost_with_collector",
             Loss::RefusedGraphNodes => "refused_graph_nodes",

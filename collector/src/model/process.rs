@@ -52,10 +52,6 @@ pub(super) struct ProcessState {
     progress: Progress,
     histories: Histories,
     in_flight: InFlight,
-    /// Whether what is in flight is known: whatever comes after the end does not change it.
-    told: bool,
-    /// Whether sinks know that nothing more comes.
-    closed: bool,
     /// Decided at the first call that executes something: the libraries are known by then.
     ids_are_unreliable: Option<bool>,
     epochs: Epochs,
@@ -85,8 +81,6 @@ impl ProcessState {
             progress: Progress::default(),
             histories: Histories::default(),
             in_flight: InFlight::default(),
-            told: false,
-            closed: false,
             ids_are_unreliable: None,
             epochs: Epochs::default(),
             saw_device_record: false,
@@ -135,9 +129,7 @@ impl ProcessState {
 
     pub(super) fn set_counters<S: Sink>(&mut self, counters: &Counters, sink: &mut S) {
         self.counters = counters.clone();
-        if !self.closed {
-            self.tell_standing(sink);
-        }
+        self.tell_standing(sink);
     }
 
     fn tell_standing<S: Sink>(&self, sink: &mut S) {
@@ -328,12 +320,8 @@ impl ProcessState {
         self.end = self.end.or(Some((end, at_ns)));
     }
 
-    /// Nothing more comes of this process.
-    pub(super) fn end<S: Sink>(&mut self, end: Option<(ProcessEnd, u64)>, sink: &mut S) {
-        if let Some((_, at_ns)) = end {
-            self.last_seen_ns = self.last_seen_ns.max(at_ns);
-        }
-        self.end = self.end.or(end);
+    /// Nothing more comes of this process: the process for [`crate::model::Totals`], and what was lost of it.
+    pub(super) fn finish<S: Sink>(mut self, sink: &mut S) -> (Process, Vec<(Loss, u64)>) {
         let mut out = Out {
             definitions: &self.definitions,
             graphs: &self.graphs,
@@ -359,19 +347,16 @@ impl ProcessState {
         for call in out.unidentified.finish() {
             alone(&mut out, call);
         }
-        if tells && !self.told {
+        if tells {
             self.in_flight = InFlight {
                 by_waits_only: !self.saw_device_record,
                 ..self.progress.finish(left.into_iter(), vanished, &self.definitions)
             };
         }
-        self.told |= tells;
         self.close_ranges(sink);
-        self.histories = Histories::default();
-        if !std::mem::replace(&mut self.closed, true) {
-            self.tell_standing(sink);
-            sink.process_ends(self.number, self.last_seen_ns, &self.definitions);
-        }
+        self.tell_standing(sink);
+        sink.process_ends(self.number, self.last_seen_ns, &self.definitions);
+        self.into_totals()
     }
 
     pub(super) fn time_passes<S: Sink>(&self, now_ns: u64, sink: &mut S) {
@@ -383,8 +368,7 @@ impl ProcessState {
         sink.process_begins(self.number, &self.begin, session);
     }
 
-    /// The process for [`crate::model::Totals`], and what was lost of it.
-    pub(super) fn into_totals(mut self) -> (Process, Vec<(Loss, u64)>) {
+    fn into_totals(mut self) -> (Process, Vec<(Loss, u64)>) {
         self.counts.evicted_calls = self.join.evicted_calls;
         self.counts.evicted_records = self.join.evicted_records;
         let losses = self.lost();

@@ -130,6 +130,14 @@ impl Ranges {
             && self.labels.iter().all(|l| l.spans == Spans::default())
     }
 
+    /// About how many bytes of memory that is: each node and label is found by a key as well.
+    pub fn held_bytes(&self) -> usize {
+        let nodes = self.nodes.capacity() * (size_of::<Node>() + size_of::<((u32, u32), u32)>());
+        let labels = self.labels.capacity() * (size_of::<Label>() + size_of::<(RangeName, u32)>());
+        let names: usize = self.labels.iter().map(|label| label.name.name.len()).sum();
+        nodes + labels + names + self.by_definition.len() * size_of::<(u32, u32)>()
+    }
+
     // --- what the entries of a ring do to its list
 
     /// A range begins at that position of the list.

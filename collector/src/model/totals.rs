@@ -193,6 +193,12 @@ impl Process {
         at_ns.saturating_sub(self.begin.start_monotonic_ns)
     }
 
+    /// About how many bytes of memory it takes to keep that.
+    pub fn held_bytes(&self) -> usize {
+        let parts = self.definitions.held_bytes() + self.ranges.held_bytes() + self.in_flight.held_bytes();
+        size_of::<Process>() + parts
+    }
+
     /// The measured cost of one hook, over the calls where it was measured.
     pub fn hook_cost_ns(&self) -> Option<f64> {
         (self.counters.sampled_hooks > 0).then(|| {

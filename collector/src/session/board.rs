@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::batch::{Batch, Counters, ProcessBegin};
 use crate::flight_recorder::Window;
-use crate::model::Model;
 use crate::model::operation::Sink;
+use crate::model::{Counts, Model};
 use crate::session::clock::monotonic_ns;
 use crate::session::step::Step;
 
@@ -108,11 +108,11 @@ impl Board {
     /// Of a session that keeps everything.
     pub fn model<S: Sink>(&self, model: &Model<S>) {
         self.tell(|status| {
+            let ended = model.ended();
+            status.ended = ended.processes;
+            status.sum(ended.counters, told_of(ended.counts));
             for process in model.running() {
-                let counts = process.counts;
-                let records = (kind::DEVICE_KERNEL..=47).map(|kind| counts.entries(kind)).sum();
-                let now = [counts.launches, counts.host_calls(), records];
-                status.add(process.begin, process.counters, now, process.has_ended);
+                status.add(process.begin, process.counters, told_of(process.counts), process.has_ended);
             }
         });
     }
@@ -140,8 +140,8 @@ impl Board {
     }
 }
 
-/// How often the board is written at most. To write it takes a look at every process that ever
-/// joined, some milliseconds where there were tens of thousands, on the thread that empties the
+/// How often the board is written at most. To write it takes a look at every process that runs,
+/// or that a flight recorder holds, some milliseconds where there are tens of thousands, on the thread that empties the
 /// queue: so by time, and never by what comes.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
@@ -208,8 +208,19 @@ impl Pace {
 pub(crate) struct Running<'a> {
     pub begin: &'a ProcessBegin,
     pub counters: &'a Counters,
-    pub counts: &'a crate::model::Counts,
+    pub counts: &'a Counts,
     pub has_ended: bool,
+}
+
+/// Launches, host calls and device records.
+fn told_of(counts: &Counts) -> [u64; 3] {
+    let records = (kind::DEVICE_KERNEL..=47).map(|kind| counts.entries(kind)).sum();
+    [counts.launches, counts.host_calls(), records]
+}
+
+/// Counters that are not 0.
+fn counted(counters: &Counters) -> impl Iterator<Item = (Counter, u64)> {
+    Counter::ALL.into_iter().zip(counters.values).filter(|(_, value)| *value > 0)
 }
 
 impl Status {
@@ -232,18 +243,21 @@ impl Status {
         }
     }
 
-    fn add(&mut self, begin: &ProcessBegin, counters: &Counters, now: [u64; 3], has_ended: bool) {
-        let [launches, host_calls, device_records] = now;
+    fn sum(&mut self, counters: &Counters, [launches, host_calls, device_records]: [u64; 3]) {
         self.launches += launches;
         self.host_calls += host_calls;
         self.device_records += device_records;
-        let counted = Counter::ALL.into_iter().zip(counters.values).filter(|(_, value)| *value > 0);
-        for (counter, value) in counted.clone().filter(|(counter, _)| counter.is_loss()) {
+        for (counter, value) in counted(counters).filter(|(counter, _)| counter.is_loss()) {
             self.drop(counter.name(), value);
         }
         if counters.ring_full > 0 {
             self.drop("ring_full", counters.ring_full);
         }
+    }
+
+    fn add(&mut self, begin: &ProcessBegin, counters: &Counters, now: [u64; 3], has_ended: bool) {
+        self.sum(counters, now);
+        let [launches, host_calls, device_records] = now;
         if has_ended {
             self.ended += 1;
             return;
@@ -257,7 +271,7 @@ impl Status {
                 host_calls,
                 device_records,
                 ring_full: counters.ring_full,
-                counters: counted.map(|(counter, value)| (counter.name(), value)).collect(),
+                counters: counted(counters).map(|(counter, value)| (counter.name(), value)).collect(),
             });
         }
     }

@@ -15,6 +15,11 @@ pub enum Text {
 }
 
 impl Entry {
+    /// What it holds beside itself.
+    pub fn held_bytes(&self) -> usize {
+        size_of_val(&*self.fields) + self.raw().len()
+    }
+
     pub fn text(&self) -> &str {
         match &self.text {
             Text::Said(text) => text,
