@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::process::finish;
-use crate::harness::tool::{Traced, gputrace, run_command};
+use crate::harness::tool::{Traced, count, gputrace, run_command};
 use crate::python_stacks::interpreters;
 
 fn folder() -> PathBuf {
@@ -142,6 +142,36 @@ fn a_fault_is_told_with_the_lines_that_led_to_it() {
         assert_eq!((&frame["function"], &frame["line"]), (&"fault".into(), &line("train.py", "wait").into()));
         let newest = &report["in_flight"][0]["newest_first"][0];
         assert_eq!(newest["stack"][0]["line"], line("train.py", "after"), "{report:#}");
+    }
+}
+
+/// With a GIL and, where such an interpreter is named for the tests (scripts/free-threaded-python), without.
+#[test]
+fn code_that_threads_make_and_drop_is_told_as_itself() {
+    const ROUNDS: u64 = 250;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python_churn.py");
+    // "f3 gen7.py:12;" once for each level of the recursion.
+    let one = |round: u64| format!("f{} gen{}.py:{};", round % 7, round % 13, round % 50 + 2);
+    for (minor, python) in interpreters("python_flame::code_that_threads_make_and_drop_is_told_as_itself") {
+        let traced = run_command(&python).arg(&script).arg(ROUNDS.to_string()).succeed();
+        let folded = traced.read("flame.folded");
+        let mut told: Vec<_> = folded
+            .lines()
+            .map(|line| {
+                let (_, stack) = line.split_once(";work python_churn.py:").expect(line);
+                let (_, stack) = stack.split_once(';').expect(line);
+                let (stack, _) = stack.split_once("launch python_churn.py:").expect(line);
+                stack.to_owned()
+            })
+            .collect();
+        told.sort_unstable();
+        let mut expected: Vec<_> = (0..ROUNDS)
+            .map(|round| one(round).repeat(round as usize % 40 + 1))
+            .flat_map(|stack| std::iter::repeat_n(stack, 8))
+            .collect();
+        expected.sort_unstable();
+        assert!(told == expected, "Python 3.{minor}: {} stacks\n{folded}", told.len());
+        assert_eq!(count(&traced.report(), "launches"), ROUNDS * 8);
     }
 }
 
