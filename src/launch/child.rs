@@ -7,12 +7,14 @@ use std::mem::zeroed;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
+use crate::launch::group_signals::GroupSignals;
 use crate::launch::inherited;
 use crate::launch::signals::{self, Before};
 
 #[derive(Debug)]
 pub struct Program {
     child: Child,
+    group_signals: Option<GroupSignals>,
 }
 
 /// Starts `command` with `environment` laid over ours and the signal state of `before`.
@@ -29,9 +31,13 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
             Ok(())
         });
     }
-    let child = builder.spawn()?;
+    let group_signals = GroupSignals::start(command.len());
+    let child = {
+        let _held = signals::hold();
+        builder.spawn()?
+    };
     signals::program_started(child.id().cast_signed());
-    Ok(Program { child })
+    Ok(Program { child, group_signals })
 }
 
 impl Program {
@@ -57,6 +63,7 @@ impl Program {
             }
         }
         signals::program_ended();
+        drop(self.group_signals.take());
         self.child.wait()
     }
 }

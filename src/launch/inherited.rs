@@ -1,9 +1,11 @@
 //! The state that this program was started with, so that the traced one can have it too.
 //!
 //! Rust's runtime ignores SIGPIPE and opens what is closed of stdin, stdout and stderr before `main`;
-//! what they were before is noted by a constructor.
+//! what they were before is noted by a constructor. So is where our arguments are, as others read them.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::ffi::c_char;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use libc::c_int;
 
@@ -11,8 +13,15 @@ static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static SIGXFSZ_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 /// Bit n: descriptor n was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
+static ARGUMENTS: AtomicPtr<*mut c_char> = AtomicPtr::new(null_mut());
+static ARGUMENTS_COUNT: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn note() {
+extern "C" fn note(count: c_int, arguments: *mut *mut c_char) {
+    // Only GNU's loader says them here.
+    if cfg!(target_env = "gnu") {
+        ARGUMENTS_COUNT.store(count, Ordering::Relaxed);
+        ARGUMENTS.store(arguments, Ordering::Relaxed);
+    }
     SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
     SIGXFSZ_WAS_IGNORED.store(is_ignored(libc::SIGXFSZ), Ordering::Relaxed);
     for descriptor in 0..3 {
@@ -36,7 +45,7 @@ fn is_ignored(signal: c_int) -> bool {
 // calls sigaction and fcntl and stores atomics, none of which needs Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE: extern "C" fn() = note;
+static NOTE: extern "C" fn(c_int, *mut *mut c_char) = note;
 
 fn disposition(ignored: &AtomicBool) -> libc::sighandler_t {
     if ignored.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL }
@@ -59,5 +68,41 @@ pub fn close_again() {
         // SAFETY: close takes a plain number; what it closes is the /dev/null of Rust's runtime, which
         // nothing uses between fork and exec.
         unsafe { libc::close(descriptor) };
+    }
+}
+
+/// Where the kernel put our arguments, which `/proc/PID/cmdline` shows: up to the command, that is.
+#[derive(Clone, Copy, Debug)]
+pub struct Title {
+    start: *mut u8,
+    /// Without the zero before the command.
+    bytes: usize,
+}
+
+/// Of a command line that ends with these many words of a command.
+pub fn title(words: usize) -> Option<Title> {
+    let arguments = ARGUMENTS.load(Ordering::Relaxed);
+    let command = usize::try_from(ARGUMENTS_COUNT.load(Ordering::Relaxed)).ok()?.checked_sub(words)?;
+    if arguments.is_null() || command == 0 || words == 0 {
+        return None;
+    }
+    // SAFETY: the loader's array of so many pointers, which lives as long as the process.
+    let (start, end) = unsafe { ((*arguments).cast::<u8>(), (*arguments.add(command)).cast::<u8>()) };
+    // The kernel puts one behind the other.
+    let bytes = (end as usize).checked_sub(start as usize)?.checked_sub(1)?;
+    (bytes > 0).then_some(Title { start, bytes })
+}
+
+impl Title {
+    /// Shows `text` in place of what is before the command. Async-signal-safe.
+    ///
+    /// # Safety
+    /// In a process of its own, with one thread: nobody else reads the arguments meanwhile.
+    pub unsafe fn replace_before_command(self, text: &[u8]) {
+        for (place, byte) in text.iter().copied().chain(std::iter::repeat(b' ')).take(self.bytes).enumerate()
+        {
+            // SAFETY: inside of what `title` measured, which is writable memory of the stack.
+            unsafe { *self.start.add(place) = byte };
+        }
     }
 }

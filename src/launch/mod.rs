@@ -1,13 +1,17 @@
 //! Starting a program under the tracer: the files it needs, its environment, its signals, its end.
 
+mod arrivals;
 pub mod child;
 pub mod control;
 pub mod ending;
 pub mod environment;
 pub mod extract;
+mod group_signals;
+mod heard;
 pub mod inherited;
 pub mod private_folder;
 pub mod refusal;
 pub mod signals;
 pub mod traceable;
 pub mod untraced;
+mod witness;

@@ -2,7 +2,8 @@
 //!
 //! Whoever started us takes us for the program, so what is sent to us alone is passed on to it. The
 //! terminal sends its own to the whole foreground group, the program included: those it has already,
-//! and we only must not die of them. The program itself starts with the dispositions that we were
+//! and we only must not die of them. What a process sends may be for us alone or for the group as well:
+//! [`group_signals`](super::group_signals) finds out before it is passed on. The program itself starts with the dispositions that we were
 //! given. SIGUSR2 is passed on like any other, unless a flight recorder waits for it. Once the program
 //! is gone, the first that would end us ends our wait for a back end only, so that what was recorded
 //! is written and the exit code stays the program's; the second ends us.
@@ -11,14 +12,17 @@ use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
-use crate::launch::inherited;
+use crate::launch::heard::{By, Heard};
+use crate::launch::{group_signals, inherited};
 
 /// The program's process id; 0 while there is none (not yet started, or already gone).
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// How many are just sending to it.
+static SENDING: AtomicU32 = AtomicU32::new(0);
 /// Signals that came before the program was there, to be passed on as soon as it is: bit n - 1 is
 /// signal n.
 static EARLY: AtomicU64 = AtomicU64::new(0);
@@ -50,7 +54,7 @@ pub struct Before {
 /// Whether a signal that reaches us is meant for the program. Not so: what the kernel sends for a
 /// fault of this process, what stops and continues (a shell sends it to the group, and must see us
 /// stop), broken pipes and files that are too large, which are ours, and the two that libc uses.
-fn is_for_the_program(signal: c_int) -> bool {
+pub fn is_for_the_program(signal: c_int) -> bool {
     use libc::{
         SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGTSTP, SIGTTIN,
         SIGTTOU, SIGXFSZ,
@@ -72,33 +76,76 @@ extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void
         // What this process raises itself, by abort() for one, is its own.
         let by_us = !by_kernel && (*info).si_pid() == libc::getpid();
         if !(by_us || by_kernel && OURS_FROM_THE_KERNEL.contains(&signal)) {
-            let value = ((*info).si_code == libc::SI_QUEUE).then(|| (*info).si_value());
-            if !send(signal, value) {
-                let bit = 1 << (signal - 1);
-                EARLY.fetch_or(bit, Ordering::SeqCst);
-                // The program may have come in between, and its start looked before the line above.
-                if PROGRAM.load(Ordering::SeqCst) != 0 && EARLY.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
-                    send(signal, value);
-                }
+            let heard = Heard::new(signal, &*info);
+            if PROGRAM.load(Ordering::SeqCst) == 0 {
+                // Where nobody is there to get it from the group, it is passed on whoever it was sent to.
+                group_signals::tell(By::UsEarly, heard);
+                pass_on_early(heard);
+            } else if !(heard.may_be_the_groups() && group_signals::tell(By::Us, heard)) {
+                send(heard);
             }
         }
         *libc::__errno_location() = errno;
     }
 }
 
+/// As soon as there is a program. Async-signal-safe.
+fn pass_on_early(heard: Heard) {
+    let bit = 1 << (heard.signal - 1);
+    EARLY.fetch_or(bit, Ordering::SeqCst);
+    // The program may have come in between, and its start looked before the line above.
+    if PROGRAM.load(Ordering::SeqCst) != 0 && EARLY.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+        send(heard);
+    }
+}
+
 /// Sends it to the program, if there is one. Async-signal-safe.
-fn send(signal: c_int, value: Option<libc::sigval>) -> bool {
+pub fn send(heard: Heard) {
+    SENDING.fetch_add(1, Ordering::SeqCst);
     let program = PROGRAM.load(Ordering::SeqCst);
-    // SAFETY: both take plain numbers. The program is not reaped while its id is in PROGRAM, so the
-    // id is no other process's.
-    unsafe {
-        match value {
-            _ if program == 0 => return false,
-            Some(value) => libc::sigqueue(program, signal, value),
-            None => libc::kill(program, signal),
+    if program != 0 {
+        // SAFETY: both take plain numbers. The program is not reaped while its id is in PROGRAM or while
+        // SENDING says that somebody had it from there, so the id is no other process's.
+        unsafe {
+            if heard.carries_value() {
+                let value = libc::sigval { sival_ptr: heard.value as *mut c_void };
+                libc::sigqueue(program, heard.signal, value);
+            } else {
+                libc::kill(program, heard.signal);
+            }
         }
-    };
-    true
+    }
+    SENDING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Whether what is sent to our process group reaches the program: it may have left it.
+pub fn is_program_in_our_group() -> bool {
+    let program = PROGRAM.load(Ordering::SeqCst);
+    // SAFETY: plain numbers. An id that is another's by now is nobody's to send to.
+    program != 0 && unsafe { libc::getpgid(program) == libc::getpgrp() }
+}
+
+/// All signals of this thread, held back until this is dropped.
+pub struct Held {
+    before: libc::sigset_t,
+}
+
+/// A signal that comes between the program's fork and its own dispositions would run our handler in it, and be lost.
+pub fn hold() -> Held {
+    // SAFETY: zeroed sigset_t are valid values, filled by the calls.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        Held { before }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the mask is the one that the kernel gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
+    }
 }
 
 /// Sets the handlers. A signal that we were started with ignored is passed on as well: the program
@@ -248,11 +295,14 @@ pub fn program_started(pid: c_int) {
     PROGRAM.store(pid, Ordering::SeqCst);
     let early = EARLY.swap(0, Ordering::SeqCst);
     for signal in (1..SIGNALS as c_int).filter(|signal| early >> (signal - 1) & 1 != 0) {
-        send(signal, None);
+        send(Heard { signal, ..Heard::NOTHING });
     }
 }
 
 /// From now on its id may become another's.
 pub fn program_ended() {
     PROGRAM.store(0, Ordering::SeqCst);
+    while SENDING.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
+    }
 }

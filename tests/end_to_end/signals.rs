@@ -1,5 +1,7 @@
 //! Signals while a program runs: the terminal's, and those sent to gputrace alone.
 
+mod group;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -1,0 +1,322 @@
+//! Signals to gputrace's whole process group, in which the program is as well: it gets them as often as without us.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::session::{Session, eventually};
+use crate::harness::tool::{self, gputrace};
+
+/// A session whose program counts its signals.
+struct Counting {
+    session: Session,
+    /// `gputrace run`, or the program itself where that is looked at.
+    run: i32,
+    program: i32,
+    fences: u32,
+}
+
+/// The signals that the program counts.
+const COUNTED: [(&str, i32); 5] = [
+    ("TERM", libc::SIGTERM),
+    ("INT", libc::SIGINT),
+    ("HUP", libc::SIGHUP),
+    ("QUIT", libc::SIGQUIT),
+    ("USR1", libc::SIGUSR1),
+];
+
+impl Counting {
+    fn run(folder: &Folder, arguments: &[&str]) -> Counting {
+        let program = compiled("counts_signals", Link::Nothing);
+        Counting::of(Session::run(folder, &[], program, arguments), |outer| outer)
+    }
+
+    /// `run` says which process gputrace is, from the one that was started.
+    fn of(mut session: Session, run: impl FnOnce(i32) -> i32) -> Counting {
+        let line = session.line();
+        let program = line.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+        let program = program.unwrap_or_else(|| panic!("{line}"));
+        let mut counting = Counting { run: run(session.pid().cast_signed()), session, program, fences: 0 };
+        // The program may be quicker than run, which passes on all that comes before it knows that it is there.
+        counting.settles();
+        counting
+    }
+
+    fn group(&self) -> i32 {
+        -self.session.pid().cast_signed()
+    }
+
+    /// What the program has counted by now.
+    fn counts(&mut self) -> BTreeMap<String, u32> {
+        self.session.write("counts\n");
+        let line = self.session.line();
+        let words: Vec<_> = line.split(' ').collect();
+        words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
+    }
+
+    /// Waits until so many have come, and until another would have come too: what is passed on is passed on
+    /// in the order in which it was heard, so another signal is sent after it and waited for. Twice, since two
+    /// that come at once may be heard by two threads.
+    #[track_caller]
+    fn gets(&mut self, name: &str, times: u32) {
+        eventually(name, || (self.counts()[name] >= times).then_some(()));
+        self.settles();
+        assert_eq!(self.counts()[name], times, "{name}");
+    }
+
+    #[track_caller]
+    fn settles(&mut self) {
+        for _ in 0..2 {
+            send(self.run, libc::SIGRTMIN());
+            self.fences += 1;
+            let fences = self.fences;
+            eventually("the last signal", || (self.counts()["FENCE"] >= fences).then_some(()));
+        }
+    }
+
+    /// The process that `run` keeps in its group: a child of it, and not of its main thread.
+    #[track_caller]
+    fn witness(&self) -> i32 {
+        let mut children = Vec::new();
+        for task in fs::read_dir(format!("/proc/{}/task", self.run)).unwrap().flatten() {
+            let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            children.extend(text.split_whitespace().map(|pid| pid.parse::<i32>().unwrap()));
+        }
+        children.retain(|child| *child != self.program);
+        assert_eq!(children.len(), 1, "{children:?}");
+        children[0]
+    }
+}
+
+#[track_caller]
+fn send(target: i32, signal: i32) {
+    // SAFETY: plain numbers; the target is a process or the group that this test made.
+    assert_eq!(unsafe { libc::kill(target, signal) }, 0, "{target}");
+}
+
+fn only_child_of(pid: i32) -> i32 {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.trim().parse().unwrap_or_else(|error| panic!("{children:?}: {error}"))
+}
+
+/// What a process does, as ps says it, and more; empty where there is none.
+fn state(pid: i32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
+}
+
+/// Whether a process is there and does not merely wait to be reaped.
+fn lives(pid: i32) -> bool {
+    !state(pid).is_empty() && !state(pid).starts_with(['Z', 'X'])
+}
+
+#[test]
+fn what_is_sent_to_us_and_what_is_sent_to_the_group_reach_the_program_once_each() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &[]);
+    let real_time = ("RT", libc::SIGRTMIN() + 1);
+    for round in 0..20 {
+        for (name, signal) in COUNTED.into_iter().chain([real_time]) {
+            send(if round % 2 == 0 { counting.run } else { counting.group() }, signal);
+            counting.gets(name, round + 1);
+        }
+    }
+    // Those that queue are counted, also where both come at once.
+    for _ in 0..10 {
+        send(counting.run, real_time.1);
+        send(counting.group(), real_time.1);
+        send(counting.group(), real_time.1);
+    }
+    counting.gets("RT", 50);
+    assert_eq!(counting.session.end().0.code(), Some(3));
+    assert!(folder.join("out/summary.txt").is_file());
+}
+
+/// It signals the process that it started, and then its own group, in which that is.
+#[test]
+fn timeout_s_signal_reaches_the_program_as_often_as_without_us() {
+    let program = compiled("counts_signals", Link::Nothing);
+    let timeout = || {
+        let mut command = Command::new("timeout");
+        tool::clean(&mut command);
+        command.args(["-s", "TERM", "1000"]);
+        command
+    };
+    // It continues what it has signalled, so that says when it is done. Before it waits it may not know of its child yet.
+    let signalled = |mut counting: Counting| {
+        eventually("timeout to wait", || {
+            state(counting.session.pid().cast_signed()).starts_with('S').then_some(())
+        });
+        counting.session.send(libc::SIGTERM);
+        eventually("the second signal", || (counting.counts()["CONT"] > 0).then_some(()));
+        counting.settles();
+        let count = counting.counts()["TERM"];
+        assert_eq!(counting.session.end().0.code(), Some(3));
+        count
+    };
+    let mut traced = Vec::new();
+    for _ in 0..9 {
+        let alone = Counting::of(Session::start(timeout().arg(&program)), only_child_of);
+        // Two where the program takes the first before the second is sent, which a load can lead to.
+        let untraced = signalled(alone);
+        assert!((1..=2).contains(&untraced), "{untraced}");
+
+        let folder = Folder::new();
+        let mut command = timeout();
+        command.arg(gputrace().get_program()).args(["run", "--simulate", "-o"]).arg(folder.join("out"));
+        let session = Session::start(command.arg("--").arg(&program));
+        traced.push(signalled(Counting::of(session, only_child_of)));
+    }
+    assert!(traced.iter().all(|count| (1..=2).contains(count)), "{traced:?}");
+    assert!(traced.iter().filter(|count| **count == 1).count() > 4, "{traced:?}");
+}
+
+/// As systemd, Slurm and `kill -1` do it: to each process that there is.
+#[test]
+fn a_signal_to_each_process_reaches_the_program_once() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &[]);
+    let [run, witness, program] = [counting.run, counting.witness(), counting.program];
+    let orders = [[run, witness, program], [program, witness, run], [run, program, witness]];
+    for (round, order) in (1..).zip(orders.into_iter().cycle().take(9)) {
+        for process in order {
+            send(process, libc::SIGTERM);
+        }
+        counting.gets("TERM", round);
+    }
+}
+
+/// A script's `trap 'kill 0' EXIT`, `os.killpg(0, …)`: it is in its own group.
+#[test]
+fn a_program_that_signals_its_own_group_gets_that_once() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &[]);
+    for round in 1..10 {
+        counting.session.write("kill0\ncounts\n");
+        counting.session.line();
+        counting.gets("USR1", round);
+    }
+}
+
+/// Without us it would lead the group and could not leave it.
+#[test]
+fn a_program_that_left_our_group_gets_what_the_group_gets() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &["leaves"]);
+    for round in 0..10 {
+        send(if round % 2 == 0 { counting.group() } else { counting.run }, libc::SIGTERM);
+        counting.gets("TERM", round + 1);
+    }
+}
+
+#[test]
+fn a_group_that_was_stopped_goes_on_and_gets_its_signals_once() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &[]);
+    let (group, run, program) = (counting.group(), counting.run, counting.program);
+    for round in 1..4 {
+        send(group, libc::SIGSTOP);
+        for process in [run, program, counting.witness()] {
+            eventually("all to stop", || state(process).starts_with('T').then_some(()));
+        }
+        send(group, libc::SIGTERM);
+        // As a shell continues a job, and as somebody does it who knows of two processes alone.
+        if round % 2 == 0 {
+            send(group, libc::SIGCONT);
+        } else {
+            send(program, libc::SIGCONT);
+            send(run, libc::SIGCONT);
+        }
+        counting.gets("TERM", round);
+        send(run, libc::SIGINT);
+        counting.gets("INT", round);
+    }
+}
+
+/// Whoever waits for the end of a pipe, or signals by name, must not find the witness in its way.
+#[test]
+fn the_witness_holds_nothing_and_has_no_name_of_ours() {
+    let folder = Folder::new();
+    let counting = Counting::run(&folder, &["some", "words"]);
+    let witness = counting.witness();
+    let descriptors = |pid: i32| -> Vec<_> {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        open.map(|entry| fs::read_link(entry.path()).unwrap_or_default()).collect()
+    };
+    let held = descriptors(witness);
+    assert_eq!(held.len(), 1, "{held:?}");
+    assert!(!descriptors(counting.program).contains(&held[0]), "{held:?}");
+
+    assert_eq!(fs::read_to_string(format!("/proc/{witness}/comm")).unwrap(), "signal-witness\n");
+    let command = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    let (ours, theirs) = (command(witness), command(counting.program));
+    let (title, words) = ours.split_once('\0').unwrap();
+    assert_eq!((title.trim_end(), words), ("(signals)", &*theirs));
+    assert!(Path::new(theirs.split('\0').next().unwrap()).ends_with("counts_signals"), "{theirs}");
+}
+
+#[test]
+fn the_witness_ends_with_us() {
+    let folder = Folder::new();
+    let counting = Counting::run(&folder, &[]);
+    let witness = counting.witness();
+    assert_eq!(counting.session.end().0.code(), Some(3));
+    assert!(!Path::new(&format!("/proc/{witness}")).exists());
+
+    let mut counting = Counting::run(&folder, &[]);
+    let (witness, program) = (counting.witness(), counting.program);
+    send(counting.run, libc::SIGKILL);
+    eventually("the witness's end", || (!lives(witness)).then_some(()));
+    assert!(lives(program));
+    // The pipe of the program's stdout ends with the program.
+    counting.session.let_go();
+    assert_eq!(counting.session.line(), "");
+    assert_eq!(counting.session.end().0.signal(), Some(libc::SIGKILL));
+}
+
+/// The kernel may kill anyone when memory is short.
+#[test]
+fn without_a_witness_all_is_passed_on() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &[]);
+    let witness = counting.witness();
+    send(witness, libc::SIGKILL);
+    eventually("its end", || (!lives(witness)).then_some(()));
+    for round in 1..5 {
+        send(counting.run, libc::SIGTERM);
+        counting.gets("TERM", round);
+    }
+    assert_eq!(counting.session.end().0.code(), Some(3));
+}
+
+/// From the moment that the signal is ours on, it is the program's, whether that is there yet or not.
+#[test]
+fn a_signal_in_the_middle_of_the_start_is_not_lost() {
+    tool::library();
+    let length_us = {
+        let folder = Folder::new();
+        let start = std::time::Instant::now();
+        finish(gputrace().args(["run", "-o"]).arg(folder.join("out")).args(["--", "true"])).expect_code(0);
+        start.elapsed().as_micros() as u64
+    };
+    for round in 0..40 {
+        let folder = Folder::new();
+        let mut command = gputrace();
+        command.args(["run", "-o"]).arg(folder.join("out")).args(["--", "sleep", "1000"]);
+        let session = Session::start(&mut command);
+        sleep(Duration::from_micros(length_us * round / 40));
+        let group = -session.pid().cast_signed();
+        send(if round % 2 == 0 { group } else { -group }, libc::SIGTERM);
+        let (status, said) = session.end();
+        assert_eq!(status.signal(), Some(libc::SIGTERM), "{said}");
+        // SAFETY: plain numbers; the group is this test's.
+        eventually("the end of all", || (unsafe { libc::kill(group, 0) } != 0).then_some(()));
+    }
+}
