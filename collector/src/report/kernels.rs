@@ -125,3 +125,7 @@ fn kernel_report(
         other_config_calls: entry.other_config_calls,
     }
 }
+
+#[cfg(test)]
+#[path = "kernels_tests.rs"]
+mod tests;

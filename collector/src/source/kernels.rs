@@ -153,4 +153,4 @@ fn path(
 
 #[cfg(test)]
 #[path = "kernels_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -12,7 +12,9 @@ use super::*;
 use crate::batch::Definition;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/cubins/");
-const CUBINS: [(&str, &[(&str, &str, u32)]); 3] = [
+/// A kernel, its file and its line.
+type Known = (&'static str, &'static str, u32);
+const CUBINS: [(&str, &[Known]); 3] = [
     ("add_one.cubin", &[("add_one", "/tmp/example/kernels.py", 7)]),
     ("row_sums.cubin", &[("row_sums", "/tmp/example/kernels.py", 19)]),
     (
@@ -22,7 +24,7 @@ const CUBINS: [(&str, &[(&str, &str, u32)]); 3] = [
 ];
 
 /// What the traced process makes of an image, by another way.
-fn joined(name: &str) -> Vec<u8> {
+pub(crate) fn joined(name: &str) -> Vec<u8> {
     let mut image: Vec<u64> = Vec::new();
     for chunk in std::fs::read(format!("{FIXTURES}{name}")).unwrap().chunks(8) {
         let mut word = [0; 8];
@@ -152,7 +154,7 @@ fn tables_that_are_cut_or_changed_are_read_to_an_end() {
 }
 
 /// The same with another name for its kernels.
-fn called(lines: &[u8], kernel: &str) -> Vec<u8> {
+pub(crate) fn called(lines: &[u8], kernel: &str) -> Vec<u8> {
     let lines = KernelLines::read(lines).unwrap();
     let mut room = vec![0; 1 << 16];
     let mut writer = Writer::new(&mut room);
@@ -204,7 +206,7 @@ fn kernels_that_are_called_alike_have_all_their_sources() {
     let mut kernels = KernelSources::default();
     let add = source("/tmp/example/kernels.py", 7);
     tell(&mut told, &[(called(&joined("add_one.cubin"), "fused"), "fused")], 1 << 14);
-    assert_eq!(kernels.of_name(&told, "fused"), [add.clone()]);
+    assert_eq!(kernels.of_name(&told, "fused"), std::slice::from_ref(&add));
     // What is launched later is known later, and what comes again is the same.
     let again = ["row_sums.cubin", "add_one.cubin"].map(|cubin| (called(&joined(cubin), "fused"), "fused"));
     tell(&mut told, &again, 1 << 14);

@@ -17,6 +17,8 @@ mod golden;
 pub use files::FileNames;
 pub(crate) use frames::{Code, begin_of};
 pub use frames::{Line, NO_LINE, StackFrame, Stacks};
+#[cfg(test)]
+pub(crate) use kernels::tests as kernels_tests;
 pub use kernels::{KernelSource, KernelSources};
 pub use line_table::LineTable;
 pub use own::is_own;

@@ -1,6 +1,6 @@
 //! Modules, and what their images say of lines.
 
-use gputrace_wire::definition::{self, kind, module as field};
+use gputrace_wire::definition::{kind, module as field};
 
 use super::Definitions;
 
@@ -58,7 +58,7 @@ mod tests {
             (kind::LINES, 4, &[9], "lost"),
             (kind::MODULE, 5, &[7, 0, 2, 14], ""),
             (kind::MODULE, 6, &[8, 0, 0, 300_000], ""),
-            (definition::kind::FUNCTION, 7, &[9, 0, 5], "kernel"),
+            (kind::FUNCTION, 7, &[9, 0, 5], "kernel"),
         ]);
         assert_eq!(
             (said.module_lines(5), said.module_lines(6), said.module_lines(1)),

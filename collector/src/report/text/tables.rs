@@ -17,6 +17,8 @@ const PARTS_SHOWN: usize = 4;
 /// Rows of the table of kernels that were far slower than usual, and the room for their lines.
 const ANOMALIES_SHOWN: usize = 3;
 const PLACE_WIDTH: usize = 28;
+/// A place that is cut to less says nothing.
+const PLACE_WIDTH_MIN: usize = 16;
 
 impl Report {
     pub(super) fn kernel_table(&self, page: &mut Page, rows: usize) {
@@ -71,11 +73,13 @@ impl Report {
         table.row(row(name, calls, rest, String::new()));
         // Where a kernel is written stands behind its name, as long as that costs no other column and no name anything.
         let room = table.room(page.width);
-        for (place, kernel) in shown.iter().enumerate() {
+        for (row, kernel) in shown.iter().enumerate() {
             let Some(source) = &kernel.source else { continue };
-            let named = format!("{}  {}", kernel.name, fit(&line_safe(&source.text()), PLACE_WIDTH));
-            if named.chars().count() <= room {
-                table.rename(place, named);
+            let left = room.saturating_sub(kernel.name.chars().count() + 2).min(PLACE_WIDTH);
+            let place = source.text();
+            let place = line_safe(&place);
+            if left >= PLACE_WIDTH_MIN || place.chars().count() <= left {
+                table.rename(row, format!("{}  {}", kernel.name, fit(&place, left)));
             }
         }
         page.table(&table, true);

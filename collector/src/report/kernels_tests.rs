@@ -1,0 +1,55 @@
+//! Where kernels are written, in both forms of the report.
+
+use gputrace_wire::definition::kind;
+
+use crate::batch::Counters;
+use crate::report::tape::Tape;
+use crate::report::{Report, SourceReport, TextOptions};
+use crate::source::kernels_tests::{called, joined};
+
+const FUSED: &str = "triton_poi_fused_mul_tanh_0";
+
+/// Two kernels of one name, from those cubins, and one of another.
+fn report(cubins: [&str; 2]) -> Report {
+    let mut tape = Tape::new(false);
+    tape.define(kind::NAME, 60, &[], FUSED.as_bytes());
+    for (place, cubin) in (0..).zip(cubins) {
+        let lines = called(&joined(cubin), FUSED);
+        let (piece, module) = (200 + place, 210 + place);
+        tape.define(kind::LINES, piece, &[0], &lines);
+        tape.define(kind::MODULE, module, &[0, 0, piece.into(), lines.len() as u64], b"");
+        // The tape launches what is ten behind its name.
+        tape.define(kind::FUNCTION, 70 + place, &[0, 60, module.into(), 32], b"");
+    }
+    tape.launch(60, 128, Some(1_000));
+    tape.launch(22, 128, Some(2_000));
+    let (totals, aggregates) = tape.play(Counters::default());
+    Report::new(&totals, &aggregates)
+}
+
+fn source(line: u32) -> SourceReport {
+    SourceReport { file: "/tmp/example/kernels.py".to_owned(), line }
+}
+
+#[test]
+fn kernels_of_one_name_have_all_their_sources() {
+    let report = report(["add_one.cubin", "row_sums.cubin"]);
+    let found: Vec<_> =
+        report.kernels.iter().map(|k| (&*k.name, k.source.clone(), k.other_sources.clone())).collect();
+    let other = "triton_red_fused_native_layer_norm_3";
+    assert_eq!(found, [(other, None, vec![]), (FUSED, Some(source(7)), vec![source(19)])]);
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    let kernel = &json["kernels"][1];
+    assert_eq!(kernel["source"], serde_json::json!({"file": "/tmp/example/kernels.py", "line": 7}));
+}
+
+#[test]
+fn a_place_stands_behind_a_name_where_there_is_room() {
+    let report = report(["add_one.cubin", "add_one.cubin"]);
+    let text = |width| report.to_text(&TextOptions { width, ..TextOptions::default() });
+    for (width, is_there) in [(160, true), (100, false), (80, false)] {
+        let text = text(width);
+        assert_eq!(text.contains(&format!("\n{FUSED}  kernels.py:7 ")), is_there, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+    }
+}
