@@ -1,5 +1,8 @@
 //! The model on built streams: what is joined, what is counted, what is given up.
 
+mod given_up;
+mod graph_launches;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gputrace_wire::call::{self, Call, Detail, Launch, direction};
@@ -103,97 +106,6 @@ fn a_launch_meets_its_record_whichever_comes_first() {
         assert_eq!((counts.launches, counts.executed, counts.timed, counts.device_only), (1, 1, 1, 0));
         assert_eq!(counts.device_time_coverage(), 1.0);
     }
-}
-
-#[test]
-fn every_node_of_a_graph_launch_has_the_launch_as_its_call() {
-    let mut feed = Feed::new();
-    let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..place(8, at) });
-    feed.cells(RECORDS, &[node(1, 100), node(2, 200)].concat());
-    feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 8, 50, Detail::GraphLaunch { graph: 3 }).to_cell()]);
-    feed.cells(RECORDS, &node(3, 300));
-    feed.cells(HOST, &[launch(9, 60).to_cell()]);
-    feed.cells(RECORDS, &node(4, 400));
-    let (totals, seen) = feed.finish();
-    let nodes: Vec<_> = seen.operations.iter().filter_map(|o| o.graph).map(|graph| graph.node).collect();
-    assert_eq!(nodes, [1, 2, 3, 4]);
-    assert!(seen.operations.iter().take(4).all(|o| o.call.as_ref().unwrap().kind == kind::GRAPH_LAUNCH));
-    let counts = totals.counts;
-    assert_eq!((counts.graph_launches, counts.launches, counts.executed, counts.timed), (1, 1, 5, 4));
-}
-
-#[test]
-fn a_graph_launch_can_be_one_record_or_none() {
-    let mut feed = Feed::new();
-    for correlation in [1, 2] {
-        feed.cells(
-            HOST,
-            &[call(kind::GRAPH_LAUNCH, correlation, 50, Detail::GraphLaunch { graph: 3 }).to_cell()],
-        );
-    }
-    feed.cells(RECORDS, &[DeviceGraph { place: Place { graph: 4, ..place(1, 100) } }.to_cell()]);
-    let (_, seen) = feed.finish();
-    let whole: Vec<_> = seen.operations.iter().map(|o| (o.what, o.timing.is_some())).collect();
-    assert_eq!(whole, [(What::Graph, true), (What::Graph, false)]);
-}
-
-/// Where the form is switched, a launch may have both. No time of it is there twice, and none is missing.
-#[test]
-fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
-    let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
-    let at = |id, start_ns, end_ns| Place { graph: 4, start_ns, end_ns, ..place(id, start_ns) };
-    let whole = |id| [DeviceGraph { place: at(id, 1_000, 31_000) }.to_cell()];
-    let node = |id, node: u64| {
-        let start_ns = 1_000 + node * 1_000;
-        kernel(Place { graph_node: 4u64 << 32 | node, ..at(id, start_ns, start_ns + 900) })
-    };
-    for call_first in [true, false] {
-        let mut feed = Feed::new();
-        if call_first {
-            feed.cells(HOST, &[launch(1)]);
-        }
-        feed.cells(
-            RECORDS,
-            &[node(1, 0).to_vec(), node(1, 1).to_vec(), whole(1).to_vec(), node(1, 2).to_vec()].concat(),
-        );
-        if !call_first {
-            feed.cells(HOST, &[launch(1)]);
-        }
-        let (totals, seen) = feed.finish();
-        let durations: Vec<_> =
-            seen.operations.iter().map(|operation| operation.timing.unwrap().duration_ns).collect();
-        assert_eq!(durations, [900, 900, 30_000 - 1_800], "{call_first}");
-        assert_eq!(seen.operations[2].what, What::Graph);
-        // The node behind it is in it already.
-        assert_eq!((totals.counts.executed, totals.counts.doubled_graph_records), (3, 1), "{call_first}");
-    }
-}
-
-#[test]
-fn a_graph_launch_in_both_forms_is_counted_in_the_first() {
-    let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
-    let whole = |id| [DeviceGraph { place: Place { graph: 4, ..place(id, 100) } }.to_cell()];
-    let node = |id, node| kernel(Place { graph_node: 4u64 << 32 | node, graph: 4, ..place(id, 100) });
-    let mut feed = Feed::new();
-    // By node first, with the call before or after; as a whole first, likewise.
-    feed.cells(HOST, &[launch(1)]);
-    feed.cells(RECORDS, &node(1, 0));
-    feed.cells(RECORDS, &whole(1));
-    feed.cells(RECORDS, &node(1, 1));
-    feed.cells(RECORDS, &node(2, 0));
-    feed.cells(RECORDS, &whole(2));
-    feed.cells(HOST, &[launch(2), launch(3)]);
-    feed.cells(RECORDS, &whole(3));
-    feed.cells(RECORDS, &[node(3, 0), node(3, 1)].concat());
-    feed.cells(RECORDS, &whole(4));
-    feed.cells(RECORDS, &node(4, 0));
-    feed.cells(HOST, &[launch(4)]);
-    let (totals, seen) = feed.finish();
-    let is_whole: Vec<_> = seen.operations.iter().map(|operation| operation.what == What::Graph).collect();
-    assert_eq!(is_whole, [false, false, false, true, true]);
-    let counts = totals.counts;
-    assert_eq!((counts.executed, counts.timed, counts.device_only), (5, 5, 0));
-    assert_eq!((counts.graph_launches, counts.doubled_graph_records), (4, 5));
 }
 
 /// Found by fuzzing: a reason with nothing lost for it.
@@ -363,61 +275,6 @@ fn device_times_are_put_on_the_host_clock_by_anchors() {
     feed.cells(1, &[anchor.to_cell()]);
     feed.cells(RECORDS, &kernel(place(0, 51_500)));
     assert_eq!(feed.seen().operations[0].timing.unwrap().start_ns, 1_500);
-}
-
-#[test]
-fn launches_that_never_get_a_record_are_given_up_in_order_and_late_records_counted() {
-    // As with device times in windows: no record for most launches.
-    let count = 400_000;
-    let mut feed = Feed::new();
-    for correlation in 1..=count {
-        feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
-    }
-    let early = feed.seen().operations.len();
-    assert!(early > 100_000, "memory is bounded: {early}");
-    assert!(feed.seen().operations.is_sorted_by_key(|o| o.call.as_ref().unwrap().start_ns));
-    feed.cells(RECORDS, &kernel(place(1, 100)));
-    feed.cells(RECORDS, &kernel(place(count, 100)));
-    let (totals, seen) = feed.finish();
-    assert_eq!(totals.losses().get("late_records"), Some(&1));
-    assert_eq!(totals.counts.device_only, 0);
-    assert_eq!(totals.counts.executed, u64::from(count), "a late record's operation counts once");
-    let starts: BTreeSet<_> =
-        seen.operations.iter().filter_map(|o| o.call.as_ref()).map(|c| c.start_ns).collect();
-    assert_eq!(starts.len(), count as usize);
-}
-
-#[test]
-fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
-    let count = 100_000;
-    let is_late = |correlation: &u32| correlation.is_multiple_of(8);
-    let mut feed = Feed::new();
-    for correlation in 1..=count {
-        feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
-        if !is_late(&correlation) {
-            feed.cells(RECORDS, &kernel(place(correlation, 100)));
-        }
-    }
-    for correlation in (1..=count).filter(is_late) {
-        feed.cells(RECORDS, &kernel(place(correlation, 100)));
-    }
-    let (totals, seen) = feed.finish();
-    assert_eq!(totals.losses().get("late_records"), None);
-    assert!(seen.operations.iter().all(|operation| operation.call.is_some() && operation.timing.is_some()));
-    assert_eq!(seen.operations.len(), count as usize);
-}
-
-#[test]
-fn more_records_than_can_wait_are_given_out_without_calls() {
-    let mut feed = Feed::new();
-    for correlation in 1..=300_000 {
-        feed.cells(RECORDS, &kernel(place(correlation, 100)));
-    }
-    assert!(feed.seen().operations.len() > 10_000);
-    let (totals, seen) = feed.finish();
-    assert_eq!(seen.operations.len(), 300_000);
-    assert_eq!(totals.counts.device_only, 300_000);
-    assert!(totals.counts.evicted_records > 0);
 }
 
 #[test]

@@ -14,7 +14,8 @@ use gputrace_wire::segment::kind::PRIMARY;
 use rustix::fs::MemfdFlags;
 
 use super::fake::{FakePeer, FakeSegment, RINGS};
-use super::tests::{Session, beside_an_honest_process, config, run_program};
+use super::tests::liars::beside_an_honest_process;
+use super::tests::{Session, config, run_program};
 use crate::aggregate::Aggregates;
 use crate::session::{Recorder, Source};
 

@@ -1,0 +1,58 @@
+//! Calls and records that wait for each other: how long, and what becomes of them then.
+
+use super::*;
+
+#[test]
+fn launches_that_never_get_a_record_are_given_up_in_order_and_late_records_counted() {
+    // As with device times in windows: no record for most launches.
+    let count = 400_000;
+    let mut feed = Feed::new();
+    for correlation in 1..=count {
+        feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
+    }
+    let early = feed.seen().operations.len();
+    assert!(early > 100_000, "memory is bounded: {early}");
+    assert!(feed.seen().operations.is_sorted_by_key(|o| o.call.as_ref().unwrap().start_ns));
+    feed.cells(RECORDS, &kernel(place(1, 100)));
+    feed.cells(RECORDS, &kernel(place(count, 100)));
+    let (totals, seen) = feed.finish();
+    assert_eq!(totals.losses().get("late_records"), Some(&1));
+    assert_eq!(totals.counts.device_only, 0);
+    assert_eq!(totals.counts.executed, u64::from(count), "a late record's operation counts once");
+    let starts: BTreeSet<_> =
+        seen.operations.iter().filter_map(|o| o.call.as_ref()).map(|c| c.start_ns).collect();
+    assert_eq!(starts.len(), count as usize);
+}
+
+#[test]
+fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
+    let count = 100_000;
+    let is_late = |correlation: &u32| correlation.is_multiple_of(8);
+    let mut feed = Feed::new();
+    for correlation in 1..=count {
+        feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
+        if !is_late(&correlation) {
+            feed.cells(RECORDS, &kernel(place(correlation, 100)));
+        }
+    }
+    for correlation in (1..=count).filter(is_late) {
+        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+    }
+    let (totals, seen) = feed.finish();
+    assert_eq!(totals.losses().get("late_records"), None);
+    assert!(seen.operations.iter().all(|operation| operation.call.is_some() && operation.timing.is_some()));
+    assert_eq!(seen.operations.len(), count as usize);
+}
+
+#[test]
+fn more_records_than_can_wait_are_given_out_without_calls() {
+    let mut feed = Feed::new();
+    for correlation in 1..=300_000 {
+        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+    }
+    assert!(feed.seen().operations.len() > 10_000);
+    let (totals, seen) = feed.finish();
+    assert_eq!(seen.operations.len(), 300_000);
+    assert_eq!(totals.counts.device_only, 300_000);
+    assert!(totals.counts.evicted_records > 0);
+}
