@@ -5,11 +5,11 @@
 mod heap;
 mod program;
 
-use gputrace_collector::batch::{Batch, SessionBegin};
+use gputrace_collector::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use gputrace_collector::metrics::{Metrics, Settings};
 use gputrace_collector::model::Model;
 use gputrace_collector::model::definitions::Definitions;
-use gputrace_collector::model::operation::Sink;
+use gputrace_collector::model::operation::{HostCall, Operation, Sink};
 use gputrace_collector::spans::{Receiver, Sampling, Span, Spans};
 use heap::{Counting, held_bytes};
 use program::{BEGIN_NS, LAUNCHES, LENGTH_NS};
@@ -116,4 +116,36 @@ fn of_a_program_that_is_gone_metrics_hold_nothing() {
     let metrics = Metrics::new(|_| requests += 1, settings);
     drop(assert_flat(metrics));
     assert!(requests >= u64::from(ALL), "{requests}");
+}
+
+/// As many as a session may have at once, and more.
+#[test]
+fn programs_are_heard_of_however_many_there_were_before() {
+    #[derive(Default)]
+    struct Heard(u32, u32);
+    impl Sink for Heard {
+        fn process_begins(&mut self, number: u32, _: &ProcessBegin, _: &SessionBegin) {
+            assert_eq!(number, self.0);
+            self.0 += 1;
+        }
+        fn host_call(&mut self, _: &HostCall, _: &Definitions) {}
+        fn operation(&mut self, _: &Operation, _: &Definitions) {}
+        fn process_ends(&mut self, number: u32, _: u64, _: &Definitions) {
+            assert_eq!(number, self.1);
+            self.1 += 1;
+        }
+    }
+    const PROGRAMS: u32 = (1 << 16) + 500;
+    let mut standing = Standing::new(Heard::default());
+    for process in 0..PROGRAMS {
+        let begin = ProcessBegin { process, pid: 7, ..ProcessBegin::default() };
+        standing.model.consume(&Batch::ProcessBegin(begin));
+        standing.model.consume(&Batch::Counters(Counters { process, ring_full: 1, ..Counters::default() }));
+        let end = ProcessEnd::Exit;
+        standing.model.consume(&Batch::ProcessEnd { process, end, monotonic_ns: BEGIN_NS });
+    }
+    let (totals, Heard(begun, ended)) = standing.model.finish();
+    assert_eq!((begun, ended, totals.processes.len()), (PROGRAMS, PROGRAMS, 1 << 16));
+    let losses: Vec<_> = totals.losses().iter().map(|(reason, count)| (*reason, *count)).collect();
+    assert_eq!(losses, [("processes_not_kept", 500), ("ring_full", PROGRAMS.into())]);
 }
