@@ -77,17 +77,7 @@ impl Sink for Aggregates {
                 Some(node) => node_key(call, device, node.made, leaf),
                 _ => stack_key(call, device, leaf),
             },
-            None => StackKey {
-                process,
-                thread: 0,
-                stack: 0,
-                ranges: 0,
-                owner: Owner::Call,
-                api: 0,
-                stream: 0,
-                device,
-                leaf,
-            },
+            None => StackKey::without_call(process, device, leaf),
         };
         self.device_stacks.add(key, duration_ns);
     }
@@ -181,20 +171,10 @@ mod tests {
             process,
             thread,
             kind: kind::LAUNCH,
-            flags: 0,
             api: 9,
-            start_ticks: 0,
-            start_ns: 0,
             duration_ns: 77,
-            correlation: 0,
-            stack: 0,
-            ranges: 0,
-            range: 0,
-            caller: 0,
-            context: 0,
-            stream: 0,
-            status: 0,
             detail: Detail::Launch(Launch::default()),
+            ..HostCall::default()
         }
     }
 

@@ -185,23 +185,16 @@ mod tests {
 
     fn call(call_kind: u16, status: u16, thread: u32, bytes: u64, at_ns: u64) -> HostCall {
         HostCall {
-            process: 0,
             thread,
             kind: call_kind,
-            flags: 0,
             api: 1,
             start_ticks: at_ns,
             start_ns: at_ns,
             duration_ns: 5,
-            correlation: 0,
             stack: 7,
-            ranges: 0,
-            range: 0,
-            caller: 0,
-            context: 0,
-            stream: 0,
             status,
             detail: Detail::Memory(Memory { memory: memory::DEVICE, bytes, ..Memory::default() }),
+            ..HostCall::default()
         }
     }
 

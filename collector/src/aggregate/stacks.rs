@@ -52,6 +52,12 @@ pub enum Owner {
 }
 
 impl StackKey {
+    /// Where no host call is known.
+    pub fn without_call(process: u32, device: u32, leaf: Leaf) -> StackKey {
+        let (thread, stack, ranges, api, stream) = (0, 0, 0, 0, 0);
+        StackKey { process, thread, stack, ranges, owner: Owner::Call, api, stream, device, leaf }
+    }
+
     /// The same, with a node of a graph under the launch that replayed it.
     pub fn by_replay(self) -> StackKey {
         match self.owner {
@@ -115,17 +121,7 @@ impl Stacks {
             }
             None if kept < STACKS_MAX => self.weights.entry(key).or_default(),
             None => {
-                let other = StackKey {
-                    process: key.process,
-                    thread: 0,
-                    stack: 0,
-                    ranges: 0,
-                    owner: Owner::Call,
-                    api: 0,
-                    stream: 0,
-                    device: NO_DEVICE,
-                    leaf: Leaf::Other,
-                };
+                let other = StackKey::without_call(key.process, NO_DEVICE, Leaf::Other);
                 self.weights.entry(other).or_default()
             }
         };

@@ -60,23 +60,11 @@ impl Program {
     fn call_from(&mut self, operation: u8, graph: u32, source: u32, stack: u32) {
         self.ticks += 1;
         let call = HostCall {
-            process: 0,
-            thread: 0,
             kind: kind::GRAPH,
-            flags: 0,
-            api: 0,
             start_ticks: self.ticks,
-            start_ns: 0,
-            duration_ns: 0,
-            correlation: 0,
             stack,
-            ranges: 0,
-            range: 0,
-            caller: 0,
-            context: 0,
-            stream: 0,
-            status: 0,
             detail: Detail::Graph { graph, source, operation },
+            ..HostCall::default()
         };
         self.graphs.call(&call, &self.definitions);
     }

@@ -10,7 +10,7 @@ use crate::model::instances::RangeInstance;
 use crate::model::standing::Standing;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct HostCall {
     /// Number of the process within the session.
     pub process: u32,

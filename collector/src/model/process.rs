@@ -33,6 +33,22 @@ use ring::RingState;
 
 /// Rings whose state is kept; a process has at most a few thousand.
 const RINGS_MAX: usize = 1 << 16;
+
+/// Where what is executed goes. Not a function, which would borrow the join as well.
+macro_rules! out {
+    ($self:ident, $sink:ident) => {
+        Out {
+            definitions: &$self.definitions,
+            graphs: &$self.graphs,
+            counts: &mut $self.counts,
+            unidentified: &mut $self.unidentified,
+            progress: &mut $self.progress,
+            histories: &mut $self.histories,
+            sink: $sink,
+        }
+    };
+}
+
 #[derive(Debug)]
 pub(super) struct ProcessState {
     number: u32,
@@ -240,15 +256,7 @@ impl ProcessState {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
         }
         let no_records = self.definitions.rung() == rung::HOOKS && key.correlation == 0;
-        let mut out = Out {
-            definitions: &self.definitions,
-            graphs: &self.graphs,
-            counts: &mut self.counts,
-            unidentified: &mut self.unidentified,
-            progress: &mut self.progress,
-            histories: &mut self.histories,
-            sink,
-        };
+        let mut out = out!(self, sink);
         if no_records {
             out.without_record(host);
         } else if key.correlation == 0 || is_launch && self.ids_are_unreliable == Some(true) {
@@ -292,15 +300,7 @@ impl ProcessState {
             verdict: Verdict::None,
         };
         let key = Key { epoch, correlation: place.correlation };
-        let mut out = Out {
-            definitions: &self.definitions,
-            graphs: &self.graphs,
-            counts: &mut self.counts,
-            unidentified: &mut self.unidentified,
-            progress: &mut self.progress,
-            histories: &mut self.histories,
-            sink,
-        };
+        let mut out = out!(self, sink);
         self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
     }
 
@@ -322,15 +322,7 @@ impl ProcessState {
 
     /// Nothing more comes of this process: the process for [`crate::model::Totals`], and what was lost of it.
     pub(super) fn finish<S: Sink>(mut self, sink: &mut S) -> (Process, Vec<(Loss, u64)>) {
-        let mut out = Out {
-            definitions: &self.definitions,
-            graphs: &self.graphs,
-            counts: &mut self.counts,
-            unidentified: &mut self.unidentified,
-            progress: &mut self.progress,
-            histories: &mut self.histories,
-            sink,
-        };
+        let mut out = out!(self, sink);
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
         let tells = vanished || out.progress.failure().is_some();
         let mut left = Vec::new();
