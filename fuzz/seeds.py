@@ -187,6 +187,14 @@ def in_image(at):
     return 0xFFFFFFFF << 32 | at
 
 
+def kernel_lines():
+    """What a module says of lines that was loaded from a cubin of Triton's."""
+    image = (FIXTURES / "cubins" / "add_one.cubin").read_bytes()
+    # .debug_line, and the only entry of .rela.debug_line.
+    table, (place,) = image[0x560:0x5C7], struct.unpack_from("<Q", image, 0xC90)
+    return struct.pack("<IIIIIIQ", 1, len(table), 0, 0, place, 7, 0) + b"add_one" + table
+
+
 SEEDS = {
     "model": {
         "demo": DEMO,
@@ -215,6 +223,15 @@ SEEDS = {
                 definition(15, 7, 5, text=bytes([0x9A, 0xFA])),
             ),
             cells(entry(0), entry(4), entry(5)),
+            cells(entry(14), entry(1), entry(17), ring=1),
+        ),
+        "a_kernel_s_lines": invented(
+            definitions(
+                definition(15, 5, 0, text=kernel_lines()),
+                definition(4, 7, 1, 0, 5, len(kernel_lines())),
+                definition(3, 1, 2, 0, 7, text=b"add_one"),
+            ),
+            cells(entry(0), entry(1), entry(4)),
             cells(entry(14), entry(1), entry(17), ring=1),
         ),
         "no_session": invented(b"\xc6\0" + words(1), cells(entry(4))),
