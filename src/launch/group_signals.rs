@@ -25,6 +25,8 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 
 /// How long the witness may take to answer on a machine with a load.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// For the thread, where memory is limited; it needs little.
+const STACK_BYTES: usize = 256 << 10;
 
 /// Tells the thread that decides. False if there is none, or it has too much to do. Async-signal-safe.
 pub fn tell(by: By, heard: Heard) -> bool {
@@ -54,7 +56,7 @@ impl GroupSignals {
         };
         let (is_ready, ready) = sync_channel(1);
         let told = write.as_raw_fd();
-        let builder = Builder::new().name("gputrace-signals".into());
+        let builder = Builder::new().name("gputrace-signals".into()).stack_size(STACK_BYTES);
         let thread = builder.spawn(move || decide(read, told, words, &is_ready)).ok()?;
         if ready.recv() != Ok(true) {
             let _ = thread.join();

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::harness::folder::Folder;
+use crate::harness::needs;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, eventually};
@@ -213,6 +214,59 @@ fn a_program_that_left_our_group_gets_what_the_group_gets() {
     for round in 0..10 {
         send(if round % 2 == 0 { counting.group() } else { counting.run }, libc::SIGTERM);
         counting.gets("TERM", round + 1);
+    }
+}
+
+/// A terminal that is gone tells its session's first process, and when that has ended the group in the foreground.
+#[test]
+fn a_terminal_that_hangs_up_is_heard_of_once() {
+    if !needs::python("a_terminal_that_hangs_up_is_heard_of_once") {
+        return;
+    }
+    let script = "import os, pty, signal, sys, time\n\
+        asks, heard, leads, command = sys.argv[1], sys.argv[2], sys.argv[3] == 'leads', sys.argv[4:]\n\
+        os.mkfifo(asks)\n\
+        pid, terminal = pty.fork()\n\
+        if pid == 0:\n    \
+            run = command if leads else ['sh', '-c', '\"$@\"; :', 'sh'] + command\n    \
+            os.execvp(run[0], run)\n\
+        asks, heard = open(asks, 'w', buffering=1), open(heard)\n\
+        def line():\n    \
+            end, text = time.time() + 100, ''\n    \
+            while not text.endswith('\\n'):\n        \
+                assert time.time() < end, text\n        \
+                text += heard.readline()\n    \
+            return text.split()\n\
+        def counted(name):\n    \
+            asks.write('counts\\n')\n    \
+            words = line()\n    \
+            return int(words[words.index(name) + 1])\n\
+        def until(name, count):\n    \
+            while counted(name) < count: time.sleep(0.005)\n\
+        program = int(line()[1])\n\
+        run = int(open(f'/proc/{program}/stat').read().split()[3])\n\
+        def settle(count):\n    \
+            os.kill(run, signal.SIGRTMIN)\n    \
+            until('FENCE', count)\n\
+        settle(1)\n\
+        os.close(terminal)\n\
+        until('HUP', 1)\n\
+        settle(2)\n\
+        settle(3)\n\
+        print(counted('HUP'))";
+    for who in ["leads", "follows"] {
+        let folder = Folder::new();
+        // The program's own input and output are no terminal.
+        let (asks, heard) = (folder.join("asks"), folder.join("heard"));
+        let program = [compiled("counts_signals", Link::Nothing), asks.clone(), heard.clone()];
+        fs::write(&heard, "").unwrap();
+        let mut command = Command::new("python3");
+        tool::clean(&mut command);
+        command.args(["-c", script]).args([&asks, &heard]).arg(who).arg(gputrace().get_program());
+        command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
+        command.args(["sh", "-c", "exec \"$0\" <\"$1\" >\"$2\""]).args(program);
+        assert_eq!(finish(&mut command).expect_code(0).stdout.trim(), "1", "{who}");
+        eventually("the summary", || folder.join("out/summary.txt").is_file().then_some(()));
     }
 }
 
