@@ -4,9 +4,11 @@ use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::clock::{Anchor, tick};
+use gputrace_wire::definition::kind as def;
 
-use crate::batch::{Batch, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{Batch, Definition, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::flight_recorder::Window;
+use crate::flight_recorder::window::QUIET_KEPT;
 use crate::model::Model;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, Sink};
@@ -115,6 +117,37 @@ fn a_dead_process_goes_with_its_last_event_and_its_gaps_are_kept_while_it_lives(
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
     assert_eq!((excerpt.left_out.processes, excerpt.left_out.launches), (1, 3 + 54));
     assert_eq!(totals.losses().get("damaged_rings"), Some(&4));
+}
+
+/// No event pushes them out, and what they defined is not little.
+#[test]
+fn of_programs_that_use_no_gpu_the_latest_are_kept() {
+    let mut window = window(5, usize::MAX, &launches(0, 3));
+    let end = |process, end| Batch::ProcessEnd { process, end, monotonic_ns: START + 3 * SECOND };
+    let text: Vec<u8> = (0..4096u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for process in 1..=5_000 {
+        let record = Definition { kind: def::NAME, id: 1, fields: Vec::new(), text: text.clone() };
+        let mark = ThreadBegin { thread: 9, ticks: START }.to_cell();
+        for batch in [
+            begin(process),
+            Batch::Definitions { process, records: vec![record] },
+            cells(process, vec![mark]),
+            end(process, ProcessEnd::Vanished),
+        ] {
+            window.push(&batch, LATE).unwrap();
+        }
+        let held = window.processes().count();
+        assert!(held <= 2 * QUIET_KEPT, "{held}");
+        assert!(window.bytes() < 2 * QUIET_KEPT * 8192, "{} of {held}", window.bytes());
+    }
+    let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
+    let pids: Vec<u32> = totals.processes.iter().map(|process| process.begin.pid).collect();
+    let quiet = pids.len() - 1;
+    assert!((QUIET_KEPT..2 * QUIET_KEPT).contains(&quiet), "{quiet}");
+    assert_eq!((pids[0], totals.counts.launches), (100, 3), "who has events stays");
+    assert_eq!(pids[1..], (5_101 - quiet as u32..5_101).collect::<Vec<_>>());
+    let excerpt = totals.sessions[0].excerpt.clone().unwrap();
+    assert_eq!(excerpt.left_out.processes, 5_000 - quiet as u64);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! event of the session: from events, not from the clock on the wall, so that a program that hangs
 //! still shows what it did before. Anchors alone move nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
 use crate::batch::{Batch, Excerpt, LeftOut, ProcessEnd, SessionBegin};
@@ -18,6 +18,10 @@ use crate::trace_file::encode::BlockEncoder;
 /// The most that batches take, unless somebody says otherwise: some eight million launches with
 /// their records.
 pub const BYTES_MAX: usize = 64 << 20;
+
+/// Processes that ended without an event in the window, the latest: at least so many are kept, and twice as many at
+/// most. Where programs come and go that use no GPU, no event pushes them out.
+pub const QUIET_KEPT: usize = 256;
 
 /// A batch of cells, or a process's end, which takes no block.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub struct Window {
     newest_ns: u64,
     left_out: LeftOut,
     wall_ns: Option<u64>,
+    /// Processes that ended without an event in it, in that order.
+    quiet: Vec<u32>,
 }
 
 impl Window {
@@ -63,6 +69,7 @@ impl Window {
             newest_ns: 0,
             left_out: LeftOut::default(),
             wall_ns: None,
+            quiet: Vec::new(),
         })
     }
 
@@ -170,6 +177,23 @@ impl Window {
             marks: Marks::default(),
             bytes: bytes_of(&[], &Marks::default()),
         });
+        if !self.has_events_of(process) {
+            self.quiet.push(process);
+        }
+        if self.quiet.len() >= 2 * QUIET_KEPT {
+            self.drop_quiet_processes();
+        }
+    }
+
+    /// Half of them at a time, since each time takes a look at all that is held.
+    fn drop_quiet_processes(&mut self) {
+        let oldest: BTreeSet<u32> = self.quiet.drain(..QUIET_KEPT).collect();
+        for entry in std::mem::take(&mut self.entries) {
+            match oldest.contains(&entry.process) {
+                true => self.let_go(&entry),
+                false => self.entries.push_back(entry),
+            }
+        }
     }
 
     fn add(&mut self, entry: Entry) {
