@@ -25,6 +25,11 @@ def lines_of(report, program):
     return {entry["line"]: entry for entry in report.get("lines") or [] if entry["path"].endswith("/" + program) or entry["path"] == program}
 
 
+def sources(report, begin):
+    """Kernels of such names; none that is called so is a failure of its own."""
+    return [kernel for kernel in report["kernels"] if kernel["name"].startswith(begin)] or [{"name": begin, "source": None}]
+
+
 def kernels(entry):
     return sum(kernel["calls"] for kernel in entry["charged_kernels"] if not kernel["name"].startswith(("memcpy", "memset", "graph ", "whole graph")))
 
@@ -40,6 +45,11 @@ def counted(bench, program):
     for line, number in marked(program, "LAUNCHES").items():
         got = kernels(found[line]) if line in found else 0
         bench.check(f"{name}-line-{line}", got == int(number), f"{got} kernels, by hand {number}")
+    # What names its kernels' own lines: the line of the first one's def.
+    for kernel in sources(report, "add_one") if name == "triton" else ():
+        line = (PROGRAMS / program).read_text(encoding="utf-8").splitlines().index("def add_one(pointer, n, BLOCK: tl.constexpr):") + 1
+        got = kernel["source"] or {}
+        bench.check(f"{name}-source", got.get("file", "").endswith("/" + program) and got.get("line") == line, f"add_one at {got}, its def at line {line}")
     unread = {key: value for key, value in (report.get("dropped") or {}).items() if key.startswith("stacks")}
     bench.check(f"{name}-unread", not unread, f"{unread or 'every stack was read'}; {report['no_line']['calls']} operations without a line")
 

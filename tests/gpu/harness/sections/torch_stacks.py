@@ -6,9 +6,10 @@ is fused is the compiler's choice. JAX's compiled functions are asked for their 
 """
 
 import re
+from pathlib import Path
 
 from ..build import PROGRAMS
-from .stacks import kernels, lines_of, marked
+from .stacks import kernels, lines_of, marked, sources
 
 PROGRAM = "torch_backward.py"
 SOURCE = (PROGRAMS / PROGRAM).read_text(encoding="utf-8")
@@ -93,5 +94,11 @@ def run(bench):
             got = found[line]["calls"] if line in found else 0
             bench.check(f"compiled-{which}", got >= 20, f"{got} operations with line {line} among their frames, at least one a step")
         triton = [kernel for frames, kernel, _ in folded(folder) if kernel.startswith("triton_")]
+        for kernel in sources(report, "triton_"):
+            got = kernel["source"] or {"file": "", "line": 0}
+            path = Path(got["file"])
+            lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+            said = lines[got["line"] - 1] if 0 < got["line"] <= len(lines) else ""
+            bench.check(f"compiled-source-{kernel['name']}", said.startswith("def "), f"{got['file']}:{got['line']}: {said[:60]!r}")
         bench.row("compiled-kernels", "INFO", f"{sorted(set(triton))[:4]}; {sum('[dynamo]' in frames for frames, _, _ in folded(folder))} stacks with [dynamo]")
     jax(bench)
