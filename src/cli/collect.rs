@@ -20,7 +20,8 @@ use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
 use crate::cli::{
-    exit_code, flight_recorder, group_by, options, outputs, recording, run, standing, variables,
+    exit_code, flight_recorder, group_by, options, output_argument, outputs, recording, run, standing,
+    variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
@@ -60,14 +61,7 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("End when the last program has left"),
         )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("DIR")
-                .value_parser(value_parser!(PathBuf))
-                .help("The folder to write to; a folder inside it, where it holds a trace"),
-        )
+        .arg(output_argument::folder("The folder to write to; a folder inside it, where it holds a trace"))
         .args(options::by_variable(options::FLIGHT_RECORDER).and_then(run::argument))
         .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
         .args(options::by_variable(options::OTLP).and_then(run::argument))

@@ -4,12 +4,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{exit_code, otlp, run, stdout, variables};
+use crate::cli::{exit_code, otlp, output_argument, run, stdout, variables};
 use crate::workload::driver::Driver;
 use crate::workload::training;
 
@@ -19,14 +19,7 @@ const WORKLOAD: &str = "demo-workload";
 pub fn command() -> Command {
     Command::new("demo")
         .about("Trace a bundled workload, on the GPU if there is one, else simulated")
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("DIR")
-                .value_parser(value_parser!(PathBuf))
-                .help("The folder to write to [default: gputrace-out/demo-<pid>]"),
-        )
+        .arg(output_argument::folder("The folder to write to [default: gputrace-out/demo-<pid>]"))
         .arg(run::json())
 }
 

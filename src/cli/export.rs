@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 use gputrace_collector::metrics::{self, Metrics, Settings};
 use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live, News, Signal};
 use gputrace_collector::spans::{Naming, OtlpJson, Spans};
@@ -14,7 +14,7 @@ use gputrace_collector::spans::{Naming, OtlpJson, Spans};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::stream_whole;
 use crate::cli::talk::say;
-use crate::cli::{exit_code, otlp, traces, variables};
+use crate::cli::{exit_code, otlp, output_argument, traces, variables};
 
 pub fn command() -> Command {
     Command::new("export")
@@ -52,14 +52,7 @@ pub fn command() -> Command {
                 .default_value("traces")
                 .help("Spans, or metrics: a file has one of them"),
         )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .help("The file to write [default: stdout]"),
-        )
+        .arg(output_argument::file())
         .args(otlp::arguments())
         .arg(traces::argument())
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::write_whole;
-use crate::cli::{group_by, options, range_frames, run, stdout, traces, variables};
+use crate::cli::{group_by, options, output_argument, range_frames, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("flamegraph")
@@ -17,14 +17,7 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Folded lines, weights in microseconds, instead of SVG"),
         )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .help("The file to write [default: stdout]"),
-        )
+        .arg(output_argument::file())
         .args(options::by_variable(options::NVTX_FRAMES).and_then(run::argument))
         .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
         .arg(

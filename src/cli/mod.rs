@@ -15,6 +15,7 @@ pub mod group_by;
 pub mod library;
 pub mod options;
 pub mod otlp;
+pub mod output_argument;
 pub mod output_folder;
 pub mod outputs;
 pub mod printable;

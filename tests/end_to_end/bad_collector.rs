@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use gputrace_wire::handshake::{Head, TEXT_MAX, kind, welcome};
 
 use crate::harness::folder::Folder;
-use crate::harness::program::{Link, compiled};
 use crate::harness::tool;
 
 /// Listens as a collector does, and answers whoever connects by what `answer` does to it, again
@@ -103,13 +102,7 @@ fn message(kind: u32, value: u64, text: &[u8]) -> Vec<u8> {
 fn run_beside(answer: impl Fn(i32) -> bool + Send + 'static) -> (String, usize) {
     let folder = Folder::new();
     let impostor = Impostor::start(&folder, answer);
-    let mut command = Command::new(compiled("on_demand", Link::Driver));
-    tool::clean(&mut command);
-    command
-        .env("LD_PRELOAD", tool::library())
-        .env("LD_LIBRARY_PATH", tool::simulated_folder())
-        .env("GPUTRACE_SIM_PACE", "off")
-        .env("GPUTRACE_SESSION", &impostor.path);
+    let mut command = tool::joining("on_demand", &impostor.path);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begin = Instant::now();
     let mut child = command.spawn().unwrap();

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
-use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{self, count, gputrace};
 
 /// Far more than anything here takes.
@@ -99,13 +98,7 @@ impl Program {
     }
 
     fn start_with(socket: &Path, change: impl FnOnce(&mut Command)) -> Program {
-        let mut command = Command::new(compiled("on_demand", Link::Driver));
-        tool::clean(&mut command);
-        command
-            .env("LD_PRELOAD", tool::library())
-            .env("LD_LIBRARY_PATH", tool::simulated_folder())
-            .env("GPUTRACE_SIM_PACE", "off")
-            .env("GPUTRACE_SESSION", socket);
+        let mut command = tool::joining("on_demand", socket);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         change(&mut command);
         let mut process = Running(command.spawn().unwrap());

@@ -56,6 +56,22 @@ macro_rules! place_of {
     };
 }
 
+/// What both records of copies say in fields of the same names.
+macro_rules! copy_of {
+    ($record:ident) => {
+        DeviceCopy {
+            place: place_of!($record),
+            bytes: $record.bytes(),
+            copy_kind: $record.copy_kind(),
+            source_memory: $record.source_kind(),
+            target_memory: $record.destination_kind(),
+            flags: $record.flags(),
+            source_device: 0,
+            target_device: 0,
+        }
+    };
+}
+
 /// Where a delivery writes to.
 enum Out<'a> {
     /// The ring for device records, held by `TAKEN_FOR`.
@@ -168,36 +184,12 @@ impl Delivery<'_> {
                 self.ended(&kernel.place);
                 self.emit(&kernel.to_cells());
             }
-            Record::Memcpy(copy) => {
-                let place = place_of!(copy);
-                self.ended(&place);
-                let copy = DeviceCopy {
-                    place,
-                    bytes: copy.bytes(),
-                    copy_kind: copy.copy_kind(),
-                    source_memory: copy.source_kind(),
-                    target_memory: copy.destination_kind(),
-                    flags: copy.flags(),
-                    source_device: 0,
-                    target_device: 0,
-                };
-                self.emit(&[copy.to_cell()]);
-            }
-            Record::MemcpyPtoP(copy) => {
-                let place = place_of!(copy);
-                self.ended(&place);
-                let copy = DeviceCopy {
-                    place,
-                    bytes: copy.bytes(),
-                    copy_kind: copy.copy_kind(),
-                    source_memory: copy.source_kind(),
-                    target_memory: copy.destination_kind(),
-                    flags: copy.flags(),
-                    source_device: copy.source_device_id().min(0xffff) as u16,
-                    target_device: copy.destination_device_id().min(0xffff) as u16,
-                };
-                self.emit(&[copy.to_cell()]);
-            }
+            Record::Memcpy(copy) => self.copy(copy_of!(copy)),
+            Record::MemcpyPtoP(copy) => self.copy(DeviceCopy {
+                source_device: copy.source_device_id().min(0xffff) as u16,
+                target_device: copy.destination_device_id().min(0xffff) as u16,
+                ..copy_of!(copy)
+            }),
             Record::Memset(fill) => {
                 let place = place_of!(fill);
                 self.ended(&place);
@@ -232,6 +224,11 @@ impl Delivery<'_> {
             }
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
         }
+    }
+
+    fn copy(&mut self, copy: DeviceCopy) {
+        self.ended(&copy.place);
+        self.emit(&[copy.to_cell()]);
     }
 
     fn kernel(&self, kernel: KernelRecord<'_>) -> Kernel {

@@ -72,7 +72,8 @@ impl BackEnd {
     }
 
     pub fn at(address: SocketAddr, replies: &[Reply], tls: Option<rustls::ServerConfig>) -> BackEnd {
-        let listener = TcpListener::bind(address).unwrap();
+        // A port that was let go of may be somebody's own end of a connection for a moment.
+        let listener = eventually("a free port", || TcpListener::bind(address).ok());
         let shared = Arc::new(Shared {
             replies: replies.to_vec(),
             requests: Mutex::default(),

@@ -32,11 +32,11 @@ pub fn clean(command: &mut Command) {
     command.env("GPUTRACE_CACHE", folder::base().join("cache"));
 }
 
-/// Whoever started the tests in a shell's background had these ignored, and all programs with them.
+/// Whoever started the tests in a shell's background, or by nohup, had these ignored, and all programs with them.
 fn hear_the_terminal() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
-        for signal in [libc::SIGINT, libc::SIGQUIT] {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
             // SAFETY: the default action, which this process has in a shell's foreground.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
@@ -102,6 +102,18 @@ pub fn bare_command(program: impl AsRef<OsStr>) -> Run {
         .env("LD_LIBRARY_PATH", simulated_folder())
         .env("GPUTRACE_OUT", folder.join("out"));
     Run { command, folder, bare: true }
+}
+
+/// A program that joins the session at a socket, on a device that takes no time.
+pub fn joining(program: &str, socket: &Path) -> Command {
+    let mut command = Command::new(compiled(program, Link::Driver));
+    clean(&mut command);
+    command
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", simulated_folder())
+        .env("GPUTRACE_SIM_PACE", "off")
+        .env("GPUTRACE_SESSION", socket);
+    command
 }
 
 impl Run {
