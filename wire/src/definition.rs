@@ -30,6 +30,8 @@ pub use kernel_lines::KernelLines;
 pub const MAGIC: u16 = 0xdef1;
 /// The longest text kept; longer ones are cut by the writer.
 pub const TEXT_MAX: usize = 16 * 1024;
+/// The longest joined `LINES` of a `MODULE`: of one that is longer nothing is kept.
+pub const KERNEL_LINES_MAX: usize = 256 * 1024;
 /// The most fields a record has (stacks have two a frame).
 pub const FIELDS_MAX: usize = 1024;
 

@@ -155,9 +155,9 @@ pub struct Spread {
 pub struct KernelReport {
     pub name: String,
     pub full_name: String,
-    /// Where it is written, if its module says so.
+    /// Where it is written, if the modules of all of that name say so.
     pub source: Option<SourceReport>,
-    /// Where others of that name are.
+    /// Where others of that name are, 16 places at most with the first.
     pub other_sources: Vec<SourceReport>,
     pub calls: u64,
     pub timed_calls: u64,

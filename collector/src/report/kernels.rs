@@ -9,23 +9,18 @@ use crate::model::definitions::Definitions;
 use crate::model::{Process, Totals};
 use crate::report::build::spread;
 use crate::report::{ConfigReport, KernelName, KernelNames, KernelReport, SourceReport};
-use crate::source::{KernelSource, KernelSources};
+use crate::source::{KernelSources, NamedSources, UNKNOWN_SOURCES};
 
 /// The longest in all first; without times, the most often called.
 pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
     let mut names = KernelNames::new(totals, aggregates);
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
     let mut sources = Sources::new(totals);
-    let mut written: FxHashMap<Arc<str>, Vec<KernelSource>> = FxHashMap::default();
+    let mut written: FxHashMap<Arc<str>, NamedSources> = FxHashMap::default();
     let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {
         let name = names.name(key.process, key.name);
-        let known = written.entry(name.full.clone()).or_default();
-        for source in sources.of(key) {
-            if !known.contains(source) {
-                known.push(source.clone());
-            }
-        }
+        written.entry(name.full.clone()).or_default().merge(sources.of(key));
         match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
             Some((_, known)) => known.merge(entry),
             None => {
@@ -44,13 +39,15 @@ pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelRep
         by_time.then(b.calls.cmp(&a.calls)).then(a_name.full.cmp(&b_name.full))
     });
     let report = |(name, entry): &(KernelName, KernelAggregate)| {
+        let written = written.get(&name.full);
         let mut sources = written
-            .get(&name.full)
             .into_iter()
-            .flatten()
+            .flat_map(NamedSources::known)
             .map(|source| SourceReport { file: source.path.to_string(), line: source.line });
+        // The row is of all of its name: where one is written nobody knows where, none is told to be all's.
+        let is_told = written.is_some_and(|written| !written.is_some_unknown());
         KernelReport {
-            source: sources.next(),
+            source: is_told.then(|| sources.next()).flatten(),
             other_sources: sources.collect(),
             ..kernel_report(name, entry, all_ns, aggregates)
         }
@@ -69,9 +66,12 @@ impl<'a> Sources<'a> {
         Sources { processes: totals.processes.iter().map(of).collect() }
     }
 
-    fn of(&mut self, key: &KernelKey) -> &[KernelSource] {
-        let Some((definitions, sources)) = self.processes.get_mut(&key.process) else { return &[] };
-        definitions.name(key.name).map_or(&[], |name| sources.of_name(definitions, name))
+    fn of(&mut self, key: &KernelKey) -> &NamedSources {
+        let Some((definitions, sources)) = self.processes.get_mut(&key.process) else {
+            return &UNKNOWN_SOURCES;
+        };
+        let Some(name) = definitions.name(key.name) else { return &UNKNOWN_SOURCES };
+        sources.of_name(definitions, name)
     }
 }
 

@@ -14,10 +14,14 @@ fn report(cubins: [&str; 2]) -> Report {
     let mut tape = Tape::new(false);
     tape.define(kind::NAME, 60, &[], FUSED.as_bytes());
     for (place, cubin) in (0..).zip(cubins) {
-        let lines = called(&joined(cubin), FUSED);
         let (piece, module) = (200 + place, 210 + place);
-        tape.define(kind::LINES, piece, &[0], &lines);
-        tape.define(kind::MODULE, module, &[0, 0, piece.into(), lines.len() as u64], b"");
+        if cubin == NONE {
+            tape.define(kind::MODULE, module, &[0, 0, 0, 0], b"");
+        } else {
+            let lines = called(&joined(cubin), FUSED);
+            tape.define(kind::LINES, piece, &[0], &lines);
+            tape.define(kind::MODULE, module, &[0, 0, piece.into(), lines.len() as u64], b"");
+        }
         // The tape launches what is ten behind its name.
         tape.define(kind::FUNCTION, 70 + place, &[0, 60, module.into(), 32], b"");
     }
@@ -41,6 +45,30 @@ fn kernels_of_one_name_have_all_their_sources() {
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     let kernel = &json["kernels"][1];
     assert_eq!(kernel["source"], serde_json::json!({"file": "/tmp/example/kernels.py", "line": 7}));
+}
+
+/// Of a module without lines.
+const NONE: &str = "";
+
+#[test]
+fn a_kernel_of_unknown_lines_is_not_told_to_be_at_another_s() {
+    for cubins in [["add_one.cubin", NONE], [NONE, "add_one.cubin"]] {
+        let report = report(cubins);
+        let kernel = report.kernels.iter().find(|kernel| kernel.name == FUSED).unwrap();
+        assert_eq!((&kernel.source, &kernel.other_sources[..]), (&None, &[source(7)][..]), "{cubins:?}");
+        let text = report.to_text(&TextOptions { width: 160, ..TextOptions::default() });
+        assert!(!text.contains("kernels.py"), "{text}");
+    }
+}
+
+#[test]
+fn a_place_says_how_many_others_there_are() {
+    let report = report(["add_one.cubin", "row_sums.cubin"]);
+    for (width, is_there) in [(160, true), (80, false)] {
+        let text = report.to_text(&TextOptions { width, ..TextOptions::default() });
+        assert_eq!(text.contains(&format!("\n{FUSED}  kernels.py:7 +1 ")), is_there, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+    }
 }
 
 #[test]

@@ -194,9 +194,9 @@ fn functions_and_names_lead_to_sources() {
         assert_eq!(kernels.of_function(&told, functions[0]), Some(second.clone()));
         assert_eq!(kernels.of_function(&told, functions[2]), None, "a kernel that the module has not");
         assert_eq!(kernels.of_function(&told, 1), None);
-        assert_eq!(kernels.of_name(&told, "second"), [second]);
-        assert_eq!(kernels.of_name(&told, "add_one"), [source("/tmp/example/kernels.py", 7)]);
-        assert_eq!(kernels.of_name(&told, "first"), [], "never launched");
+        assert_eq!(kernels.of_name(&told, "second").known(), [second]);
+        assert_eq!(kernels.of_name(&told, "add_one").known(), [source("/tmp/example/kernels.py", 7)]);
+        assert_eq!(kernels.of_name(&told, "first").known(), [], "never launched");
     }
 }
 
@@ -206,18 +206,36 @@ fn kernels_that_are_called_alike_have_all_their_sources() {
     let mut kernels = KernelSources::default();
     let add = source("/tmp/example/kernels.py", 7);
     tell(&mut told, &[(called(&joined("add_one.cubin"), "fused"), "fused")], 1 << 14);
-    assert_eq!(kernels.of_name(&told, "fused"), std::slice::from_ref(&add));
+    assert_eq!(kernels.of_name(&told, "fused").known(), std::slice::from_ref(&add));
     // What is launched later is known later, and what comes again is the same.
     let again = ["row_sums.cubin", "add_one.cubin"].map(|cubin| (called(&joined(cubin), "fused"), "fused"));
     tell(&mut told, &again, 1 << 14);
-    assert_eq!(kernels.of_name(&told, "fused"), [add.clone(), source("/tmp/example/kernels.py", 19)]);
+    assert_eq!(kernels.of_name(&told, "fused").known(), [add.clone(), source("/tmp/example/kernels.py", 19)]);
     let function = *told.functions().last().unwrap();
     assert_eq!(kernels.of_function(&told, function), Some(add));
 }
 
-proptest! {
-    #[test]
-    fn nonsense_is_read_to_an_end(bytes: Vec<u8>) {
-        let _ = sources(&bytes);
+#[test]
+fn a_name_with_a_function_of_unknown_lines_is_not_all_another_s() {
+    let add = source("/tmp/example/kernels.py", 7);
+    let with = || (called(&joined("add_one.cubin"), "fused"), "fused");
+    for modules in [[(Vec::new(), "fused"), with()], [with(), (Vec::new(), "fused")]] {
+        let mut told = Definitions::default();
+        tell(&mut told, &modules, 1 << 14);
+        let mut kernels = KernelSources::default();
+        let named = kernels.of_name(&told, "fused");
+        assert_eq!((named.known(), named.only()), (std::slice::from_ref(&add), None));
+        assert!(named.is_some_unknown());
     }
+    let mut told = Definitions::default();
+    tell(&mut told, &[with(), with()], 1 << 14);
+    let mut kernels = KernelSources::default();
+    assert_eq!(kernels.of_name(&told, "fused").only(), Some(&add));
+    assert_eq!(kernels.of_name(&told, "other").only(), None);
+    // It is known later that there is one of which nobody says anything.
+    tell(&mut told, &[(Vec::new(), "fused")], 1 << 14);
+    assert_eq!(kernels.of_name(&told, "fused").only(), None);
 }
+
+#[path = "kernels_bounds_tests.rs"]
+mod bounds;

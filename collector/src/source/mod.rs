@@ -17,8 +17,9 @@ mod golden;
 pub use files::FileNames;
 pub(crate) use frames::{Code, begin_of};
 pub use frames::{Line, NO_LINE, StackFrame, Stacks};
+pub(crate) use kernels::UNKNOWN as UNKNOWN_SOURCES;
 #[cfg(test)]
 pub(crate) use kernels::tests as kernels_tests;
-pub use kernels::{KernelSource, KernelSources};
+pub use kernels::{KernelSource, KernelSources, NamedSources};
 pub use line_table::LineTable;
 pub use own::is_own;

@@ -78,7 +78,7 @@ impl Describer {
                 }
                 let name = self.kernel(kernel.name, definitions);
                 attributes.push(("gpu.kernel", Value::Text(name.full)));
-                attributes.extend(self.source(operation, kernel.name, definitions));
+                attributes.extend(self.source(operation.call.as_ref(), kernel.name, definitions));
                 attributes.extend(shape(&kernel));
                 format!("cuda_kernel: {}", name.short)
             }
@@ -137,19 +137,19 @@ impl Describer {
         found
     }
 
-    /// Where the kernel is written; of a graph's node, where the only one of its name is.
+    /// Where the kernel is written; of a graph's node, where all of its name are.
     fn source(
         &mut self,
-        operation: &Operation,
+        call: Option<&HostCall>,
         name: u32,
         definitions: &Definitions,
     ) -> impl Iterator<Item = Attribute> + use<> {
-        let found = match operation.call.as_ref().map(|call| call.detail) {
+        let found = match call.map(|call| call.detail) {
             Some(Detail::Launch(launch)) => self.sources.of_function(definitions, launch.function),
-            _ => match definitions.name(name).map(|name| self.sources.of_name(definitions, name)) {
-                Some([source]) => Some(source.clone()),
-                _ => None,
-            },
+            _ => {
+                let name = definitions.name(name);
+                name.and_then(|name| self.sources.of_name(definitions, name).only().cloned())
+            }
         };
         let pair = |source: KernelSource| {
             let path = ("gpu.code.file.path", Value::text(&source.path));
@@ -365,6 +365,35 @@ mod tests {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         assert_eq!(uuid([word(0), word(8)]), "01020304-0506-0708-090a-0b0c0d0e0f10");
         assert_eq!(uuid([0, 0]), "");
+    }
+
+    #[test]
+    fn a_graph_s_node_is_written_where_all_of_its_name_are() {
+        use crate::batch::Definition;
+        use crate::source::kernels_tests::{called, joined};
+        use gputrace_wire::definition::kind;
+
+        let mut definitions = Definitions::default();
+        let mut define = |kind, id, fields: &[u64], text: &[u8]| {
+            definitions.add(&Definition { kind, id, fields: fields.to_vec(), text: text.to_vec() });
+        };
+        define(kind::NAME, 1, &[], b"fused");
+        let lines = called(&joined("add_one.cubin"), "fused");
+        define(kind::LINES, 2, &[0], &lines);
+        define(kind::MODULE, 3, &[0, 0, 2, lines.len() as u64], b"");
+        define(kind::FUNCTION, 4, &[0, 1, 3], b"");
+        let line = ("gpu.code.line.number", Value::number(7u32));
+        let mut describer = Describer::default();
+        let found: Vec<_> = describer.source(None, 1, &definitions).collect();
+        assert_eq!(found.last(), Some(&line));
+        // A kernel of that name of whose lines nothing is known may be the node's.
+        let without = Definition { kind: kind::FUNCTION, id: 5, fields: vec![0, 1, 0], text: Vec::new() };
+        definitions.add(&without);
+        assert_eq!(describer.source(None, 1, &definitions).count(), 0);
+        let launch = gputrace_wire::call::Launch { function: 4, ..Default::default() };
+        let call = HostCall { detail: Detail::Launch(launch), ..HostCall::default() };
+        let found: Vec<_> = describer.source(Some(&call), 1, &definitions).collect();
+        assert_eq!(found.last(), Some(&line), "the launch says which it is");
     }
 
     #[test]

@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 128 << 10;
 /// Places where a table is of a kernel; mostly one.
 const RELOCATIONS_MAX: usize = 1024;
 /// Of what goes into the trace for one module.
-const LINES_MAX: usize = 256 << 10;
+const LINES_MAX: usize = gputrace_wire::definition::KERNEL_LINES_MAX;
 
 const HEADER_BYTES: usize = 64;
 const SECTION_BYTES: usize = 64;

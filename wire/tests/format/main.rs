@@ -144,6 +144,7 @@ fn limits_are_those_of_the_source() {
         ("call::LONG_DURATION_SHIFT", u64::from(call::LONG_DURATION_SHIFT)),
         ("definition::MAGIC", u64::from(definition::MAGIC)),
         ("definition::TEXT_MAX", definition::TEXT_MAX as u64),
+        ("definition::KERNEL_LINES_MAX", definition::KERNEL_LINES_MAX as u64),
         ("definition::FIELDS_MAX", definition::FIELDS_MAX as u64),
         ("handshake::MAGIC", u64::from(handshake::MAGIC)),
         ("handshake::HEAD_BYTES", handshake::HEAD_BYTES as u64),

@@ -78,8 +78,12 @@ impl Report {
             let left = room.saturating_sub(kernel.name.chars().count() + 2).min(PLACE_WIDTH);
             let place = source.text();
             let place = line_safe(&place);
+            // How many other places kernels of that name are written at.
+            let others = kernel.other_sources.len();
+            let others = if others > 0 { format!(" +{others}") } else { String::new() };
+            let left = left.saturating_sub(others.chars().count());
             if left >= PLACE_WIDTH_MIN || place.chars().count() <= left {
-                table.rename(row, format!("{}  {}", kernel.name, fit(&place, left)));
+                table.rename(row, format!("{}  {}{others}", kernel.name, fit(&place, left)));
             }
         }
         page.table(&table, true);
