@@ -72,7 +72,15 @@ impl Definitions {
     pub fn held_bytes(&self) -> usize {
         let said: usize = self.entries.iter().flatten().map(Entry::held_bytes).sum();
         let notices: usize = self.notices.iter().map(|notice| size_of::<Notice>() + notice.text.len()).sum();
-        self.entries.capacity() * size_of::<Option<Entry>>() + said + notices
+        let lists = [&self.threads, &self.devices, &self.libraries, &self.codes, &self.functions];
+        let lists =
+            lists.into_iter().chain([&self.graph_times, &self.origins]).map(Vec::capacity).sum::<usize>();
+        // A pair of numbers, and its byte of a hash table.
+        let maps = (self.labels.capacity() + self.graphs.capacity()) * (2 * size_of::<u32>() + 1);
+        let names = self.thread_names.held_bytes() + self.title.as_ref().map_or(0, |title| title.len());
+        self.entries.capacity() * size_of::<Option<Entry>>()
+            + lists * size_of::<u32>()
+            + (said + notices + maps + names)
     }
 
     /// Whether the same was said before.

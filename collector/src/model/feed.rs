@@ -21,13 +21,15 @@ const RUNNING_MAX: usize = 1 << 16;
 pub struct Model<S> {
     sink: S,
     sessions: Vec<Session>,
-    /// Processes of the session at hand that have not ended, by number; their numbers over all are offset.
+    /// Processes of the session at hand that have not ended, by the number that it gives them.
     current: BTreeMap<u32, Box<ProcessState>>,
     /// The first number of the session at hand that no process had so far.
     next_number: u64,
     /// Processes that ran on when their session ended. Another collector may have taken over.
     suspended: Vec<ProcessState>,
-    offset: u32,
+    /// Processes that have begun, over all sessions: the number of the next one. A session's own numbers may be any,
+    /// and must not push those of later ones.
+    begun: u32,
     ended: Ended,
 }
 
@@ -39,9 +41,15 @@ impl<S: Sink> Model<S> {
             current: BTreeMap::new(),
             next_number: 0,
             suspended: Vec::new(),
-            offset: 0,
+            begun: 0,
             ended: Ended::default(),
         }
+    }
+
+    /// One that keeps so few processes that have ended.
+    #[cfg(test)]
+    pub(crate) fn keeping(sink: S, processes_max: usize) -> Model<S> {
+        Model { ended: Ended::with_room(processes_max, usize::MAX), ..Model::new(sink) }
     }
 
     pub fn sink(&self) -> &S {
@@ -112,7 +120,8 @@ impl<S: Sink> Model<S> {
     fn process_begin(&mut self, begin: &ProcessBegin) {
         let number = begin.process;
         // They are numbered one after the other, and in a session's part some are missing.
-        if u64::from(number) < self.next_number || self.current.len() >= RUNNING_MAX {
+        let full = self.current.len() >= RUNNING_MAX || self.begun == u32::MAX;
+        if u64::from(number) < self.next_number || full {
             self.ended.lose(Loss::UnknownProcess, 1);
             return;
         }
@@ -120,7 +129,10 @@ impl<S: Sink> Model<S> {
         let suspended = self.suspended.iter().position(|state| state.is(begin));
         let mut state = match suspended {
             Some(at) => Box::new(self.suspended.swap_remove(at)),
-            None => Box::new(ProcessState::new(self.offset.saturating_add(number), begin.clone())),
+            None => {
+                self.begun += 1;
+                Box::new(ProcessState::new(self.begun - 1, begin.clone()))
+            }
         };
         match (suspended, self.sessions.last()) {
             (Some(_), _) => state.resume(),
@@ -148,8 +160,7 @@ impl<S: Sink> Model<S> {
 
     /// The session at hand has no more batches, whether it said so or was cut off.
     fn close_session(&mut self) {
-        let numbers = u32::try_from(std::mem::take(&mut self.next_number)).unwrap_or(u32::MAX);
-        self.offset = self.offset.saturating_add(numbers);
+        self.next_number = 0;
         for state in std::mem::take(&mut self.current).into_values() {
             self.saw(state.last_seen_ns);
             if state.runs_on() {
@@ -161,8 +172,13 @@ impl<S: Sink> Model<S> {
     }
 
     fn close_process(&mut self, state: ProcessState) {
+        let runs_on = state.runs_on();
         let (process, losses) = state.finish(&mut self.sink);
-        self.ended.add(process, losses);
+        if runs_on {
+            self.ended.add_running(process, losses);
+        } else {
+            self.ended.add(process, losses);
+        }
     }
 
     /// The end of everything: what was counted, and the sink back.

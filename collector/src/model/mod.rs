@@ -35,6 +35,7 @@ mod takeover_tests;
 mod tests;
 pub mod totals;
 mod unidentified;
+pub mod unkept;
 
 pub use feed::Model;
 pub use loss::Loss;

@@ -307,6 +307,24 @@ fn damage_gaps_counters_and_strangers_are_told() {
     assert_eq!(totals.counts.host_calls(), 1);
 }
 
+/// Found in review: a session's numbers pushed those of all later ones, until they were one and the same.
+#[test]
+fn a_session_with_senseless_numbers_leaves_other_sessions_theirs() {
+    let mut model = Model::new(Seen::default());
+    for numbers in [&[u32::MAX][..], &[0, 1, 2], &[0, 1, 2]] {
+        model.consume(&Batch::SessionBegin(SessionBegin::default()));
+        for process in numbers {
+            model
+                .consume(&Batch::ProcessBegin(ProcessBegin { process: *process, ..ProcessBegin::default() }));
+            let end = ProcessEnd::Exit;
+            model.consume(&Batch::ProcessEnd { process: *process, end, monotonic_ns: 1 });
+        }
+    }
+    let (totals, _) = model.finish();
+    assert_eq!(totals.processes.iter().map(|p| p.number).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
+    assert!(totals.losses().is_empty(), "{:?}", totals.losses());
+}
+
 #[test]
 fn several_sessions_add_up_and_their_processes_are_numbered_on() {
     let mut model = Model::new(Seen::default());

@@ -12,6 +12,7 @@ use crate::model::in_flight::InFlight;
 use crate::model::loss::Loss;
 use crate::model::operation::HostCall;
 use crate::model::ranges::Ranges;
+use crate::model::unkept::Unkept;
 use crate::trace_file::Damage;
 
 /// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
@@ -211,7 +212,10 @@ impl Process {
 #[derive(Debug, Default)]
 pub struct Totals {
     pub sessions: Vec<Session>,
+    /// Those that are kept, by number.
     pub processes: Vec<Process>,
+    /// The others.
+    pub unkept: Unkept,
     /// Over all processes.
     pub counts: Counts,
     /// Files that were read to their first damage only; nothing of that is known live.
@@ -238,9 +242,9 @@ impl Totals {
 
     /// A process-wide counter over all processes.
     pub fn counter(&self, counter: Counter) -> u64 {
-        self.processes
-            .iter()
-            .filter_map(|process| process.counters.values.get(counter as usize))
+        let kept = self.processes.iter().map(|process| &process.counters);
+        kept.chain([&self.unkept.counters])
+            .filter_map(|counters| counters.values.get(counter as usize))
             .fold(0, |sum: u64, value| sum.saturating_add(*value))
     }
 
@@ -252,7 +256,8 @@ impl Totals {
     }
 
     pub fn process(&self, number: u32) -> Option<&Process> {
-        self.processes.iter().find(|process| process.number == number)
+        let at = self.processes.binary_search_by_key(&number, |process| process.number).ok()?;
+        self.processes.get(at)
     }
 
     /// Every process's notices, with the process's number.
@@ -264,6 +269,6 @@ impl Totals {
 
     /// Whether any driver or device said that it is a simulation.
     pub fn simulated(&self) -> bool {
-        self.processes.iter().any(|process| process.definitions.simulated())
+        self.unkept.simulated || self.processes.iter().any(|process| process.definitions.simulated())
     }
 }

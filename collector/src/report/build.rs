@@ -17,12 +17,13 @@ use crate::source::Stacks;
 use crate::trace_file::{Damage, DamageReason};
 
 /// Losses that take no device record away: names, stacks or calls are missing, not times.
-const KEEPS_RECORDS: [&str; 10] = [
+const KEEPS_RECORDS: [&str; 11] = [
     Counter::Nested.name(),
     Counter::DefinitionsFull.name(),
     Loss::RefusedDefinitions.name(),
     Loss::UnfinishedDefinitions.name(),
     Loss::LateRecords.name(),
+    Loss::ProcessesNotKept.name(),
     Counter::StacksFull.name(),
     Counter::StacksUnread.name(),
     Counter::RangesUnnamed.name(),
@@ -132,11 +133,11 @@ fn damage_report((path, damage): &(PathBuf, Damage)) -> DamageReport {
 }
 
 fn device_times(totals: &Totals) -> DeviceTimes {
-    let counts = &totals.counts;
+    let (counts, unkept) = (&totals.counts, &totals.unkept);
     let on_rung = |wanted| totals.processes.iter().any(|process| process.definitions.rung() == wanted);
-    if counts.timed == 0 && (counts.executed > 0 || on_rung(rung::HOOKS)) {
+    if counts.timed == 0 && (counts.executed > 0 || (unkept.hooks || on_rung(rung::HOOKS))) {
         DeviceTimes::None
-    } else if on_rung(rung::WINDOWS) {
+    } else if unkept.windows || on_rung(rung::WINDOWS) {
         DeviceTimes::Windows
     } else if counts.timed < counts.executed {
         DeviceTimes::Partial
@@ -237,24 +238,20 @@ fn moved_report(moved: &Moved) -> MovedReport {
 }
 
 fn cost(totals: &Totals, wall_ns: u64) -> Cost {
-    let mut cost = Cost { records: totals.counter(Counter::RecordsDelivered), ..Cost::default() };
-    let (mut sampled_ns, mut all_ns) = (0.0, 0.0);
-    for process in &totals.processes {
-        let counters = &process.counters;
-        let record_ticks = counters.values.get(Counter::RecordTicks as usize).copied().unwrap_or(0);
-        cost.records_total_ns += (record_ticks as f64 * process.ns_per_tick).round();
-        cost.sampled_hooks = cost.sampled_hooks.saturating_add(counters.sampled_hooks);
-        let lag_ns = counters.values.get(Counter::RecordLagMaxNs as usize).copied().unwrap_or(0);
-        cost.record_lag_max_ns = cost.record_lag_max_ns.max((lag_ns > 0).then_some(lag_ns));
-        if let Some(each_ns) = process.hook_cost_ns() {
-            sampled_ns += each_ns * counters.sampled_hooks as f64;
-            all_ns += each_ns * process.counts.host_calls() as f64;
-        }
-    }
+    let mut sums = totals.unkept.cost.clone();
+    totals.processes.iter().for_each(|process| sums.add(process));
+    let lag_ns = sums.record_lag_max_ns;
+    let mut cost = Cost {
+        records: totals.counter(Counter::RecordsDelivered),
+        records_total_ns: sums.records_ns,
+        record_lag_max_ns: (lag_ns > 0).then_some(lag_ns),
+        sampled_hooks: sums.sampled_hooks,
+        ..Cost::default()
+    };
     if cost.sampled_hooks > 0 {
-        cost.hook_ns = Some(tenths(sampled_ns / cost.sampled_hooks as f64));
-        cost.hooks_total_ns = Some(all_ns.round());
-        cost.hooks_share_of_wall = (wall_ns > 0).then(|| all_ns / wall_ns as f64);
+        cost.hook_ns = Some(tenths(sums.sampled_ns / cost.sampled_hooks as f64));
+        cost.hooks_total_ns = Some(sums.hooks_ns.round());
+        cost.hooks_share_of_wall = (wall_ns > 0).then(|| sums.hooks_ns / wall_ns as f64);
     }
     cost
 }

@@ -26,7 +26,7 @@ pub struct ErrorsReport {
     pub after_context_lost: u64,
     /// Allocations that were given when asked for again.
     pub given_later: u64,
-    /// Calls beyond the failures that are told apart.
+    /// Calls beyond the failures that are told apart, and those of processes that are not kept.
     pub left_out: u64,
     /// The earliest first.
     pub list: Vec<ErrorReport>,
@@ -72,8 +72,12 @@ pub(super) fn errors<'a>(
 ) -> ErrorsReport {
     let failures = &aggregates.failures;
     let (answers, answers_left_out) = failures.answers();
+    let mut answers_unkept = 0;
     let answers = answers.filter_map(|(process, api, status, calls, answer)| {
-        let process = totals.process(process)?;
+        let Some(process) = totals.process(process) else {
+            answers_unkept += calls;
+            return None;
+        };
         let call = process.definitions.call_name(api).to_owned();
         Some(AnswerReport {
             pid: process.begin.pid,
@@ -83,11 +87,12 @@ pub(super) fn errors<'a>(
             why: answer.why,
         })
     });
+    let answers = answers.collect();
     let mut all = ErrorsReport {
         calls: failures.calls,
         left_out: failures.beyond,
-        answers: answers.collect(),
-        answers_left_out,
+        answers,
+        answers_left_out: answers_left_out + answers_unkept,
         ..ErrorsReport::default()
     };
     if failures.calls == 0 {
@@ -96,7 +101,10 @@ pub(super) fn errors<'a>(
     let mut names = KernelNames::new(totals, aggregates);
     let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
-        let Some(process) = totals.process(key.process) else { continue };
+        let Some(process) = totals.process(key.process) else {
+            all.left_out += failure.calls;
+            continue;
+        };
         let line = charged_place(stacks, key.process, key.stack);
         let lost = after_context_lost(process, key, failure);
         all.after_context_lost += lost;

@@ -289,14 +289,22 @@ impl Tape {
         self.end(ProcessEnd::Exit, counters)
     }
 
-    pub(crate) fn end(mut self, end: ProcessEnd, counters: Counters) -> (Totals, Aggregates) {
+    pub(crate) fn end(self, end: ProcessEnd, counters: Counters) -> (Totals, Aggregates) {
+        self.end_in(Model::new(Aggregates::default()), end, counters)
+    }
+
+    pub(crate) fn end_in(
+        mut self,
+        mut model: Model<Aggregates>,
+        end: ProcessEnd,
+        counters: Counters,
+    ) -> (Totals, Aggregates) {
         self.batches.push(Batch::Cells { process: 0, ring: 0, cells: self.cells });
         self.batches.push(Batch::Cells { process: 0, ring: 1, cells: self.records });
         self.batches.push(Batch::Counters(counters));
         let monotonic_ns = self.now_ns + 400_000;
         self.batches.push(Batch::ProcessEnd { process: 0, end, monotonic_ns });
         self.batches.push(Batch::SessionEnd { wall_ns: monotonic_ns - 1_000_000_000 });
-        let mut model = Model::new(Aggregates::default());
         self.batches.iter().for_each(|batch| model.consume(batch));
         model.finish()
     }

@@ -4,6 +4,7 @@ mod page;
 mod tables;
 mod words;
 
+use crate::model::Loss;
 use crate::names::line_safe;
 use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
@@ -105,7 +106,8 @@ impl Report {
     }
 
     fn overview(&self, page: &mut Page) {
-        let processes = plural(self.processes.len() as u64, "process", "processes");
+        let not_kept = self.dropped.get(Loss::ProcessesNotKept.name()).copied().unwrap_or(0);
+        let processes = plural(self.processes.len() as u64 + not_kept, "process", "processes");
         let sessions = match self.sessions {
             0 | 1 => String::new(),
             sessions => format!(", {} sessions", count(sessions as u64)),

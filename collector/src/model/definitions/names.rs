@@ -25,7 +25,16 @@ struct Number {
     threads: Vec<(u32, Option<u32>)>,
 }
 
+/// About what a thread takes in the tables by number and by definition, beside its text.
+const THREAD_BYTES: usize = 128;
+
 impl ThreadNames {
+    /// About how many bytes of memory that is.
+    pub fn held_bytes(&self) -> usize {
+        let texts: usize = self.seen.values().map(|name| name.len()).sum();
+        (self.places.len() + self.by_number.len() + self.seen.len()) * THREAD_BYTES / 2 + texts
+    }
+
     /// A thread of that number was defined.
     pub fn began(&mut self, tid: u32, thread: u32) {
         let threads = &mut self.by_number.entry(tid).or_default().threads;
