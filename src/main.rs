@@ -8,6 +8,7 @@ mod machine;
 mod workload;
 
 fn main() -> std::process::ExitCode {
+    launch::witness::live_if_asked();
     heap::prepare();
     launch::signals::outlive_file_limits();
     cli::entry::main()

@@ -79,18 +79,45 @@ pub struct Title {
     bytes: usize,
 }
 
-/// Of a command line that ends with these many words of a command.
-pub fn title(words: usize) -> Option<Title> {
+/// The last so many of our arguments, as the loader has them.
+pub fn command(words: usize) -> Option<&'static [*const c_char]> {
+    let (arguments, count) = arguments()?;
+    let command = count.checked_sub(words).filter(|command| *command > 0 && words > 0)?;
+    // SAFETY: the loader's array of so many pointers, which lives as long as the process.
+    Some(unsafe {
+        std::slice::from_raw_parts(arguments.add(command).cast::<*const c_char>().cast_const(), words)
+    })
+}
+
+fn arguments() -> Option<(*mut *mut c_char, usize)> {
     let arguments = ARGUMENTS.load(Ordering::Relaxed);
-    let command = usize::try_from(ARGUMENTS_COUNT.load(Ordering::Relaxed)).ok()?.checked_sub(words)?;
-    if arguments.is_null() || command == 0 || words == 0 {
+    let count = usize::try_from(ARGUMENTS_COUNT.load(Ordering::Relaxed)).ok()?;
+    (!arguments.is_null() && count > 0).then_some((arguments, count))
+}
+
+/// The title of a process that was started by way of the loader: from what lies before our first argument, which the
+/// loader took for itself, up to the argument behind the one of that number.
+pub fn title_before(number: usize, loaders: &[u8]) -> Option<Title> {
+    let (arguments, count) = arguments()?;
+    if count <= number + 1 {
         return None;
     }
-    // SAFETY: the loader's array of so many pointers, which lives as long as the process.
-    let (start, end) = unsafe { ((*arguments).cast::<u8>(), (*arguments.add(command)).cast::<u8>()) };
-    // The kernel puts one behind the other.
-    let bytes = (end as usize).checked_sub(start as usize)?.checked_sub(1)?;
-    (bytes > 0).then_some(Title { start, bytes })
+    // SAFETY: the loader's array of so many pointers to C strings, which live as long as the process. What lies before
+    // the first is compared before it is believed; the kernel put the file's name there at least.
+    unsafe {
+        // The kernel puts one behind the other; what something else put in its place lies elsewhere.
+        let follows = |number: usize| {
+            let text = *arguments.add(number);
+            text.add(libc::strlen(text) + 1) == *arguments.add(number + 1)
+        };
+        let start = (*arguments).cast::<u8>().sub(loaders.len());
+        if !(0..=number).all(follows) || std::slice::from_raw_parts(start, loaders.len()) != loaders {
+            return None;
+        }
+        let bytes = (*arguments.add(number + 1)).cast::<u8>().offset_from(start);
+        // Without the zero before the command.
+        Some(Title { start, bytes: usize::try_from(bytes).ok()?.checked_sub(1)? })
+    }
 }
 
 impl Title {

@@ -14,4 +14,4 @@ pub mod refusal;
 pub mod signals;
 pub mod traceable;
 pub mod untraced;
-mod witness;
+pub mod witness;

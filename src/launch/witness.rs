@@ -3,22 +3,27 @@
 //! Nothing in a signal says whether it was sent to a process or to its whole group. What was sent to the
 //! group reaches this process, too. It is a child of ours that the program can neither wait for nor
 //! outlive: it ends with the thread that made it, which the kernel sees to. It holds one descriptor, the
-//! pipe it tells us through, and takes names that whoever sends signals by name finds only where it finds
-//! the program as well: what reached us and the witness, but not the program, would be lost.
+//! pipe it tells us through. What reached us and the witness, but not the program, would be lost, so it is
+//! found by no name that is ours alone: it has the command's words, a name of its own, and the loader for an
+//! executable, which runs ours for it.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::mem::zeroed;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use libc::{c_int, c_uint, pid_t};
 
 use crate::launch::heard::{By, Heard};
-use crate::launch::inherited::{self, Title};
+use crate::launch::inherited;
 
 /// As `pkill` and `ps -o comm` know it.
 const NAME: &CStr = c"signal-witness";
 /// In place of our own name and options before the command.
-const INSTEAD_OF_US: &[u8] = b"(signals)";
+const TITLE: &CStr = c"(signals)";
+/// Asks our executable to be a witness; the descriptor and our number follow.
+const ROLE: &CStr = c"signals-witness";
+/// Where every x86-64 program of the C library has it.
+const LOADER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
 
 #[derive(Debug)]
 pub struct Witness {
@@ -29,13 +34,17 @@ impl Witness {
     /// Makes it, from a thread with all signals blocked. It tells through the descriptor `told`, of a pipe
     /// that does not block. The last `words` of our arguments are the command.
     pub fn start(told: c_int, words: usize) -> Option<Witness> {
-        let title = inherited::title(words)?;
-        // SAFETY: getpid and fork take nothing. The child makes async-signal-safe calls only, on memory of
-        // its own, and does not return.
+        let us = std::process::id();
+        let own = [format!("/proc/{us}/exe"), told.to_string(), us.to_string()].map(CString::new);
+        let [Ok(executable), Ok(descriptor), Ok(maker)] = own else { return None };
+        let words = inherited::command(words)?;
+        let before = [TITLE, &executable, ROLE, &descriptor, &maker].map(CStr::as_ptr);
+        let arguments: Vec<_> = before.into_iter().chain(words.iter().copied()).chain([null()]).collect();
+        // SAFETY: fork takes nothing. The child makes async-signal-safe calls only, on memory of its own, and
+        // does not return.
         unsafe {
-            let us = libc::getpid();
             match libc::fork() {
-                0 => live(us, told, title),
+                0 => become_one(us.cast_signed(), told, &arguments),
                 pid if pid > 0 => Some(Witness { pid }),
                 _ => None,
             }
@@ -76,21 +85,50 @@ fn question() -> c_int {
     libc::SIGRTMAX()
 }
 
-/// The witness's life: waits for signals, and tells of those that may be the group's.
-///
 /// # Safety
-/// In a process that was just forked, with all signals blocked.
-unsafe fn live(us: pid_t, told: c_int, title: Title) -> ! {
-    // SAFETY: async-signal-safe calls on plain numbers and on zeroed plain data that they fill. Only this
-    // thread is in this process.
+/// In a process that was just forked, with all signals blocked; the arguments are strings and a null.
+unsafe fn become_one(us: pid_t, told: c_int, arguments: &[*const c_char]) -> ! {
+    // SAFETY: async-signal-safe calls on plain numbers and on what the caller answers for.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid() != us {
+        // One that could outlive us is none. Mask, group and this outlast the exec.
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() != us {
             libc::_exit(0);
         }
         close_all_but(told);
+        libc::fcntl(told, libc::F_SETFD, 0);
+        let nothing = null::<c_char>();
+        libc::execve(LOADER.as_ptr(), arguments.as_ptr(), &raw const nothing);
+        libc::_exit(0);
+    }
+}
+
+/// In the process that [`Witness::start`] makes: is the witness, and does not return. Elsewhere nothing.
+pub fn live_if_asked() {
+    let arguments: Vec<_> = std::env::args_os().take(4).collect();
+    let [_, role, told, us] = arguments.as_slice() else { return };
+    let number = |text: &OsStr| text.to_str()?.parse::<c_int>().ok();
+    let (Some(told), Some(us)) = (number(told), number(us)) else { return };
+    // SAFETY: getppid takes nothing.
+    if role.as_encoded_bytes() != ROLE.to_bytes() || unsafe { libc::getppid() } != us {
+        return;
+    }
+    // SAFETY: the only thread of a process that is for this alone, which its maker started with all signals blocked.
+    unsafe { live(us, told) }
+}
+
+/// The witness's life: waits for signals, and tells of those that may be the group's.
+///
+/// # Safety
+/// In a process of its own, of one thread, with all signals blocked.
+unsafe fn live(us: pid_t, told: c_int) -> ! {
+    // SAFETY: calls on plain numbers and on zeroed plain data that they fill. Only this thread is in this process.
+    unsafe {
+        // The runtime opened what was closed of the first three.
+        close_all_but(told);
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
-        title.replace_before_command(INSTEAD_OF_US);
+        if let Some(title) = inherited::title_before(3, TITLE.to_bytes_with_nul()) {
+            title.replace_before_command(TITLE.to_bytes());
+        }
         let mut all: libc::sigset_t = zeroed();
         libc::sigfillset(&raw mut all);
         loop {

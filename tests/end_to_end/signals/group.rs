@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -304,16 +305,36 @@ fn the_witness_holds_nothing_and_has_no_name_of_ours() {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
         open.map(|entry| fs::read_link(entry.path()).unwrap_or_default()).collect()
     };
-    let held = descriptors(witness);
-    assert_eq!(held.len(), 1, "{held:?}");
+    let held = eventually("one descriptor", || {
+        let held = descriptors(witness);
+        (held.len() == 1).then_some(held)
+    });
     assert!(!descriptors(counting.program).contains(&held[0]), "{held:?}");
 
-    assert_eq!(fs::read_to_string(format!("/proc/{witness}/comm")).unwrap(), "signal-witness\n");
+    eventually("its name", || {
+        let name = fs::read_to_string(format!("/proc/{witness}/comm")).unwrap();
+        (name == "signal-witness\n").then_some(())
+    });
     let command = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     let (ours, theirs) = (command(witness), command(counting.program));
     let (title, words) = ours.split_once('\0').unwrap();
     assert_eq!((title.trim_end(), words), ("(signals)", &*theirs));
     assert!(Path::new(theirs.split('\0').next().unwrap()).ends_with("counts_signals"), "{theirs}");
+}
+
+/// As `killall /usr/bin/gputrace` and `start-stop-daemon --exec` send them.
+#[test]
+fn a_signal_to_all_of_our_executable_is_passed_on() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &[]);
+    let executable = |pid: i32| fs::metadata(format!("/proc/{pid}/exe")).unwrap().ino();
+    let (ours, all) = (executable(counting.run), [counting.run, counting.witness(), counting.program]);
+    for (name, signal) in [("TERM", libc::SIGTERM), ("HUP", libc::SIGHUP), ("USR1", libc::SIGUSR1)] {
+        for pid in all.into_iter().filter(|pid| executable(*pid) == ours) {
+            send(pid, signal);
+        }
+        counting.gets(name, 1);
+    }
 }
 
 #[test]
