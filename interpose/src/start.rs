@@ -7,11 +7,10 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::Write as _;
 
+use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{
-    address_space, collector_process, descriptor, on_full, service, stderr, thread, untraced,
-};
+use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread, untraced};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
@@ -90,10 +89,19 @@ pub fn begin(claim: Claim) {
         say(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)");
         return;
     }
-    if !address_space::is_room() {
+    let want_of_room: Option<&[u8]> = match address_space::room() {
+        Room::Enough => None,
+        Room::Hardly => Some(
+            b"less than 1 GiB of address space is left, or 128 MiB of data, and the program may need that \
+              (RLIMIT_AS, RLIMIT_DATA)",
+        ),
+        Room::Unknown => Some(
+            b"there is a limit of address space, and how much is in use cannot be known (/proc/self/statm cannot be read)",
+        ),
+    };
+    if let Some(why) = want_of_room {
         session::turn_off();
-        say(b"less than 128 MiB of address space is left, and the program may need that (RLIMIT_AS or \
-              RLIMIT_DATA)");
+        say(why);
         return;
     }
     service::forget();

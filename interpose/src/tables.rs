@@ -260,17 +260,20 @@ impl Tables {
         }
         self.names.get(key).filter(known).unwrap_or_else(|| {
             let with = |said: u64| said.checked_add(lines.len() as u64).filter(|all| *all <= LINES_BYTES_MAX);
-            if session.definitions_are_half_full()
-                || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
-            {
-                session.count(Counter::DefinitionsFull, 1);
-                return 0;
-            }
-            self.names.get_or_define(key, || {
+            let first = self.names.get_or_define(key, || {
+                if session.definitions_are_half_full()
+                    || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
+                {
+                    return 0;
+                }
                 // The last piece first, so that each can name the one behind it.
                 let pieces = lines.chunks(definition::TEXT_MAX).rev();
                 pieces.fold(0, |more, piece| session.define(kind::LINES, &[more.into()], piece))
-            })
+            });
+            if first == 0 {
+                session.count(Counter::DefinitionsFull, 1);
+            }
+            first
         })
     }
 

@@ -6,19 +6,32 @@
 use std::fs::File;
 use std::io::Read;
 
-/// What has to be left, as the message in `interpose` says. A session's own needs are some 40 MiB: the segment, the tables, CUPTI's buffers, the service
-/// thread's stack. The rest stays the program's.
-pub const WANTED_BYTES: u64 = 128 << 20;
+/// What RLIMIT_AS has to leave, as the messages in `interpose` say. Where addresses are plenty, a session takes up to 500 MiB
+/// of them: places for rings and buffers that may come, and the 64 MiB that the C library sets aside for each thread that
+/// allocates. The rest stays the program's. On a GPU the driver alone takes far more.
+const ADDRESSES_WANTED: u64 = 1 << 30;
+/// What RLIMIT_DATA has to leave: of those addresses, what may be written to, and the rest for the program.
+const DATA_WANTED: u64 = 128 << 20;
 
-/// Whether RLIMIT_AS and RLIMIT_DATA leave so much. What is in use and cannot be read is taken
-/// for all there is.
-pub fn is_room() -> bool {
-    let limits = [limit(libc::RLIMIT_AS), limit(libc::RLIMIT_DATA)];
-    if limits.iter().all(|limit| *limit == libc::RLIM_INFINITY) {
-        return true;
+/// What limits leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    Enough,
+    Hardly,
+    /// There is a limit, and nobody says how much is in use.
+    Unknown,
+}
+
+pub fn room() -> Room {
+    let limits = [(libc::RLIMIT_AS, ADDRESSES_WANTED), (libc::RLIMIT_DATA, DATA_WANTED)]
+        .map(|(resource, wanted)| (limit(resource), wanted));
+    if limits.iter().all(|(limit, _)| *limit == libc::RLIM_INFINITY) {
+        return Room::Enough;
     }
-    let Some(used) = used() else { return false };
-    limits.iter().zip(used).all(|(limit, used)| limit.saturating_sub(used) >= WANTED_BYTES)
+    let Some(used) = used() else { return Room::Unknown };
+    let is_enough =
+        limits.iter().zip(used).all(|((limit, wanted), used)| limit.saturating_sub(used) >= *wanted);
+    if is_enough { Room::Enough } else { Room::Hardly }
 }
 
 fn limit(resource: libc::__rlimit_resource_t) -> u64 {

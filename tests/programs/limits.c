@@ -7,11 +7,15 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* In place of an error: the process is ended for the call. */
+enum { ENDS = 4000 };
 
 static struct sock_filter filter[64];
 static unsigned short length;
@@ -24,7 +28,7 @@ static void add(unsigned short code, unsigned k, unsigned char if_true, unsigned
 static void answer(long call, int error)
 {
     add(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 1);
-    add(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error, 0, 0);
+    add(BPF_RET | BPF_K, error == ENDS ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | error, 0, 0);
 }
 
 /* A process is refused, a thread is not: clone says in its flags which it makes, clone3 cannot be asked. */
@@ -53,6 +57,8 @@ static void forbid(const char *name, int error)
         answer(SYS_sendmsg, error);
     else if (!strcmp(name, "clone"))
         answer(SYS_clone, error), answer(SYS_clone3, error), answer(SYS_fork, error), answer(SYS_vfork, error);
+    else if (!strcmp(name, "process_vm_readv"))
+        answer(SYS_process_vm_readv, error);
     else if (!strcmp(name, "fork"))
         answer_processes(error);
     else
@@ -102,6 +108,31 @@ static void limit(const char *name, unsigned long long value, int may_raise)
         exit(94);
 }
 
+static void *wait_for_the_end(void *barrier)
+{
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+/* What a program does with the memory that it has: threads that live at once, and a block. */
+static void use_memory(void)
+{
+    pthread_t threads[8];
+    pthread_barrier_t barrier;
+    int started = 0;
+    pthread_barrier_init(&barrier, NULL, 9);
+    while (started < 8 && !pthread_create(&threads[started], NULL, wait_for_the_end, &barrier))
+        started++;
+    void *block = malloc(16 << 20);
+    printf("%d threads, %s\n", started, block ? "16 MiB" : "no memory");
+    free(block);
+    if (started < 8)
+        exit(7);
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
 /* Whether this process's collector has a limit of address space. */
 static void tell_of_the_collector(void)
 {
@@ -130,7 +161,7 @@ int main(int argc, char **argv)
         return 93;
     if (!strcmp(argv[1], "forbid")) {
         const char *error = argv[3];
-        forbid(argv[2], !strcmp(error, "EPERM") ? EPERM : !strcmp(error, "EAGAIN") ? EAGAIN : ENOSYS);
+        forbid(argv[2], !strcmp(error, "EPERM") ? EPERM : !strcmp(error, "EAGAIN") ? EAGAIN : !strcmp(error, "ENDS") ? ENDS : ENOSYS);
     } else {
         limit(argv[2], strtoull(argv[3], NULL, 10), !strcmp(argv[1], "soft"));
     }
@@ -140,6 +171,8 @@ int main(int argc, char **argv)
         launch(cuda.first, NULL);
     printf("errno %d\n", errno);
     OK(cuCtxSynchronize());
+    if (!strcmp(argv[2], "as") || !strcmp(argv[2], "data"))
+        use_memory();
     int opened = 0;
     while (opened < 16 && open("/dev/null", O_RDONLY) >= 0)
         opened++;

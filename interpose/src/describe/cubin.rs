@@ -11,9 +11,9 @@ use gputrace_producer::descriptor::Descriptor;
 use gputrace_producer::python::memory::{Copied, Memory};
 use gputrace_wire::definition::kernel_lines::{Sequence, Writer};
 
-/// Of what has more sections, or longer names of them, nothing is said: libraries of thousands of kernels have no line tables.
-const SECTIONS_MAX: usize = 2048;
-const NAMES_MAX: usize = 128 << 10;
+/// Of what has more sections, or longer names of them, nothing is said: kernels of templates have names of some KiB.
+const SECTIONS_MAX: usize = 8192;
+const NAMES_MAX: usize = 1 << 20;
 /// Places where a table is of a kernel; mostly one.
 const RELOCATIONS_MAX: usize = 1024;
 /// Of what goes into the trace for one module.
@@ -60,18 +60,20 @@ impl Image for InMemory {
 pub struct InFile(Descriptor);
 
 impl InFile {
-    /// Opens what the original has just read. Another kind of file could keep us waiting.
+    /// Opens what the original has just read, if it is an ordinary file: to open a pipe lets its writer go on.
     pub fn open(path: &CStr) -> Option<InFile> {
+        // SAFETY: a C string, and a live stat; zero is a valid one.
+        let is_regular = unsafe {
+            let mut about: libc::stat = core::mem::zeroed();
+            libc::stat(path.as_ptr(), &raw mut about) == 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG
+        };
+        if !is_regular {
+            return None;
+        }
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: a C string.
         let number = unsafe { libc::open(path.as_ptr(), flags) };
-        let file = InFile(Descriptor::adopt(number)?);
-        // SAFETY: zero is a valid stat; the pointer is to a live one.
-        let is_regular = unsafe {
-            let mut about: libc::stat = core::mem::zeroed();
-            libc::fstat(number, &raw mut about) == 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG
-        };
-        is_regular.then_some(file)
+        Some(InFile(Descriptor::adopt(number)?))
     }
 }
 

@@ -10,6 +10,7 @@ use gputrace_wire::definition::TEXT_MAX;
 
 use super::cubin::{self, Image, InFile, InMemory, Room};
 use super::{sync, text, written};
+use crate::detour::KeepCancel;
 use crate::driver::{Handle, Status};
 use crate::hook::{Context, Did, On};
 use crate::tables;
@@ -50,6 +51,8 @@ fn loaded_with<I: Image>(
     // SAFETY: the call's own out pointer.
     let Some(module) = (unsafe { written(cx, out) }) else { return did(operation::LOAD, 0) };
     let _errno = KeepErrno::new();
+    // A thread that is to end does so where it would without us, not here with the module in hand.
+    let _cancel = KeepCancel::new();
     let lines = image().map_or((0, 0), |image| said_lines(cx, &image));
     did(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
 }
