@@ -253,28 +253,24 @@ impl Tables {
 
     /// The definition of the first piece of a module's lines: one for all modules that say the same. 0 if they are not kept.
     pub fn module_lines(&self, session: &Session, lines: &[u8]) -> u32 {
-        let known = |id: &u32| *id != 0;
-        let key = key_of(lines) ^ LINES_TAG;
         if lines.is_empty() {
             return 0;
         }
-        self.names.get(key).filter(known).unwrap_or_else(|| {
-            let with = |said: u64| said.checked_add(lines.len() as u64).filter(|all| *all <= LINES_BYTES_MAX);
-            let first = self.names.get_or_define(key, || {
-                if session.definitions_are_half_full()
-                    || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
-                {
-                    return 0;
-                }
-                // The last piece first, so that each can name the one behind it.
-                let pieces = lines.chunks(definition::TEXT_MAX).rev();
-                pieces.fold(0, |more, piece| session.define(kind::LINES, &[more.into()], piece))
-            });
-            if first == 0 {
-                session.count(Counter::DefinitionsFull, 1);
+        let with = |said: u64| said.checked_add(lines.len() as u64).filter(|all| *all <= LINES_BYTES_MAX);
+        let first = self.names.get_or_define(key_of(lines) ^ LINES_TAG, || {
+            if session.definitions_are_half_full()
+                || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
+            {
+                return 0;
             }
-            first
-        })
+            // The last piece first, so that each can name the one behind it.
+            let pieces = lines.chunks(definition::TEXT_MAX).rev();
+            pieces.fold(0, |more, piece| session.define(kind::LINES, &[more.into()], piece))
+        });
+        if first == 0 {
+            session.count(Counter::DefinitionsFull, 1);
+        }
+        first
     }
 
     /// A file that could not be loaded: one definition a distinct name.
