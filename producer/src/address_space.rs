@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io::Read;
 
+use crate::limit;
+
 /// What RLIMIT_AS has to leave, as the messages in `interpose` say. Where addresses are plenty, a session takes up to 500 MiB
 /// of them: places for rings and buffers that may come, and the 64 MiB that the C library sets aside for each thread that
 /// allocates. The rest stays the program's. On a GPU the driver alone takes far more.
@@ -24,7 +26,7 @@ pub enum Room {
 
 pub fn room() -> Room {
     let limits = [(libc::RLIMIT_AS, ADDRESSES_WANTED), (libc::RLIMIT_DATA, DATA_WANTED)]
-        .map(|(resource, wanted)| (limit(resource), wanted));
+        .map(|(resource, wanted)| (limit::soft(resource), wanted));
     if limits.iter().all(|(limit, _)| *limit == libc::RLIM_INFINITY) {
         return Room::Enough;
     }
@@ -32,13 +34,6 @@ pub fn room() -> Room {
     let is_enough =
         limits.iter().zip(used).all(|((limit, wanted), used)| limit.saturating_sub(used) >= *wanted);
     if is_enough { Room::Enough } else { Room::Hardly }
-}
-
-fn limit(resource: libc::__rlimit_resource_t) -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a live rlimit, which stays as it is where the call fails.
-    unsafe { libc::getrlimit(resource, &raw mut limit) };
-    limit.rlim_cur
 }
 
 /// The bytes that count against RLIMIT_AS, and those against RLIMIT_DATA, in use now.

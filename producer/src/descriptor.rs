@@ -7,6 +7,8 @@
 use core::mem::zeroed;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use crate::limit;
+
 /// Where kept descriptors go if the limit allows: above what programs take for theirs.
 const HIGH: i32 = 400;
 
@@ -20,12 +22,7 @@ const LOOKED_AT_MOST: libc::rlim_t = 65536;
 /// Whether the limit leaves the program what it may need when we have taken ours. Numbers are
 /// given out from the lowest, so it looks from the highest.
 pub fn is_room() -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a live rlimit.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return true;
-    }
-    let most = limit.rlim_cur.min(LOOKED_AT_MOST) as i32;
+    let most = limit::soft(libc::RLIMIT_NOFILE).min(LOOKED_AT_MOST) as i32;
     // SAFETY: only looks at the flags.
     let is_free = |number: &i32| unsafe { libc::fcntl(*number, libc::F_GETFD) } < 0;
     let wanted = LEFT_TO_THE_PROGRAM + OURS_AT_ONCE;

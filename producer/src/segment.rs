@@ -16,7 +16,7 @@ use gputrace_wire::segment::{
     self, CONTROL_OFFSET, COUNTER_SLOTS, COUNTERS_OFFSET, RING_TABLE_OFFSET, RingHeader, SegmentHeader,
 };
 
-use crate::fork;
+use crate::{fork, limit};
 
 /// What a segment holds. Ring 0 of a primary segment is for device records, ring 1 for the
 /// service thread, the others for the program's threads.
@@ -271,10 +271,7 @@ fn make_file() -> i32 {
 /// Whether RLIMIT_FSIZE lets the process make a file so long. Where it does not, trying is not
 /// an error but SIGXFSZ, which kills.
 fn may_make_a_file_of(bytes: usize) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a live rlimit.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
-    !known || bytes as u64 <= limit.rlim_cur
+    bytes as u64 <= limit::soft(libc::RLIMIT_FSIZE)
 }
 
 const _: () = assert!(size_of::<AtomicU32>() == 4);
