@@ -157,6 +157,16 @@ pub struct Counters {
 }
 
 impl Counters {
+    pub fn value(&self, counter: Counter) -> u64 {
+        self.values.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// Those that count what was lost, and how much, by what they are called.
+    pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let lost = Counter::ALL.into_iter().filter(|counter| counter.is_loss());
+        lost.map(|counter| (counter.name(), self.value(counter)))
+    }
+
     /// Adds another process's. They say of themselves what they like, so sums have an end.
     pub fn add(&mut self, other: &Counters) {
         let add = |to: &mut u64, from: u64| *to = to.saturating_add(from);

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_wire::counter::Counter;
-
 use crate::batch::{Batch, Counters, LeftOut, ProcessBegin, ProcessEnd};
 use crate::flight_recorder::block::Block;
 use crate::flight_recorder::marks::Marks;
@@ -47,9 +45,7 @@ impl Kept {
 
     /// What it says to have lost.
     pub fn lost(&self) -> u64 {
-        let counted = Counter::ALL.into_iter().filter(|counter| counter.is_loss());
-        let counted = counted.filter_map(|counter| self.counters.values.get(counter as usize));
-        counted.fold(self.counters.ring_full, |sum, value| sum.saturating_add(*value))
+        self.counters.losses().fold(self.counters.ring_full, |sum, (_, count)| sum.saturating_add(count))
     }
 
     /// Its last batches, if nothing more comes: one that has not ended still runs at `now_ns`.

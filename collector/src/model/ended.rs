@@ -6,8 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gputrace_wire::counter::Counter;
-
 use crate::batch::Counters;
 use crate::model::loss::Loss;
 use crate::model::totals::{Counts, Process, Totals};
@@ -122,9 +120,8 @@ impl Ended {
         for (loss, count) in losses {
             self.lose(loss, count);
         }
-        for counter in Counter::ALL.into_iter().filter(|counter| counter.is_loss()) {
-            let value = process.counters.values.get(counter as usize).copied().unwrap_or(0);
-            self.lose_as(counter.name(), value);
+        for (reason, count) in process.counters.losses() {
+            self.lose_as(reason, count);
         }
         self.processes += 1;
         self.counts.add(&process.counts);
@@ -149,6 +146,7 @@ impl Ended {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_wire::counter::Counter;
     use gputrace_wire::definition::kind;
 
     use super::*;

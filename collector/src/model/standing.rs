@@ -21,13 +21,11 @@ impl Standing<'_> {
     /// What was lost, by the reason that reports give; none of them is 0.
     pub fn lost(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let told = self.losses.iter().map(|(loss, count)| (loss.name(), *count));
-        let counted = Counter::ALL.into_iter().zip(self.counters.values);
-        let counted = counted.filter(|(counter, value)| counter.is_loss() && *value > 0);
-        told.chain(counted.map(|(counter, value)| (counter.name(), value)))
+        told.chain(self.counters.losses().filter(|(_, count)| *count > 0))
     }
 
     pub fn counter(&self, counter: Counter) -> u64 {
-        self.counters.values.get(counter as usize).copied().unwrap_or(0)
+        self.counters.value(counter)
     }
 
     /// The time spent in hooks, as far as it was measured: the mean of those measured times their number.

@@ -244,8 +244,7 @@ impl Totals {
     pub fn counter(&self, counter: Counter) -> u64 {
         let kept = self.processes.iter().map(|process| &process.counters);
         kept.chain([&self.unkept.counters])
-            .filter_map(|counters| counters.values.get(counter as usize))
-            .fold(0, |sum: u64, value| sum.saturating_add(*value))
+            .fold(0, |sum: u64, counters| sum.saturating_add(counters.value(counter)))
     }
 
     /// From the first session's begin to the last one's end, on the clock that they share.

@@ -62,9 +62,8 @@ pub struct CostSums {
 impl CostSums {
     pub fn add(&mut self, process: &Process) {
         let counters = &process.counters;
-        let value = |counter: Counter| counters.values.get(counter as usize).copied().unwrap_or(0);
-        self.records_ns += (value(Counter::RecordTicks) as f64 * process.ns_per_tick).round();
-        self.record_lag_max_ns = self.record_lag_max_ns.max(value(Counter::RecordLagMaxNs));
+        self.records_ns += (counters.value(Counter::RecordTicks) as f64 * process.ns_per_tick).round();
+        self.record_lag_max_ns = self.record_lag_max_ns.max(counters.value(Counter::RecordLagMaxNs));
         self.sampled_hooks = self.sampled_hooks.saturating_add(counters.sampled_hooks);
         if let Some(each_ns) = process.hook_cost_ns() {
             self.sampled_ns += each_ns * counters.sampled_hooks as f64;
