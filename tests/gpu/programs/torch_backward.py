@@ -1,8 +1,8 @@
 """PyTorch: element-wise work whose kernels a line can be counted by hand, forward and backward.
 
-torch_backward.py [threads|graph|compile]: without an argument on the calling thread and PyTorch's own; with `threads` two of
-torch.nn.parallel's; with `graph` captured and replayed; with `compile` by torch.compile. A comment `LAUNCHES n` or `LAUNCHES n in threads`
-says how many kernels are launched for a line in all, in each way to run or in one: those of a backward pass are its line's.
+torch_backward.py [threads|graph|compile|trees]: without an argument on the calling thread and PyTorch's own; with `threads` two of
+torch.nn.parallel's; with `graph` captured and replayed; with `compile` by torch.compile; with `trees` by torch.compile, whose graphs
+are captured and replayed for each (cudagraph trees). A comment `LAUNCHES n` or `LAUNCHES n in threads` says how many kernels are launched for a line in all, in each way to run or in one: those of a backward pass are its line's.
 """
 import sys
 
@@ -87,4 +87,15 @@ def compiled():
     return w.grad.sum().item()
 
 
-print("sum", {"plain": plain, "threads": threads, "graph": graph, "compile": compiled}[WHAT]())
+def trees():
+    step = torch.compile(lambda x, w: forward(x, w), mode="reduce-overhead")
+    x, w = torch.ones(1 << 16, device=device), torch.ones(1 << 16, device=device)
+    with torch.no_grad():
+        for _ in range(STEPS):
+            torch.compiler.cudagraph_mark_step_begin()
+            y = step(x, w)  # TREES forward
+    torch.cuda.synchronize()
+    return y.sum().item()
+
+
+print("sum", {"plain": plain, "threads": threads, "graph": graph, "compile": compiled, "trees": trees}[WHAT]())

@@ -2,7 +2,8 @@
 
 `torch_backward.py` says by hand how many kernels its lines launch, backward passes among them. The same holds with `--torch-ops`, on
 threads of torch.nn.parallel's, and through a captured graph; compiled code is asked for its lines only, since what
-is fused is the compiler's choice. JAX's compiled functions are asked for their names.
+is fused is the compiler's choice. Graphs that a framework captures by itself (cudagraph trees, JAX's command buffers) are asked for
+the line that had them captured. JAX's compiled functions are asked for their names.
 """
 
 import re
@@ -59,6 +60,36 @@ def nodes(bench, name, stacks):
         bench.check(f"{name}-{node}", any(node in frames for frames in right), f"among {sorted({frames[frames.index('[autograd]') + 1] for frames in right})}")
 
 
+def replays(bench, name, report, program, mark, least):
+    """Nodes of a framework's own graphs stand under the line that had them captured, and their replays at it too; none is of unknown origin."""
+    ((line, _),) = marked(program, mark).items()
+    found = lines_of(report, program).get(line, {})
+    bench.check(f"{name}-line", found.get("replayed_calls", 0) >= least, f"line {line}: {found.get('calls')} operations, {found.get('replayed_calls')} of them nodes of graphs launched there, at least {least}")
+    bench.row(f"{name}-graphs", "INFO", f"{report['graph_launches']} launches of {[(graph['label'], graph['nodes']) for graph in report['graphs']][:4]}")
+
+
+def trees(bench):
+    report, folder = traced(bench, "trees", ("trees",))
+    if not report:
+        return
+    # The first step is not captured, the second captures; each launches the one kernel that Inductor fuses all into.
+    replays(bench, "trees", report, PROGRAM, "TREES", 15)
+    triton = [(kernel["name"], kernel["calls"]) for kernel in report["kernels"] if kernel["name"].startswith("triton_")]
+    bench.check("trees-kernels", sum(calls for _, calls in triton) == 20, f"{triton}, 20 steps")
+    elsewhere = [frames for frames, kernel, _ in folded(folder) if kernel.startswith("triton_") and not any(PROGRAM in frame for frame in frames)]
+    bench.check("trees-elsewhere", not elsewhere, f"stacks of Triton's kernels without a line of the program's: {elsewhere[:2]}")
+
+
+def jax_graphs(bench):
+    program = "jax_program.py"
+    outcome, folder = bench.traced("jax-graphs", bench.script(program, "graphs"), limit_s=180)
+    report = bench.report("jax-graphs", folder) if outcome.code == 0 else None
+    if not report:
+        bench.row("jax-graphs", "SKIP", f"{outcome.ending()} {outcome.stderr[-300:]!r}")
+        return
+    replays(bench, "jax-graphs", report, program, "GRAPHS", 20)
+
+
 def jax(bench):
     """JAX's compiled functions are named: by XLA's own ranges, or by what its modules and kernels are called."""
     outcome, folder = bench.traced("jax", bench.script("jax_program.py"), limit_s=180)
@@ -101,4 +132,6 @@ def run(bench):
             said = lines[got["line"] - 1] if 0 < got["line"] <= len(lines) else ""
             bench.check(f"compiled-source-{kernel['name']}", said.startswith("def "), f"{got['file']}:{got['line']}: {said[:60]!r}")
         bench.row("compiled-kernels", "INFO", f"{sorted(set(triton))[:4]}; {sum('[dynamo]' in frames for frames, _, _ in folded(folder))} stacks with [dynamo]")
+    trees(bench)
     jax(bench)
+    jax_graphs(bench)
