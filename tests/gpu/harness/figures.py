@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 
-ORDER = ["untraced", "hooks", "client", "full", "native", "torch-ops", "by-node", "by-graph", "profiler-cuda", "profiler-cpu+cuda", "nsys"]
+ORDER = ["untraced", "hooks", "client", "full", "otlp", "native", "torch-ops", "by-node", "by-graph", "profiler-cuda", "profiler-cpu+cuda", "nsys"]
 
 
 def quartiles(values):
@@ -37,7 +37,7 @@ def summarize(samples):
             medians = [values[variant] for values in rounds.values() if variant in values]
             entry = {"workload": workload, "variant": variant, "processes": len(medians), "quartiles": quartiles(medians),
                      "within_process_spread": statistics.median(inside[workload, variant]), "process_seconds": statistics.median(seconds[workload, variant])}
-            for base in ("untraced", "client"):
+            for base in ("untraced", "client", "full"):
                 against = ratios(rounds, variant, base)
                 if against and variant != base:
                     entry[f"ratio_to_{base}"] = {"rounds": len(against), "quartiles": quartiles(against)}
@@ -54,12 +54,13 @@ def ratio_text(entry, base):
 
 
 def markdown(found):
-    lines = ["| workload | variant | processes | median | quartiles | to untraced | to bare client | within a process | whole process, s |",
-             "|---|---|---:|---:|---|---|---|---:|---:|"]
+    lines = ["| workload | variant | processes | median | quartiles | to untraced | to bare client | to full | within a process | whole process, s |",
+             "|---|---|---:|---:|---|---|---|---|---:|---:|"]
     for entry in found:
         low, middle, high = entry["quartiles"]
         digits = 0 if entry["workload"].endswith("_ns") else 3
-        client = ratio_text(entry, "client") if entry["variant"] in ("full", "native", "torch-ops", "by-node", "by-graph") else "–"
+        client = ratio_text(entry, "client") if entry["variant"] in ("full", "otlp", "native", "torch-ops", "by-node", "by-graph") else "–"
+        full = ratio_text(entry, "full") if entry["variant"] in ("otlp", "native", "torch-ops") else "–"
         lines.append(f"| {entry['workload']} | {entry['variant']} | {entry['processes']} | {middle:.{digits}f} | {low:.{digits}f}–{high:.{digits}f} | "
-                     f"{ratio_text(entry, 'untraced')} | {client} | {entry['within_process_spread'] * 100:.1f} % | {entry['process_seconds']:.1f} |")
+                     f"{ratio_text(entry, 'untraced')} | {client} | {full} | {entry['within_process_spread'] * 100:.1f} % | {entry['process_seconds']:.1f} |")
     return "\n".join(lines)

@@ -38,8 +38,8 @@ class Overhead:
         self.hard_end = time.monotonic() + 3600
         self.otlp_url = None  # Of a live back end, for the variant that sends to one.
 
-    def groups(self, wanted, peers):
-        """The measuring plan, without what this machine cannot run."""
+    def groups(self, wanted, peers, only=None):
+        """The measuring plan, without what this machine cannot run, and of the variants only those that are asked for."""
         torch = [self.python, self.script, "--repeats", "5", "--workloads"]
         basic = {"untraced": 1, "hooks": 1, "client": 1, "full": 1}
         if not self.programs.get("cupti_client"):
@@ -51,7 +51,8 @@ class Overhead:
             empty["nsys"] = 3
         plan = []
         if "small" in wanted:
-            plan.append(Group("small", [*torch, "small"], {**basic, "native": 1, "torch-ops": 1}, 0.45))
+            live = {"otlp": 1} if self.otlp_url else {}
+            plan.append(Group("small", [*torch, "small"], {**basic, **live, "native": 1, "torch-ops": 1}, 0.45))
         if "empty" in wanted and self.programs.get("empty_kernels"):
             plan.append(Group("empty", [self.programs["empty_kernels"], "6"], empty, 0.20))
         rest = [name for name in ("graph", "gpu") if name in wanted]
@@ -60,7 +61,9 @@ class Overhead:
         torch_names = [name for name in ("small", "graph", "gpu") if name in wanted]
         if peers and torch_names:
             plan.append(Group("peers", [*torch, ",".join(torch_names)], peer, 0.15))
-        return plan
+        for group in plan if only else ():
+            group.variants = {name: every for name, every in group.variants.items() if name in only}
+        return [group for group in plan if group.variants]
 
     def start(self, variant, command):
         """One waiting process of a variant."""

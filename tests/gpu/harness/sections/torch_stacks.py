@@ -72,10 +72,10 @@ def trees(bench):
     report, folder = traced(bench, "trees", ("trees",))
     if not report:
         return
-    # The first step is not captured, the second captures; each launches the one kernel that Inductor fuses all into.
-    replays(bench, "trees", report, PROGRAM, "TREES", 15)
-    triton = [(kernel["name"], kernel["calls"]) for kernel in report["kernels"] if kernel["name"].startswith("triton_")]
-    bench.check("trees-kernels", sum(calls for _, calls in triton) == 20, f"{triton}, 20 steps")
+    # The first step is not captured; each of the others launches a graph of the one kernel that Inductor fuses all into.
+    # Inductor's own timings launch that kernel too, as often as they like.
+    replays(bench, "trees", report, PROGRAM, "TREES", 19)
+    bench.check("trees-launches", report["graph_launches"] == 19, f"{report['graph_launches']} launches of graphs, 20 steps")
     elsewhere = [frames for frames, kernel, _ in folded(folder) if kernel.startswith("triton_") and not any(PROGRAM in frame for frame in frames)]
     bench.check("trees-elsewhere", not elsewhere, f"stacks of Triton's kernels without a line of the program's: {elsewhere[:2]}")
 
