@@ -1,6 +1,10 @@
 //! The report of a session built by hand, as text and as JSON, beside its golden files; and the
 //! promises that every report keeps.
 
+mod failing;
+mod missing;
+mod unkept;
+
 use std::path::PathBuf;
 
 use gputrace_wire::counter::Counter;
@@ -12,6 +16,7 @@ use crate::model::{Model, Totals};
 use crate::report::tape::{Tape, python_stacks, stacked, training};
 use crate::report::{DeviceTimes, LineReport, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
+use failing::failing;
 
 /// Rewrites golden files instead of comparing.
 const BLESS: &str = "GPUTRACE_BLESS";
@@ -104,73 +109,6 @@ fn the_summary_fits_an_ordinary_terminal() {
     golden("report/tests/training-80.txt", &text);
 }
 
-/// A kernel that faults with others behind it, after some steps.
-fn failing(end: ProcessEnd, status: Option<u16>) -> Report {
-    failing_in(Tape::new(false), [0; 3], end, status)
-}
-
-fn failing_in(mut tape: Tape, stacks: [u32; 3], end: ProcessEnd, status: Option<u16>) -> Report {
-    for _ in 0..5 {
-        tape.launch(20, 512, Some(5_000));
-        tape.wait(20_000);
-    }
-    tape.at(stacks[0]);
-    tape.launch(22, 32, None);
-    tape.at(stacks[1]);
-    tape.launch(20, 512, None);
-    tape.launch(20, 512, None);
-    tape.at(stacks[2]);
-    if let Some(status) = status {
-        tape.fail(status);
-        tape.fail(status);
-    }
-    let (totals, aggregates) = tape.end(end, Counters::default());
-    Report::new(&totals, &aggregates)
-}
-
-#[test]
-fn a_failure_is_told_with_what_was_in_flight() {
-    let report = failing(ProcessEnd::Exit, Some(700));
-    let text = report.to_text(&TextOptions::default());
-    golden("report/tests/failure.txt", &text);
-    golden("report/tests/failure.json", &report.to_json());
-    let killed = failing(ProcessEnd::Vanished, None).to_text(&TextOptions::default());
-    assert!(
-        killed.contains("In flight  3 operations of process 4242, which vanished, newest first\n"),
-        "{killed}"
-    );
-    assert!(!killed.contains("Failure"), "{killed}");
-    let passing = failing(ProcessEnd::Exit, Some(2));
-    assert!(passing.failures.is_empty() && passing.in_flight.is_empty());
-}
-
-#[test]
-fn a_failure_is_told_with_the_lines_that_led_to_it() {
-    let mut tape = Tape::new(false);
-    python_stacks(&mut tape);
-    let report = failing_in(tape, [110, 114, 111], ProcessEnd::Exit, Some(700));
-    golden("report/tests/stacked-failure.txt", &report.to_text(&TextOptions::default()));
-    let stack = &report.failures[0].stack;
-    assert_eq!(stack[0].text(), "adam.py:217 Adam.step");
-    assert_eq!(stack[0].path.as_deref(), Some("/opt/venv/lib/python3.12/site-packages/torch/optim/adam.py"));
-    assert_eq!(report.in_flight[0].newest_first[0].stack[3].function, "[truncated]");
-}
-
-#[test]
-fn a_long_queue_is_told_by_its_ends() {
-    let mut tape = Tape::new(false);
-    tape.launch(22, 32, None);
-    for _ in 0..5_000 {
-        tape.launch(20, 512, None);
-    }
-    tape.fail(719);
-    let (totals, aggregates) = tape.play(Counters::default());
-    let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
-    let line = "×12, 4,985 more, vectorized_elementwise_kernel";
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(line) && words.contains("×3, triton_red_fused_native_layer_norm_3"), "{text}");
-}
-
 /// Found by fuzzing: counters of two processes that add up to more than a number holds.
 #[test]
 fn nonsense_counters_do_not_overflow() {
@@ -187,77 +125,6 @@ fn nonsense_counters_do_not_overflow() {
     let report = Report::new(&totals, &aggregates);
     assert_eq!((report.cost.sampled_hooks, report.dropped["no_ring"]), (u64::MAX, u64::MAX));
     report.to_text(&TextOptions::default());
-}
-
-fn missing_times(end: ProcessEnd) -> Report {
-    let mut tape = Tape::new(false);
-    tape.launch(20, 256, Some(5_000));
-    tape.launch(20, 256, None);
-    tape.launch(20, 256, None);
-    let (mut totals, aggregates) = tape.play(Counters::default());
-    let process = &mut totals.processes[0];
-    process.end = process.end.map(|(_, at_ns)| (end, at_ns));
-    Report::new(&totals, &aggregates)
-}
-
-#[test]
-fn missing_device_times_are_a_loss_and_have_a_reason() {
-    for (end, why) in [
-        (ProcessEnd::Exit, "CUPTI delivered no record for them"),
-        (ProcessEnd::Vanished, "process 4242 ended without exit handlers, and CUPTI had not delivered them"),
-        (
-            ProcessEnd::Running,
-            "process 4242 still ran at the recording's end, and CUPTI had not delivered them",
-        ),
-    ] {
-        let report = missing_times(end);
-        assert_eq!(report.counts.untimed_operations, 2);
-        assert!(report.dropped.is_empty());
-        assert_eq!(report.notices.len(), 1);
-        assert_eq!(report.notices[0].severity, "warning");
-        let said = format!("device times are missing for 2 of 3 operations: {why}");
-        assert_eq!(report.notices[0].text, said);
-        let text = report.to_text(&TextOptions::default());
-        assert!(text.contains("Lost       device times of 2 operations\n"), "{text}");
-    }
-}
-
-#[test]
-fn records_that_were_lost_are_the_reason_that_is_given() {
-    let mut tape = Tape::new(false);
-    tape.launch(20, 256, None);
-    let mut counters = Counters::default();
-    counters.values[Counter::BuffersExhausted as usize] = 3;
-    let (totals, aggregates) = tape.play(counters);
-    let said = "device times are missing for 1 of 1 operation: their records came too late or were lost \
-                (buffers_exhausted 3)";
-    assert_eq!(Report::new(&totals, &aggregates).notices[0].text, said);
-}
-
-#[test]
-fn a_damaged_trace_is_not_reported_as_whole() {
-    let damage = |reason| vec![("a.gputrace".into(), Damage { offset: 1_992, blocks_read: 5, reason })];
-    let (mut totals, aggregates) = Tape::new(false).play(Counters::default());
-    totals.damages = damage(DamageReason::Truncated);
-    let report = Report::new(&totals, &aggregates);
-    assert_eq!((report.damages[0].offset, report.damages[0].read_whole), (1_992, false));
-    let text = report.to_text(&TextOptions::default());
-    assert!(text.contains("Trace      read in part: the file ends within a block (at byte 1,992)"), "{text}");
-    assert!(text.contains("Lost       all from byte 1,992 of the trace on"), "{text}");
-    assert!(!text.contains("was seen"), "{text}");
-
-    let (mut totals, aggregates) = training(false);
-    totals.damages = damage(DamageReason::Truncated);
-    let report = Report::new(&totals, &aggregates);
-    assert_eq!(report.devices[0].idle_ns, None, "what is missing may have kept it busy");
-    assert!(!report.to_text(&TextOptions::default()).contains("nothing"));
-
-    totals.damages = damage(DamageReason::Trailing);
-    let report = Report::new(&totals, &aggregates);
-    assert!(report.damages[0].read_whole && report.devices[0].idle_ns.is_some());
-    let text = report.to_text(&TextOptions::default());
-    assert!(text.contains("end of the trace, all of which was read (at byte 1,992)"), "{text}");
-    assert!(text.contains("Lost       nothing") && !text.contains("in part"), "{text}");
 }
 
 #[test]
@@ -443,85 +310,6 @@ fn without_device_times_calls_are_counted_and_times_are_null() {
     assert_eq!(report.devices[0].busy_ns, None);
     assert_eq!(report.devices[0].idle_at_most_ns, None);
     golden("report/tests/hooks.txt", &report.to_text(&TextOptions::default()));
-}
-
-#[test]
-fn idle_time_is_not_claimed_where_operations_are_not_known() {
-    let mut tape = Tape::new(false);
-    tape.launch(20, 256, Some(5_000));
-    tape.launch(20, 256, None);
-    let mut counters = Counters { ring_full: 7, ..Counters::default() };
-    counters.values[Counter::RecordsDropped as usize] = 3;
-    let (totals, aggregates) = tape.play(counters);
-    let report = Report::new(&totals, &aggregates);
-    assert_eq!(report.device_times, DeviceTimes::Partial);
-    assert_eq!(report.device_time_coverage, 0.5);
-    let device = &report.devices[0];
-    assert_eq!((device.busy_ns, device.idle_ns), (Some(5_000), None));
-    assert_eq!(device.idle_at_most_ns, Some(report.wall_ns - 5_000));
-    assert_eq!(report.kernels[0].calls, 2);
-    assert_eq!(report.kernels[0].timed_calls, 1);
-    let text = report.to_text(&TextOptions::default());
-    assert!(text.contains("idle at most"), "{text}");
-    assert!(text.contains("cupti_dropped 3, ring_full 7"), "{text}");
-}
-
-#[test]
-fn losses_that_keep_device_records_do_not_hide_idle_time() {
-    let mut tape = Tape::new(false);
-    tape.launch(20, 256, Some(5_000));
-    let mut counters = Counters::default();
-    counters.values[Counter::Nested as usize] = 2;
-    let (totals, aggregates) = tape.play(counters);
-    let report = Report::new(&totals, &aggregates);
-    assert_eq!(report.dropped["nested_calls"], 2);
-    assert_eq!(report.devices[0].idle_ns, Some(report.wall_ns - 5_000));
-}
-
-#[test]
-fn processes_that_are_not_kept_are_in_all_sums() {
-    let [kept, unkept] = [9, 0].map(|processes_max| {
-        let mut tape = Tape::new(false);
-        tape.launch(20, 256, Some(5_000));
-        tape.launch(20, 256, Some(5_000));
-        tape.wait(9_000);
-        tape.refuse(2);
-        let mut counters = Counters { sampled_hooks: 2, sampled_ticks: 100, ..Counters::default() };
-        counters.values[Counter::RecordsDelivered as usize] = 2;
-        counters.values[Counter::RecordTicks as usize] = 700;
-        counters.values[Counter::RecordLagMaxNs as usize] = 30;
-        let model = Model::keeping(Aggregates::default(), processes_max);
-        let (totals, aggregates) = tape.end_in(model, ProcessEnd::Exit, counters);
-        Report::new(&totals, &aggregates)
-    });
-    assert_eq!((kept.processes.len(), unkept.processes.len()), (1, 0));
-    assert_eq!((kept.dropped.len(), unkept.dropped["processes_not_kept"]), (0, 1));
-    assert_eq!(unkept.counts, kept.counts);
-    assert_eq!(unkept.cost, kept.cost);
-    assert_eq!((kept.cost.records, kept.cost.sampled_hooks), (2, 2));
-    // No record was lost.
-    assert!(kept.devices[0].idle_ns.is_some());
-    assert_eq!(unkept.devices[0].idle_ns, kept.devices[0].idle_ns);
-    // A call that failed is in the list or counted as left out.
-    assert_eq!((kept.errors.calls, kept.errors.left_out, kept.errors.list.len()), (1, 0, 1));
-    assert_eq!((unkept.errors.calls, unkept.errors.left_out, unkept.errors.list.len()), (1, 1, 0));
-    let text = unkept.to_text(&TextOptions::default());
-    assert!(text.contains(", 1 process"), "{text}");
-}
-
-#[test]
-fn missing_times_of_processes_that_are_not_kept_have_a_reason() {
-    let [kept, unkept] = [9, 0].map(|processes_max| {
-        let mut tape = Tape::new(false);
-        tape.launch(20, 256, Some(5_000));
-        tape.launch(20, 256, None);
-        let model = Model::keeping(Aggregates::default(), processes_max);
-        let (totals, aggregates) = tape.end_in(model, ProcessEnd::Exec, Counters::default());
-        Report::new(&totals, &aggregates)
-    });
-    assert_eq!((kept.counts.untimed_operations, unkept.counts.untimed_operations), (1, 1));
-    assert!(kept.notices[0].text.contains("process 4242 replaced itself"), "{:?}", kept.notices);
-    assert_eq!(unkept.notices, kept.notices);
 }
 
 #[test]

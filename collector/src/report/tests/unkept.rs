@@ -1,0 +1,55 @@
+//! Processes of which nothing by itself is kept.
+
+use gputrace_wire::counter::Counter;
+
+use crate::aggregate::Aggregates;
+use crate::batch::{Counters, ProcessEnd};
+use crate::model::Model;
+use crate::report::tape::Tape;
+use crate::report::{Report, TextOptions};
+
+#[test]
+fn processes_that_are_not_kept_are_in_all_sums() {
+    let [kept, unkept] = [9, 0].map(|processes_max| {
+        let mut tape = Tape::new(false);
+        tape.launch(20, 256, Some(5_000));
+        tape.launch(20, 256, Some(5_000));
+        tape.wait(9_000);
+        tape.refuse(2);
+        let mut counters = Counters { sampled_hooks: 2, sampled_ticks: 100, ..Counters::default() };
+        counters.values[Counter::RecordsDelivered as usize] = 2;
+        counters.values[Counter::RecordTicks as usize] = 700;
+        counters.values[Counter::RecordLagMaxNs as usize] = 30;
+        let model = Model::keeping(Aggregates::default(), processes_max);
+        let (totals, aggregates) = tape.end_in(model, ProcessEnd::Exit, counters);
+        Report::new(&totals, &aggregates)
+    });
+    assert_eq!((kept.processes.len(), unkept.processes.len()), (1, 0));
+    assert_eq!((kept.dropped.len(), unkept.dropped["processes_not_kept"]), (0, 1));
+    assert_eq!(unkept.counts, kept.counts);
+    assert_eq!(unkept.cost, kept.cost);
+    assert_eq!((kept.cost.records, kept.cost.sampled_hooks), (2, 2));
+    // No record was lost.
+    assert!(kept.devices[0].idle_ns.is_some());
+    assert_eq!(unkept.devices[0].idle_ns, kept.devices[0].idle_ns);
+    // A call that failed is in the list or counted as left out.
+    assert_eq!((kept.errors.calls, kept.errors.left_out, kept.errors.list.len()), (1, 0, 1));
+    assert_eq!((unkept.errors.calls, unkept.errors.left_out, unkept.errors.list.len()), (1, 1, 0));
+    let text = unkept.to_text(&TextOptions::default());
+    assert!(text.contains(", 1 process"), "{text}");
+}
+
+#[test]
+fn missing_times_of_processes_that_are_not_kept_have_a_reason() {
+    let [kept, unkept] = [9, 0].map(|processes_max| {
+        let mut tape = Tape::new(false);
+        tape.launch(20, 256, Some(5_000));
+        tape.launch(20, 256, None);
+        let model = Model::keeping(Aggregates::default(), processes_max);
+        let (totals, aggregates) = tape.end_in(model, ProcessEnd::Exec, Counters::default());
+        Report::new(&totals, &aggregates)
+    });
+    assert_eq!((kept.counts.untimed_operations, unkept.counts.untimed_operations), (1, 1));
+    assert!(kept.notices[0].text.contains("process 4242 replaced itself"), "{:?}", kept.notices);
+    assert_eq!(unkept.notices, kept.notices);
+}
