@@ -43,6 +43,13 @@ impl Kept {
         }
     }
 
+    /// About what it takes in memory, its batches in the window aside.
+    pub fn bytes(&self) -> usize {
+        let definitions: usize = self.definitions.iter().map(Block::bytes).sum();
+        let epochs = self.epochs.len() * 2 * size_of::<(u32, u32)>();
+        size_of::<Kept>() + definitions + self.before.bytes() + epochs
+    }
+
     /// What it says to have lost.
     pub fn lost(&self) -> u64 {
         self.counters.losses().fold(self.counters.ring_full, |sum, (_, count)| sum.saturating_add(count))

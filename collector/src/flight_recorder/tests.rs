@@ -8,7 +8,7 @@ use gputrace_wire::definition::kind as def;
 
 use crate::batch::{Batch, Definition, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::flight_recorder::Window;
-use crate::flight_recorder::window::QUIET_KEPT;
+use crate::flight_recorder::window::{QUIET_BYTES_MAX, QUIET_KEPT};
 use crate::model::Model;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, Sink};
@@ -148,6 +148,61 @@ fn of_programs_that_use_no_gpu_the_latest_are_kept() {
     assert_eq!(pids[1..], (5_101 - quiet as u32..5_101).collect::<Vec<_>>());
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
     assert_eq!(excerpt.left_out.processes, 5_000 - quiet as u64);
+}
+
+/// Text that no compression makes shorter.
+fn noise(bytes: u32, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 24) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+#[test]
+fn of_programs_that_use_no_gpu_and_define_much_the_latest_are_kept_that_have_room() {
+    const PROGRAMS: u32 = 100;
+    const DEFINED: u32 = 1 << 20;
+    let mut window = window(5, usize::MAX, &launches(0, 3));
+    let mut most_bytes = 0;
+    for process in 1..=PROGRAMS {
+        let records = (1..=DEFINED / 4096).map(|id| {
+            let text = noise(4096, process << 16 | id);
+            Definition { kind: def::CODE, id, fields: Vec::new(), text }
+        });
+        let end = Batch::ProcessEnd { process, end: ProcessEnd::Exit, monotonic_ns: START + 3 * SECOND };
+        let definitions = Batch::Definitions { process, records: records.collect() };
+        for batch in [begin(process), definitions, end] {
+            window.push(&batch, LATE).unwrap();
+        }
+        most_bytes = most_bytes.max(window.bytes());
+    }
+    // One is over before it is looked at.
+    assert!(most_bytes < QUIET_BYTES_MAX + 3 * DEFINED as usize / 2, "{most_bytes}");
+    assert!(most_bytes > QUIET_BYTES_MAX / 2, "{most_bytes}");
+    let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
+    let pids: Vec<u32> = totals.processes.iter().map(|process| process.begin.pid).collect();
+    let quiet = pids.len() as u32 - 1;
+    assert!((7..=16).contains(&quiet), "{quiet}");
+    assert_eq!((pids[0], totals.counts.launches), (100, 3), "who has events stays");
+    assert_eq!(pids[1..], (101 + PROGRAMS - quiet..101 + PROGRAMS).collect::<Vec<_>>());
+    let excerpt = totals.sessions[0].excerpt.clone().unwrap();
+    assert_eq!(excerpt.left_out.processes, u64::from(PROGRAMS - quiet));
+    // One that takes more than all may is held by itself.
+    let records = |ids: std::ops::RangeInclusive<u32>| {
+        let record = |id| Definition { kind: def::CODE, id, fields: Vec::new(), text: noise(16 << 10, id) };
+        Batch::Definitions { process: PROGRAMS + 1, records: ids.map(record).collect() }
+    };
+    let process = PROGRAMS + 1;
+    let end = Batch::ProcessEnd { process, end: ProcessEnd::Exit, monotonic_ns: START + 3 * SECOND };
+    for batch in [begin(process), records(1..=1100), end] {
+        window.push(&batch, LATE).unwrap();
+    }
+    let held: Vec<u32> = window.processes().map(|kept| kept.begin.process).collect();
+    assert_eq!(held, [0, process]);
 }
 
 #[test]

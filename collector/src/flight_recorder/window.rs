@@ -22,6 +22,10 @@ pub const BYTES_MAX: usize = 64 << 20;
 /// Processes that ended without an event in the window, the latest: at least so many are kept, and twice as many at
 /// most. Where programs come and go that use no GPU, no event pushes them out.
 pub const QUIET_KEPT: usize = 256;
+/// The most that those take together, definitions included; when they take more, the oldest go until they take half of
+/// it. One alone stays whatever it takes: it may be the one that somebody asks about, and a process's definitions are
+/// bounded by themselves.
+pub const QUIET_BYTES_MAX: usize = 16 << 20;
 
 /// A batch of cells, or a process's end, which takes no block.
 #[derive(Debug)]
@@ -51,8 +55,9 @@ pub struct Window {
     newest_ns: u64,
     left_out: LeftOut,
     wall_ns: Option<u64>,
-    /// Processes that ended without an event in it, in that order.
-    quiet: Vec<u32>,
+    /// Processes that ended without an event in it, in that order, with the bytes that each takes.
+    quiet: VecDeque<(u32, usize)>,
+    quiet_bytes: usize,
 }
 
 impl Window {
@@ -69,7 +74,8 @@ impl Window {
             newest_ns: 0,
             left_out: LeftOut::default(),
             wall_ns: None,
-            quiet: Vec::new(),
+            quiet: VecDeque::new(),
+            quiet_bytes: 0,
         })
     }
 
@@ -177,17 +183,36 @@ impl Window {
             marks: Marks::default(),
             bytes: bytes_of(&[], &Marks::default()),
         });
-        if !self.has_events_of(process) {
-            self.quiet.push(process);
+        if let Some(kept) = self.processes.get(&process).filter(|kept| kept.batches_with_events == 0) {
+            let bytes = kept.bytes();
+            self.quiet.push_back((process, bytes));
+            self.quiet_bytes += bytes;
         }
-        if self.quiet.len() >= 2 * QUIET_KEPT {
+        if self.quiet.len() >= 2 * QUIET_KEPT || self.quiet_bytes > QUIET_BYTES_MAX {
             self.drop_quiet_processes();
         }
     }
 
-    /// Half of them at a time, since each time takes a look at all that is held.
+    /// Half of them at a time, by number or by bytes, since each time takes a look at all that is held.
     fn drop_quiet_processes(&mut self) {
-        let oldest: BTreeSet<u32> = self.quiet.drain(..QUIET_KEPT).collect();
+        // Some may have gone with the events around them.
+        let processes = &self.processes;
+        self.quiet.retain(|(process, _)| processes.contains_key(process));
+        self.quiet_bytes = self.quiet.iter().map(|(_, bytes)| bytes).sum();
+        let half_if = |too_many: bool, most: usize| if too_many { most / 2 } else { most };
+        let kept = half_if(self.quiet.len() >= 2 * QUIET_KEPT, 2 * QUIET_KEPT);
+        let kept_bytes = half_if(self.quiet_bytes > QUIET_BYTES_MAX, QUIET_BYTES_MAX);
+        let mut oldest = BTreeSet::new();
+        while self.quiet.len() > 1
+            && (self.quiet.len() > kept || self.quiet_bytes > kept_bytes)
+            && let Some((process, bytes)) = self.quiet.pop_front()
+        {
+            self.quiet_bytes -= bytes;
+            oldest.insert(process);
+        }
+        if oldest.is_empty() {
+            return;
+        }
         for entry in std::mem::take(&mut self.entries) {
             match oldest.contains(&entry.process) {
                 true => self.let_go(&entry),

@@ -49,6 +49,11 @@ impl ExcerptReport {
             line +=
                 &format!(", and {} newer entries for which there was no room", count(self.left_out.for_room));
         }
+        match self.left_out.processes {
+            0 => {}
+            1 => line += "; 1 process that ended is not in it",
+            many => line += &format!("; {} processes that ended are not in it", count(many)),
+        }
         line
     }
 }
