@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use gputrace_producer::native::surroundings;
+use gputrace_producer::native::{bounds, surroundings};
 use gputrace_producer::stderr::KeepErrno;
 
 use crate::loaded;
@@ -27,6 +27,7 @@ pub fn prepare() {
         let found = libc_symbols::in_libc(c"_dl_find_object");
         // SAFETY: null or libc's function of that name; libc is never unloaded.
         unsafe { surroundings::set_find_object(found) };
+        bounds::look_at_first();
     }
     surroundings::ask_for(asked);
 }

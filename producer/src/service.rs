@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use gputrace_wire::definition::role;
 use gputrace_wire::handshake::kind;
 
+use crate::native::{bounds, surroundings};
 use crate::session::{self, Session};
 use crate::socket::Received;
 use crate::{clock, stderr, thread};
@@ -122,6 +123,9 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         let mut turns = 0u32;
         let mut heads = [0u64; 64];
         let mut collector = Collector::NEW;
+        if surroundings::is_asked_for() {
+            bounds::learn();
+        }
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
             session.populate(&mut heads);
@@ -129,6 +133,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
             // the turn brought into the rings comes before that.
             let asked = session.control().flush.load(Ordering::Acquire);
             take(&TURN, session);
+            bounds::look_again();
             session.control().flushed.store(asked, Ordering::Release);
             // The turn after the session ended was the last: what it left, it left in order.
             if !session.is_current() {

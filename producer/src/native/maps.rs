@@ -1,10 +1,13 @@
-//! `/proc/self/maps`: which file is mapped at an address, where the loader does not say it.
+//! `/proc/self/maps`: which file is mapped at an address, where the loader does not say it, and the first thread's stack.
 
 use core::ffi::CStr;
+
+use super::bounds::Bounds;
 
 /// The longest line that is read: a path and 100 bytes.
 const LINE_MAX: usize = 4096 + 100;
 pub type Room = [u8; LINE_MAX];
+pub const NO_LINES: Room = [0; LINE_MAX];
 
 /// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +38,18 @@ pub fn image_at(address: u64, room: &mut Room) -> Option<(u64, &[u8])> {
     let length = room.iter().position(|byte| *byte == b'\n')?;
     let path = parse(room.get(..length)?)?.path.len();
     Some((first.filter(|_| found)?, room.get(length - path..length)?))
+}
+
+/// The first thread's stack, if `address` is on it. No other memory is ever part of its mapping: it alone grows down.
+pub fn stack_at(address: u64, room: &mut Room) -> Option<Bounds> {
+    let mut found = None;
+    File::open(c"/proc/self/maps")?.lines(room, |mapping| {
+        if (mapping.start..mapping.end).contains(&address) && mapping.path == b"[stack]" {
+            found = Some(Bounds { low: mapping.start, end: mapping.end });
+        }
+        found.is_some()
+    })?;
+    found
 }
 
 struct File(i32);

@@ -33,6 +33,7 @@
 //! | `frames` | a thread's native frames as part of a stack |
 //! | `merge` | native and Python frames in one order |
 
+pub mod bounds;
 pub mod cfi;
 #[cfg(test)]
 mod differential_tests;

@@ -1,52 +1,55 @@
-//! The calling thread's stack: how far it may be read.
+//! The calling thread's stack: what of it may be read, and how.
 //!
-//! Of a thread's own stack the end is known without asking: the C library keeps what it knows of a thread at the upper
-//! end of the thread's stack, and the kernel puts the program's arguments at that of the first one's. How far the pages
-//! are there, from the end down, is looked at once and kept by thread. Of a signal handler's own stack the kernel tells the end.
-//! Of any other (a coroutine's) every page is looked at anew, in each walk.
+//! In place is read only what is certain to stay while the hook runs: from where the thread is up to the end of the stack that it was
+//! made with, if it is on that one ([`super::bounds`]), or else to the end of the page that it is on. All else may be
+//! somebody else's memory, which goes at any time: a coroutine's neighbours, what a signal handler is said to have interrupted,
+//! wherever a table leads that lies. That is copied by the kernel, in small pieces.
 
 use core::cell::Cell;
+use core::mem::MaybeUninit;
+use core::ops::Range;
 
+use super::bounds::{self, Bounds};
 use super::walk::Words;
-use crate::python::memory::Checked;
+use crate::python::memory::{Copied, Memory};
 use crate::stderr::KeepErrno;
 
 const PAGE: u64 = 4096;
-/// Pages that one walk looks at before it lets the next one go on.
-const PAGES_A_WALK: u32 = 512;
 /// What is read of a stack that nobody knows.
 const UNKNOWN_BYTES: u64 = 1 << 20;
+/// How far above a place a thread's descriptor is believed to be at the end of the same stack.
+const REACH_BYTES: u64 = 128 << 20;
 /// What a function may use below its stack pointer.
 const RED_ZONE_BYTES: u64 = 128;
 
-/// What is known of the thread's own stack: from where on its pages are there, and its end.
-#[derive(Clone, Copy)]
-struct Known {
-    low: u64,
-    end: u64,
-}
+/// Nothing was found out yet.
+const NEW: Bounds = Bounds { low: u64::MAX, end: 0 };
+/// The thread's descriptor tells of no stack.
+const NONE: Bounds = Bounds { low: u64::MAX, end: 1 };
 
 thread_local! {
-    static KNOWN: Cell<Known> = const { Cell::new(Known { low: 0, end: 0 }) };
+    /// The stack that the thread was made with.
+    static OWN: Cell<Bounds> = const { Cell::new(NEW) };
 }
 
 /// The stack from some place on.
 #[derive(Debug)]
 pub struct Stack {
     from: u64,
-    /// All is there up to here.
-    known: u64,
+    /// Up to here it is read in place.
+    certain: u64,
     /// Nothing is read from here on.
     limit: u64,
+    piece: Piece,
 }
 
 impl Stack {
     /// The stack that the calling thread is on, from `sp` on, where it is.
     #[inline(always)]
     pub fn of_this_thread(sp: u64) -> Stack {
-        let known = KNOWN.get();
-        if known.low <= sp && sp < known.end {
-            return Stack { from: sp, known: known.end, limit: known.end };
+        let own = OWN.get();
+        if own.hold(sp) {
+            return Stack { from: sp, certain: own.end, limit: own.end, piece: Piece::NONE };
         }
         Stack::look(sp)
     }
@@ -55,46 +58,41 @@ impl Stack {
     #[inline(never)]
     fn look(sp: u64) -> Stack {
         let _errno = KeepErrno::new();
-        if let Some(end) = own_end(sp) {
-            return Stack { from: sp, known: end, limit: end };
-        }
-        let limit = signal_stack_end(sp).unwrap_or(sp.saturating_add(UNKNOWN_BYTES));
-        Stack { from: sp, known: (sp & !(PAGE - 1)).saturating_add(PAGE).min(limit), limit }
+        let (certain, limit) = match own(sp) {
+            Some(own) => (own.end, own.end),
+            None => {
+                let limit = believed_end(sp);
+                ((sp & !(PAGE - 1)).saturating_add(PAGE).min(limit), limit)
+            }
+        };
+        Stack { from: sp, certain, limit, piece: Piece::NONE }
     }
 
     #[inline(always)]
-    fn holds(&self, at: u64) -> bool {
-        at >= self.from && at.checked_add(8).is_some_and(|end| end <= self.known) && at & 7 == 0
+    fn is_certain(&self, at: u64) -> bool {
+        at >= self.from && at.checked_add(8).is_some_and(|end| end <= self.certain) && at & 7 == 0
     }
 
-    /// Looks whether the pages up to that word are there.
+    /// A word that may not be there.
     #[cold]
     #[inline(never)]
-    fn reaches(&mut self, at: u64) -> bool {
+    fn copied(&mut self, at: u64) -> Option<u64> {
         if at < self.from || at & 7 != 0 || at.checked_add(8).is_none_or(|end| end > self.limit) {
-            return false;
+            return None;
         }
         let _errno = KeepErrno::new();
-        let memory = Checked::new();
-        while self.known < at + 8 {
-            if !memory.has(self.known) {
-                self.limit = self.known;
-                return false;
-            }
-            self.known = (self.known & !(PAGE - 1)).saturating_add(PAGE).min(self.limit);
-        }
-        true
+        self.piece.word(at, self.from..self.limit)
     }
 }
 
 impl Words for Stack {
     #[inline(always)]
     fn word(&mut self, at: u64) -> Option<u64> {
-        if !self.holds(at) && !self.reaches(at) {
-            return None;
+        if !self.is_certain(at) {
+            return self.copied(at);
         }
-        // SAFETY: an aligned word between a place of the stack that this thread is on, below which it does not
-        // return before the hook does, and a place up to which pages were seen to be there.
+        // SAFETY: an aligned word above where this thread is, and on the same stack or the same page: it is there at least
+        // until the thread has returned to what keeps it, which is after the hook.
         Some(unsafe { load(at) })
     }
 
@@ -103,18 +101,66 @@ impl Words for Stack {
         if sp & 7 != 0 {
             return false;
         }
-        if sp >= self.from && sp < self.known {
+        if sp >= self.from && sp < self.certain {
             return true;
         }
         let _errno = KeepErrno::new();
-        let stack = Stack::look(sp);
-        // Of one that is not known not even the place of its pointer is sure.
-        if stack.known < stack.limit && !Checked::new().has(sp) {
+        let limit = own(sp).map_or_else(|| believed_end(sp), |own| own.end);
+        // Only a table says that the thread was there: nothing of it is certain.
+        let mut stack = Stack { from: sp, certain: 0, limit, piece: Piece::NONE };
+        if stack.copied(sp).is_none() {
             return false;
         }
-        // Of the page below nothing is known.
-        *self = Stack { from: sp.saturating_sub(RED_ZONE_BYTES).max(sp & !(PAGE - 1)), ..stack };
+        stack.from = sp.saturating_sub(RED_ZONE_BYTES);
+        *self = stack;
         true
+    }
+}
+
+/// A piece of a stack, as it was when the kernel copied it.
+#[derive(Debug)]
+struct Piece {
+    from: u64,
+    bytes: u64,
+    words: [MaybeUninit<u64>; PIECE_WORDS],
+}
+
+/// Callers' frame pointers are kept below the place that a frame returns to, which is read first.
+const BYTES_BELOW: u64 = 64;
+const PIECE_WORDS: usize = 32;
+
+impl Piece {
+    const NONE: Piece = Piece { from: 0, bytes: 0, words: [MaybeUninit::uninit(); PIECE_WORDS] };
+
+    /// The word at that address, which is in `range` and aligned, with what is around it if that is new.
+    fn word(&mut self, at: u64, range: Range<u64>) -> Option<u64> {
+        if at < self.from || at - self.from >= self.bytes {
+            self.bytes = 0;
+            // Of the same page, so that all of it is there or nothing.
+            let page = at & !(PAGE - 1);
+            let from = at.saturating_sub(BYTES_BELOW).max(range.start).max(page).next_multiple_of(8);
+            let end = from
+                .saturating_add(8 * PIECE_WORDS as u64)
+                .min(page.saturating_add(PAGE))
+                .min(range.end & !7);
+            let room = &mut self.words;
+            let words = room.get_mut(..(end.checked_sub(from)? / 8) as usize)?;
+            words.fill(MaybeUninit::new(0));
+            // SAFETY: these words were just written.
+            let bytes = unsafe {
+                core::slice::from_raw_parts_mut(
+                    words.as_mut_ptr().cast::<u8>(),
+                    core::mem::size_of_val(words),
+                )
+            };
+            if !Copied.read(from, 0, bytes) {
+                return None;
+            }
+            (self.from, self.bytes) = (from, end - from);
+        }
+        let word = self.words.get(((at - self.from) / 8) as usize)?;
+        // SAFETY: the place is among the bytes that were copied.
+        Some(unsafe { word.assume_init() })
     }
 }
 
@@ -133,57 +179,26 @@ unsafe fn load(at: u64) -> u64 {
     word
 }
 
-/// The end of the thread's own stack, if `sp` is on it and all pages up to there are known to be there.
-fn own_end(sp: u64) -> Option<u64> {
-    let known = KNOWN.get();
-    let end = if known.end == 0 { thread_end() } else { known.end };
-    if sp >= end {
-        return None;
+/// The stack that the thread was made with, if `sp` is on it.
+fn own(sp: u64) -> Option<Bounds> {
+    let mut own = OWN.get();
+    if let Some(first) = bounds::of_first(sp) {
+        own = first;
+    } else if own == NEW && bounds::are_described() {
+        own = bounds::described().unwrap_or(NONE);
     }
-    let memory = Checked::new();
-    let mut low = if known.end == 0 { end & !(PAGE - 1) } else { known.low };
-    // The page of the end itself is only looked at if something of it belongs to the stack.
-    if known.end == 0 && low != end && !memory.has(low) {
-        return None;
-    }
-    for _ in 0..PAGES_A_WALK {
-        if low <= sp || !is_mapped(low - PAGE) || !memory.has(low - PAGE) {
-            break;
-        }
-        low -= PAGE;
-    }
-    KNOWN.set(Known { low, end });
-    (low <= sp).then_some(end)
+    OWN.set(own);
+    own.hold(sp).then_some(own)
 }
 
-/// Whether something is mapped at a page's address. Asked before the page is looked at: the kernel makes the
-/// first thread's stack larger for whoever reads below it.
-fn is_mapped(page: u64) -> bool {
-    let mut is_resident = 0u8;
-    // SAFETY: only asks; the answer of one page is one byte.
-    unsafe { libc::mincore(page as *mut libc::c_void, PAGE as usize, &raw mut is_resident) == 0 }
-}
-
-/// Where the thread's own stack ends: at what the C library keeps of the thread, or, of the first thread, at what the
-/// kernel told the program. A process that another thread forked has a first thread with a stack that nobody knows.
-fn thread_end() -> u64 {
-    // SAFETY: neither has preconditions.
-    let is_first = unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
-    if is_first {
-        // SAFETY: only looks at a table of the C library's.
-        return unsafe { libc::getauxval(libc::AT_RANDOM) };
-    }
-    #[cfg(target_arch = "x86_64")]
-    {
-        let thread: u64;
-        // SAFETY: the first word of what the C library keeps of a thread is its own address.
-        unsafe {
-            core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags))
-        };
-        thread
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    0
+/// Where the stack ends that `sp` is on, as far as anybody says.
+fn believed_end(sp: u64) -> u64 {
+    let of_a_new_thread = || {
+        let end = bounds::descriptor();
+        (OWN.get() == NEW && sp < end && end - sp < REACH_BYTES).then_some(end)
+    };
+    let said = signal_stack_end(sp).or_else(|| bounds::end_of_grown_first(sp)).or_else(of_a_new_thread);
+    said.unwrap_or(sp.saturating_add(UNKNOWN_BYTES))
 }
 
 /// The end of the signal handlers' own stack, if `sp` is on it.
@@ -200,6 +215,7 @@ fn signal_stack_end(sp: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bounds::tests::learn_in_a_thread;
     use super::*;
 
     /// The stack pointer; under a sanitizer locals lie elsewhere.
@@ -212,14 +228,15 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_own_stack_is_known_up_to_its_end() {
+    fn a_threads_own_stack_is_read_in_place_up_to_its_end() {
+        learn_in_a_thread();
         let looks = || {
-            let sp = here();
-            let mut stack = Stack::of_this_thread(sp & !7);
-            assert_eq!(stack.known, stack.limit, "known at the first look");
+            let sp = here() & !7;
+            let mut stack = Stack::of_this_thread(sp);
+            assert_eq!(stack.certain, stack.limit, "known at the first look");
             assert!(stack.limit > sp && stack.limit - sp < 16 << 20);
             for at in (stack.from..(stack.limit & !7) - 8).step_by(8) {
-                assert!(stack.word(at).is_some());
+                assert!(stack.is_certain(at) && stack.word(at).is_some());
             }
             assert_eq!(stack.word(stack.limit), None);
             assert_eq!((stack.word(stack.from - 8), stack.word(stack.from + 1)), (None, None));
@@ -231,56 +248,151 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_stack_is_known_after_some_walks() {
-        let deep = || {
-            #[inline(never)]
-            fn down(levels: u32) -> u64 {
-                let room = core::hint::black_box([levels as u8; 64 << 10]);
-                if levels == 0 {
-                    let sp = here() & !7;
-                    let walks = (1..100).find(|_| {
-                        let stack = Stack::of_this_thread(sp);
-                        stack.known == stack.limit
-                    });
-                    return walks.map_or(0, |walks| walks as u64) << 8 | u64::from(room[7]);
-                }
-                down(levels - 1).wrapping_add(u64::from(room[3] >> 7))
+    fn a_deep_stack_is_known_at_once() {
+        learn_in_a_thread();
+        #[inline(never)]
+        fn down(levels: u32) -> u64 {
+            let room = core::hint::black_box([levels as u8; 64 << 10]);
+            if levels == 0 {
+                let sp = here() & !7;
+                let stack = Stack::of_this_thread(sp);
+                return (stack.certain - sp) << 8 | u64::from(room[7]);
             }
-            down(120) >> 8
-        };
-        let walks = std::thread::Builder::new().stack_size(16 << 20).spawn(deep).unwrap().join().unwrap();
-        // 7.5 MiB, 2 MiB a walk.
-        assert!((2..=8).contains(&walks), "{walks}");
+            down(levels - 1).wrapping_add(u64::from(room[3] >> 7))
+        }
+        let deep = || down(120) >> 8;
+        let certain = std::thread::Builder::new().stack_size(16 << 20).spawn(deep).unwrap().join().unwrap();
+        assert!(certain > 120 * (64 << 10), "{certain}");
+    }
+
+    /// Pages of nobody else's, with nothing around them that can be read.
+    fn map(pages: usize) -> u64 {
+        // SAFETY: new mappings, of which the inner pages may be touched.
+        unsafe {
+            let bytes = (pages + 2) * PAGE as usize;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let start = libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) as u64 + PAGE;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            assert_eq!(libc::mprotect(start as *mut _, pages * PAGE as usize, protection), 0);
+            start
+        }
+    }
+
+    fn unmap(from: u64, pages: usize) {
+        // SAFETY: the caller's own pages.
+        assert_eq!(unsafe { libc::munmap(from as *mut _, pages * PAGE as usize) }, 0);
     }
 
     #[test]
     fn of_a_stack_that_nobody_knows_only_pages_that_are_there_are_read() {
-        // SAFETY: a mapping of our own, of three pages of which the last is taken away.
-        let pages = unsafe {
-            let pages = libc::mmap(
-                core::ptr::null_mut(),
-                3 * 4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            libc::mprotect(pages.byte_add(2 * 4096), 4096, libc::PROT_NONE);
-            pages as u64
-        };
+        let pages = map(2);
         let mut stack = Stack::of_this_thread(pages + 64);
         assert_eq!(stack.word(pages + 64), Some(0));
         assert_eq!(stack.word(pages + 56), None, "below where the thread is");
-        assert_eq!(stack.word(pages + 2 * 4096 - 8), Some(0));
-        assert_eq!(stack.word(pages + 2 * 4096 - 4), None);
-        assert_eq!(stack.word(pages + 2 * 4096), None);
-        assert_eq!(stack.word(pages + 4096), Some(0), "what was there still is");
+        assert!(stack.is_certain(pages + PAGE - 8) && !stack.is_certain(pages + PAGE));
+        for at in (pages + PAGE..pages + 2 * PAGE).step_by(8) {
+            assert_eq!(stack.word(at), Some(0));
+        }
+        assert_eq!((stack.word(pages + 2 * PAGE - 4), stack.word(pages + 2 * PAGE)), (None, None));
+        assert_eq!(stack.word(pages + PAGE), Some(0), "what was there still is");
         let mut here = Stack::of_this_thread(here() & !7);
-        assert!(!here.go_on_at(pages + 2 * 4096 + 64));
-        assert!(here.go_on_at(pages + 4096));
-        assert_eq!((here.word(pages + 4096 - 128), here.word(pages)), (None, None), "the page below");
-        let mut here = Stack::of_this_thread(self::here() & !7);
-        assert!(here.go_on_at(pages + 4096 + 256));
-        assert_eq!((here.word(pages + 4096 + 128), here.word(pages + 4096 + 120)), (Some(0), None));
+        assert!(!here.go_on_at(pages + 2 * PAGE + 64));
+        assert!(!here.go_on_at(u64::MAX - 255) && !here.go_on_at(8) && !here.go_on_at(pages + 4));
+        assert!(here.go_on_at(pages + PAGE + 256));
+        assert_eq!((here.word(pages + PAGE + 128), here.word(pages + PAGE + 120)), (Some(0), None));
+        assert!(here.go_on_at(pages));
+        assert_eq!((here.word(pages), here.word(pages - 8)), (Some(0), None));
+    }
+
+    #[test]
+    fn pieces_hold_what_the_stack_does() {
+        let pages = map(3);
+        let word = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for at in (pages..pages + 3 * PAGE).step_by(8) {
+            // SAFETY: one of our own pages.
+            unsafe { *(at as *mut u64) = word(at) };
+        }
+        let mut stack = Stack::of_this_thread(pages + 8);
+        let mut step = 1u64;
+        for _ in 0..20_000 {
+            step = step.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let at = pages + 8 + (step >> 33) % (3 * PAGE / 8 - 1) * 8;
+            assert_eq!(stack.word(at), Some(word(at)));
+        }
+    }
+
+    /// Runs on a stack of `pages` pages that begins at `start`.
+    fn on_stack_at(start: u64, pages: usize, run: impl FnOnce() + Send) {
+        extern "C" fn main<F: FnOnce()>(run: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: the function that was passed, once, while its owner waits.
+            unsafe { run.cast::<Option<F>>().as_mut() }.unwrap().take().unwrap()();
+            core::ptr::null_mut()
+        }
+        fn main_of<F: FnOnce()>(_: &Option<F>) -> extern "C" fn(*mut libc::c_void) -> *mut libc::c_void {
+            main::<F>
+        }
+        let mut run = Some(run);
+        // SAFETY: live values, initialised by the calls; the stack is the caller's until the thread was joined.
+        unsafe {
+            let (mut attributes, mut thread) = core::mem::zeroed();
+            libc::pthread_attr_init(&mut attributes);
+            let bytes = pages * PAGE as usize;
+            assert_eq!(libc::pthread_attr_setstack(&mut attributes, start as *mut _, bytes), 0);
+            let main = main_of(&run);
+            assert_eq!(libc::pthread_create(&mut thread, &attributes, main, (&raw mut run).cast()), 0);
+            libc::pthread_attr_destroy(&mut attributes);
+            assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
+        }
+        assert!(run.is_none());
+    }
+
+    /// A thread's stack without a guard, and below it a stack that somebody else gives back: a thread on the lower one is not on
+    /// its own, however whole all was between them.
+    #[test]
+    fn what_lies_beside_a_thread_s_stack_may_go_at_any_time() {
+        learn_in_a_thread();
+        const BESIDE: usize = 16;
+        const OWN: usize = 64;
+        let beside = map(BESIDE + OWN);
+        let own = beside + BESIDE as u64 * PAGE;
+        on_stack_at(own, OWN, || {
+            let sp = here() & !7;
+            let mut stack = Stack::of_this_thread(sp);
+            assert_eq!(stack.certain, stack.limit);
+            // As if a coroutine ran there, and as if a handler had interrupted one.
+            let on_coroutine = || Stack::of_this_thread(beside + 256);
+            let mut coroutine = on_coroutine();
+            assert_eq!(coroutine.certain, beside + PAGE);
+            assert_eq!(coroutine.word(own - 8), Some(0));
+            assert!(stack.go_on_at(beside + 4 * PAGE));
+            assert_eq!((stack.certain, stack.word(own - 8)), (0, Some(0)));
+
+            unmap(beside + PAGE, BESIDE - 1);
+            for at in [beside + PAGE, beside + 2 * PAGE + 64, own - 8] {
+                assert_eq!(on_coroutine().word(at), None);
+            }
+            assert_eq!(on_coroutine().word(beside + PAGE - 8), Some(0));
+            assert!(!Stack::of_this_thread(sp).go_on_at(beside + 4 * PAGE));
+            let mut stack = Stack::of_this_thread(sp);
+            assert!(stack.go_on_at(beside + 64));
+            assert_eq!((stack.word(beside + 64), stack.word(beside + PAGE)), (Some(0), None));
+            assert_eq!(Stack::of_this_thread(sp).certain, Stack::of_this_thread(sp).limit);
+        });
+    }
+
+    /// What is said of a place below where the thread is on its own stack is no more than said: a program may guard it.
+    #[test]
+    fn below_the_thread_nothing_of_its_own_stack_is_certain() {
+        learn_in_a_thread();
+        let start = map(64);
+        on_stack_at(start, 64, || {
+            let mut stack = Stack::of_this_thread(here() & !7);
+            let guard = start + 8 * PAGE;
+            // SAFETY: a page of the stack that nothing is on.
+            assert_eq!(unsafe { libc::mprotect(guard as *mut _, PAGE as usize, libc::PROT_NONE) }, 0);
+            assert!(!stack.go_on_at(guard + 64));
+            assert!(stack.go_on_at(guard - 64));
+            assert_eq!((stack.word(guard - 8), stack.word(guard)), (Some(0), None));
+        });
     }
 }
