@@ -26,6 +26,7 @@ mod kernel_sources;
 mod killed;
 mod limits;
 mod linkage;
+mod linked_in;
 mod live_and_file;
 mod metrics;
 mod names;

@@ -1,7 +1,13 @@
-/* A program with something of a static libcupti in it: the name of its kernel. */
+/* A program with something of a static libcupti in it: the name of its kernel, and what it needs of the C library. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include "driver.h"
 
 const char of_cupti[] = ".entry __CuptiCnpEntryExitHeplerKernel{exit;}";
+void *(*needs_dlsym)(void *, const char *) = dlsym;
+int (*needs_rwlock)(pthread_rwlock_t *, const struct timespec *) = pthread_rwlock_timedwrlock;
 
 int main(int count, char **arguments)
 {

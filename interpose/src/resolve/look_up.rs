@@ -18,6 +18,7 @@ use gputrace_producer::thread;
 use crate::api::{self, Entry};
 use crate::cupti::guest::exports;
 use crate::cupti::library;
+use crate::cupti::linked_in;
 use crate::torch;
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
@@ -157,7 +158,10 @@ fn hooked(
         return found;
     }
     let Some(entry) = entry_of(name) else {
-        let Some(own) = other_name(name) else { return exports::replace(name, found) };
+        let Some(own) = other_name(name) else {
+            linked_in::heed_look_up(name, caller);
+            return exports::replace(name, found);
+        };
         // The handle's scope begins before us, as below.
         if own == found && !is_other_behind(caller, name, found) {
             failed_look_up::note(handle, name, version);

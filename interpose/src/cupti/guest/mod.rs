@@ -30,7 +30,7 @@ mod clock;
 mod delivery;
 pub mod exports;
 pub mod own_calls;
-mod second_library;
+pub mod second_library;
 pub mod subscription;
 mod times;
 pub mod windows;

@@ -19,7 +19,7 @@ use crate::cupti::client;
 use crate::cupti::root::Root;
 
 /// From this one on a libcupti keeps the driver for the life of the process.
-const KEEPS_THE_DRIVER: u32 = 130_000;
+pub const KEEPS_THE_DRIVER: u32 = 130_000;
 
 /// Whether clients of the library at `path` get the functions of the one in use.
 pub fn is_served_by(root: &Root, path: &Path) -> bool {
