@@ -9,7 +9,9 @@
 use std::mem;
 
 use crate::model::given_up::GivenUp;
-use crate::model::operation::{HostCall, Operation, What};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::shelf::Shelf;
+use crate::model::waiting::{Form, Waiting};
 
 /// Slots of a new window, slots up to which it grows for any collision, and the most it has.
 const SLOTS_FIRST: usize = 1 << 10;
@@ -19,7 +21,7 @@ const SLOTS_MAX: usize = 1 << 18;
 const HELD_MAX: usize = 1 << 18;
 
 /// What joins a call to its records.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     pub epoch: u32,
     pub correlation: u32,
@@ -87,72 +89,6 @@ impl<T> Window<T> {
     }
 }
 
-/// A call in the window.
-#[derive(Debug)]
-struct Waiting {
-    call: HostCall,
-    /// Whether a record has met it; then it is kept only in case more come.
-    matched: bool,
-    /// Whether many records are expected, so that it is worth its slot even when matched.
-    many: bool,
-    form: Form,
-    /// The time that nodes had which were told before the launch's record as a whole.
-    nodes_ns: u64,
-}
-
-/// In which form a graph launch was recorded. Where that is switched, one launch may have both.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Form {
-    #[default]
-    Unknown,
-    ByNode,
-    Whole,
-}
-
-impl Form {
-    /// Takes a record's form, if it is the first; false if it is the other one.
-    #[inline]
-    fn takes(&mut self, record: &Operation) -> bool {
-        let form = match (record.what, record.graph) {
-            (What::Graph, _) => Form::Whole,
-            (_, Some(_)) => Form::ByNode,
-            _ => return true,
-        };
-        if *self == Form::Unknown {
-            *self = form;
-        }
-        *self == form
-    }
-
-    /// Whether a record may be told. A whole launch that comes after some of its nodes, as where the form is switched
-    /// meanwhile, stands for the others: it has the time that they leave.
-    #[inline]
-    fn admits(&mut self, record: &mut Operation, nodes_ns: &mut u64) -> bool {
-        if self.takes(record) {
-            if *self == Form::ByNode {
-                let duration_ns = record.timing.map_or(0, |timing| timing.duration_ns);
-                *nodes_ns = nodes_ns.saturating_add(duration_ns);
-            }
-            return true;
-        }
-        match &mut record.timing {
-            Some(timing) if record.what == What::Graph && timing.duration_ns > *nodes_ns => {
-                timing.start_ns = timing.start_ns.saturating_add(*nodes_ns);
-                timing.duration_ns -= *nodes_ns;
-                *self = Form::Whole;
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Waiting {
-    fn is_live(&self) -> bool {
-        !self.matched || self.many
-    }
-}
-
 /// Records that came before their call.
 #[derive(Debug)]
 struct Held {
@@ -175,6 +111,8 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Join {
     calls: Window<Waiting>,
+    /// Calls that had their slots taken.
+    shelf: Shelf,
     records: Window<Held>,
     held: usize,
     pub evicted_calls: u64,
@@ -191,6 +129,7 @@ impl Default for Join {
     fn default() -> Self {
         Join {
             calls: Window::new(),
+            shelf: Shelf::default(),
             records: Window::new(),
             held: 0,
             evicted_calls: 0,
@@ -233,7 +172,7 @@ impl Join {
                 break;
             }
             for slot in self.calls.grow() {
-                self.give_up(slot, out);
+                self.lose_slot(slot, out);
             }
         }
         let index = self.calls.index(key);
@@ -242,41 +181,51 @@ impl Join {
         if let Some(place) = self.calls.slots.get_mut(index) {
             self.calls.live += usize::from(is_live);
             if let Some(old) = place.replace(Slot { key, value: waiting }) {
-                self.give_up(old, out);
+                self.lose_slot(old, out);
             }
         }
     }
 
-    fn give_up(&mut self, old: Slot<Waiting>, out: &mut impl FnMut(Outcome)) {
-        if old.value.is_live() {
-            self.calls.live = self.calls.live.saturating_sub(1);
-            self.evicted_to = self.evicted_to.max(Some(old.key));
+    fn lose_slot(&mut self, old: Slot<Waiting>, out: &mut impl FnMut(Outcome)) {
+        if !old.value.is_live() {
+            return;
         }
-        if !old.value.matched {
+        self.calls.live = self.calls.live.saturating_sub(1);
+        if let Some((key, oldest)) = self.shelf.put(old.key, old.value) {
+            self.give_up(key, oldest, out);
+        }
+    }
+
+    fn give_up(&mut self, key: Key, waiting: Waiting, out: &mut impl FnMut(Outcome)) {
+        self.evicted_to = self.evicted_to.max(Some(key));
+        if !waiting.matched {
             self.evicted_calls += 1;
-            if !old.value.many {
-                self.given_up.note(old.key);
+            if !waiting.many {
+                self.given_up.note(key);
             }
-            out(Outcome::Alone(old.value.call));
+            out(Outcome::Alone(waiting.call));
         }
     }
 
     /// A device record, as an operation without a call.
     #[inline]
-    pub fn record(&mut self, key: Key, mut record: Operation, out: &mut impl FnMut(Outcome)) {
+    pub fn record(&mut self, key: Key, record: Operation, out: &mut impl FnMut(Outcome)) {
         if key.correlation == 0 {
             return out(Outcome::Record(record));
         }
         if let Some(waiting) = self.calls.get(key) {
-            if waiting.many && !waiting.form.admits(&mut record, &mut waiting.nodes_ns) {
-                return out(Outcome::Double);
-            }
             let was_live = waiting.is_live();
-            waiting.matched = true;
+            let outcome = waiting.meet(record);
             let is_live = waiting.is_live();
-            record.call = Some(waiting.call.clone());
             self.calls.live -= usize::from(was_live && !is_live);
-            return out(Outcome::Record(record));
+            return out(outcome);
+        }
+        if let Some(waiting) = self.shelf.get(key) {
+            let outcome = waiting.meet(record);
+            if !waiting.is_live() {
+                self.shelf.remove(key);
+            }
+            return out(outcome);
         }
         if self.given_up.take(key) {
             self.late_records += 1;
@@ -340,6 +289,7 @@ impl Join {
                 slot.key.epoch = epoch;
             }
         }
+        self.shelf.move_to_epoch(epoch, is_after);
     }
 
     /// The end: nothing more will come. Hands on whatever waits, calls first, each by time.
@@ -349,8 +299,10 @@ impl Join {
             .slots
             .into_iter()
             .flatten()
-            .filter(|slot| !slot.value.matched)
-            .map(|slot| (slot.value.call.start_ns, slot.key, slot.value.call))
+            .map(|slot| (slot.key, slot.value))
+            .chain(mem::take(&mut self.shelf))
+            .filter(|(_, waiting)| !waiting.matched)
+            .map(|(key, waiting)| (waiting.call.start_ns, key, waiting.call))
             .collect();
         alone.sort_by_key(|(start_ns, key, _)| (*start_ns, *key));
         alone.into_iter().for_each(|(_, _, call)| out(Outcome::Alone(call)));

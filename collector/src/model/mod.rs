@@ -26,6 +26,7 @@ pub mod loss;
 pub mod operation;
 mod process;
 pub mod ranges;
+mod shelf;
 mod sinks;
 pub mod standing;
 pub mod sticky;
@@ -36,6 +37,7 @@ mod tests;
 pub mod totals;
 mod unidentified;
 pub mod unkept;
+mod waiting;
 
 pub use feed::Model;
 pub use loss::Loss;

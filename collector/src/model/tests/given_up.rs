@@ -45,6 +45,33 @@ fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
 }
 
 #[test]
+fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
+    // The call's entry comes when the launch returns. The window has gone on by then, and its slot is that of one that waits.
+    let count = 200_000;
+    let held_up = [1, 2, 5].map(|turns| count - 100 - (turns << 15));
+    let mut feed = Feed::new();
+    let is_held_up = |correlation: u32| held_up.contains(&correlation);
+    for correlation in 1..=count {
+        if !is_held_up(correlation) {
+            feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
+        }
+        if correlation > 500 && !is_held_up(correlation - 500) {
+            feed.cells(RECORDS, &kernel(place(correlation - 500, 100)));
+        }
+    }
+    for correlation in held_up {
+        feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
+    }
+    for correlation in (count - 499..=count).chain(held_up) {
+        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+    }
+    let (totals, seen) = feed.finish();
+    assert_eq!(totals.losses().get("late_records"), None);
+    let timed = seen.operations.iter().filter(|o| o.call.is_some() && o.timing.is_some()).count();
+    assert_eq!(timed, count as usize);
+}
+
+#[test]
 fn more_records_than_can_wait_are_given_out_without_calls() {
     let mut feed = Feed::new();
     for correlation in 1..=300_000 {
