@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::model::Totals;
 use crate::report::KernelNames;
+use crate::report::table::fit;
 use crate::source::{Line, NO_LINE, StackFrame, Stacks};
 
 /// Kernels told of a line.
@@ -31,7 +32,7 @@ pub struct LineReport {
     pub self_calls: u64,
     pub self_ns: Option<u64>,
     /// Those that this line answers for. Each operation has one such line: the innermost that is
-    /// the program's own, or else the innermost.
+    /// the program's own (of a `<string>` only where there is no other), or else the innermost.
     pub charged_calls: u64,
     pub charged_ns: Option<u64>,
     pub charged_share: Option<f64>,
@@ -103,6 +104,16 @@ impl PlaceReport {
             (Some(file), Some(line)) => format!("{file}:{line} {}", self.function),
             (Some(file), None) => format!("{file} {}", self.function),
             _ => self.function.clone(),
+        }
+    }
+
+    /// The same in at most so many characters: the function gives way first, and what is left of the place ends with the line.
+    pub fn fitted(&self, width: usize) -> String {
+        const LEAST_OF_A_FUNCTION: usize = 4;
+        let place = PlaceReport { function: String::new(), ..self.clone() }.text();
+        match width.checked_sub(place.chars().count()) {
+            Some(left) if left >= LEAST_OF_A_FUNCTION => place + &fit(&self.function, left),
+            _ => fit(place.trim_end(), width),
         }
     }
 }
@@ -221,9 +232,9 @@ fn add(
 
 /// The line that answers for what a stack asked for.
 fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
-    let own = |frame: &&StackFrame| stacks.line(frame).is_some_and(|line| line.own);
-    let innermost = || frames.iter().rev();
-    innermost().find(own).or_else(|| innermost().find(|frame| matches!(frame, StackFrame::Line(_))))
+    let innermost =
+        |is: &dyn Fn(&Line) -> bool| frames.iter().rev().find(|frame| stacks.line(frame).is_some_and(is));
+    innermost(&Line::is_written).or_else(|| innermost(&|line| line.own)).or_else(|| innermost(&|_| true))
 }
 
 /// The same of a stack, by its number.

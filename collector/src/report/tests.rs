@@ -2,6 +2,7 @@
 //! promises that every report keeps.
 
 mod failing;
+mod made;
 mod missing;
 mod unkept;
 
@@ -14,7 +15,7 @@ use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
 use crate::report::tape::{Tape, python_stacks, stacked, training};
-use crate::report::{DeviceTimes, LineReport, Report, TextOptions};
+use crate::report::{DeviceTimes, LineReport, PlaceReport, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
 use failing::failing;
 

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::source::machinery::{self, DYNAMO, Part};
-use crate::source::{FileNames, LineTable, is_own};
+use crate::source::{FileNames, LineTable, is_made, is_own};
 use crate::symbols::{Natives, Place};
 
 /// Stands for a line that is not known.
@@ -45,6 +45,11 @@ pub enum StackFrame {
 }
 
 impl Line {
+    /// Whether it is in a file of the program's own, or typed into a prompt: no function that a library may have made.
+    pub fn is_written(&self) -> bool {
+        self.own && !is_made(&self.path)
+    }
+
     /// `train_step train.py:22`.
     pub fn text(&self) -> String {
         match self.line {

@@ -22,4 +22,4 @@ pub(crate) use kernels::UNKNOWN as UNKNOWN_SOURCES;
 pub(crate) use kernels::tests as kernels_tests;
 pub use kernels::{KernelSource, KernelSources, NamedSources};
 pub use line_table::LineTable;
-pub use own::is_own;
+pub use own::{is_made, is_own};

@@ -24,6 +24,13 @@ pub fn is_own(path: &str) -> bool {
     true
 }
 
+/// Whether the text is one that was handed to `exec` or `eval`: what stands after `python -c`, but also functions that libraries make,
+/// such as Triton's launchers and the methods of data classes. It answers for what it asks for where nothing else of
+/// the program's own does.
+pub fn is_made(path: &str) -> bool {
+    path.starts_with("<string>")
+}
+
 /// `python3`, `python3.12`, `python3.13t`.
 fn is_python(folder: &str) -> bool {
     folder.strip_prefix("python3").is_some_and(|version| {

@@ -1,7 +1,7 @@
 //! Which line of the program a span comes of, and how the program came there.
 //!
 //! Python's frames only: they need nothing but the trace, while native ones need the files that they are in. The line is the
-//! innermost one of the program's own ([`crate::source::is_own`]). Each stack is looked at once; what is kept is bounded.
+//! innermost one of the program's own ([`crate::source::is_own`]; of a `<string>` only where there is no other). Each stack is looked at once; what is kept is bounded.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use gputrace_wire::definition::stack::FRAMES_MAX;
 
 use crate::model::definitions::Definitions;
-use crate::source::{Code, FileNames, begin_of};
+use crate::source::{Code, FileNames, begin_of, is_made};
 use crate::spans::span::{Attribute, Value};
 
 /// Stacks whose line is kept, and texts of whole stacks.
@@ -79,13 +79,16 @@ impl Lines {
         }
         let mut found = None;
         self.each(stack, definitions, |code, at| {
-            let code = code.filter(|code| code.own);
-            found = code.map(|code| At {
-                function: Value::text(&code.function),
-                path: Value::text(&code.path),
-                line: code.line(at),
-            });
-            found.is_none()
+            let Some(code) = code.filter(|code| code.own) else { return true };
+            let is_made = is_made(&code.path);
+            if found.is_none() || !is_made {
+                found = Some(At {
+                    function: Value::text(&code.function),
+                    path: Value::text(&code.path),
+                    line: code.line(at),
+                });
+            }
+            is_made
         });
         self.lines.insert(stack, found.clone());
         found

@@ -95,7 +95,7 @@ impl Report {
             Table::new(&["Far slower than usual", "runs", "over", "worst", "usual", "after", "at"]);
         // The last column is set left, by being as wide as its widest.
         let place = |anomaly: &AnomalyReport| {
-            anomaly.line.as_ref().map_or_else(dash, |line| fit(&line_safe(&line.text()), PLACE_WIDTH))
+            anomaly.line.as_ref().map_or_else(dash, |line| line_safe(&line.fitted(PLACE_WIDTH)).into_owned())
         };
         let shown = self.anomalies.list.iter().take(ANOMALIES_SHOWN);
         let widest = shown.clone().map(|anomaly| place(anomaly).chars().count()).max().unwrap_or(0);
@@ -163,6 +163,10 @@ impl Report {
         }
         let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
         table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
+        let room = table.room(page.width);
+        for (row, line) in shown.iter().enumerate() {
+            table.rename(row, line_safe(&line.place.fitted(room)).into_owned());
+        }
         page.table(&table, true);
     }
 

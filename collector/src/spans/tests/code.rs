@@ -12,6 +12,7 @@ fn feed(stacks: &[(u32, Vec<u64>)]) -> Feed {
         (20, "serve", "/srv/app/server.py", 10),
         (21, "forward", "/srv/app/model.py", 40),
         (22, "linear", "/usr/lib/python3.12/site-packages/torch/nn/functional.py", 7),
+        (24, "launcher", "<string>", 5),
     ] {
         let said = Code {
             name: name.as_bytes(),
@@ -65,6 +66,14 @@ fn a_span_says_the_innermost_line_of_the_program_s_own_and_all_of_the_stack() {
                     File \"/srv/app/model.py\", line 40, in forward\n  \
                     File \"/usr/lib/python3.12/site-packages/torch/nn/functional.py\", line 7, in linear\n";
     assert_eq!(text(&span, "code.stacktrace"), expected);
+}
+
+#[test]
+fn a_function_that_was_made_of_text_is_the_line_only_where_no_file_has_one() {
+    let begun = stack::NOT_BEGUN;
+    let stacks = [(30, vec![20, begun, 22, begun, 24, begun]), (31, vec![24, begun, 22, begun])];
+    assert_eq!(text(&kernel_of(feed(&stacks), 30), "code.function.name"), "serve");
+    assert_eq!(text(&kernel_of(feed(&stacks), 31), "code.file.path"), "<string>");
 }
 
 #[test]

@@ -124,6 +124,8 @@ def run(bench):
         for line, which in marked(PROGRAM, "COMPILED").items():
             got = found[line]["calls"] if line in found else 0
             bench.check(f"compiled-{which}", got >= 20, f"{got} operations with line {line} among their frames, at least one a step")
+        launchers = [entry for entry in report["lines"] if entry["path"] == "<string>" and entry["charged_calls"]]
+        bench.check("compiled-launchers", not launchers, f"launchers that Triton makes answer for kernels: {launchers[:1]}")
         triton = [kernel for frames, kernel, _ in folded(folder) if kernel.startswith("triton_")]
         for kernel in sources(report, "triton_"):
             got = kernel["source"] or {"file": "", "line": 0}
