@@ -103,7 +103,7 @@ fn expected_of(program: &Path, arguments: &[&Path]) -> String {
 fn of_a_library_that_is_there_at_cuinit_it_is_left_alone() {
     for when in ["linked", "before"] {
         let programs = Programs::new();
-        let library = programs.library(&OF_CUPTI);
+        let library = programs.library(&[&OF_CUPTI[..], &["-DMIB=4", "-DDEVICE_MIB=4"]].concat());
         let host = programs.host((when == "linked").then_some(&library));
         let copy = programs.cupti("inner.so.version-130001");
         let arguments = [Path::new(when), &library, &copy];

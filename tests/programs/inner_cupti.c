@@ -1,6 +1,6 @@
 /* A library with a CUPTI inside, as one that is linked to a static libcupti and hides its symbols: what such a one is
    known by (MARK, NEEDS), and a libcupti of its own, whose functions it finds past dlsym, as a linker would bind them.
-   MIB: so many MiB of constants. */
+   MIB, DEVICE_MIB: so many MiB of constants, and of device code. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -16,6 +16,9 @@ int (*inner_cupti_needs)(pthread_rwlock_t *, const struct timespec *) = pthread_
 #endif
 #ifdef MIB
 const char inner_cupti_constants[MIB << 20] = {1};
+#endif
+#ifdef DEVICE_MIB
+__attribute__((section(".nv_fatbin"))) const char inner_cupti_device_code[DEVICE_MIB << 20] = {1};
 #endif
 
 static void *bound(void *library, const char *name)

@@ -1,14 +1,19 @@
 //! A text among the constants of mapped objects.
 //!
-//! Some libraries have half a gigabyte of constants, device code most of it, and reading them would
-//! fetch them from disk. So of a large object two parts are searched: what lies before its unwind
-//! tables, backwards, since archives are linked last, and what it begins with, before device code.
+//! Some libraries have half a gigabyte of them, device code most of it, and to search all would be to
+//! fetch all from disk. So of a large object its section of constants alone is searched; and where
+//! that is large, or not known, two parts: what lies at its end, or before its unwind tables, since
+//! archives are linked last, and what it begins with, before device code.
 //! A file that was cut while it was mapped ends nobody: such pages are left out (Linux 5.14).
 
 use memchr::memmem::Finder;
 
+use super::sections;
+
 /// What is looked at in one go.
 const BLOCK_BYTES: usize = 1 << 20;
+/// A larger object is worth a look into its file.
+const SMALL_BYTES: usize = 2 << 20;
 /// Of one object.
 const LAST_BYTES: usize = 32 << 20;
 const FIRST_BYTES: usize = 16 << 20;
@@ -30,7 +35,7 @@ impl<'m> Search<'m> {
     ///
     /// # Safety
     /// The object is mapped whole during the call, and these are its program headers.
-    pub unsafe fn is_in(&mut self, base: u64, headers: &[libc::Elf64_Phdr]) -> bool {
+    pub unsafe fn is_in(&mut self, path: &[u8], base: u64, headers: &[libc::Elf64_Phdr]) -> bool {
         let at = |header: &libc::Elf64_Phdr| base.wrapping_add(header.p_vaddr) as usize;
         let unwind_tables = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).map(at);
         let is_loaded = |header: &libc::Elf64_Phdr, flags| {
@@ -48,8 +53,16 @@ impl<'m> Search<'m> {
         // Every linker puts these tables with the constants; other segments have symbols and the like.
         let is_one = segments.clone().any(|segment| holds_tables(&segment));
         for segment in segments.filter(|segment| !is_one || holds_tables(segment)) {
-            let tables = unwind_tables.filter(|_| is_one).unwrap_or(segment.1);
-            for (begin, end) in windows(segment, tables) {
+            let is_small = segment.1.saturating_sub(segment.0) <= SMALL_BYTES;
+            let section = if is_small { None } else { sections::constants(path, headers) };
+            let section = section.map(|(begin, end)| [begin, end].map(|at| base.wrapping_add(at) as usize));
+            let windows = match section {
+                Some([begin, end]) if segment.0 <= begin && begin <= end && end <= segment.1 => {
+                    windows((begin, end), end)
+                }
+                _ => windows(segment, unwind_tables.filter(|_| is_one).unwrap_or(segment.1)),
+            };
+            for (begin, end) in windows {
                 // SAFETY: a part of the segment, which is mapped and can be read.
                 if unsafe { self.is_between(begin, end) } {
                     return true;

@@ -15,6 +15,7 @@
 
 mod constants;
 mod imports;
+mod sections;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -145,7 +146,7 @@ unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: 
     };
     let is_known = NOT_LOOKED_AT.iter().any(|begin| file.starts_with(begin));
     // SAFETY: as above; nobody changes segments that cannot be written.
-    if is_meant && !is_known && unsafe { search.constants.is_in(object.dlpi_addr, headers) } {
+    if is_meant && !is_known && unsafe { search.constants.is_in(path, object.dlpi_addr, headers) } {
         search.found = Some(match file {
             b"" => "the program".into(),
             file => String::from_utf8_lossy(file).into_owned(),

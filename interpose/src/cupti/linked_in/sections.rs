@@ -1,0 +1,105 @@
+//! Where a mapped object's constants lie, by the section headers of its file.
+//!
+//! These are not mapped: a few small reads of the file. That it still is the one that is mapped is
+//! told by its program headers. Device code has a section of its own, so half a gigabyte is left out.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+
+const PROGRAM: &[u8] = b"/proc/self/exe";
+const CONSTANTS: &[u8] = b".rodata";
+const SHT_PROGBITS: u32 = 1;
+const SHF_WRITE: u64 = 1;
+const SHF_ALLOC: u64 = 2;
+const SHF_EXECINSTR: u64 = 4;
+/// More than any linker makes; with more than that nothing is known.
+const MOST_HEADERS: usize = 64;
+const MOST_SECTIONS: usize = 256;
+const MOST_NAME_BYTES: usize = 16 << 10;
+
+/// The addresses of the constants of the object at `path` (empty: the program), as in its file.
+pub fn constants(path: &[u8], headers: &[libc::Elf64_Phdr]) -> Option<(u64, u64)> {
+    let file = File::open(OsStr::from_bytes(if path.is_empty() { PROGRAM } else { path })).ok()?;
+    let mut beginning = [0u8; size_of::<libc::Elf64_Ehdr>()];
+    file.read_exact_at(&mut beginning, 0).ok()?;
+    // SAFETY: as many bytes as the header has, of which all values are valid.
+    let header = unsafe { beginning.as_ptr().cast::<libc::Elf64_Ehdr>().read_unaligned() };
+    let is_elf = header.e_ident.starts_with(b"\x7fELF\x02")
+        && usize::from(header.e_phentsize) == size_of::<libc::Elf64_Phdr>()
+        && usize::from(header.e_shentsize) == size_of::<libc::Elf64_Shdr>();
+    if !is_elf || usize::from(header.e_phnum) != headers.len() || headers.len() > MOST_HEADERS {
+        return None;
+    }
+    // SAFETY: the bytes of plain numbers without gaps between them.
+    let mapped = unsafe {
+        core::slice::from_raw_parts(headers.as_ptr().cast::<u8>(), core::mem::size_of_val(headers))
+    };
+    if read(&file, header.e_phoff, mapped.len())? != mapped {
+        return None;
+    }
+    let count = usize::from(header.e_shnum);
+    if count > MOST_SECTIONS {
+        return None;
+    }
+    let table = read(&file, header.e_shoff, count * size_of::<libc::Elf64_Shdr>())?;
+    let sections = || {
+        table.chunks_exact(size_of::<libc::Elf64_Shdr>()).map(|bytes| {
+            // SAFETY: as many bytes as a section's header has, of which all values are valid.
+            unsafe { bytes.as_ptr().cast::<libc::Elf64_Shdr>().read_unaligned() }
+        })
+    };
+    let names = sections().nth(header.e_shstrndx.into())?;
+    let names = read(&file, names.sh_offset, (names.sh_size as usize).min(MOST_NAME_BYTES))?;
+    let is_constants = |section: &libc::Elf64_Shdr| {
+        section.sh_type == SHT_PROGBITS
+            && section.sh_flags & (SHF_ALLOC | SHF_WRITE | SHF_EXECINSTR) == SHF_ALLOC
+            && names.get(section.sh_name as usize..).is_some_and(|name| name.starts_with(CONSTANTS))
+    };
+    // Some linkers make several of them, one after the other.
+    sections()
+        .filter(is_constants)
+        .map(|section| (section.sh_addr, section.sh_addr.saturating_add(section.sh_size)))
+        .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+}
+
+fn read(file: &File, at: u64, bytes: usize) -> Option<Vec<u8>> {
+    let mut read = vec![0; bytes];
+    file.read_exact_at(&mut read, at).ok()?;
+    Some(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ffi::{c_int, c_void};
+    use gputrace_producer::loader;
+
+    static CONSTANT: &str = "a constant of this program's";
+
+    unsafe extern "C" fn ask(object: *mut libc::dl_phdr_info, _: usize, answer: *mut c_void) -> c_int {
+        // SAFETY: the loader's description of the program; the test's own answer.
+        unsafe {
+            let object = &*object;
+            let headers = core::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+            let own = constants(b"", headers).map(|(begin, end)| {
+                let address = CONSTANT.as_ptr() as u64 - object.dlpi_addr;
+                (begin..end).contains(&address)
+            });
+            let of_another = constants(b"/proc/self/maps", headers).or(constants(b"/nowhere", headers));
+            let of_an_other_length = constants(b"", headers.split_last().unwrap().1);
+            *answer.cast::<(Option<bool>, bool)>() =
+                (own, of_another.is_none() && of_an_other_length.is_none());
+        }
+        1
+    }
+
+    #[test]
+    fn a_program_knows_where_its_constants_are() {
+        let mut answer = (None, false);
+        // SAFETY: the callback gets a pointer to the answer, which outlives the call.
+        unsafe { loader::each_object(ask, (&raw mut answer).cast()) };
+        assert_eq!(answer, (Some(true), true));
+    }
+}
