@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gputrace_wire::definition::{image as field, kind};
 
 use super::eh_frame::{self, COMMON_BYTES, FUNCTION_BYTES, Pieces};
+use super::pages::Pages;
 use super::rule::{EVALUATION, IMAGES_MAX, INTERPRETER, OWN, Rule};
 use super::rules::Rules;
 use super::{elf, maps, surroundings};
@@ -16,11 +17,13 @@ use crate::handles::key_of;
 use crate::memory::{self, Zeroed};
 use crate::python::code::Define;
 use crate::python::identity::fold;
-use crate::python::memory::{Checked, Memory};
+use crate::python::memory::Memory;
 use crate::stderr::KeepErrno;
 
 /// How often a thread looks whether it may work out a rule: some 100 µs in all.
 const TRIES: u32 = 20_000;
+/// Pages that a look at a table copies, mostly: those that its search meets, and an entry's.
+const PAGES: usize = 16;
 const PATH_MAX: usize = 4096;
 /// Looks at `/proc/self/maps` in a session, where the loader has no answers of its own.
 const MAPS_MAX: u32 = 4096;
@@ -44,14 +47,15 @@ unsafe impl Zeroed for Slot {}
 /// Where tables, paths and maps are read to.
 struct Work {
     is_taken: AtomicU32,
+    pages: Pages<PAGES>,
     pieces: UnsafeCell<Pieces>,
     path: UnsafeCell<[u8; PATH_MAX]>,
     maps: UnsafeCell<maps::Room>,
 }
 
-// SAFETY: what is in the cells is touched by whoever took the work, one at a time.
+// SAFETY: what is in the cells and pages is touched by whoever took the work, one at a time.
 unsafe impl Sync for Work {}
-// SAFETY: bytes and an atomic.
+// SAFETY: bytes, addresses and an atomic.
 unsafe impl Zeroed for Work {}
 
 pub struct Images {
@@ -134,9 +138,11 @@ impl Images {
         if self.round.swap(round, Ordering::Relaxed) != round {
             rules.forget_all();
         }
-        let memory = Checked::new();
+        // A wrong frame may lead to any library, also to one that another thread unloads.
+        let memory = &self.work.pages;
+        memory.forget();
         let place = pc - 1;
-        let Some(index) = self.image_of(&memory, session, place, count) else {
+        let Some(index) = self.image_of(memory, session, place, count) else {
             self.say_if_full(session);
             return Rule::UNKNOWN;
         };
@@ -156,7 +162,7 @@ impl Images {
         let entry = if frames == 0 {
             Err(super::cfi::Unfit)
         } else {
-            eh_frame::look_up(&memory, frames, place, pieces)
+            eh_frame::look_up(memory, frames, place, pieces)
         };
         let rule = match entry {
             Ok(entry) => {

@@ -7,8 +7,9 @@
 //!
 //! What makes it safe in any thread, in a signal handler, and whatever the tables say:
 //!
-//! * *The stack* is read between where the thread is and where its stack ends, and nowhere else. That the pages
-//!   between are there was seen by reads that cannot fault. On a stack that nobody knows (a coroutine's) each page is looked at anew.
+//! * *The stack* is read in place between where the thread is and the end of the stack that it was made with, and nowhere else:
+//!   that stays while the hook runs, whatever lies beside it. A stack that nobody knows (a coroutine's) and one that a signal
+//!   handler is said to have interrupted are copied by the kernel, which fails where nothing is.
 //! * *A walk goes up*: each frame lies above the one it called, and there are 256 at most. So wrong rules lead to wrong frames and not
 //!   further.
 //! * *Tables* are read by reads that cannot fault, in pieces of bounded length.
@@ -21,7 +22,9 @@
 //! | file | noun |
 //! |---|---|
 //! | `surroundings` | what of the process is known from outside: the loader, the interpreter, that a library closes |
-//! | `stack` | the calling thread's stack: how far it may be read |
+//! | `bounds` | where a thread's own stack lies, as far as that is certain |
+//! | `stack` | the calling thread's stack: what of it may be read, and how |
+//! | `pages` | copies of pages that may go at any moment |
 //! | `walk` | frames, from the innermost out |
 //! | `rule` | how to get from a frame to its caller, in one word |
 //! | `rules` | rules by place, kept |
@@ -43,6 +46,7 @@ pub mod frames;
 pub mod images;
 pub mod maps;
 pub mod merge;
+pub mod pages;
 pub mod rule;
 pub mod rules;
 pub mod stack;

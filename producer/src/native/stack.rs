@@ -3,13 +3,12 @@
 //! In place is read only what is certain to stay while the hook runs: from where the thread is up to the end of the stack that it was
 //! made with, if it is on that one ([`super::bounds`]), or else to the end of the page that it is on. All else may be
 //! somebody else's memory, which goes at any time: a coroutine's neighbours, what a signal handler is said to have interrupted,
-//! wherever a table leads that lies. That is copied by the kernel, in small pieces.
+//! wherever a table leads that lies. That is copied by the kernel, page by page ([`super::pages`]).
 
 use core::cell::Cell;
-use core::mem::MaybeUninit;
-use core::ops::Range;
 
 use super::bounds::{self, Bounds};
+use super::pages::Taken;
 use super::walk::Words;
 use crate::python::memory::{Copied, Memory};
 use crate::stderr::KeepErrno;
@@ -40,7 +39,8 @@ pub struct Stack {
     certain: u64,
     /// Nothing is read from here on.
     limit: u64,
-    piece: Piece,
+    /// Of what is not certain.
+    copy: Option<Taken>,
 }
 
 impl Stack {
@@ -49,7 +49,7 @@ impl Stack {
     pub fn of_this_thread(sp: u64) -> Stack {
         let own = OWN.get();
         if own.hold(sp) {
-            return Stack { from: sp, certain: own.end, limit: own.end, piece: Piece::NONE };
+            return Stack { from: sp, certain: own.end, limit: own.end, copy: None };
         }
         Stack::look(sp)
     }
@@ -65,7 +65,7 @@ impl Stack {
                 ((sp & !(PAGE - 1)).saturating_add(PAGE).min(limit), limit)
             }
         };
-        Stack { from: sp, certain, limit, piece: Piece::NONE }
+        Stack { from: sp, certain, limit, copy: None }
     }
 
     #[inline(always)]
@@ -81,7 +81,13 @@ impl Stack {
             return None;
         }
         let _errno = KeepErrno::new();
-        self.piece.word(at, self.from..self.limit)
+        if self.copy.is_none() {
+            self.copy = Taken::new();
+        }
+        match self.copy.as_ref() {
+            Some(page) => page.word(at, 0),
+            None => Copied.word(at, 0),
+        }
     }
 }
 
@@ -107,60 +113,13 @@ impl Words for Stack {
         let _errno = KeepErrno::new();
         let limit = own(sp).map_or_else(|| believed_end(sp), |own| own.end);
         // Only a table says that the thread was there: nothing of it is certain.
-        let mut stack = Stack { from: sp, certain: 0, limit, piece: Piece::NONE };
+        let mut stack = Stack { from: sp, certain: 0, limit, copy: None };
         if stack.copied(sp).is_none() {
             return false;
         }
         stack.from = sp.saturating_sub(RED_ZONE_BYTES);
         *self = stack;
         true
-    }
-}
-
-/// A piece of a stack, as it was when the kernel copied it.
-#[derive(Debug)]
-struct Piece {
-    from: u64,
-    bytes: u64,
-    words: [MaybeUninit<u64>; PIECE_WORDS],
-}
-
-/// Callers' frame pointers are kept below the place that a frame returns to, which is read first.
-const BYTES_BELOW: u64 = 64;
-const PIECE_WORDS: usize = 32;
-
-impl Piece {
-    const NONE: Piece = Piece { from: 0, bytes: 0, words: [MaybeUninit::uninit(); PIECE_WORDS] };
-
-    /// The word at that address, which is in `range` and aligned, with what is around it if that is new.
-    fn word(&mut self, at: u64, range: Range<u64>) -> Option<u64> {
-        if at < self.from || at - self.from >= self.bytes {
-            self.bytes = 0;
-            // Of the same page, so that all of it is there or nothing.
-            let page = at & !(PAGE - 1);
-            let from = at.saturating_sub(BYTES_BELOW).max(range.start).max(page).next_multiple_of(8);
-            let end = from
-                .saturating_add(8 * PIECE_WORDS as u64)
-                .min(page.saturating_add(PAGE))
-                .min(range.end & !7);
-            let room = &mut self.words;
-            let words = room.get_mut(..(end.checked_sub(from)? / 8) as usize)?;
-            words.fill(MaybeUninit::new(0));
-            // SAFETY: these words were just written.
-            let bytes = unsafe {
-                core::slice::from_raw_parts_mut(
-                    words.as_mut_ptr().cast::<u8>(),
-                    core::mem::size_of_val(words),
-                )
-            };
-            if !Copied.read(from, 0, bytes) {
-                return None;
-            }
-            (self.from, self.bytes) = (from, end - from);
-        }
-        let word = self.words.get(((at - self.from) / 8) as usize)?;
-        // SAFETY: the place is among the bytes that were copied.
-        Some(unsafe { word.assume_init() })
     }
 }
 
@@ -278,9 +237,11 @@ mod tests {
         }
     }
 
-    fn unmap(from: u64, pages: usize) {
+    /// Not unmapped: another test's mapping might come there.
+    fn take_away(from: u64, pages: usize) {
+        let bytes = pages * PAGE as usize;
         // SAFETY: the caller's own pages.
-        assert_eq!(unsafe { libc::munmap(from as *mut _, pages * PAGE as usize) }, 0);
+        assert_eq!(unsafe { libc::mprotect(from as *mut _, bytes, libc::PROT_NONE) }, 0);
     }
 
     #[test]
@@ -302,23 +263,6 @@ mod tests {
         assert_eq!((here.word(pages + PAGE + 128), here.word(pages + PAGE + 120)), (Some(0), None));
         assert!(here.go_on_at(pages));
         assert_eq!((here.word(pages), here.word(pages - 8)), (Some(0), None));
-    }
-
-    #[test]
-    fn pieces_hold_what_the_stack_does() {
-        let pages = map(3);
-        let word = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for at in (pages..pages + 3 * PAGE).step_by(8) {
-            // SAFETY: one of our own pages.
-            unsafe { *(at as *mut u64) = word(at) };
-        }
-        let mut stack = Stack::of_this_thread(pages + 8);
-        let mut step = 1u64;
-        for _ in 0..20_000 {
-            step = step.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            let at = pages + 8 + (step >> 33) % (3 * PAGE / 8 - 1) * 8;
-            assert_eq!(stack.word(at), Some(word(at)));
-        }
     }
 
     /// Runs on a stack of `pages` pages that begins at `start`.
@@ -367,7 +311,7 @@ mod tests {
             assert!(stack.go_on_at(beside + 4 * PAGE));
             assert_eq!((stack.certain, stack.word(own - 8)), (0, Some(0)));
 
-            unmap(beside + PAGE, BESIDE - 1);
+            take_away(beside + PAGE, BESIDE - 1);
             for at in [beside + PAGE, beside + 2 * PAGE + 64, own - 8] {
                 assert_eq!(on_coroutine().word(at), None);
             }
@@ -388,8 +332,7 @@ mod tests {
         on_stack_at(start, 64, || {
             let mut stack = Stack::of_this_thread(here() & !7);
             let guard = start + 8 * PAGE;
-            // SAFETY: a page of the stack that nothing is on.
-            assert_eq!(unsafe { libc::mprotect(guard as *mut _, PAGE as usize, libc::PROT_NONE) }, 0);
+            take_away(guard, 1);
             assert!(!stack.go_on_at(guard + 64));
             assert!(stack.go_on_at(guard - 64));
             assert_eq!((stack.word(guard - 8), stack.word(guard)), (Some(0), None));

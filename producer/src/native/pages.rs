@@ -1,0 +1,205 @@
+//! Copies of pages of this process, made by the kernel: a page that is not there, or goes at this moment, is not copied, and
+//! nothing faults. Under a seccomp filter, which may end a program that copies so, a page is looked at first and copied at once.
+
+use core::cell::{Cell, UnsafeCell};
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::python::memory::{Copied, Memory, is_plausible};
+
+const PAGE: u64 = 4096;
+type Page = [u8; PAGE as usize];
+
+/// Room for that many copies, each where its page's number says. Of zeros it is empty.
+#[derive(Debug)]
+pub struct Pages<const N: usize> {
+    /// Which pages were copied, by [`mark_of`]; 0: none.
+    at: [Cell<u64>; N],
+    bytes: UnsafeCell<[Page; N]>,
+}
+
+impl<const N: usize> Pages<N> {
+    const NONE: Pages<N> =
+        Pages { at: [const { Cell::new(0) }; N], bytes: UnsafeCell::new([[0; PAGE as usize]; N]) };
+
+    /// What was copied may have changed since.
+    pub fn forget(&self) {
+        self.at.iter().for_each(|at| at.set(0));
+    }
+
+    /// Copies what a page has from some place on, if it can be.
+    fn part(&self, from: u64, into: &mut [u8]) -> bool {
+        let page = from & !(PAGE - 1);
+        let index = (page / PAGE) as usize % N;
+        // SAFETY: this value is not shared between threads, and nothing keeps a reference to the bytes.
+        let copies = unsafe { &mut *self.bytes.get() };
+        let (Some(at), Some(copy)) = (self.at.get(index), copies.get_mut(index)) else { return false };
+        if at.get() != mark_of(page) {
+            at.set(0);
+            if !Copied.read(page, 0, copy) {
+                return false;
+            }
+            at.set(mark_of(page));
+        }
+        let place = (from - page) as usize;
+        match copy.get(place..place + into.len()) {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => return false,
+        }
+        true
+    }
+}
+
+/// Not 0 for any page.
+fn mark_of(page: u64) -> u64 {
+    page | 1
+}
+
+impl<const N: usize> Memory for Pages<N> {
+    fn may_hold(&self, base: u64) -> bool {
+        is_plausible(base)
+    }
+
+    fn read(&self, base: u64, offset: u64, mut into: &mut [u8]) -> bool {
+        let Some(mut from) = base.checked_add(offset) else { return false };
+        while !into.is_empty() {
+            let rest = (PAGE - from % PAGE) as usize;
+            let (part, others) = into.split_at_mut(rest.min(into.len()));
+            let Some(next) = from.checked_add(part.len() as u64) else { return false };
+            if !self.part(from, part) {
+                return false;
+            }
+            (from, into) = (next, others);
+        }
+        true
+    }
+}
+
+/// Room for one page that several threads take in turn: a signal handler's stack may have none.
+#[derive(Debug)]
+struct Room {
+    is_taken: AtomicBool,
+    page: Pages<1>,
+}
+
+// SAFETY: the page is touched by whoever took the room, one at a time.
+unsafe impl Sync for Room {}
+
+/// So many threads that are on other stacks than their own at the same moment.
+const ROOMS: usize = 16;
+static ROOM: [Room; ROOMS] = [const { Room { is_taken: AtomicBool::new(false), page: Pages::NONE } }; ROOMS];
+
+/// A room that is taken.
+#[derive(Debug)]
+pub struct Taken(&'static Room);
+
+impl Taken {
+    /// `None` where all are.
+    pub fn new() -> Option<Taken> {
+        // SYNC: pairs with the Release in `drop`.
+        let room = ROOM.iter().find(|room| !room.is_taken.swap(true, Ordering::Acquire))?;
+        room.page.forget();
+        Some(Taken(room))
+    }
+}
+
+impl Deref for Taken {
+    type Target = Pages<1>;
+
+    fn deref(&self) -> &Pages<1> {
+        &self.0.page
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // SYNC: the next one's copies come after ours.
+        self.0.is_taken.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of nobody else's, with nothing around them that can be read; each word is of its place.
+    fn map(pages: usize) -> u64 {
+        // SAFETY: new mappings, of which the inner pages are written to.
+        unsafe {
+            let bytes = (pages + 2) * PAGE as usize;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let start = libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) as u64 + PAGE;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            assert_eq!(libc::mprotect(start as *mut _, pages * PAGE as usize, protection), 0);
+            for at in (start..start + pages as u64 * PAGE).step_by(8) {
+                *(at as *mut u64) = word_at(at);
+            }
+            start
+        }
+    }
+
+    fn word_at(at: u64) -> u64 {
+        at.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[test]
+    fn copies_are_what_is_there() {
+        let start = map(5);
+        let (one, three) = (Pages::<1>::NONE, Pages::<3>::NONE);
+        let mut step = 1u64;
+        for _ in 0..20_000 {
+            step = step.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let at = start + (step >> 33) % (5 * PAGE / 8) * 8;
+            assert_eq!((one.word(at, 0), three.word(at, 0)), (Some(word_at(at)), Some(word_at(at))));
+        }
+        let mut all = vec![0; 5 * PAGE as usize - 3];
+        assert!(three.read(start, 3, &mut all));
+        // SAFETY: our own pages.
+        assert_eq!(all, unsafe { core::slice::from_raw_parts((start + 3) as *const u8, all.len()) });
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_copied_and_what_changed_is_copied_anew() {
+        let start = map(2);
+        let pages = Pages::<2>::NONE;
+        assert_eq!(pages.word(start + PAGE - 8, 0), Some(word_at(start + PAGE - 8)));
+        for beside in
+            [start - 8, start - 4, start + 2 * PAGE - 4, start + 2 * PAGE, 0, 8, u64::MAX - 7, 1 << 62]
+        {
+            assert_eq!(pages.word(beside, 0), None, "{beside:x}");
+        }
+        assert!(
+            !pages.read(u64::MAX - 8, 16, &mut [0; 8])
+                && !pages.read(start, 0, &mut vec![0; 3 * PAGE as usize])
+        );
+        // SAFETY: our own pages.
+        unsafe {
+            assert_eq!(pages.word(start, 0), Some(word_at(start)));
+            *(start as *mut u64) = 7;
+            assert_eq!(pages.word(start, 0), Some(word_at(start)), "the copy");
+            pages.forget();
+            assert_eq!(pages.word(start, 0), Some(7));
+            // Not unmapped: another test's mapping might come there.
+            assert_eq!(libc::mprotect(start as *mut _, PAGE as usize, libc::PROT_NONE), 0);
+        }
+        pages.forget();
+        assert_eq!((pages.word(start, 0), pages.word(start + PAGE, 0)), (None, Some(word_at(start + PAGE))));
+    }
+
+    #[test]
+    fn rooms_are_one_thread_s_at_a_time() {
+        let threads = (0..8).map(|number| {
+            std::thread::spawn(move || {
+                let start = map(4 + number);
+                for round in 0..500u64 {
+                    // There may be none for a while.
+                    let Some(room) = Taken::new() else { continue };
+                    let at = start + round % 4 * PAGE + 8 * number as u64;
+                    assert_eq!(room.word(at, 0), Some(word_at(at)));
+                }
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}

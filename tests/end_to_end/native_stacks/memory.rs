@@ -1,0 +1,137 @@
+//! What is read for native frames, and from which stacks: none is too small, too short-lived or too odd, and no table leads to
+//! memory that is not there.
+
+use super::{NATIVE, build, source, stacks};
+use crate::handlers;
+use crate::harness::folder::Folder;
+use crate::harness::process::finish;
+use crate::harness::program::{Link, compiled};
+use crate::harness::told::Told;
+use crate::harness::tool::{self, count, dropped, gputrace, run_with};
+
+#[test]
+fn stacks_that_no_table_describes_end_with_a_mark() {
+    let folder = Folder::new();
+    let program = folder.join("native_odd");
+    build("cc", &source("native_odd.c"), &["-g"], &program);
+    let traced = run_with(&NATIVE, &program).succeed();
+    let told = Told::of(&traced);
+    assert_eq!(told.launches.len(), 130);
+    assert!(told.launches.iter().all(|(_, stack)| *stack != 0));
+    let stacks = stacks(&traced.read("flame.folded"));
+    let call = |frame: &str| frame.starts_with("launch_blocks native_odd.c:");
+    assert!(
+        stacks.iter().any(|stack| stack.len() == 2 && stack[0] == "[truncated]" && call(&stack[1])),
+        "made code"
+    );
+    for function in [
+        "too_high",
+        "far_away",
+        "too_low",
+        "same_place",
+        "between",
+        "other_register",
+        "by_frame_pointer",
+        "by_program",
+    ] {
+        let found = stacks.iter().find(|stack| stack.contains(&format!("{function} native_odd")));
+        let found = found.unwrap_or_else(|| panic!("{function} is not among {stacks:#?}"));
+        assert!(found[0] == "[truncated]" && call(found.last().unwrap()), "{found:?}");
+    }
+    assert!(stacks.iter().any(|stack| stack[0] == "nowhere native_odd" && call(&stack[1])));
+    let own =
+        stacks.iter().find(|stack| stack.iter().any(|frame| frame.starts_with("in_coroutine"))).unwrap();
+    assert!(own[0] == "[truncated]" && own[own.len() - 2].starts_with("in_coroutine"), "{own:?}");
+}
+
+#[test]
+fn the_smallest_stacks_are_large_enough_for_native_frames() {
+    for (how, launches) in [("return", 7), ("thread", 5), ("thread_at_once", 5), ("handler", 7)] {
+        let traced = run_with(&NATIVE, compiled("small_stacks", Link::Driver)).arg(how).go().expect_code(5);
+        assert_eq!(count(&traced.report(), "launches"), launches, "{how}");
+        let told = Told::of(&traced);
+        assert!(told.launches.iter().all(|(_, stack)| *stack != 0), "{how}");
+    }
+}
+
+#[test]
+fn thousands_of_short_lived_threads_tell_their_frames() {
+    let traced = run_with(&NATIVE, compiled("thread_storm", Link::Driver)).succeed();
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), dropped(&report)), (4000, 0));
+    assert!(Told::of(&traced).launches.iter().all(|(_, stack)| *stack != 0));
+}
+
+/// A handler interrupts hooks that read stacks, and launches or forks there.
+#[test]
+fn handlers_may_launch_and_fork_while_frames_are_read() {
+    for (how, handlers) in [("launches", "3000"), ("forks", "700")] {
+        let folder = Folder::new();
+        let driver = handlers::driver(&folder);
+        let program = compiled("handler_storm", Link::Driver);
+        let mut run = gputrace();
+        run.args(["run", "--device-times", "off", "--stacks", "python,native,nvtx", "-o"])
+            .arg(folder.join("out"));
+        run.arg("--").arg(program).args([how, handlers]).env("LD_LIBRARY_PATH", &driver);
+        let ended = finish(&mut run).expect_code(0);
+        assert!(ended.stdout.contains("failed 0\n"), "{}", ended.stdout);
+        let (in_main, in_handler) = handlers::launched(&ended);
+        let expected = if how == "forks" { in_main } else { in_main + in_handler };
+        let report = tool::report(&[folder.join("out/trace.gputrace")]);
+        assert_eq!(count(&report, "launches") + dropped(&report), expected, "{how}: {report:#}");
+    }
+}
+
+/// Launches by their blocks, and the frames of each: pairs of an image and a place, outermost first.
+fn beside(arguments: &[&str]) -> Vec<(u32, Vec<[u64; 2]>)> {
+    let folder = Folder::new();
+    let program = folder.join("native_beside");
+    build("cc", &source("native_beside.c"), &["-g"], &program);
+    let mut run = run_with(&["--stacks", "native", "--device-times", "off"], &program);
+    for argument in arguments {
+        run = run.arg(argument);
+    }
+    let traced = run.succeed();
+    assert_eq!(dropped(&traced.report()), 0);
+    let told = Told::of(&traced);
+    let frames = |stack: &u32| told.definitions[stack].fields.as_chunks().0.to_vec();
+    told.launches.iter().map(|(blocks, stack)| (*blocks, frames(stack))).collect()
+}
+
+/// Where frames are missing.
+const MARK: [u64; 2] = [0, 0];
+
+/// On a thread whose stack has no guard, a table leads to the stack beside it, which was there and is not any more: from a
+/// coroutine's stack further below, and by a place that a handler is said to have interrupted.
+#[test]
+fn no_table_leads_to_a_stack_that_was_given_back() {
+    for (how, blocks) in [("coroutine", 3), ("handler", 4)] {
+        for filtered in [&[][..], &["filtered"]] {
+            let launches = beside(&[&[how], filtered].concat());
+            let all: Vec<u32> = launches.iter().map(|(blocks, _)| *blocks).collect();
+            assert_eq!(all, [1, 2, blocks, 1], "{how} {filtered:?}");
+            // The call, the function whose table lies, and nothing beyond.
+            let led = &launches[2].1;
+            assert!(led.len() == 3 && led[0] == MARK, "{how} {filtered:?}: {led:?}");
+            // Before and after it, and on the coroutine, frames are what they are.
+            for (index, mark) in [(0, false), (1, true), (3, false)] {
+                let frames = &launches[index].1;
+                assert!(frames.len() >= 4 && (frames[0] == MARK) == mark, "{how} {filtered:?}: {frames:?}");
+                assert_eq!(frames.last(), led.last(), "the call");
+            }
+        }
+    }
+}
+
+/// The same while another thread gives that stack back and takes it again, all the time.
+#[test]
+fn no_table_leads_to_a_stack_that_goes_at_this_moment() {
+    let launches = beside(&["races"]);
+    let led = launches.iter().filter(|(blocks, _)| *blocks == 3);
+    let (gone, there): (Vec<_>, Vec<_>) = led.partition(|(_, frames)| frames[0] == MARK);
+    assert_eq!(gone.len() + there.len(), 20_000);
+    let frames = |of: &[&(u32, Vec<[u64; 2]>)], length| of.iter().all(|(_, frames)| frames.len() == length);
+    // The call and the function whose table lies, whatever it found; and the mark, where it found nothing.
+    assert!(frames(&gone, 3) && frames(&there, 2));
+    assert!(!gone.is_empty(), "it never was gone");
+}
