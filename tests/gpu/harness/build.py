@@ -83,6 +83,23 @@ class Builder:
         command = ["gcc", "-O2", "-DLINKED", path, library, *more, "-ldl", "-lpthread", "-Wl,--allow-shlib-undefined"]
         return self.compile(name, command, [path])
 
+    def cupti_library(self, name):
+        """cupti_user.c as a library with the archive inside, which shows none of its symbols."""
+        archive = machine.cupti_archive()
+        if not archive:
+            return None
+        path = PROGRAMS / "cupti_user.c"
+        command = ["gcc", "-O2", "-shared", "-fPIC", "-DLINKED", "-DLIBRARY", path, archive, f"-L{self.links}", "-lcuda", "-lstdc++", "-lrt", "-lm", "-ldl", "-lpthread", "-Wl,--exclude-libs,ALL"]
+        return self.compile(name, command, [path], ".so")
+
+    def cupti_library_program(self, name):
+        """A program that is linked to such a library."""
+        library = self.cupti_library(f"{name}_library")
+        if not library:
+            return None
+        path = PROGRAMS / "cupti_library_host.c"
+        return self.compile(name, ["gcc", "-O2", "-DLINKED", path, library, "-Wl,--allow-shlib-undefined"], [path, library])
+
     def shared_runtime_flags(self):
         """nvcc flags for a program that loads libcudart.so when it starts."""
         folder = os.path.dirname(os.path.realpath(machine.runtime_library() or "/"))
@@ -121,6 +138,7 @@ PARTS = {
     "cupti_client": lambda b: b.shared_library("cupti_client", "cupti_client.c"),
     "cupti_user": lambda b: b.c("cupti_user", PROGRAMS / "cupti_user.c"),
     "cupti_user_linked": lambda b: b.cupti_program("cupti_user_linked", False),
+    "cupti_library_host": lambda b: b.c("cupti_library_host", PROGRAMS / "cupti_library_host.c"),
     "injection": lambda b: b.c("injection", PROGRAMS / "injection.c", "-shared", "-fPIC", suffix=".so"),
     "occupancy_shim": lambda b: b.shared_library("occupancy_shim", "occupancy_shim.c"),
     "crash_trace": lambda b: b.shared_library("crash_trace", "crash_trace.c"),
@@ -128,7 +146,11 @@ PARTS = {
 
 
 # Whether these can be built is the machine's affair: their absence is a SKIP where they are used, no failure.
-OPTIONAL = {"cupti_user_static": lambda b: b.cupti_program("cupti_user_static", True)}
+OPTIONAL = {
+    "cupti_user_static": lambda b: b.cupti_program("cupti_user_static", True),
+    "cupti_user_library": lambda b: b.cupti_library("cupti_user_library"),
+    "cupti_library_linked": lambda b: b.cupti_library_program("cupti_library_linked"),
+}
 
 
 def standard(builder):

@@ -1,6 +1,7 @@
 // A program that profiles itself with CUPTI, as a test of what a tracer leaves of CUPTI for it.
 // cupti_user SCENARIO first|later: `first` subscribes before cuInit, `later` after kernels have run.
 // Stdout is what must be equal traced and untraced; what may differ within bounds goes to stderr as INFO.
+// With -DLIBRARY it is a library for cupti_library_host.c.
 #define _GNU_SOURCE
 #include "cupti_user.h"
 #include "driver_min.h"
@@ -294,6 +295,9 @@ static void finalize(void) {
   printf("kernels after: %d\n", count_records(kernel_kind));
 }
 
+#ifdef LIBRARY
+#define main cupti_user_main
+#endif
 int main(int argc, char **argv) {
   if (argc < 3) return 3;
   const char *scenario = argv[1];
