@@ -7,6 +7,7 @@ use crate::aggregate::{
     Streams, Transfers,
 };
 use crate::model::definitions::Definitions;
+use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Made, Operation, Sink, What};
 
 #[derive(Clone, Debug, Default)]
@@ -85,6 +86,22 @@ impl Sink for Aggregates {
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
         self.failures.process_ends(process);
         self.devices.process_ends(process);
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        self.device_stacks.is_short_of_room()
+            || self.host_stacks.is_short_of_room()
+            || self.kernels.is_short_of_room()
+            || self.calls.is_short_of_room()
+    }
+
+    fn tell_together(&mut self, together: &mut Renumbering<'_>) {
+        self.kernels.tell_together(together);
+        self.device_stacks.tell_together(together);
+        self.host_stacks.tell_together(together);
+        self.calls.tell_together(together);
+        self.graphs.tell_together(together);
+        self.streams.tell_together(together);
     }
 }
 

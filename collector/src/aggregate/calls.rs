@@ -6,9 +6,13 @@ use gputrace_wire::call::{Detail, operation, wait};
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::Durations;
+use crate::model::namesakes::Renumbering;
 use crate::model::operation::HostCall;
 
 const KEYS_MAX: usize = 1 << 14;
+/// Keys from which on processes that ended are told together, whenever there are so many more again.
+const TOGETHER_FROM: usize = KEYS_MAX / 4 * 3;
+const TOGETHER_STEP: usize = KEYS_MAX / 32;
 
 /// What a call is for, as reports group them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -97,6 +101,8 @@ impl CallAggregate {
 pub struct Calls {
     entries: FxHashMap<CallKey, CallAggregate>,
     other: CallAggregate,
+    /// How many keys there were when processes were told together last.
+    together_at: usize,
 }
 
 impl Calls {
@@ -110,6 +116,26 @@ impl Calls {
         } else {
             self.other.add(call);
         }
+    }
+
+    /// Whether calls of processes that ended should be told together.
+    pub fn is_short_of_room(&self) -> bool {
+        self.entries.len() >= TOGETHER_FROM && self.entries.len() >= self.together_at + TOGETHER_STEP
+    }
+
+    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
+        let mut moved: Vec<_> = self.entries.extract_if(|key, _| together.has(key.process)).collect();
+        // In an order that does not depend on the table's.
+        moved.sort_unstable_by_key(|(key, _)| *key);
+        for (key, entry) in moved {
+            let to = together.process(key.process).zip(together.definition(key.process, key.api));
+            let to = to.map(|(process, api)| CallKey { process, api, ..key });
+            match to {
+                Some(key) => self.entries.entry(key).or_default().merge(&entry),
+                None => self.other.merge(&entry),
+            }
+        }
+        self.together_at = self.entries.len();
     }
 
     /// In no particular order.

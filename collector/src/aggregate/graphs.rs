@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Durations;
+use crate::model::namesakes::Renumbering;
 
 /// Graphs kept; launches of more are added up together.
 const GRAPHS_MAX: usize = 1 << 12;
@@ -38,6 +39,18 @@ impl Graphs {
         graph.nodes = graph.nodes.max(nodes);
         if let Some(duration_ns) = duration_ns {
             graph.durations.add(duration_ns);
+        }
+    }
+
+    /// Graphs of processes that are told together are one if they have one number.
+    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
+        let moved: Vec<_> = self.known.extract_if(|key, _| together.has(key.process)).collect();
+        for (key, graph) in moved {
+            let process = together.process(key.process).unwrap_or(key.process);
+            let known = self.known.entry(GraphKey { process, ..key }).or_default();
+            known.calls += graph.calls;
+            known.nodes = known.nodes.max(graph.nodes);
+            known.durations.merge(&graph.durations);
         }
     }
 

@@ -3,10 +3,14 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Durations;
+use crate::model::namesakes::Renumbering;
 use crate::model::operation::Kernel;
 
 /// Names kept; calls of more go into [`Kernels::other`].
 const NAMES_MAX: usize = 1 << 14;
+/// Names from which on processes that ended are told together, whenever there are so many more again.
+const TOGETHER_FROM: usize = NAMES_MAX / 4 * 3;
+const TOGETHER_STEP: usize = NAMES_MAX / 32;
 /// Configurations kept of one kernel, and of all together.
 const CONFIGS_MAX: usize = 512;
 const CONFIGS_TOTAL_MAX: usize = 1 << 18;
@@ -45,6 +49,8 @@ pub struct Kernels {
     places: FxHashMap<KernelKey, usize>,
     configs: usize,
     other: KernelAggregate,
+    /// How many names there were when processes were told together last.
+    together_at: usize,
 }
 
 impl Kernels {
@@ -77,6 +83,38 @@ impl Kernels {
         }
     }
 
+    /// Whether kernels of processes that ended should be told together.
+    pub fn is_short_of_room(&self) -> bool {
+        self.entries.len() >= TOGETHER_FROM && self.entries.len() >= self.together_at + TOGETHER_STEP
+    }
+
+    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
+        let entries = std::mem::take(&mut self.entries);
+        (self.places, self.configs) = (FxHashMap::default(), 0);
+        for (key, entry) in entries {
+            let to = match together.process(key.process) {
+                None => Some(key),
+                Some(process) => {
+                    together.definition(key.process, key.name).map(|name| KernelKey { process, name })
+                }
+            };
+            let known =
+                to.and_then(|key| self.places.get(&key)).and_then(|place| self.entries.get_mut(*place));
+            match (to, known) {
+                (Some(_), Some((_, known))) => {
+                    self.configs += known.take_in(entry, CONFIGS_TOTAL_MAX.saturating_sub(self.configs));
+                }
+                (Some(key), None) => {
+                    self.configs += entry.configs.len();
+                    self.places.insert(key, self.entries.len());
+                    self.entries.push((key, entry));
+                }
+                (None, _) => _ = self.other.take_in(entry, 0),
+            }
+        }
+        self.together_at = self.entries.len();
+    }
+
     /// In order of first appearance.
     pub fn iter(&self) -> impl Iterator<Item = &(KernelKey, KernelAggregate)> {
         self.entries.iter()
@@ -95,6 +133,31 @@ impl KernelAggregate {
         if let Some(duration_ns) = duration_ns {
             self.durations.add(duration_ns);
         }
+    }
+
+    /// Takes in the same kernel of another process, and as many configurations more as there is room for: how many.
+    fn take_in(&mut self, other: KernelAggregate, room: usize) -> usize {
+        let before = self.configs.len();
+        self.calls += other.calls;
+        self.durations.merge(&other.durations);
+        self.other_config_calls += other.other_config_calls;
+        // In an order that does not depend on the table's, since they may not all fit.
+        let mut configs: Vec<(Config, u64)> = other.configs.into_iter().collect();
+        configs.sort_unstable_by_key(|(config, calls)| {
+            let kernel = config.kernel;
+            (std::cmp::Reverse(*calls), config.device, kernel.grid, kernel.block, kernel.dynamic_shared_bytes)
+        });
+        for (config, calls) in configs {
+            let is_room = self.configs.len() < CONFIGS_MAX && self.configs.len() - before < room;
+            match self.configs.get_mut(&config) {
+                Some(known) => *known += calls,
+                None if is_room => {
+                    self.configs.insert(config, calls);
+                }
+                None => self.other_config_calls += calls,
+            }
+        }
+        self.configs.len() - before
     }
 
     /// Takes in the same kernel as another process names it.

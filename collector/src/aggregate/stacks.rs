@@ -5,6 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::model::namesakes::Renumbering;
 use crate::model::operation::Direction;
 
 /// Stacks kept; the weight of more goes to one stack a process.
@@ -12,6 +13,9 @@ const STACKS_MAX: usize = 1 << 18;
 /// Stacks from which on a new one is not told from the same of another stream: a server with a stream a request has a
 /// few lines, and they must not have to go for its streams.
 const FINE_MAX: usize = STACKS_MAX / 2;
+/// Stacks from which on processes that ended are told together, whenever there are so many more again.
+const TOGETHER_FROM: usize = FINE_MAX / 4 * 3;
+const TOGETHER_STEP: usize = STACKS_MAX / 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StackKey {
@@ -56,6 +60,35 @@ impl StackKey {
     pub fn without_call(process: u32, device: u32, leaf: Leaf) -> StackKey {
         let (thread, stack, ranges, api, stream) = (0, 0, 0, 0, 0);
         StackKey { process, thread, stack, ranges, owner: Owner::Call, api, stream, device, leaf }
+    }
+
+    /// The same of those that the process is told together with, without its streams; `None` where something of it has
+    /// no room.
+    fn together(&self, to: &mut Renumbering<'_>) -> Option<StackKey> {
+        let of = self.process;
+        let owner = match self.owner {
+            Owner::Capture { replay_stack, replay_ranges } => Owner::Capture {
+                replay_stack: to.definition(of, replay_stack)?,
+                replay_ranges: to.ranges(of, replay_ranges),
+            },
+            owner @ (Owner::Call | Owner::Replay) => owner,
+        };
+        let leaf = match self.leaf {
+            Leaf::Kernel(name) => Leaf::Kernel(to.definition(of, name)?),
+            Leaf::Function(function) => Leaf::Function(to.definition(of, function)?),
+            leaf => leaf,
+        };
+        Some(StackKey {
+            process: to.process(of)?,
+            thread: to.definition(of, self.thread)?,
+            stack: to.definition(of, self.stack)?,
+            ranges: to.ranges(of, self.ranges),
+            owner,
+            api: to.definition(of, self.api)?,
+            stream: if self.stream == 0 { 0 } else { MANY_STREAMS },
+            device: self.device,
+            leaf,
+        })
     }
 
     /// The same, with a node of a graph under the launch that replayed it.
@@ -107,6 +140,8 @@ impl Weight {
 pub struct Stacks {
     weights: FxHashMap<StackKey, Weight>,
     timed: bool,
+    /// How many there were when processes were told together last.
+    together_at: usize,
 }
 
 impl Stacks {
@@ -131,6 +166,24 @@ impl Stacks {
             weight.timed += 1;
             self.timed = true;
         }
+    }
+
+    /// Whether stacks of processes that ended should be told together.
+    pub fn is_short_of_room(&self) -> bool {
+        self.weights.len() >= TOGETHER_FROM && self.weights.len() >= self.together_at + TOGETHER_STEP
+    }
+
+    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
+        let mut moved: Vec<_> = self.weights.extract_if(|key, _| together.has(key.process)).collect();
+        // In an order that does not depend on the table's.
+        moved.sort_unstable_by_key(|(key, _)| *key);
+        for (key, weight) in moved {
+            let number = together.process(key.process).unwrap_or(key.process);
+            let key = key.together(together);
+            let key = key.unwrap_or(StackKey::without_call(number, NO_DEVICE, Leaf::Other));
+            self.weights.entry(key).or_default().add(weight);
+        }
+        self.together_at = self.weights.len();
     }
 
     /// Charges nodes of graphs to the launches that replayed them.

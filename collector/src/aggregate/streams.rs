@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Weight;
+use crate::model::namesakes::Renumbering;
 use crate::model::operation::Operation;
 
 /// Streams that are kept.
@@ -53,6 +54,13 @@ impl Streams {
         }
         let ns = operation.timing.map(|timing| timing.duration_ns);
         stream.weight.add(Weight { ns: ns.unwrap_or(0), count: 1, timed: u64::from(ns.is_some()) });
+    }
+
+    /// Streams of processes that are told together are not told apart.
+    pub fn tell_together(&mut self, together: &Renumbering<'_>) {
+        for (_, stream) in self.known.extract_if(|(process, _), _| together.has(*process)) {
+            self.beyond = self.beyond.saturating_add(stream.weight.count);
+        }
     }
 
     /// The number of a stream in device records, if one came.

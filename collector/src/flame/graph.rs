@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
 use crate::flame::bottom::{Bottom, has_call};
 use crate::flame::code::CodeFrames;
-use crate::flame::frames::{Frame, FrameKind, entry_name, short_command};
+use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::labels::Labels;
 use crate::flame::places::Places;
 use crate::flame::ranges::{RangeFrames, RangePlace};
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
+use crate::names::short_command;
 use crate::report::KernelNames;
 
 /// A stack and its weight.

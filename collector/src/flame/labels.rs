@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::flame::frames::{Frame, FrameKind, process_name, short_command};
+use crate::flame::frames::{Frame, FrameKind};
 use crate::model::definitions::Definitions;
 use crate::model::{Process, Totals};
+use crate::names::{process_name, short_command};
 
 /// Labels of the processes and threads that have a part in a flamegraph.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl<'a> Labels<'a> {
             (process.number, Labelled { process, command, own_pid, inherited })
         };
         let mut labels = Labels {
-            processes: totals.processes.iter().map(labelled).collect(),
+            processes: totals.named().map(labelled).collect(),
             process_uses: FxHashMap::default(),
             thread_uses: FxHashMap::default(),
             unnamed: FxHashMap::default(),
@@ -94,6 +95,12 @@ impl<'a> Labels<'a> {
         let label = self.command(process);
         let shared = self.process_uses.get(label).is_some_and(|uses| *uses > 1);
         match self.processes.get(&process) {
+            // Several of one name.
+            Some(known) if known.process.stands_for_several() => {
+                let rank = known.process.definitions.process().and_then(|info| info.rank);
+                let rank = rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
+                Frame::new(FrameKind::Process, &format!("{label} [{rank}ended]"))
+            }
             Some(known) if shared => {
                 // Ranks are the same in the next run, process ids are not.
                 let which = match known.process.definitions.process().and_then(|info| info.rank) {

@@ -27,7 +27,7 @@ impl<'a> Places<'a> {
         aggregates: &Aggregates,
         keys: impl Iterator<Item = &'k StackKey>,
     ) -> Places<'a> {
-        let processes = totals.processes.iter().map(|process| (process.number, &process.definitions));
+        let processes = totals.named().map(|process| (process.number, &process.definitions));
         let mut places = Places {
             processes: processes.collect(),
             streams: FxHashMap::default(),

@@ -29,7 +29,7 @@ pub(super) struct RangeFrames<'a> {
 
 impl<'a> RangeFrames<'a> {
     pub fn new(totals: &'a Totals, place: RangePlace) -> RangeFrames<'a> {
-        let ranges = totals.processes.iter().map(|process| (process.number, &process.ranges)).collect();
+        let ranges = totals.named().map(|process| (process.number, &process.ranges)).collect();
         RangeFrames { ranges, place, known: FxHashMap::default() }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::ended::{Ended, Sums};
 use crate::model::loss::Loss;
+use crate::model::namesakes;
 use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
 use crate::model::totals::{Session, Totals};
@@ -82,6 +83,7 @@ impl<S: Sink> Model<S> {
             }
             Batch::Counters(counters) => {
                 self.with(counters.process, |state, sink| state.set_counters(counters, sink));
+                self.ended.settle(&mut self.sink);
             }
             Batch::ProcessEnd { process, end, monotonic_ns } => {
                 self.with(*process, |state, _| state.end_as(*end, *monotonic_ns));
@@ -120,7 +122,7 @@ impl<S: Sink> Model<S> {
     fn process_begin(&mut self, begin: &ProcessBegin) {
         let number = begin.process;
         // They are numbered one after the other, and in a session's part some are missing.
-        let full = self.current.len() >= RUNNING_MAX || self.begun == u32::MAX;
+        let full = self.current.len() >= RUNNING_MAX || self.begun == namesakes::FIRST_NUMBER;
         if u64::from(number) < self.next_number || full {
             self.ended.lose(Loss::UnknownProcess, 1);
             return;
@@ -179,6 +181,7 @@ impl<S: Sink> Model<S> {
         } else {
             self.ended.add(process, losses);
         }
+        self.ended.settle(&mut self.sink);
     }
 
     /// The end of everything: what was counted, and the sink back.
@@ -187,6 +190,7 @@ impl<S: Sink> Model<S> {
         for state in std::mem::take(&mut self.suspended) {
             self.close_process(state);
         }
-        (Totals { sessions: self.sessions, ..self.ended.into_totals() }, self.sink)
+        let totals = self.ended.into_totals(&mut self.sink);
+        (Totals { sessions: self.sessions, ..totals }, self.sink)
     }
 }

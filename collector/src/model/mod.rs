@@ -23,6 +23,7 @@ pub mod instances;
 #[cfg(test)]
 mod instances_tests;
 pub mod loss;
+pub mod namesakes;
 pub mod operation;
 mod process;
 pub mod ranges;

@@ -19,6 +19,9 @@ use crate::model::definitions::Definitions;
 const NODES_MAX: usize = 1 << 16;
 /// Names that differ in their numbers only, before they are one.
 const NUMBERED_MAX: u32 = 100;
+/// About what a node and a label take with the keys by which they are found, a name's text aside.
+const NODE_BYTES: usize = size_of::<Node>() + size_of::<((u32, u32), u32)>();
+const LABEL_BYTES: usize = size_of::<Label>() + size_of::<(RangeName, u32)>();
 
 /// A range whose name is not known: it did not fit, or its begin was lost.
 const UNKNOWN: u32 = 0;
@@ -132,8 +135,8 @@ impl Ranges {
 
     /// About how many bytes of memory that is: each node and label is found by a key as well.
     pub fn held_bytes(&self) -> usize {
-        let nodes = self.nodes.capacity() * (size_of::<Node>() + size_of::<((u32, u32), u32)>());
-        let labels = self.labels.capacity() * (size_of::<Label>() + size_of::<(RangeName, u32)>());
+        let nodes = self.nodes.capacity() * NODE_BYTES;
+        let labels = self.labels.capacity() * LABEL_BYTES;
         let names: usize = self.labels.iter().map(|label| label.name.name.len()).sum();
         nodes + labels + names + self.by_definition.len() * size_of::<(u32, u32)>()
     }
@@ -212,6 +215,66 @@ impl Ranges {
         for label in self.labels_of(node) {
             if let Some(spans) = self.spans(label) {
                 spans.open += 1;
+            }
+        }
+    }
+
+    /// Takes in another process's ranges; the nodes that its nodes are here. Names for which there is no room are one.
+    pub fn adopt(&mut self, other: &Ranges, room_bytes: &mut usize) -> Vec<u32> {
+        let mut labels = Vec::with_capacity(other.labels.len());
+        for label in 0..other.labels.len() as u32 {
+            let here = other.shown(label).map_or(UNKNOWN, |name| self.adopted(name, room_bytes));
+            if let (Some(spans), Some(known)) = (self.spans(here), other.labels.get(label as usize)) {
+                let unfinished = known.spans.started.saturating_sub(known.spans.ended);
+                spans.add(&known.spans);
+                spans.open = spans.open.saturating_add(unfinished);
+            }
+            labels.push(here);
+        }
+        let mut nodes = Vec::with_capacity(other.nodes.len());
+        for node in &other.nodes {
+            // A node comes behind the one that it is in; the first stands for no range.
+            let around = nodes.get(node.parent as usize).copied().unwrap_or(0);
+            let label = labels.get(node.label as usize).copied().unwrap_or(UNKNOWN);
+            let is_known = node.depth == 0 || self.children.contains_key(&(around, label));
+            nodes.push(match room_bytes.checked_sub(NODE_BYTES) {
+                _ if node.depth == 0 => 0,
+                None if !is_known => around,
+                left => {
+                    let before = self.nodes.len();
+                    let here = self.child(around, label).unwrap_or(around);
+                    if self.nodes.len() > before {
+                        *room_bytes = left.unwrap_or(0);
+                    }
+                    here
+                }
+            });
+        }
+        nodes
+    }
+
+    /// The label of that name.
+    fn adopted(&mut self, name: &RangeName, room_bytes: &mut usize) -> u32 {
+        if let Some(known) = self.by_name.get(name) {
+            return *known;
+        }
+        // A name with numbers brings its pattern along.
+        let bytes = 2 * (LABEL_BYTES + name.name.len() + name.domain.len());
+        match room_bytes.checked_sub(bytes) {
+            Some(left) => {
+                let before = self.labels.len();
+                let label = self.named(name.clone());
+                if self.labels.len() > before {
+                    *room_bytes = left;
+                }
+                label
+            }
+            None => {
+                let others = RangeName::new("", "(other ranges)");
+                if let Some(known) = self.by_name.get(&others) {
+                    return *known;
+                }
+                self.named(others)
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::{Definitions, Notice};
 use crate::model::in_flight::InFlight;
 use crate::model::loss::Loss;
+use crate::model::namesakes;
 use crate::model::operation::HostCall;
 use crate::model::ranges::Ranges;
 use crate::model::unkept::Unkept;
@@ -194,6 +195,11 @@ impl Process {
         at_ns.saturating_sub(self.begin.start_monotonic_ns)
     }
 
+    /// Whether it stands for processes that are told together ([`Totals::together`]).
+    pub fn stands_for_several(&self) -> bool {
+        self.number >= namesakes::FIRST_NUMBER
+    }
+
     /// About how many bytes of memory it takes to keep that.
     pub fn held_bytes(&self) -> usize {
         let parts = self.definitions.held_bytes() + self.ranges.held_bytes() + self.in_flight.held_bytes();
@@ -214,7 +220,11 @@ pub struct Totals {
     pub sessions: Vec<Session>,
     /// Those that are kept, by number.
     pub processes: Vec<Process>,
-    /// The others.
+    /// Those that ended and are told together with others of their name, a process for each name: it has their
+    /// definitions and ranges, and no counts of its own. Among them are all that are not kept.
+    pub together: Vec<Process>,
+    pub told_together: u64,
+    /// Those that are not kept.
     pub unkept: Unkept,
     /// Over all processes.
     pub counts: Counts,
@@ -254,6 +264,12 @@ impl Totals {
         end.unwrap_or(0).saturating_sub(begin)
     }
 
+    /// Whoever sinks name by number: the processes that are kept, and those that stand for several.
+    pub fn named(&self) -> impl Iterator<Item = &Process> + Clone {
+        self.processes.iter().chain(&self.together)
+    }
+
+    /// One that is kept.
     pub fn process(&self, number: u32) -> Option<&Process> {
         let at = self.processes.binary_search_by_key(&number, |process| process.number).ok()?;
         self.processes.get(at)

@@ -1,4 +1,4 @@
-//! Names of kernels: from what the device library says to what people read.
+//! Names of kernels and processes: from what the device library and the system say to what people read.
 //!
 //! Owns demangling, shortening, making short names unique, and escaping for line-based formats.
 //! Knows nothing of traces; every function is bounded in time and memory for hostile names.
@@ -11,6 +11,7 @@ mod escape;
 mod golden;
 mod identifier;
 mod path;
+mod process;
 mod short;
 mod summary;
 mod table;
@@ -18,5 +19,6 @@ mod vocabulary;
 
 pub use demangle::{demangle, demangle_function};
 pub use escape::{fold_safe, line_safe};
+pub use process::{process_name, short_command};
 pub use short::{SHORT_MAX_CHARS, short};
 pub use table::NameTable;

@@ -14,7 +14,7 @@ pub struct AnomaliesReport {
     pub runs: u64,
     /// Runs of kernels that have no history.
     pub unjudged: u64,
-    /// Odd runs of kernels that are not in the list.
+    /// Odd runs of kernels that are not in the list: beyond those told apart, or of processes that are not kept.
     pub left_out: u64,
     /// The kernel whose odd runs cost the most first.
     pub list: Vec<AnomalyReport>,
@@ -58,10 +58,15 @@ pub(super) fn anomalies<'a>(
         return counts;
     }
     let mut names = KernelNames::new(totals, aggregates);
-    let list = found.sorted().into_iter();
-    let list = list
-        .filter_map(|(key, runs)| Some(report(totals.process(key.process)?, &mut names, stacks, key, runs)));
-    AnomaliesReport { list: list.collect(), ..counts }
+    let mut list = Vec::new();
+    let mut unkept = 0;
+    for (key, runs) in found.sorted() {
+        match totals.process(key.process) {
+            Some(process) => list.push(report(process, &mut names, stacks, key, runs)),
+            None => unkept += runs.runs,
+        }
+    }
+    AnomaliesReport { list, left_out: counts.left_out + unkept, ..counts }
 }
 
 fn report(

@@ -307,6 +307,20 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
             processes: 1,
         });
     }
+    if totals.told_together > 0 {
+        let (processes, were) = match totals.told_together {
+            1 => ("1 process that ended".to_owned(), "is"),
+            many => (format!("{} processes that ended", grouped_count(many)), "are"),
+        };
+        notices.push(NoticeReport {
+            severity: "information",
+            text: format!(
+                "{processes} {were} told together with others of the same name, as NAME [ended] in the flamegraph: \
+                 there is no room for the lines, kernels, calls and ranges of each by itself; sums are whole"
+            ),
+            processes: 1,
+        });
+    }
     notices.sort_by_key(|notice| notice.severity != "warning");
     notices
 }

@@ -13,8 +13,7 @@ use crate::report::build::spread;
 /// By driver entry, the longest in all first.
 pub(super) fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport> {
     let mut merged: BTreeMap<(String, CallClass), (Durations, u64)> = BTreeMap::new();
-    let definitions: FxHashMap<u32, _> =
-        totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
+    let definitions: FxHashMap<u32, _> = totals.named().map(|p| (p.number, &p.definitions)).collect();
     for (key, entry) in aggregates.calls.iter() {
         let name = definitions.get(&key.process).map_or(UNKNOWN_CALL, |known| known.call_name(key.api));
         let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();

@@ -31,7 +31,7 @@ pub struct KernelNames<'a> {
 impl<'a> KernelNames<'a> {
     /// Kernels get their short names in order of first appearance.
     pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> KernelNames<'a> {
-        let processes = totals.processes.iter().map(|p| (p.number, &p.definitions)).collect();
+        let processes = totals.named().map(|p| (p.number, &p.definitions)).collect();
         let (table, known) = (NameTable::default(), FxHashMap::default());
         let mut names = KernelNames { processes, graphs: &aggregates.graphs, table, known };
         for (key, _) in aggregates.kernels.iter() {

@@ -63,7 +63,7 @@ struct Sources<'a> {
 impl<'a> Sources<'a> {
     fn new(totals: &'a Totals) -> Sources<'a> {
         let of = |process: &'a Process| (process.number, (&process.definitions, KernelSources::default()));
-        Sources { processes: totals.processes.iter().map(of).collect() }
+        Sources { processes: totals.named().map(of).collect() }
     }
 
     fn of(&mut self, key: &KernelKey) -> &NamedSources {

@@ -40,7 +40,7 @@ impl RangeReport {
 /// The one with the most device time first; without device times, with the most host time.
 pub(super) fn ranges(totals: &Totals, aggregates: &Aggregates) -> Vec<RangeReport> {
     let mut found: BTreeMap<RangeName, (Spans, Weight)> = BTreeMap::new();
-    let processes: FxHashMap<u32, _> = totals.processes.iter().map(|p| (p.number, &p.ranges)).collect();
+    let processes: FxHashMap<u32, _> = totals.named().map(|p| (p.number, &p.ranges)).collect();
     for (name, spans) in processes.values().flat_map(|ranges| ranges.spans_by_name()) {
         found.entry(name.clone()).or_default().0.add(&spans);
     }

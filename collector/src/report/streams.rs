@@ -53,9 +53,11 @@ pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamRe
     };
     let found: BTreeMap<(u32, u32), Stream> =
         aggregates.streams.iter().map(|(key, stream)| (key, *stream)).collect();
+    let known = found.len();
     let mut reports: Vec<StreamReport> = found.into_iter().filter_map(report).collect();
+    let not_told = known - reports.len();
     reports.sort_by_key(|stream| std::cmp::Reverse((stream.device_total_ns, stream.operations)));
-    let left_out = reports.len().saturating_sub(STREAMS_MAX);
+    let left_out = not_told + reports.len().saturating_sub(STREAMS_MAX);
     reports.truncate(STREAMS_MAX);
     (reports, left_out as u64)
 }

@@ -62,11 +62,13 @@ pub(super) fn threads(totals: &Totals, aggregates: &Aggregates) -> (Vec<ThreadRe
             is_named: labels.has_own_name(process, thread),
         })
     };
+    let known = found.len();
     let mut reports: Vec<ThreadReport> = found.into_iter().filter_map(report).collect();
+    let not_told = known - reports.len();
     reports.sort_by_key(|thread| {
         std::cmp::Reverse((thread.device_total_ns, thread.operations, thread.host_calls))
     });
-    let left_out = reports.len().saturating_sub(THREADS_MAX);
+    let left_out = not_told + reports.len().saturating_sub(THREADS_MAX);
     reports.truncate(THREADS_MAX);
     (reports, left_out as u64)
 }

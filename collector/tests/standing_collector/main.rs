@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod heap;
+mod namesakes;
 mod program;
 
 use gputrace_collector::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
@@ -20,6 +21,8 @@ static HEAP: Counting = Counting;
 /// By then all has come to what it is bounded by: 4096 processes that ended are remembered as parents of others.
 const SETTLED: u32 = 5_000;
 const ALL: u32 = 7_000;
+/// By how many programs growth is measured.
+const GROWTH: u32 = ALL - SETTLED;
 /// What the report keeps of such a program, with all that it defined.
 const KEPT_BYTES_MAX: isize = 5 << 10;
 

@@ -28,6 +28,10 @@ fn processes_that_are_not_kept_are_in_all_sums() {
     assert_eq!((kept.dropped.len(), unkept.dropped["processes_not_kept"]), (0, 1));
     assert_eq!(unkept.counts, kept.counts);
     assert_eq!(unkept.cost, kept.cost);
+    // Its names are told with those of its name.
+    assert_eq!((&unkept.kernels, &unkept.calls), (&kept.kernels, &kept.calls));
+    assert!(kept.kernels.len() == 1 && kept.calls.len() > 1, "{:?}", kept.calls);
+    assert_eq!((kept.threads_left_out, unkept.threads_left_out), (0, kept.threads.len() as u64));
     assert_eq!((kept.cost.records, kept.cost.sampled_hooks), (2, 2));
     // No record was lost.
     assert!(kept.devices[0].idle_ns.is_some());
@@ -51,5 +55,12 @@ fn missing_times_of_processes_that_are_not_kept_have_a_reason() {
     });
     assert_eq!((kept.counts.untimed_operations, unkept.counts.untimed_operations), (1, 1));
     assert!(kept.notices[0].text.contains("process 4242 replaced itself"), "{:?}", kept.notices);
-    assert_eq!(unkept.notices, kept.notices);
+    let [cause, together] = &unkept.notices[..] else { panic!("{:?}", unkept.notices) };
+    assert_eq!(std::slice::from_ref(cause), kept.notices);
+    assert_eq!(together.severity, "information");
+    assert!(
+        together.text.starts_with("1 process that ended is told together with others"),
+        "{}",
+        together.text
+    );
 }

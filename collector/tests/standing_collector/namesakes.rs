@@ -1,0 +1,79 @@
+//! What reports tell of programs that are gone, however many there were: their lines, calls, kernels and ranges by
+//! name, sums that are whole, and memory that does not grow.
+
+use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::flame::Flame;
+use gputrace_collector::report::Report;
+
+use super::{LAUNCHES, Standing, growth, held_bytes, program};
+
+/// Device times of each program: kernels with records, a copy and a graph, of 50 µs each.
+const OPERATIONS: u64 = LAUNCHES - 2 + 2;
+const OPERATION_NS: u64 = 50_000;
+
+/// Some thousand programs have more calls than are told apart one by one.
+const GONE: u32 = 6_000;
+
+#[test]
+fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
+    let mut standing = Standing::new(Aggregates::default());
+    standing.until(GONE);
+    // One runs on.
+    let batches = program::batches(GONE);
+    let (_, running) = batches.split_last().unwrap();
+    running.iter().for_each(|batch| standing.model.consume(batch));
+    let (totals, aggregates) = standing.model.finish();
+    assert!(totals.told_together > u64::from(GONE) / 4, "{}", totals.told_together);
+    let all = u64::from(GONE) + 1;
+
+    let flame = Flame::new(&totals, &aggregates);
+    assert_eq!(flame.total_ns(), all * OPERATIONS * OPERATION_NS);
+    let texts = |line: &gputrace_collector::flame::FlameLine| -> Vec<String> {
+        line.frames.iter().map(|frame| frame.text.to_string()).collect()
+    };
+    let (mut ended_ns, mut running_ns) = (0, 0);
+    let running = format!("python short.py [{}]", 1_000 + GONE);
+    for line in &flame.lines {
+        let frames = texts(line);
+        assert!(!frames.iter().any(|frame| frame.starts_with("(other)")), "{frames:?}");
+        assert!(frames.iter().any(|frame| frame == "main short.py:3"), "{frames:?}");
+        match &frames[..2] {
+            [process, thread] if thread == "main" && process == "python short.py [ended]" => {
+                ended_ns += line.ns;
+                assert!(frames[2].starts_with("request "), "{frames:?}");
+            }
+            [process, _] if *process == running => running_ns += line.ns,
+            _ => {}
+        }
+    }
+    assert_eq!(ended_ns, totals.told_together * OPERATIONS * OPERATION_NS);
+    assert_eq!(running_ns, OPERATIONS * OPERATION_NS);
+
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!(report.counts.launches, all * LAUNCHES);
+    assert_eq!((report.beyond_stacks.calls, report.no_line.calls), (0, 0));
+    let [line] = &report.lines[..] else { panic!("{:?}", report.lines) };
+    assert_eq!(line.charged_ns, Some(all * OPERATIONS * OPERATION_NS));
+    let launches = report.calls.iter().filter(|call| call.name == "cuLaunchKernel" && call.class == "launch");
+    assert_eq!(launches.map(|call| call.calls).collect::<Vec<_>>(), [all * LAUNCHES]);
+    assert!(report.calls.iter().all(|call| call.name != "(other)"), "{:?}", report.calls);
+    // Two launches of each have no record.
+    assert_eq!(report.kernels.iter().map(|kernel| kernel.calls).sum::<u64>(), all * LAUNCHES);
+    assert_eq!(report.other_kernels.calls, 0);
+    let ranges = report.ranges.iter().filter(|range| range.name.starts_with("request "));
+    assert_eq!(ranges.map(|range| range.calls).sum::<u64>(), all);
+    let notices: Vec<_> = report.notices.iter().filter(|notice| notice.text.contains("[ended]")).collect();
+    assert_eq!((notices.len(), notices[0].severity), (1, "information"));
+}
+
+#[test]
+fn of_programs_that_are_gone_aggregates_hold_what_is_told_apart() {
+    let (model_alone, standing) = growth(());
+    drop(standing);
+    let (bytes, standing) = growth(Aggregates::default());
+    let each = (bytes - model_alone) / super::GROWTH as isize;
+    let before = held_bytes();
+    drop(standing);
+    println!("{each} bytes a program more, {} in all", before - held_bytes());
+    assert!(each < 1 << 10, "{each} bytes a program more");
+}
