@@ -104,17 +104,26 @@ enum Which {
 struct Search<'m> {
     which: Which,
     constants: constants::Search<'m>,
-    found: Option<String>,
+    is_found: bool,
+    /// The beginning of its file's name, empty for the program: nothing is allocated while the loader is
+    /// locked, as an allocator may wait for that lock.
+    file: [u8; MOST_NAME_BYTES],
 }
+
+const MOST_NAME_BYTES: usize = 128;
 
 fn find(which: Which) -> Option<String> {
     let mark: Vec<u8> = MARK_REVERSED.iter().rev().copied().collect();
     // Not by libc's memmem: a sanitizer in the program would take us for it.
     let constants = constants::Search::new(Finder::new(&mark));
-    let mut search = Search { which, constants, found: None };
+    let mut search = Search { which, constants, is_found: false, file: [0; MOST_NAME_BYTES] };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
     unsafe { loader::each_object(look_at, (&raw mut search).cast()) };
-    search.found
+    let file = search.file.split(|byte| *byte == 0).next().unwrap_or_default();
+    search.is_found.then(|| match file {
+        b"" => "the program".into(),
+        file => String::from_utf8_lossy(file).into_owned(),
+    })
 }
 
 /// The last object that was searched from an address of its own and holds none: where it begins and
@@ -147,10 +156,8 @@ unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: 
     let is_known = NOT_LOOKED_AT.iter().any(|begin| file.starts_with(begin));
     // SAFETY: as above; nobody changes segments that cannot be written.
     if is_meant && !is_known && unsafe { search.constants.is_in(path, object.dlpi_addr, headers) } {
-        search.found = Some(match file {
-            b"" => "the program".into(),
-            file => String::from_utf8_lossy(file).into_owned(),
-        });
+        search.is_found = true;
+        search.file.iter_mut().zip(file).for_each(|(to, byte)| *to = *byte);
         return 1;
     }
     if search.which == Which::All {

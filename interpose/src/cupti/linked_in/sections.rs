@@ -2,6 +2,7 @@
 //!
 //! These are not mapped: a few small reads of the file. That it still is the one that is mapped is
 //! told by its program headers. Device code has a section of its own, so half a gigabyte is left out.
+//! Nothing is allocated: whoever asks holds the loader's lock.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,8 +17,8 @@ const SHF_ALLOC: u64 = 2;
 const SHF_EXECINSTR: u64 = 4;
 /// More than any linker makes; with more than that nothing is known.
 const MOST_HEADERS: usize = 64;
-const MOST_SECTIONS: usize = 256;
-const MOST_NAME_BYTES: usize = 16 << 10;
+const MOST_SECTIONS: usize = 128;
+const MOST_NAME_BYTES: usize = 8 << 10;
 
 /// The addresses of the constants of the object at `path` (empty: the program), as in its file.
 pub fn constants(path: &[u8], headers: &[libc::Elf64_Phdr]) -> Option<(u64, u64)> {
@@ -36,14 +37,13 @@ pub fn constants(path: &[u8], headers: &[libc::Elf64_Phdr]) -> Option<(u64, u64)
     let mapped = unsafe {
         core::slice::from_raw_parts(headers.as_ptr().cast::<u8>(), core::mem::size_of_val(headers))
     };
-    if read(&file, header.e_phoff, mapped.len())? != mapped {
+    let mut room = [0u8; MOST_HEADERS * size_of::<libc::Elf64_Phdr>()];
+    if read(&file, header.e_phoff, room.get_mut(..mapped.len())?)? != mapped {
         return None;
     }
-    let count = usize::from(header.e_shnum);
-    if count > MOST_SECTIONS {
-        return None;
-    }
-    let table = read(&file, header.e_shoff, count * size_of::<libc::Elf64_Shdr>())?;
+    let mut room = [0u8; MOST_SECTIONS * size_of::<libc::Elf64_Shdr>()];
+    let bytes = usize::from(header.e_shnum) * size_of::<libc::Elf64_Shdr>();
+    let table = read(&file, header.e_shoff, room.get_mut(..bytes)?)?;
     let sections = || {
         table.chunks_exact(size_of::<libc::Elf64_Shdr>()).map(|bytes| {
             // SAFETY: as many bytes as a section's header has, of which all values are valid.
@@ -51,7 +51,9 @@ pub fn constants(path: &[u8], headers: &[libc::Elf64_Phdr]) -> Option<(u64, u64)
         })
     };
     let names = sections().nth(header.e_shstrndx.into())?;
-    let names = read(&file, names.sh_offset, (names.sh_size as usize).min(MOST_NAME_BYTES))?;
+    let mut room = [0u8; MOST_NAME_BYTES];
+    let bytes = usize::try_from(names.sh_size).ok()?.min(MOST_NAME_BYTES);
+    let names = read(&file, names.sh_offset, room.get_mut(..bytes)?)?;
     let is_constants = |section: &libc::Elf64_Shdr| {
         section.sh_type == SHT_PROGBITS
             && section.sh_flags & (SHF_ALLOC | SHF_WRITE | SHF_EXECINSTR) == SHF_ALLOC
@@ -64,10 +66,9 @@ pub fn constants(path: &[u8], headers: &[libc::Elf64_Phdr]) -> Option<(u64, u64)
         .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }
 
-fn read(file: &File, at: u64, bytes: usize) -> Option<Vec<u8>> {
-    let mut read = vec![0; bytes];
-    file.read_exact_at(&mut read, at).ok()?;
-    Some(read)
+fn read<'r>(file: &File, at: u64, room: &'r mut [u8]) -> Option<&'r [u8]> {
+    file.read_exact_at(room, at).ok()?;
+    Some(room)
 }
 
 #[cfg(test)]
