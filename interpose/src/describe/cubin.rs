@@ -140,72 +140,84 @@ pub struct Lines<'r> {
     pub length: u64,
 }
 
-/// Whether the image is one that may have a line table. Most others end here, after one look.
-pub fn may_have_lines(image: &impl Image) -> bool {
-    Header::read(image).is_some()
+/// An image that may have a line table.
+#[derive(Debug)]
+pub struct Cubin<'i, I> {
+    image: &'i I,
+    header: Header,
 }
 
-/// What the image says of lines; `None` if nothing.
-pub fn lines<'r>(image: &impl Image, room: &'r mut Room) -> Option<Lines<'r>> {
-    let header = Header::read(image)?;
-    let Parts { headers, names, relocations, lines } = room.parts();
-    let headers = headers.get_mut(..header.sections * SECTION_BYTES)?;
-    image.read(header.sections_at, headers).then_some(())?;
-    let section = |number: usize| Section::read(headers.get(number.checked_mul(SECTION_BYTES)?..)?);
-    let of_names = section(header.names)?;
-    let names = names.get_mut(..usize::try_from(of_names.bytes).ok()?)?;
-    image.read(of_names.at, names).then_some(())?;
-    let name = |section: &Section| {
-        let text = names.get(usize::try_from(section.name).ok()?..)?;
-        text.get(..text.iter().position(|byte| *byte == 0)?)
-    };
-
-    let (mut table, mut strings, mut open) = (None, None, None);
-    for number in 1..header.sections {
-        let found = section(number)?;
-        match name(&found) {
-            Some(b".debug_line") => table = Some(found),
-            Some(b".debug_line_str") => strings = Some(found),
-            Some(b".rela.debug_line" | b".rel.debug_line") => open = Some(found),
-            _ => {}
-        }
+impl<'i, I: Image> Cubin<'i, I> {
+    /// Most images are none, after one look.
+    pub fn of(image: &'i I) -> Option<Cubin<'i, I>> {
+        Some(Cubin { image, header: Header::read(image)? })
     }
-    let is_there = |section: &Section| section.kind != NO_BITS && section.bytes > 0;
-    let (table, open) = table.filter(is_there).zip(open.filter(is_there))?;
-    let strings = strings.filter(is_there).unwrap_or_default();
-    let length = table.bytes.checked_add(strings.bytes)?;
 
-    let symbols = section(usize::try_from(open.link).ok()?)?;
-    let entry_bytes = if open.kind == REL { 16 } else { RELOCATION_BYTES };
-    let too_long = Some(Lines { bytes: &[], length });
-    let open_bytes = usize::try_from(open.bytes).ok()?;
-    let Some(relocations) = relocations.get_mut(..open_bytes) else { return too_long };
-    image.read(open.at, relocations).then_some(())?;
-    let mut writer = Writer::new(lines);
-    for entry in relocations.chunks_exact(entry_bytes) {
-        let symbol = u64::from(half(entry, 12)?);
-        let mut of = [0; SYMBOL_BYTES];
-        let at = symbols.at.checked_add(symbol * SYMBOL_BYTES as u64)?;
-        if symbol >= symbols.bytes / SYMBOL_BYTES as u64 || !image.read(at, &mut of) {
+    /// What it says of lines; `None` if nothing.
+    pub fn lines<'r>(&self, room: &'r mut Room) -> Option<Lines<'r>> {
+        let Cubin { image, header } = self;
+        let Parts { headers, names, relocations, lines } = room.parts();
+        let headers = headers.get_mut(..header.sections * SECTION_BYTES)?;
+        image.read(header.sections_at, headers).then_some(())?;
+        let section = |number: usize| Section::read(headers.get(number.checked_mul(SECTION_BYTES)?..)?);
+        let of_names = section(header.names)?;
+        let names = names.get_mut(..usize::try_from(of_names.bytes).ok()?)?;
+        image.read(of_names.at, names).then_some(())?;
+        let name = |section: &Section| {
+            let text = names.get(usize::try_from(section.name).ok()?..)?;
+            text.get(..text.iter().position(|byte| *byte == 0)?)
+        };
+
+        let (mut table, mut strings, mut open) = (None, None, None);
+        for number in 1..header.sections {
+            let found = section(number)?;
+            match name(&found) {
+                Some(b".debug_line") => table = Some(found),
+                Some(b".debug_line_str") => strings = Some(found),
+                Some(b".rela.debug_line" | b".rel.debug_line") => open = Some(found),
+                _ => {}
+            }
+        }
+        let is_there = |section: &Section| section.kind != NO_BITS && section.bytes > 0;
+        let (table, open) = table.filter(is_there).zip(open.filter(is_there))?;
+        let strings = strings.filter(is_there).unwrap_or_default();
+        let length = table.bytes.checked_add(strings.bytes)?;
+
+        let symbols = section(usize::try_from(open.link).ok()?)?;
+        let entry_bytes = if open.kind == REL { 16 } else { RELOCATION_BYTES };
+        let too_long = Some(Lines { bytes: &[], length });
+        let open_bytes = usize::try_from(open.bytes).ok()?;
+        let Some(relocations) = relocations.get_mut(..open_bytes) else { return too_long };
+        image.read(open.at, relocations).then_some(())?;
+        let mut writer = Writer::new(lines);
+        for entry in relocations.chunks_exact(entry_bytes) {
+            let symbol = u64::from(half(entry, 12)?);
+            let mut of = [0; SYMBOL_BYTES];
+            let at = symbols.at.checked_add(symbol * SYMBOL_BYTES as u64)?;
+            if symbol >= symbols.bytes / SYMBOL_BYTES as u64 || !image.read(at, &mut of) {
+                return None;
+            }
+            let of = section(usize::from(short(&of, 6)?))?;
+            let Some(kernel) = name(&of).and_then(|name| name.strip_prefix(TEXT)) else { continue };
+            let place = u32::try_from(word(entry, 0)?).ok()?;
+            let address = if open.kind == REL { 0 } else { word(entry, 16)? };
+            let Some(()) = writer.sequence(Sequence { place, address, name: kernel }) else {
+                return too_long;
+            };
+        }
+        let (table_bytes, string_bytes) = (usize::try_from(table.bytes), usize::try_from(strings.bytes));
+        let (table_bytes, string_bytes) = (table_bytes.ok()?, string_bytes.ok()?);
+        let Some((length, rest)) = writer.rest(table_bytes, string_bytes) else { return too_long };
+        let (to, strings_to) = rest.split_at_mut_checked(table_bytes)?;
+        if !image.read(table.at, to) || !(strings_to.is_empty() || image.read(strings.at, strings_to)) {
             return None;
         }
-        let of = section(usize::from(short(&of, 6)?))?;
-        let Some(kernel) = name(&of).and_then(|name| name.strip_prefix(TEXT)) else { continue };
-        let place = u32::try_from(word(entry, 0)?).ok()?;
-        let address = if open.kind == REL { 0 } else { word(entry, 16)? };
-        let Some(()) = writer.sequence(Sequence { place, address, name: kernel }) else { return too_long };
+        Some(Lines { bytes: lines.get(..length)?, length: length as u64 })
     }
-    let (table_bytes, string_bytes) = (usize::try_from(table.bytes), usize::try_from(strings.bytes));
-    let (table_bytes, string_bytes) = (table_bytes.ok()?, string_bytes.ok()?);
-    let Some((length, rest)) = writer.rest(table_bytes, string_bytes) else { return too_long };
-    let (to, strings_to) = rest.split_at_mut_checked(table_bytes)?;
-    if !image.read(table.at, to) || !(strings_to.is_empty() || image.read(strings.at, strings_to)) {
-        return None;
-    }
-    Some(Lines { bytes: lines.get(..length)?, length: length as u64 })
 }
 
 /// Where an image's sections are told.
+#[derive(Debug)]
 struct Header {
     sections_at: u64,
     sections: usize,

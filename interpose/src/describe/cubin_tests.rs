@@ -27,9 +27,13 @@ impl Image for &[u8] {
     }
 }
 
+fn lines_of<'r>(image: &impl Image, room: &'r mut Room) -> Option<Lines<'r>> {
+    Cubin::of(image)?.lines(room)
+}
+
 fn found(image: &impl Image) -> Option<(Vec<u8>, u64)> {
     let mut room = Room::new().unwrap();
-    lines(image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length))
+    lines_of(image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length))
 }
 
 /// Where a section's header is, and the section.
@@ -94,12 +98,12 @@ fn what_is_no_cubin_ends_at_the_first_look() {
     for image in [&program[..], &wrapped, &compressed, b".version 8.0\n.target sm_90\n\0", b""] {
         let mut long = image.to_vec();
         long.resize(image.len().max(4096), 0);
-        assert!(!may_have_lines(&&long[..]) && found(&&long[..]).is_none());
-        assert!(!may_have_lines(&&image[..image.len().min(63)]));
+        assert!(Cubin::of(&&long[..]).is_none() && found(&&long[..]).is_none());
+        assert!(Cubin::of(&&image[..image.len().min(63)]).is_none());
     }
     // Text may end at the end of what is mapped.
-    assert!(!may_have_lines(&InMemory::at(core::ptr::without_provenance(4096)).unwrap()));
-    assert!(!may_have_lines(&InMemory::at(core::ptr::without_provenance(usize::MAX - 8)).unwrap()));
+    assert!(Cubin::of(&InMemory::at(core::ptr::without_provenance(4096)).unwrap()).is_none());
+    assert!(Cubin::of(&InMemory::at(core::ptr::without_provenance(usize::MAX - 8)).unwrap()).is_none());
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn an_image_without_a_table_says_nothing() {
         let mut image = bytes("add_one.cubin");
         let (header, _) = section(&image, gone);
         image[header + 32..header + 40].fill(0);
-        assert!(may_have_lines(&&image[..]));
+        assert!(Cubin::of(&&image[..]).is_some());
         assert_eq!(found(&&image[..]), None);
     }
 }
@@ -143,7 +147,7 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
                 core::ptr::copy_nonoverlapping(whole.as_ptr(), image, length);
                 InMemory::at(image.cast()).unwrap()
             };
-            let lines = lines(&image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length));
+            let lines = lines_of(&image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length));
             // Sections that are read may all lie before the cut.
             assert!(lines.is_none() || lines == expected, "{name} cut at {length}");
             assert!(length < whole.len() || lines == expected, "{name}");
@@ -160,7 +164,7 @@ fn any_byte_may_be_another_one() {
             let was = image[at];
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 image[at] = value;
-                if let Some(lines) = lines(&&image[..], &mut room) {
+                if let Some(lines) = lines_of(&&image[..], &mut room) {
                     assert!(lines.bytes.len() <= LINES_MAX);
                     if let Some(lines) = KernelLines::read(lines.bytes) {
                         assert!(lines.sequences().count() <= RELOCATIONS_MAX);
@@ -200,9 +204,9 @@ fn a_look_at_an_image_costs_microseconds() {
         let image = InMemory::at(image.as_ptr().cast()).unwrap();
         let start = std::time::Instant::now();
         for _ in 0..10_000 {
-            if may_have_lines(&image) {
+            if Cubin::of(&image).is_some() {
                 let mut room = Room::new().unwrap();
-                assert!(lines(&image, &mut room).is_some());
+                assert!(lines_of(&image, &mut room).is_some());
             }
         }
         println!("{name}: {:.2} µs", start.elapsed().as_secs_f64() * 1e6 / 1e4);
@@ -211,7 +215,7 @@ fn a_look_at_an_image_costs_microseconds() {
     for _ in 0..10_000 {
         let path = CString::new(path("row_sums.cubin").as_os_str().as_bytes()).unwrap();
         let file = InFile::open(&path).unwrap();
-        assert!(lines(&file, &mut Room::new().unwrap()).is_some());
+        assert!(lines_of(&file, &mut Room::new().unwrap()).is_some());
     }
     println!("file: {:.2} µs", start.elapsed().as_secs_f64() * 1e6 / 1e4);
 }

@@ -8,7 +8,7 @@ use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
-use super::cubin::{self, Image, InFile, InMemory, Room};
+use super::cubin::{Cubin, Image, InFile, InMemory, Room};
 use super::{sync, text, written};
 use crate::detour::KeepCancel;
 use crate::driver::{Handle, Status};
@@ -59,11 +59,9 @@ fn loaded_with<I: Image>(
 
 /// The definition of what an image says of lines, 0 if that is not kept, and how long it is.
 fn said_lines(cx: &Context, image: &impl Image) -> (u32, u64) {
-    if !cubin::may_have_lines(image) {
-        return (0, 0);
-    }
+    let Some(cubin) = Cubin::of(image) else { return (0, 0) };
     let Some(mut room) = Room::new() else { return (0, 0) };
-    match cubin::lines(image, &mut room) {
+    match cubin.lines(&mut room) {
         Some(lines) => (cx.tables.module_lines(cx.session, lines.bytes), lines.length),
         None => (0, 0),
     }
