@@ -19,8 +19,9 @@ pub struct Pages<const N: usize> {
 }
 
 impl<const N: usize> Pages<N> {
-    const NONE: Pages<N> =
-        Pages { at: [const { Cell::new(0) }; N], bytes: UnsafeCell::new([[0; PAGE as usize]; N]) };
+    const fn new() -> Pages<N> {
+        Pages { at: [const { Cell::new(0) }; N], bytes: UnsafeCell::new([[0; PAGE as usize]; N]) }
+    }
 
     /// What was copied may have changed since.
     pub fn forget(&self) {
@@ -87,7 +88,7 @@ unsafe impl Sync for Room {}
 
 /// So many threads that are on other stacks than their own at the same moment.
 const ROOMS: usize = 16;
-static ROOM: [Room; ROOMS] = [const { Room { is_taken: AtomicBool::new(false), page: Pages::NONE } }; ROOMS];
+static ROOM: [Room; ROOMS] = [const { Room { is_taken: AtomicBool::new(false), page: Pages::new() } }; ROOMS];
 
 /// A room that is taken.
 #[derive(Debug)]
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn copies_are_what_is_there() {
         let start = map(5);
-        let (one, three) = (Pages::<1>::NONE, Pages::<3>::NONE);
+        let (one, three) = (Pages::<1>::new(), Pages::<3>::new());
         let mut step = 1u64;
         for _ in 0..20_000 {
             step = step.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_copied_and_what_changed_is_copied_anew() {
         let start = map(2);
-        let pages = Pages::<2>::NONE;
+        let pages = Pages::<2>::new();
         assert_eq!(pages.word(start + PAGE - 8, 0), Some(word_at(start + PAGE - 8)));
         for beside in
             [start - 8, start - 4, start + 2 * PAGE - 4, start + 2 * PAGE, 0, 8, u64::MAX - 7, 1 << 62]
