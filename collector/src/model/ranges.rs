@@ -223,7 +223,8 @@ impl Ranges {
     pub fn adopt(&mut self, other: &Ranges, room_bytes: &mut usize) -> Vec<u32> {
         let mut labels = Vec::with_capacity(other.labels.len());
         for label in 0..other.labels.len() as u32 {
-            let here = other.shown(label).map_or(UNKNOWN, |name| self.adopted(name, room_bytes));
+            let name = other.shown(label).filter(|_| label != UNKNOWN);
+            let here = name.map_or(UNKNOWN, |name| self.adopted(name, room_bytes));
             if let (Some(spans), Some(known)) = (self.spans(here), other.labels.get(label as usize)) {
                 let unfinished = known.spans.started.saturating_sub(known.spans.ended);
                 spans.add(&known.spans);

@@ -32,11 +32,14 @@ impl Name {
         let definitions = &process.definitions;
         let info = definitions.process().unwrap_or_default();
         let text = without_number(&process_name(&info), [process.begin.pid, info.pid]);
+        let mut devices: Vec<_> =
+            definitions.devices().take(DEVICES_MAX).map(|device| (device.ordinal, device.uuid)).collect();
+        devices.sort_unstable();
         Name {
+            devices,
             text: if text.is_empty() { "(unnamed process)".to_owned() } else { text },
             rank: info.rank,
             simulated: info.simulated,
-            devices: definitions.devices().take(DEVICES_MAX).map(|d| (d.ordinal, d.uuid)).collect(),
         }
     }
 
@@ -66,12 +69,15 @@ fn without_number(text: &str, numbers: [u32; 2]) -> String {
 pub(super) struct Group {
     process: Process,
     by_content: FxHashMap<u64, u32>,
+    /// Of all the other programs one ordinal may be several devices, so it has no name.
+    has_devices: bool,
 }
 
 impl Group {
     pub fn new(number: u32, name: &Name) -> Group {
         let process = Process { number, ..Process::default() };
-        let mut group = Group { process, by_content: FxHashMap::default() };
+        let mut group =
+            Group { process, by_content: FxHashMap::default(), has_devices: *name != Name::others() };
         let mut fields = [0; definition::process::RANK + 1];
         fields[definition::process::SIMULATED] = name.simulated.into();
         fields[definition::process::RANK] = name.rank.map_or(0, |rank| u64::from(rank) + 1);
@@ -96,7 +102,8 @@ impl Group {
         ranges_room_bytes: &mut usize,
     ) -> Vec<u32> {
         let definitions = &process.definitions;
-        for device in definitions.device_ids().iter().take(DEVICES_MAX) {
+        let devices_max = if self.has_devices { DEVICES_MAX } else { 0 };
+        for device in definitions.device_ids().iter().take(devices_max) {
             self.adopt_device(definitions, *device, room_bytes);
         }
         self.process.ranges.adopt(&process.ranges, ranges_room_bytes)

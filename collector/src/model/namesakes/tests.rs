@@ -1,6 +1,6 @@
 //! What processes that ended come to when they are told together.
 
-use gputrace_wire::definition::{Code, kind, line_table};
+use gputrace_wire::definition::{self, Code, kind, line_table};
 
 use super::*;
 use crate::aggregate::{Leaf, NO_DEVICE, StackKey, Stacks};
@@ -135,16 +135,34 @@ fn names_ranks_and_devices_tell_groups_apart() {
         process.definitions.add(&Definition { kind: kind::PROCESS, id: 1, fields, text });
         process
     };
+    let with_device = |mut process: Process, uuid: u64| {
+        let mut fields = [0; 24];
+        fields[definition::device::UUID_LOW] = uuid;
+        let fields = fields.to_vec();
+        process.definitions.add(&Definition { kind: kind::DEVICE, id: 60, fields, text: b"GPU".to_vec() });
+        process
+    };
     let titled = |number: u32| process(number, 0, &format!("worker {} of 8", 4_000 + number), 10);
     let mut processes = vec![with_rank(0, 1), with_rank(1, 2), with_rank(2, 1), titled(3), titled(4)];
     // No room for more names.
-    processes.extend([process(5, 0, "one", 1), process(6, 0, "two", 1)]);
+    processes.extend([process(5, 0, "one", 1), with_device(process(6, 0, "two", 1), 9)]);
     let renumbering = namesakes.take(processes.iter());
     let numbers: Vec<_> = (0..7).map(|number| renumbering.process(number).unwrap() - FIRST_NUMBER).collect();
     assert_eq!(numbers, [0, 1, 0, 2, 2, 3, 3]);
     assert_eq!(renumbering.process(7), None);
-    let names: Vec<String> = namesakes
-        .into_processes()
+    let groups = namesakes.into_processes();
+    assert_eq!(
+        groups[3].definitions.devices().count(),
+        0,
+        "of all other programs an ordinal is no one device"
+    );
+    // An ordinal is one device in each group.
+    let mut namesakes = Namesakes::default();
+    let [one, other] = [7, 8].map(|uuid| with_device(process(uuid as u32 - 7, 0, "a", 1), uuid));
+    let renumbering = namesakes.take([&one, &other].into_iter());
+    assert_ne!(renumbering.process(0), renumbering.process(1));
+    assert_eq!(namesakes.into_processes()[1].definitions.device_by_ordinal(0).unwrap().uuid, [8, 0]);
+    let names: Vec<String> = groups
         .iter()
         .map(|group| crate::names::process_name(&group.definitions.process().unwrap()))
         .collect();
