@@ -159,6 +159,7 @@ fn a_library_without_one_changes_nothing() {
         let arguments = [Path::new(when), &library, &theirs];
         let traced = traced(&host, &arguments, None);
         assert!(traced.ended.stdout.contains("the driver is there"), "{}", traced.ended.stdout);
+        assert!(traced.ended.stdout.contains("subscribe 39\n"), "it is nobody's that we know");
         expect_timed(&traced, LAUNCHES);
         assert!(!traced.ended.stderr.contains("linked in"), "{when}: {}", traced.ended.stderr);
     }

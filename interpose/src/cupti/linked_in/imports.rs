@@ -46,8 +46,15 @@ pub unsafe fn all_of<const N: usize>(base: u64, headers: &[libc::Elf64_Phdr], na
     if tables.strings == 0 || tables.symbols == 0 {
         return false;
     }
+    // The nearest table may lie in another segment, and nothing between the two.
+    let ends = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).filter_map(|header| {
+        let begin = base.wrapping_add(header.p_vaddr);
+        let end = begin.saturating_add(header.p_filesz);
+        (begin..end).contains(&tables.symbols).then_some(end)
+    });
+    let room = ends.max().map_or(0, |end| (end - tables.symbols) as usize / size_of::<libc::Elf64_Sym>());
     // SAFETY: the tables are the object's.
-    let count = unsafe { count(&tables) }.min(MOST);
+    let count = unsafe { count(&tables) }.min(room).min(MOST);
     let mut is_needed = [false; N];
     // The first entry is no symbol.
     for index in 1..count {
