@@ -1,14 +1,16 @@
 /* Launches from a thread on a stack of the program's own without a guard, beside which lies another stack that goes while the
- * thread lives, through functions whose tables lead there. The argument says how; a second one, `filtered`, lets a seccomp filter
- * that allows everything decide over system calls. The Nth kind launches with N blocks. */
+ * thread lives, through functions whose tables lead there. The argument says how; a second one, `filtered`, has a seccomp filter
+ * end the process if it copies memory by the kernel. The Nth kind launches with N blocks. */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 #include "driver.h"
@@ -133,10 +135,15 @@ static NOINLINE void *in_thread(void *argument)
     return argument;
 }
 
-static void filter_all(void)
+static void filter(void)
 {
-    struct sock_filter allow = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
-    struct sock_fprog program = {1, &allow};
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
         exit(9);
 }
@@ -145,7 +152,7 @@ int main(int count, char **arguments)
 {
     how = count > 1 ? arguments[1] : "coroutine";
     if (count > 2 && !strcmp(arguments[2], "filtered"))
-        filter_all();
+        filter();
     cuda = cuda_start();
     stacks = mmap(NULL, COROUTINE + GOES + OWN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pthread_attr_t attributes;

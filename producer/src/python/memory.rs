@@ -71,22 +71,17 @@ impl Memory for Own {
 
 /// This process's memory, copied by the kernel: a read fails where nothing is mapped, also where that was so a moment ago
 /// only. Two system calls each. Under a seccomp filter it is read as by [`Checked`]: a filter may end a process that copies
-/// in this way.
+/// in this way. So it is where the kernel has no such call.
 #[derive(Debug)]
 pub struct Copied;
 
-/// Whether a filter decides over the thread's system calls. Once there is one it stays.
+/// Nothing is to be copied: there is a filter, and it stays, or the kernel has no such call.
+static NO_COPIES: AtomicBool = AtomicBool::new(false);
+
+/// Whether a filter decides over the thread's system calls.
 fn is_filtered() -> bool {
-    static SEEN: AtomicBool = AtomicBool::new(false);
-    if SEEN.load(Ordering::Relaxed) {
-        return true;
-    }
     // SAFETY: asks for a number. A filter that refuses the question is one.
-    let filtered = unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) } != 0;
-    if filtered {
-        SEEN.store(true, Ordering::Relaxed);
-    }
-    filtered
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) != 0 }
 }
 
 impl Memory for Copied {
@@ -95,7 +90,8 @@ impl Memory for Copied {
     }
 
     fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
-        if is_filtered() {
+        if NO_COPIES.load(Ordering::Relaxed) || is_filtered() {
+            NO_COPIES.store(true, Ordering::Relaxed);
             return Checked::new().read(base, offset, into);
         }
         let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -103,6 +99,11 @@ impl Memory for Copied {
             libc::iovec { iov_base: base.wrapping_add(offset) as *mut libc::c_void, iov_len: into.len() };
         // SAFETY: the kernel trusts neither; it writes at most as many bytes as `into` has. getpid has no preconditions.
         let copied = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+        // SAFETY: the C library's own pointer to this thread's errno.
+        if copied < 0 && unsafe { *libc::__errno_location() } == libc::ENOSYS {
+            NO_COPIES.store(true, Ordering::Relaxed);
+            return Checked::new().read(base, offset, into);
+        }
         usize::try_from(copied) == Ok(into.len())
     }
 }
