@@ -2,7 +2,7 @@
 //! name, sums that are whole, and memory that does not grow.
 
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::flame::Flame;
+use gputrace_collector::flame::{Bottom, Flame, FlameLine, RangePlace};
 use gputrace_collector::report::Report;
 
 use super::{LAUNCHES, Standing, growth, held_bytes, program};
@@ -28,9 +28,18 @@ fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
 
     let flame = Flame::new(&totals, &aggregates);
     assert_eq!(flame.total_ns(), all * OPERATIONS * OPERATION_NS);
-    let texts = |line: &gputrace_collector::flame::FlameLine| -> Vec<String> {
+    let texts = |line: &FlameLine| -> Vec<String> {
         line.frames.iter().map(|frame| frame.text.to_string()).collect()
     };
+    // However it is divided.
+    for (bottom, first) in
+        [("process", "python short.py ["), ("rank,stream", "(no rank)"), ("device", "GPU 0 GPU")]
+    {
+        let bottom = Bottom::parse(bottom).unwrap();
+        let flame = Flame::with(&totals, &aggregates, RangePlace::None, &bottom);
+        assert_eq!(flame.total_ns(), all * OPERATIONS * OPERATION_NS);
+        assert!(flame.lines.iter().all(|line| texts(line)[0].starts_with(first)), "{first}");
+    }
     let (mut ended_ns, mut running_ns) = (0, 0);
     let running = format!("python short.py [{}]", 1_000 + GONE);
     for line in &flame.lines {
