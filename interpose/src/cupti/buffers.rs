@@ -9,15 +9,21 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gputrace_producer::{memory, session};
 use gputrace_wire::counter::Counter;
 
-use super::{guest, postponed, records};
+use super::{guest, pace, postponed, records};
 
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
-/// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference.
+/// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference. CUPTI is told of
+/// less where so many operations would take long.
 const BUFFER_BYTES: usize = 1 << 20;
 const LARGE: usize = 64;
 /// CUPTI from 12.x on takes a buffer for every thread that launches (measured with 200 of them on 13.0). Threads beyond the
 /// first get small ones, about 300 kernel records, of which a turn of the service thread brings back what is filled.
 const SMALL_BYTES: usize = 1 << 16;
+/// At least what any record takes. CUPTI uses as little as 2 KiB (tried with 13.0).
+const RECORD_BYTES: usize = 256;
+const LEAST_BYTES: usize = 2048;
+/// So many are in use with few records each, and no more: of a long queue the rest gets what there is.
+const FEW_MOST: u32 = 256;
 /// In all: 64 MiB and 124 MiB of addresses at most, of which only what CUPTI wrote to is memory. What is beyond is counted.
 pub const BUFFERS: usize = 2048;
 const WORDS: usize = BUFFERS / 64;
@@ -48,6 +54,28 @@ fn bytes_of(index: usize) -> usize {
 /// A buffer of the pool's and its size; large ones first.
 fn take() -> Option<(*mut u8, usize)> {
     FREE.iter().enumerate().find_map(|(word, free)| take_of(word, free))
+}
+
+/// A small one.
+fn take_small() -> Option<(*mut u8, usize)> {
+    FREE.iter().enumerate().skip(LARGE / 64).find_map(|(word, free)| take_of(word, free))
+}
+
+fn small_in_use() -> u32 {
+    FREE.iter().skip(LARGE / 64).map(|free| free.load(Ordering::Relaxed).count_zeros()).sum()
+}
+
+/// A buffer for so many records, if that can be: what CUPTI is to be told of its size and of the most records, 0 for any.
+fn take_for(most_records: usize) -> Option<(*mut u8, usize, usize)> {
+    let bytes = most_records.saturating_mul(RECORD_BYTES);
+    if bytes <= SMALL_BYTES
+        && small_in_use() < FEW_MOST
+        && let Some((buffer, _)) = take_small()
+    {
+        return Some((buffer, bytes.max(LEAST_BYTES), most_records));
+    }
+    let (buffer, size) = take()?;
+    Some((buffer, if bytes > SMALL_BYTES { size.min(bytes) } else { size }, 0))
 }
 
 fn take_of(word: usize, free: &AtomicU64) -> Option<(*mut u8, usize)> {
@@ -116,12 +144,13 @@ pub fn give_back(index: usize) {
 
 /// CUPTI wants a buffer.
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
-    let (given, size) = take().unwrap_or_else(|| (take_discard(), BUFFER_BYTES));
+    let (given, size, most) =
+        take_for(pace::most_records()).unwrap_or_else(|| (take_discard(), BUFFER_BYTES, 0));
     // SAFETY: CUPTI's own out parameters.
     unsafe {
         buffer.write(given);
         bytes.write(size);
-        most_records.write(0);
+        most_records.write(most);
     }
 }
 
@@ -189,6 +218,25 @@ mod tests {
         let again: Vec<_> = std::iter::from_fn(take).map(|(buffer, _)| buffer).collect();
         assert_eq!(again, [taken[3], taken[70], taken[1900]]);
         (0..BUFFERS).for_each(give_back);
+        sizes_are_by_the_records_that_are_wanted();
         assert!(FREE.iter().all(|free| free.load(Ordering::Relaxed) == u64::MAX));
+    }
+
+    /// A part of the test above: both use the one pool.
+    fn sizes_are_by_the_records_that_are_wanted() {
+        let sizes = |most| {
+            let (buffer, bytes, records) = take_for(most).unwrap();
+            let index = index_of(buffer).unwrap();
+            give_back(index);
+            (index >= LARGE, bytes, records)
+        };
+        assert_eq!(sizes(1), (true, LEAST_BYTES, 1));
+        assert_eq!(sizes(50), (true, 50 * RECORD_BYTES, 50));
+        assert_eq!(sizes(256), (true, SMALL_BYTES, 256));
+        assert_eq!(sizes(1000), (false, 1000 * RECORD_BYTES, 0));
+        assert_eq!(sizes(usize::MAX), (false, BUFFER_BYTES, 0));
+        let few: Vec<_> = (0..FEW_MOST).map(|_| take_for(1).unwrap().0).collect();
+        assert_eq!(sizes(1), (false, BUFFER_BYTES, 0), "a long queue");
+        few.into_iter().filter_map(index_of).for_each(give_back);
     }
 }

@@ -22,6 +22,7 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
 use super::graph_times::Delivered;
+use super::pace::Taken;
 use super::{guest, root};
 use crate::describe;
 use crate::tables::{self, Tables};
@@ -107,6 +108,7 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
             count: 0,
             first_end_ns: 0,
             of_graphs: Delivered::default(),
+            taken: Taken::default(),
         };
         // Before the ring may keep us waiting: the lag is CUPTI's.
         let delivered_ns = root.now_ns();
@@ -125,6 +127,7 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         // SAFETY: the arguments are those of the delivery; the count outlives the call.
         unsafe { (cupti.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
         core::mem::take(&mut delivery.of_graphs).add();
+        delivery.taken.learn();
         session.count(Counter::RecordsDropped, dropped as u64);
         session.count(Counter::RecordsDelivered, delivery.count);
         if delivery.first_end_ns > 0 {
@@ -163,6 +166,7 @@ struct Delivery<'a> {
     count: u64,
     /// Records of graphs' nodes.
     of_graphs: Delivered,
+    taken: Taken,
     /// When the first of the delivered operations ended; 0 where none says.
     first_end_ns: u64,
 }
@@ -171,6 +175,7 @@ impl Delivery<'_> {
     /// Notes when an operation ended.
     fn ended(&mut self, place: &Place) {
         self.of_graphs.note(place);
+        self.taken.note(place);
         if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
             self.first_end_ns = place.end_ns;
         }

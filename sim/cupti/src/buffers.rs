@@ -86,7 +86,8 @@ impl Buffer {
 impl Buffers {
     /// Buffers that may be handed over now; with `with_current` also the one that is being filled.
     pub fn take_finished(&mut self, now_ns: u64, with_current: bool, forced: bool) -> Vec<Buffer> {
-        if with_current && self.current.as_ref().is_some_and(|held| forced || held.latest_ns <= now_ns) {
+        // A flush closes the one that is being filled, also where what is in it goes on (as seen of CUPTI 13.0).
+        if with_current {
             self.full.extend(self.current.take());
         }
         let mut finished = Vec::new();

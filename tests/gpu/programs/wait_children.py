@@ -25,9 +25,9 @@ except ChildProcessError:
 print(f"INFO sigchld_at_start={len(signals)}", file=sys.stderr)
 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
-own = {}
-for code in (3, 4):
-    own[subprocess.Popen(["/bin/sh", "-c", f"exit {code}"]).pid] = f"spawned {code}"
+# Kept: subprocess itself waits for a child of which nobody keeps the object, if it has ended by then.
+spawned = {code: subprocess.Popen(["/bin/sh", "-c", f"exit {code}"]) for code in (3, 4)}
+own = {child.pid: f"spawned {code}" for code, child in spawned.items()}
 for code in (5, 6):
     pid = os.fork()
     if pid == 0:

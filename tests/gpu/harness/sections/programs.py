@@ -5,6 +5,9 @@ in a separate run stands in. Timings do not matter here, so programs run side by
 
 from .. import reports
 
+# What is promised while no kernel takes longer than that.
+LAG_MOST_NS = 250_000_000
+
 
 def verdict(bench, name, report, want, client, note=""):
     """Adds the row that compares one report with `want`; counts that the client shares are the driver's doing, not ours."""
@@ -28,7 +31,7 @@ def verdict(bench, name, report, want, client, note=""):
 
 
 def check_program(bench, name, command, env=None, limit_s=120, client_command=None, client_times=1):
-    """Runs one program untraced, under the client and under gputrace; compares output, exit code and counts.
+    """Runs one program untraced, under the client and under gputrace; compares output, exit code and counts. Returns our report.
 
     Where the client cannot count all of a program, `client_command` is a part of it that is done `client_times` in all."""
     if None in command:
@@ -67,6 +70,7 @@ def check_program(bench, name, command, env=None, limit_s=120, client_command=No
         compare_copies(bench, name, report, client)
     if hand is None:
         compare_by_name(bench, name, report, client)
+    return report
 
 
 def compare_copies(bench, name, report, client):
@@ -87,6 +91,13 @@ def compare_by_name(bench, name, report, client):
     bench.check(f"{name}-names", level is not None, f"{len(want)} kernel names equal at level: {level}" + ("" if level == "exact" else f"; {lines[:2]}"))
 
 
+def deep_queue(bench):
+    """Device times of a long queue come while it is worked off."""
+    report = check_program(bench, "deep-queue", [bench.programs["deep_queue"]])
+    lag_ns = report and report["cost"]["record_lag_max_ns"]
+    bench.check("deep-queue-lag", lag_ns and lag_ns <= LAG_MOST_NS, f"device records came at most {(lag_ns or 0) / 1e6:.0f} ms after their end, in queues of a second")
+
+
 def run(bench):
     built = bench.programs
     jobs = {
@@ -94,7 +105,7 @@ def run(bench):
         "vadd-shared": [built["vadd_shared"]],
         "vadd-per-thread": [built["vadd_ptds"]],
         "threads-8": [built["threads"]],
-        # More than there are buffers: CUDA 13 may give each thread one.
+        # As many as CUDA 13 takes buffers: one a thread.
         "threads-200": [built["threads"], "200"],
         "threads-8-shared-per-thread": [built["threads_ptds"]],
         "streams-100": [built["streams"]],
@@ -114,3 +125,4 @@ def run(bench):
     # The slow ones first, so that the section ends when they do.
     order = sorted(jobs, key=lambda name: name not in ("jax", "cupy", "triton", "numba", "graph-captured", "graph-explicit"))
     bench.parallel({name: (lambda name=name: check_program(bench, name, jobs[name])) for name in order}, workers=8)
+    deep_queue(bench)

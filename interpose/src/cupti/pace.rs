@@ -1,0 +1,111 @@
+//! How many records a buffer is to have, so that none waits long for the others in it.
+//!
+//! CUPTI hands a buffer over once everything in it has ended. A flush closes the one that is being
+//! filled, 20 times a second, but what was launched at one go stays together: 400 kernels of 5 ms came
+//! 2 s after the first had ended, and 85 ms in buffers of eight records (CUPTI 13.0, driver 580). A
+//! buffer costs the launching thread some 30 µs, so where operations are short they are large.
+//! Owned here: how long operations take, learned from what is delivered.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gputrace_wire::device::Place;
+
+/// The device time that is to be in one buffer at most. With the time between two flushes it is far below the
+/// 250 ms that are promised.
+const SPAN_NS: u64 = 50_000_000;
+/// Before anything is known.
+const AT_FIRST: u64 = 64;
+/// The estimate goes up at once, and down by this share a delivery: long operations come back.
+const SHARE_DOWN: u64 = 64;
+
+/// What an operation takes; 0 while that is not known.
+static EACH_NS: AtomicU64 = AtomicU64::new(0);
+
+/// What the operations of one delivery took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    first_start_ns: u64,
+    last_end_ns: u64,
+    longest_ns: u64,
+    count: u64,
+}
+
+impl Taken {
+    pub fn note(&mut self, place: &Place) {
+        if !place.has_timing() {
+            return;
+        }
+        if self.count == 0 || place.start_ns < self.first_start_ns {
+            self.first_start_ns = place.start_ns;
+        }
+        self.last_end_ns = self.last_end_ns.max(place.end_ns);
+        self.longest_ns = self.longest_ns.max(place.end_ns.saturating_sub(place.start_ns));
+        self.count += 1;
+    }
+
+    /// One of them. Time between them counts too, as the device may have been busy with something else, but no more than the
+    /// longest took: a device that has nothing to do keeps nobody waiting.
+    fn each_ns(&self) -> Option<u64> {
+        let span_ns = self.last_end_ns.saturating_sub(self.first_start_ns);
+        let mean_ns = span_ns.checked_div(self.count)?;
+        Some(mean_ns.min(self.longest_ns).max(1))
+    }
+
+    /// The delivery is over: the next buffers are by this.
+    pub fn learn(&self) {
+        let Some(each_ns) = self.each_ns() else { return };
+        // Of two deliveries at the same time one may be forgotten.
+        let before_ns = EACH_NS.load(Ordering::Relaxed);
+        EACH_NS.store(after(before_ns, each_ns), Ordering::Relaxed);
+    }
+}
+
+fn after(before_ns: u64, each_ns: u64) -> u64 {
+    each_ns.max(before_ns - before_ns.div_ceil(SHARE_DOWN))
+}
+
+/// Records of the next buffer.
+pub fn most_records() -> usize {
+    let most = SPAN_NS.checked_div(EACH_NS.load(Ordering::Relaxed)).unwrap_or(AT_FIRST);
+    usize::try_from(most.max(1)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(times_us: &[(u64, u64)]) -> Taken {
+        let mut taken = Taken::default();
+        for (start_us, end_us) in times_us {
+            taken.note(&Place { start_ns: start_us * 1000, end_ns: end_us * 1000, ..Place::default() });
+        }
+        taken
+    }
+
+    #[test]
+    fn what_one_takes_is_neither_the_idle_time_nor_less_than_was_waited() {
+        assert_eq!(taken(&[]).each_ns(), None);
+        assert_eq!(taken(&[(0, 0)]).each_ns(), None, "without times");
+        assert_eq!(taken(&[(10, 20), (20, 30), (30, 40)]).each_ns(), Some(10_000));
+        assert_eq!(taken(&[(10, 20), (90_000, 90_004)]).each_ns(), Some(10_000), "idle between them");
+        assert_eq!(taken(&[(20, 30), (10, 40)]).each_ns(), Some(15_000), "at the same time");
+        assert_eq!(taken(&[(10, 11), (11, 911), (911, 912), (912, 1010)]).each_ns(), Some(250_000));
+    }
+
+    #[test]
+    fn buffers_follow_long_operations_at_once_and_short_ones_slowly() {
+        assert_eq!(most_records(), 64);
+        taken(&[(1, 2_001)]).learn();
+        assert_eq!(most_records(), 25);
+        taken(&[(1, 100_001)]).learn();
+        assert_eq!(most_records(), 1);
+        let mut each_ns = 2_000_000;
+        let turns = (1..).find(|_| {
+            each_ns = after(each_ns, 5_000);
+            each_ns == 5_000
+        });
+        assert_eq!(turns, Some(381), "some 10 ms in buffers that are too small");
+        assert_eq!(after(1, 1), 1);
+        assert_eq!(after(0, 7), 7);
+    }
+}
