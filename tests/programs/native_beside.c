@@ -82,14 +82,17 @@ static NOINLINE void beside(void)
     sink++;
 }
 
-static atomic_int rounds, is_over;
+static atomic_int is_gone, launches, rounds, is_over;
 
 static NOINLINE void again_and_again(void)
 {
+    while (!atomic_load(&is_gone))
+        sched_yield();
     for (int i = 0; i < TIMES; i++) {
         while (atomic_load(&rounds) < i / 10)
             sched_yield();
         leads_beside(3);
+        atomic_fetch_add(&launches, 1);
     }
     atomic_store(&is_over, 1);
 }
@@ -105,7 +108,11 @@ static void *come_and_go(void *start)
 {
     while (!atomic_load(&is_over)) {
         map_there(start, PROT_NONE);
-        sched_yield();
+        atomic_store(&is_gone, 1);
+        /* A whole launch falls into the first time. */
+        do
+            sched_yield();
+        while (!atomic_load(&launches));
         map_there(start, PROT_READ | PROT_WRITE);
         ((volatile char *)start)[128 * KIB] = 0;
         atomic_fetch_add(&rounds, 1);

@@ -28,26 +28,26 @@ impl<const N: usize> Pages<N> {
         self.at.iter().for_each(|at| at.set(0));
     }
 
-    /// Copies what a page has from some place on, if it can be.
-    fn part(&self, from: u64, into: &mut [u8]) -> bool {
-        let page = from & !(PAGE - 1);
+    /// The copy of a page, if it can be had: it lasts until another is asked for.
+    fn copy_of(&self, page: u64) -> Option<*const Page> {
         let index = (page / PAGE) as usize % N;
         // SAFETY: this value is not shared between threads, and nothing keeps a reference to the bytes.
         let copies = unsafe { &mut *self.bytes.get() };
-        let (Some(at), Some(copy)) = (self.at.get(index), copies.get_mut(index)) else { return false };
+        let (at, copy) = (self.at.get(index)?, copies.get_mut(index)?);
         if at.get() != mark_of(page) {
             at.set(0);
             if !Copied.read(page, 0, copy) {
-                return false;
+                return None;
             }
             at.set(mark_of(page));
         }
-        let place = (from - page) as usize;
-        match copy.get(place..place + into.len()) {
-            Some(bytes) => into.copy_from_slice(bytes),
-            None => return false,
-        }
-        true
+        Some(copy)
+    }
+
+    /// Where a copy of the word is that is at that address, which is aligned. It lasts until another is asked for.
+    pub fn word_at(&self, at: u64) -> Option<u64> {
+        let page = at & !(PAGE - 1);
+        Some(self.copy_of(page)? as u64 + (at - page))
     }
 }
 
@@ -67,8 +67,12 @@ impl<const N: usize> Memory for Pages<N> {
             let rest = (PAGE - from % PAGE) as usize;
             let (part, others) = into.split_at_mut(rest.min(into.len()));
             let Some(next) = from.checked_add(part.len() as u64) else { return false };
-            if !self.part(from, part) {
-                return false;
+            let page = from & !(PAGE - 1);
+            let Some(copy) = self.copy_of(page) else { return false };
+            // SAFETY: a page of our own, read before another is asked for.
+            match unsafe { &*copy }.get((from - page) as usize..).and_then(|rest| rest.get(..part.len())) {
+                Some(bytes) => part.copy_from_slice(bytes),
+                None => return false,
             }
             (from, into) = (next, others);
         }

@@ -41,6 +41,8 @@ pub struct Stack {
     limit: u64,
     /// Of what is not certain.
     copy: Option<Taken>,
+    /// The same without room for a page.
+    word: u64,
 }
 
 impl Stack {
@@ -49,7 +51,7 @@ impl Stack {
     pub fn of_this_thread(sp: u64) -> Stack {
         let own = OWN.get();
         if own.hold(sp) {
-            return Stack { from: sp, certain: own.end, limit: own.end, copy: None };
+            return Stack { from: sp, certain: own.end, limit: own.end, copy: None, word: 0 };
         }
         Stack::look(sp)
     }
@@ -65,7 +67,7 @@ impl Stack {
                 ((sp & !(PAGE - 1)).saturating_add(PAGE).min(limit), limit)
             }
         };
-        Stack { from: sp, certain, limit, copy: None }
+        Stack { from: sp, certain, limit, copy: None, word: 0 }
     }
 
     #[inline(always)]
@@ -73,20 +75,26 @@ impl Stack {
         at >= self.from && at.checked_add(8).is_some_and(|end| end <= self.certain) && at & 7 == 0
     }
 
-    /// A word that may not be there.
+    /// Where a copy is of a word that may not be there; 0 if there is none. It lasts until the next one.
     #[cold]
     #[inline(never)]
-    fn copied(&mut self, at: u64) -> Option<u64> {
+    fn copied(&mut self, at: u64) -> u64 {
         if at < self.from || at & 7 != 0 || at.checked_add(8).is_none_or(|end| end > self.limit) {
-            return None;
+            return 0;
         }
         let _errno = KeepErrno::new();
         if self.copy.is_none() {
             self.copy = Taken::new();
         }
-        match self.copy.as_ref() {
-            Some(page) => page.word(at, 0),
-            None => Copied.word(at, 0),
+        if let Some(page) = &self.copy {
+            return page.word_at(at).unwrap_or(0);
+        }
+        match Copied.word(at, 0) {
+            Some(word) => {
+                self.word = word;
+                (&raw const self.word).expose_provenance() as u64
+            }
+            None => 0,
         }
     }
 }
@@ -94,12 +102,13 @@ impl Stack {
 impl Words for Stack {
     #[inline(always)]
     fn word(&mut self, at: u64) -> Option<u64> {
-        if !self.is_certain(at) {
-            return self.copied(at);
+        let from = if self.is_certain(at) { at } else { self.copied(at) };
+        if from == 0 {
+            return None;
         }
         // SAFETY: an aligned word above where this thread is, and on the same stack or the same page: it is there at least
-        // until the thread has returned to what keeps it, which is after the hook.
-        Some(unsafe { load(at) })
+        // until the thread has returned to what keeps it, which is after the hook. Or else a copy.
+        Some(unsafe { load(from) })
     }
 
     #[inline(never)]
@@ -113,8 +122,8 @@ impl Words for Stack {
         let _errno = KeepErrno::new();
         let limit = own(sp).map_or_else(|| believed_end(sp), |own| own.end);
         // Only a table says that the thread was there: nothing of it is certain.
-        let mut stack = Stack { from: sp, certain: 0, limit, copy: None };
-        if stack.copied(sp).is_none() {
+        let mut stack = Stack { from: sp, certain: 0, limit, copy: None, word: 0 };
+        if stack.copied(sp) == 0 {
             return false;
         }
         stack.from = sp.saturating_sub(RED_ZONE_BYTES);
