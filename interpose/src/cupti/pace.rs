@@ -21,13 +21,44 @@ const SHARE_DOWN: u64 = 64;
 /// What an operation takes; 0 while that is not known.
 static EACH_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What the operations of one delivery took.
+/// Operations that are looked at together. What comes in a cluster among many short ones is queued in a cluster
+/// too: the mean of a whole buffer would hide it.
+const RUN: u64 = 16;
+
+/// Operations that came one after the other.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+struct Run {
     first_start_ns: u64,
     last_end_ns: u64,
     longest_ns: u64,
     count: u64,
+}
+
+impl Run {
+    fn note(&mut self, start_ns: u64, end_ns: u64) {
+        if self.count == 0 || start_ns < self.first_start_ns {
+            self.first_start_ns = start_ns;
+        }
+        self.last_end_ns = self.last_end_ns.max(end_ns);
+        self.longest_ns = self.longest_ns.max(end_ns.saturating_sub(start_ns));
+        self.count += 1;
+    }
+
+    /// One of so many. Time between them counts too, as the device may have been busy with something else, but no more than the
+    /// longest took: a device that has nothing to do keeps nobody waiting.
+    fn each_ns(&self, of: u64) -> u64 {
+        let span_ns = self.last_end_ns.saturating_sub(self.first_start_ns);
+        span_ns.checked_div(of).unwrap_or(0).min(self.longest_ns)
+    }
+}
+
+/// What the operations of one delivery took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    run: Run,
+    runs: u64,
+    /// Of the slowest run.
+    each_ns: u64,
 }
 
 impl Taken {
@@ -35,20 +66,18 @@ impl Taken {
         if !place.has_timing() {
             return;
         }
-        if self.count == 0 || place.start_ns < self.first_start_ns {
-            self.first_start_ns = place.start_ns;
+        self.run.note(place.start_ns, place.end_ns);
+        if self.run.count == RUN {
+            self.each_ns = self.each_ns.max(self.run.each_ns(RUN));
+            self.run = Run::default();
+            self.runs += 1;
         }
-        self.last_end_ns = self.last_end_ns.max(place.end_ns);
-        self.longest_ns = self.longest_ns.max(place.end_ns.saturating_sub(place.start_ns));
-        self.count += 1;
     }
 
-    /// One of them. Time between them counts too, as the device may have been busy with something else, but no more than the
-    /// longest took: a device that has nothing to do keeps nobody waiting.
+    /// One operation of the slowest run; those left over after whole runs are one with nothing behind them.
     fn each_ns(&self) -> Option<u64> {
-        let span_ns = self.last_end_ns.saturating_sub(self.first_start_ns);
-        let mean_ns = span_ns.checked_div(self.count)?;
-        Some(mean_ns.min(self.longest_ns).max(1))
+        let of = if self.runs == 0 { self.run.count } else { RUN };
+        (of > 0).then(|| self.each_ns.max(self.run.each_ns(of)).max(1))
     }
 
     /// The delivery is over: the next buffers are by this.
@@ -90,6 +119,17 @@ mod tests {
         assert_eq!(taken(&[(10, 20), (90_000, 90_004)]).each_ns(), Some(10_000), "idle between them");
         assert_eq!(taken(&[(20, 30), (10, 40)]).each_ns(), Some(15_000), "at the same time");
         assert_eq!(taken(&[(10, 11), (11, 911), (911, 912), (912, 1010)]).each_ns(), Some(250_000));
+    }
+
+    #[test]
+    fn a_cluster_of_long_ones_counts_among_however_many_short_ones() {
+        let mut times: Vec<(u64, u64)> = (1..4_001).map(|at| (at, at + 1)).collect();
+        assert_eq!(taken(&times).each_ns(), Some(1_000));
+        times.extend((0..50).map(|at| (4_001 + at * 2_000, 6_001 + at * 2_000)));
+        assert_eq!(taken(&times).each_ns(), Some(2_000_000));
+        // One alone is a sixteenth of it.
+        assert_eq!(taken(&times[..4_001]).each_ns(), Some(125_000));
+        assert_eq!(taken(&times[3_984..4_004]).each_ns(), Some(500_000));
     }
 
     #[test]
