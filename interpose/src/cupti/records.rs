@@ -225,7 +225,8 @@ impl Delivery<'_> {
             }
             // Kinds that only a guest asked for. It may be gone by the time that the last of them come.
             Record::Other(kind) if guest::takes_records() || root::was_wanted_by_guest(kind) => {
-                self.count -= 1
+                self.count -= 1;
+                self.taken.note_other();
             }
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
         }

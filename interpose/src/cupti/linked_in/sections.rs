@@ -5,9 +5,9 @@
 //! Nothing is allocated: whoever asks holds the loader's lock.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 const PROGRAM: &[u8] = b"/proc/self/exe";
 const CONSTANTS: &[u8] = b".rodata";
@@ -15,6 +15,8 @@ const SHT_PROGBITS: u32 = 1;
 const SHF_WRITE: u64 = 1;
 const SHF_ALLOC: u64 = 2;
 const SHF_EXECINSTR: u64 = 4;
+/// The standard library allocates for a path that is longer than 383 bytes.
+const MOST_PATH_BYTES: usize = 380;
 /// More than any linker makes; with more than that nothing is known.
 const MOST_HEADERS: usize = 64;
 const MOST_SECTIONS: usize = 128;
@@ -22,7 +24,13 @@ const MOST_NAME_BYTES: usize = 8 << 10;
 
 /// The addresses of the constants of the object at `path` (empty: the program), as in its file.
 pub fn constants(path: &[u8], headers: &[libc::Elf64_Phdr]) -> Option<(u64, u64)> {
-    let file = File::open(OsStr::from_bytes(if path.is_empty() { PROGRAM } else { path })).ok()?;
+    let path = if path.is_empty() { PROGRAM } else { path };
+    if path.len() > MOST_PATH_BYTES {
+        return None;
+    }
+    // Another file may lie there by now: a pipe must keep nobody waiting.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(OsStr::from_bytes(path)).ok()?;
     let mut beginning = [0u8; size_of::<libc::Elf64_Ehdr>()];
     file.read_exact_at(&mut beginning, 0).ok()?;
     // SAFETY: as many bytes as the header has, of which all values are valid.
@@ -94,6 +102,22 @@ mod tests {
                 (own, of_another.is_none() && of_an_other_length.is_none());
         }
         1
+    }
+
+    /// To open a pipe that nobody writes to would wait for ever, with the loader's lock held.
+    #[test]
+    fn a_pipe_in_a_library_s_place_keeps_nobody_waiting() {
+        let path = std::env::temp_dir().join(format!("gputrace-pipe-{}\0", std::process::id()));
+        let path = path.as_os_str().as_bytes();
+        // SAFETY: a C string.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr().cast(), 0o600) }, 0);
+        let (told, tells) = std::sync::mpsc::channel();
+        let name = path[..path.len() - 1].to_vec();
+        std::thread::spawn(move || told.send(constants(&name, &[])));
+        let answer = tells.recv_timeout(std::time::Duration::from_secs(20));
+        // SAFETY: a C string.
+        unsafe { libc::unlink(path.as_ptr().cast()) };
+        assert_eq!(answer, Ok(None));
     }
 
     #[test]
