@@ -9,6 +9,7 @@
 use std::mem;
 
 use crate::model::given_up::GivenUp;
+use crate::model::key::Key;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::shelf::Shelf;
 use crate::model::waiting::{Form, Waiting};
@@ -19,13 +20,6 @@ const SLOTS_EASY: usize = 1 << 15;
 const SLOTS_MAX: usize = 1 << 18;
 /// The most records that wait for their calls.
 const HELD_MAX: usize = 1 << 18;
-
-/// What joins a call to its records.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
-    pub epoch: u32,
-    pub correlation: u32,
-}
 
 #[derive(Debug)]
 struct Slot<T> {
@@ -215,13 +209,13 @@ impl Join {
         }
         if let Some(waiting) = self.calls.get(key) {
             let was_live = waiting.is_live();
-            let outcome = waiting.meet(record);
+            let outcome = met(waiting, record);
             let is_live = waiting.is_live();
             self.calls.live -= usize::from(was_live && !is_live);
             return out(outcome);
         }
         if let Some(waiting) = self.shelf.get(key) {
-            let outcome = waiting.meet(record);
+            let outcome = met(waiting, record);
             if !waiting.is_live() {
                 self.shelf.remove(key);
             }
@@ -320,4 +314,9 @@ impl Join {
         left.into_iter().for_each(|(_, record)| out(Outcome::Record(record)));
         self.held = 0;
     }
+}
+
+#[inline]
+fn met(waiting: &mut Waiting, record: Operation) -> Outcome {
+    waiting.meet(record).map_or(Outcome::Double, Outcome::Record)
 }

@@ -1,7 +1,7 @@
 //! Which calls were given out without their records, one bit each for the latest of them: a record
 //! that comes all the same is of an operation that is counted already.
 
-use super::correlate::Key;
+use super::key::Key;
 
 /// As many correlation ids as are told apart: some tens of seconds of the densest launching, in
 /// 2 MiB that are taken when the first call is given up.

@@ -22,6 +22,7 @@ mod in_flight_tests;
 pub mod instances;
 #[cfg(test)]
 mod instances_tests;
+mod key;
 pub mod loss;
 pub mod namesakes;
 pub mod operation;

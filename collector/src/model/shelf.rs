@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::correlate::Key;
+use crate::model::key::Key;
 use crate::model::operation::HostCall;
 use crate::model::waiting::Waiting;
 
@@ -57,7 +57,7 @@ impl Shelf {
         self.calls.remove(&key);
     }
 
-    /// As [`crate::model::correlate::Join::move_to_epoch`].
+    /// Calls from a moment on belong to another epoch than was thought.
     pub fn move_to_epoch(&mut self, epoch: u32, is_after: impl Fn(&HostCall) -> bool) {
         for (key, number) in &mut self.ages {
             let is_moved = self.calls.get(key).is_some_and(|kept| {

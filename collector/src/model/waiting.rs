@@ -1,6 +1,5 @@
 //! A host call that device records are waited for, and the form in which a graph launch has them.
 
-use crate::model::correlate::Outcome;
 use crate::model::operation::{HostCall, Operation, What};
 
 /// A call that is kept until its records are there.
@@ -66,13 +65,13 @@ impl Form {
 impl Waiting {
     /// A record of it is there: the record with its call, unless it stands for what is told already.
     #[inline]
-    pub fn meet(&mut self, mut record: Operation) -> Outcome {
+    pub fn meet(&mut self, mut record: Operation) -> Option<Operation> {
         if self.many && !self.form.admits(&mut record, &mut self.nodes_ns) {
-            return Outcome::Double;
+            return None;
         }
         self.matched = true;
         record.call = Some(self.call.clone());
-        Outcome::Record(record)
+        Some(record)
     }
 
     /// Whether it is worth its slot.
