@@ -6,6 +6,7 @@ use gputrace_wire::call::{Detail, operation, wait};
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::Durations;
+use crate::aggregate::room::Room;
 use crate::model::namesakes::Renumbering;
 use crate::model::operation::HostCall;
 
@@ -101,8 +102,7 @@ impl CallAggregate {
 pub struct Calls {
     entries: FxHashMap<CallKey, CallAggregate>,
     other: CallAggregate,
-    /// How many keys there were when processes were told together last.
-    together_at: usize,
+    room: Room,
 }
 
 impl Calls {
@@ -114,13 +114,14 @@ impl Calls {
         } else if self.entries.len() < KEYS_MAX {
             self.entries.entry(key).or_default().add(call);
         } else {
+            self.room.turn_away();
             self.other.add(call);
         }
     }
 
     /// Whether calls of processes that ended should be told together.
     pub fn is_short_of_room(&self) -> bool {
-        self.entries.len() >= TOGETHER_FROM && self.entries.len() >= self.together_at + TOGETHER_STEP
+        self.room.is_short(self.entries.len(), TOGETHER_FROM, TOGETHER_STEP)
     }
 
     pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
@@ -135,7 +136,7 @@ impl Calls {
                 None => self.other.merge(&entry),
             }
         }
-        self.together_at = self.entries.len();
+        self.room.told(self.entries.len());
     }
 
     /// In no particular order.

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Durations;
+use crate::aggregate::room::Room;
 use crate::model::namesakes::Renumbering;
 use crate::model::operation::Kernel;
 
@@ -49,8 +50,7 @@ pub struct Kernels {
     places: FxHashMap<KernelKey, usize>,
     configs: usize,
     other: KernelAggregate,
-    /// How many names there were when processes were told together last.
-    together_at: usize,
+    room: Room,
 }
 
 impl Kernels {
@@ -68,6 +68,7 @@ impl Kernels {
             None => None,
         };
         let Some(entry) = entry else {
+            self.room.turn_away();
             self.other.count(duration_ns);
             self.other.other_config_calls += 1;
             return;
@@ -85,7 +86,7 @@ impl Kernels {
 
     /// Whether kernels of processes that ended should be told together.
     pub fn is_short_of_room(&self) -> bool {
-        self.entries.len() >= TOGETHER_FROM && self.entries.len() >= self.together_at + TOGETHER_STEP
+        self.room.is_short(self.entries.len(), TOGETHER_FROM, TOGETHER_STEP)
     }
 
     pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
@@ -112,7 +113,7 @@ impl Kernels {
                 (None, _) => _ = self.other.take_in(entry, 0),
             }
         }
-        self.together_at = self.entries.len();
+        self.room.told(self.entries.len());
     }
 
     /// In order of first appearance.
@@ -173,7 +174,12 @@ impl KernelAggregate {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_wire::definition::kind;
+
     use super::*;
+    use crate::batch::Definition;
+    use crate::model::Process;
+    use crate::model::namesakes::Namesakes;
 
     fn kernel(name: u32, threads: u32) -> Kernel {
         Kernel { name, grid: [8, 1, 1], block: [threads, 1, 1], ..Kernel::default() }
@@ -217,5 +223,38 @@ mod tests {
             (one.configs.len(), one.other_config_calls, one.calls),
             (CONFIGS_MAX, 3, CONFIGS_MAX as u64 + 3)
         );
+    }
+
+    #[test]
+    fn kernels_of_what_ended_give_their_room_up_also_where_what_ran_took_all_of_it() {
+        let process = |number, names: std::ops::Range<u32>| {
+            let mut process = Process { number, ..Process::default() };
+            for id in names {
+                let text = format!("kernel {id}").into_bytes();
+                process.definitions.add(&Definition { kind: kind::NAME, id, fields: Vec::new(), text });
+            }
+            process
+        };
+        let mut namesakes = Namesakes::default();
+        let mut kernels = Kernels::default();
+        let launch = |kernels: &mut Kernels, process: &Process, name| {
+            kernels.add(process.number, &kernel(name, 32), 0, Some(2));
+        };
+        // The last ones find no room.
+        let all = NAMES_MAX as u32;
+        let [short, long, twin] = [process(0, 1..10), process(1, 1..all), process(2, 1..all)];
+        (1..10).for_each(|name| launch(&mut kernels, &short, name));
+        (1..all).for_each(|name| launch(&mut kernels, &long, name));
+        assert!(kernels.is_short_of_room());
+        kernels.tell_together(&mut namesakes.take([&short].into_iter()));
+        assert!(!kernels.is_short_of_room());
+        (1..all).for_each(|name| launch(&mut kernels, &twin, name));
+        assert!(kernels.is_short_of_room(), "what ran has ended, and nobody has room");
+        kernels.tell_together(&mut namesakes.take([&long].into_iter()));
+        let before = kernels.other().calls;
+        (1..9).for_each(|name| launch(&mut kernels, &twin, name));
+        assert_eq!((kernels.other().calls - before, before), (0, 8 + u64::from(all) - 1));
+        let told: u64 = kernels.iter().map(|(_, kernel)| kernel.calls).sum();
+        assert_eq!(told + before, 9 + 2 * (u64::from(all) - 1) + 8);
     }
 }

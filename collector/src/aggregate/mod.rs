@@ -14,6 +14,7 @@ mod failures;
 mod graphs;
 mod kernels;
 mod occupancy;
+mod room;
 mod sketch;
 mod stacks;
 mod streams;

@@ -5,6 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::aggregate::room::Room;
 use crate::model::namesakes::Renumbering;
 use crate::model::operation::Direction;
 
@@ -140,8 +141,7 @@ impl Weight {
 pub struct Stacks {
     weights: FxHashMap<StackKey, Weight>,
     timed: bool,
-    /// How many there were when processes were told together last.
-    together_at: usize,
+    room: Room,
 }
 
 impl Stacks {
@@ -156,6 +156,7 @@ impl Stacks {
             }
             None if kept < STACKS_MAX => self.weights.entry(key).or_default(),
             None => {
+                self.room.turn_away();
                 let other = StackKey::without_call(key.process, NO_DEVICE, Leaf::Other);
                 self.weights.entry(other).or_default()
             }
@@ -170,7 +171,7 @@ impl Stacks {
 
     /// Whether stacks of processes that ended should be told together.
     pub fn is_short_of_room(&self) -> bool {
-        self.weights.len() >= TOGETHER_FROM && self.weights.len() >= self.together_at + TOGETHER_STEP
+        self.room.is_short(self.weights.len(), TOGETHER_FROM, TOGETHER_STEP)
     }
 
     pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
@@ -183,7 +184,7 @@ impl Stacks {
             let key = key.unwrap_or(StackKey::without_call(number, NO_DEVICE, Leaf::Other));
             self.weights.entry(key).or_default().add(weight);
         }
-        self.together_at = self.weights.len();
+        self.room.told(self.weights.len());
     }
 
     /// Charges nodes of graphs to the launches that replayed them.

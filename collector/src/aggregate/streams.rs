@@ -25,6 +25,8 @@ pub struct Streams {
     known: FxHashMap<(u32, u32), Stream>,
     /// Operations of streams beyond those that are kept.
     pub beyond: u64,
+    /// Streams of processes that are told together.
+    pub told_together: u64,
 }
 
 impl Streams {
@@ -60,6 +62,7 @@ impl Streams {
     pub fn tell_together(&mut self, together: &Renumbering<'_>) {
         for (_, stream) in self.known.extract_if(|(process, _), _| together.has(*process)) {
             self.beyond = self.beyond.saturating_add(stream.weight.count);
+            self.told_together += 1;
         }
     }
 

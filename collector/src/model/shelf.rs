@@ -63,8 +63,13 @@ impl Shelf {
             let is_moved = self.calls.get(key).is_some_and(|kept| {
                 kept.number == *number && !kept.waiting.matched && is_after(&kept.waiting.call)
             });
-            if is_moved && let Some(kept) = self.calls.remove(key) {
-                key.epoch = epoch;
+            // A call of that key that is there already is not one to lose.
+            let to = Key { epoch, ..*key };
+            if is_moved
+                && !self.calls.contains_key(&to)
+                && let Some(kept) = self.calls.remove(key)
+            {
+                *key = to;
                 self.calls.insert(*key, kept);
             }
         }
@@ -133,5 +138,9 @@ mod tests {
         shelf.move_to_epoch(2, |call| call.start_ns >= 2);
         assert!(shelf.get(key(1)).is_some() && shelf.get(key(2)).is_none());
         assert!(shelf.get(Key { epoch: 2, correlation: 3 }).is_some());
+        // None is lost over another of its key.
+        assert_eq!(put(&mut shelf, 3), None);
+        shelf.move_to_epoch(2, |_| true);
+        assert_eq!(shelf.into_iter().count(), 4);
     }
 }

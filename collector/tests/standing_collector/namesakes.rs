@@ -71,6 +71,7 @@ fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
     assert_eq!(report.other_kernels.calls, 0);
     let ranges = report.ranges.iter().filter(|range| range.name.starts_with("request "));
     assert_eq!(ranges.map(|range| range.calls).sum::<u64>(), all);
+    assert_eq!(report.streams.len() as u64 + report.streams_left_out, all, "one each");
     let notices: Vec<_> = report.notices.iter().filter(|notice| notice.text.contains("[ended]")).collect();
     assert_eq!((notices.len(), notices[0].severity), (1, "information"));
 }
