@@ -1,7 +1,5 @@
 //! Definitions as they were said, for whoever tells them again under other ids.
 
-use gputrace_wire::definition::{self, kind};
-
 use super::Definitions;
 
 /// A definition without its id.
@@ -21,17 +19,5 @@ impl Definitions {
     /// Devices, in order of arrival.
     pub fn device_ids(&self) -> &[u32] {
         &self.devices
-    }
-
-    /// The pieces of a line table from that one on, each with its bytes; so many at most.
-    pub fn pieces(&self, first: u32, pieces_max: usize) -> Vec<&[u8]> {
-        let (mut pieces, mut next) = (Vec::new(), first);
-        while pieces.len() < pieces_max
-            && let Some(entry) = self.of_kind(next, kind::LINES)
-        {
-            pieces.push(entry.raw());
-            next = entry.id(definition::lines::MORE);
-        }
-        pieces
     }
 }

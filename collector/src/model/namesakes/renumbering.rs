@@ -35,6 +35,8 @@ struct Member<'a> {
     nodes: Vec<u32>,
     /// What was asked for before.
     known: FxHashMap<u32, Option<u32>>,
+    /// Of pieces of line tables, what each begins: any number of codes may share them.
+    lines: FxHashMap<u32, Option<u32>>,
 }
 
 impl<'a> Renumbering<'a> {
@@ -87,7 +89,8 @@ impl<'a> Member<'a> {
         let names = main.flat_map(|(id, thread)| [thread.name.to_owned(), definitions.text(id).to_owned()]);
         let program = short_command(&info.command).split(' ').next().unwrap_or_default().to_owned();
         let inherited = names.chain([program]).collect();
-        Member { definitions, group, own_pid, inherited, nodes, known: FxHashMap::default() }
+        let (known, lines) = (FxHashMap::default(), FxHashMap::default());
+        Member { definitions, group, own_pid, inherited, nodes, known, lines }
     }
 
     fn tell(&mut self, id: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
@@ -106,7 +109,7 @@ impl<'a> Member<'a> {
         told
     }
 
-    fn plain(&self, id: u32, of: u16, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
+    fn plain(&mut self, id: u32, of: u16, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
         let said = self.definitions.said(id)?;
         let mut fields = said.fields.to_vec();
         let mut set = |index: usize, value: u64| fields.get_mut(index).map(|field| *field = value);
@@ -124,16 +127,26 @@ impl<'a> Member<'a> {
     }
 
     /// A line table from that piece on.
-    fn pieces(&self, first: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
-        let pieces = self.definitions.pieces(first, PIECES_MAX);
-        let mut next = 0u32;
-        for piece in pieces.into_iter().rev() {
-            next = group.define(kind::LINES, &[next.into()], piece, room_bytes)?;
+    fn pieces(&mut self, first: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
+        let (mut untold, mut next, mut told) = (Vec::new(), first, Some(0));
+        while untold.len() < PIECES_MAX
+            && let Some((piece, more)) = self.definitions.lines(next)
+        {
+            if let Some(known) = self.lines.get(&next) {
+                told = *known;
+                break;
+            }
+            untold.push((next, piece));
+            next = more;
         }
-        Some(next)
+        for (id, piece) in untold.into_iter().rev() {
+            told = told.and_then(|more| group.define(kind::LINES, &[more.into()], piece, room_bytes));
+            self.lines.insert(id, told);
+        }
+        told
     }
 
-    fn module(&self, id: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
+    fn module(&mut self, id: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
         let Some((first, length)) = self.definitions.module_lines(id) else { return Some(UNDEFINED) };
         let lines = self.pieces(first, group, room_bytes)?;
         let mut fields = [0; module::LINES_BYTES + 1];
@@ -171,18 +184,21 @@ impl<'a> Member<'a> {
     /// A stack, and those that it begins with: the outermost first, since a stack has a greater number than what it
     /// begins with.
     fn stack(&mut self, id: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {
-        let mut parts = Vec::new();
-        let mut next = id;
+        let (mut parts, mut next, mut outer) = (Vec::new(), id, None);
         // What they begin with beyond that nobody is shown.
         while next != 0 && parts.len() <= FRAMES_MAX {
+            // Any number of stacks may begin with the same.
+            if let Some(known) = self.known.get(&next) {
+                outer = Some((*known)?);
+                break;
+            }
             let pairs: Vec<(u32, u64)> = self.definitions.stack(next).collect();
             let first = pairs.first().map_or(0, |(first, _)| *first);
-            let outer =
+            let around =
                 if first < next && self.definitions.kind(first) == Some(kind::STACK) { first } else { 0 };
-            parts.push((next, outer != 0, pairs));
-            next = outer;
+            parts.push((next, around != 0, pairs));
+            next = around;
         }
-        let mut outer = None;
         for (part, has_outer, pairs) in parts.into_iter().rev() {
             let mut fields = Vec::with_capacity(2 * pairs.len());
             for (place, (of, at)) in pairs.into_iter().enumerate() {

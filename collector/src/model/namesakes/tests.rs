@@ -250,3 +250,31 @@ fn leaves_that_have_no_number_stay_as_they_are() {
     let expected = [Leaf::Call, Leaf::Copy(Direction::CpuToGpu), Leaf::Fill, Leaf::Graph(3), Leaf::Other];
     assert_eq!(leaves, expected.map(|leaf| (number, leaf)));
 }
+
+/// Told one by one these would take minutes: stacks that begin with each other, of codes that share a long table.
+#[test]
+fn what_many_share_is_told_once() {
+    const PIECES: u32 = 60;
+    const MANY: u32 = 20_000;
+    let mut process = process(0, 0, "evil", 1);
+    let mut define = |kind, id: u32, fields: &[u64], text: &[u8]| {
+        process.definitions.add(&Definition { kind, id, fields: fields.to_vec(), text: text.to_vec() });
+    };
+    for piece in 0..PIECES {
+        let more = if piece == 0 { 0 } else { 99 + u64::from(piece) };
+        define(kind::LINES, 100 + piece, &[more], &vec![piece as u8; 16 << 10]);
+    }
+    let code = Code { more: 99 + PIECES, name: b"f", file: b"e.py", ..Code::default() };
+    for id in 0..MANY {
+        let code = Code { first_line: id.into(), ..code };
+        define(kind::CODE, 1_000 + id, &code.fields(), b"fe.py");
+        let outer = if id == 0 { 0 } else { 20_999 + id };
+        define(kind::STACK, 21_000 + id, &[outer.into(), 0, (1_000 + id).into(), 1], b"");
+    }
+    let mut namesakes = Namesakes::default();
+    let mut renumbering = namesakes.take(std::iter::once(&process));
+    assert!((0..MANY).all(|id| renumbering.definition(0, 21_000 + id).is_some()));
+    let group = namesakes.into_processes().remove(0);
+    // The process itself, its pieces, codes and stacks.
+    assert_eq!(group.definitions.len() as u32, 1 + PIECES + 2 * MANY);
+}
