@@ -251,7 +251,8 @@ fn leaves_that_have_no_number_stay_as_they_are() {
     assert_eq!(leaves, expected.map(|leaf| (number, leaf)));
 }
 
-/// Told one by one these would take minutes: stacks that begin with each other, of codes that share a long table.
+/// Told each by itself these take all the room of groups, and seconds: stacks that begin with each other, of codes that
+/// share a long table.
 #[test]
 fn what_many_share_is_told_once() {
     const PIECES: u32 = 60;
