@@ -19,11 +19,12 @@ const LARGE: usize = 64;
 /// CUPTI from 12.x on takes a buffer for every thread that launches (measured with 200 of them on 13.0). Threads beyond the
 /// first get small ones, about 300 kernel records, of which a turn of the service thread brings back what is filled.
 const SMALL_BYTES: usize = 1 << 16;
-/// At least what any record takes. CUPTI uses as little as 2 KiB (tried with 13.0).
+/// At least what any record takes. A buffer is no smaller than what CUPTI was seen to use (13.0, which uses 2 KiB too); it
+/// writes all of it before the first record.
 const RECORD_BYTES: usize = 256;
-const LEAST_BYTES: usize = 2048;
+const LEAST_BYTES: usize = 8192;
 /// So many are in use with few records each, and no more: of a long queue the rest gets what there is.
-const FEW_MOST: u32 = 256;
+const FEW_MOST: u32 = 512;
 /// In all: 64 MiB and 124 MiB of addresses at most, of which only what CUPTI wrote to is memory. What is beyond is counted.
 pub const BUFFERS: usize = 2048;
 const WORDS: usize = BUFFERS / 64;

@@ -16,14 +16,14 @@ const SPAN_NS: u64 = 50_000_000;
 /// Before anything is known.
 const AT_FIRST: u64 = 64;
 /// The estimate goes up at once, and down by this share a delivery: long operations come back.
-const SHARE_DOWN: u64 = 64;
+const SHARE_DOWN: u64 = 32;
 
 /// What an operation takes; 0 while that is not known.
 static EACH_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Operations that are looked at together. What comes in a cluster among many short ones is queued in a cluster
 /// too: the mean of a whole buffer would hide it.
-const RUN: u64 = 16;
+const RUN: u64 = 64;
 
 /// Operations that came one after the other.
 #[derive(Clone, Copy, Debug, Default)]
@@ -138,10 +138,9 @@ mod tests {
         let mut times: Vec<(u64, u64)> = (1..4_001).map(|at| (at, at + 1)).collect();
         assert_eq!(taken(&times).each_ns(), Some(1_000));
         times.extend((0..50).map(|at| (4_001 + at * 2_000, 6_001 + at * 2_000)));
-        assert_eq!(taken(&times).each_ns(), Some(2_000_000));
-        // One alone is a sixteenth of it.
-        assert_eq!(taken(&times[..4_001]).each_ns(), Some(125_000));
-        assert_eq!(taken(&times[3_984..4_004]).each_ns(), Some(500_000));
+        assert!(taken(&times).each_ns().is_some_and(|each_ns| each_ns > 700_000));
+        // One beside many is little of it: a long kernel at the side of a loop of launches must not cost that its buffers.
+        assert!(taken(&times[..4_001]).each_ns().is_some_and(|each_ns| each_ns < 33_000));
     }
 
     #[test]
@@ -156,7 +155,10 @@ mod tests {
             each_ns = after(each_ns, 5_000);
             each_ns == 5_000
         });
-        assert_eq!(turns, Some(381), "some 10 ms in buffers that are too small");
+        assert!(
+            turns.is_some_and(|turns| turns < 200),
+            "{turns:?}: some milliseconds in buffers that are too small"
+        );
         assert_eq!(after(1, 1), 1);
         assert_eq!(after(0, 7), 7);
 
@@ -171,7 +173,7 @@ mod tests {
             delivered_of_others();
             most_records() >= 4_000
         });
-        assert!(turns.is_some_and(|turns| turns > 100), "{turns:?}: calls alone, slowly");
+        assert!(turns.is_some_and(|turns| turns > 50), "{turns:?}: calls alone, slowly");
         (0..2_000).for_each(|_| delivered_of_others());
         assert_eq!(most_records() as u64, SPAN_NS, "still known");
         taken(&[(1, 100_001)]).learn();
