@@ -94,6 +94,21 @@ pub fn descriptor() -> u64 {
     0
 }
 
+/// Not the address of a variable: under a sanitizer those lie elsewhere.
+fn stack_pointer() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let pointer: u64;
+        // SAFETY: copies a register.
+        unsafe {
+            core::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags))
+        };
+        pointer
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
 /// A stack as descriptors have it.
 #[derive(Clone, Copy)]
 struct Described {
@@ -124,9 +139,8 @@ impl Described {
 /// Learns from the calling thread's descriptor where descriptors have stacks. The thread is one that the C library made, on a
 /// stack of the C library's own, with a guard.
 pub fn learn() {
-    let local = 0u8;
     if !are_described()
-        && let Some(at) = place_of_stack(descriptor(), (&raw const local).addr() as u64)
+        && let Some(at) = place_of_stack(descriptor(), stack_pointer())
     {
         DESCRIBED_AT.store(at, Ordering::Relaxed);
     }
