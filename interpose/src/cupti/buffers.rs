@@ -19,15 +19,17 @@ const LARGE: usize = 64;
 /// CUPTI from 12.x on takes a buffer for every thread that launches (measured with 200 of them on 13.0). Threads beyond the
 /// first get small ones, about 300 kernel records, of which a turn of the service thread brings back what is filled.
 const SMALL_BYTES: usize = 1 << 16;
-/// At least what any record takes. A buffer is no smaller than what CUPTI was seen to use (13.0, which uses 2 KiB too); it
-/// writes all of it before the first record.
+/// At least what any record takes.
 const RECORD_BYTES: usize = 256;
+/// No buffer is smaller than what CUPTI was seen to use (13.0, which uses 2 KiB too).
 const LEAST_BYTES: usize = 8192;
 /// So many are in use with few records each, and no more: of a long queue the rest gets what there is.
 const FEW_MOST: u32 = 512;
 /// In all: 64 MiB and 124 MiB of addresses at most, of which only what CUPTI wrote to is memory. What is beyond is counted.
 pub const BUFFERS: usize = 2048;
 const WORDS: usize = BUFFERS / 64;
+/// The word of the first small ones.
+const FIRST_SMALL: usize = LARGE / 64;
 
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(u64::MAX) }; WORDS];
 static POOL: [AtomicPtr<u8>; BUFFERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; BUFFERS];
@@ -54,16 +56,15 @@ fn bytes_of(index: usize) -> usize {
 
 /// A buffer of the pool's and its size; large ones first.
 fn take() -> Option<(*mut u8, usize)> {
-    FREE.iter().enumerate().find_map(|(word, free)| take_of(word, free))
+    take_from(0)
 }
 
-/// A small one.
-fn take_small() -> Option<(*mut u8, usize)> {
-    FREE.iter().enumerate().skip(LARGE / 64).find_map(|(word, free)| take_of(word, free))
+fn take_from(word: usize) -> Option<(*mut u8, usize)> {
+    FREE.iter().enumerate().skip(word).find_map(|(word, free)| take_of(word, free))
 }
 
 fn small_in_use() -> u32 {
-    FREE.iter().skip(LARGE / 64).map(|free| free.load(Ordering::Relaxed).count_zeros()).sum()
+    FREE.iter().skip(FIRST_SMALL).map(|free| free.load(Ordering::Relaxed).count_zeros()).sum()
 }
 
 /// A buffer for so many records, if that can be: what CUPTI is to be told of its size and of the most records, 0 for any.
@@ -71,7 +72,7 @@ fn take_for(most_records: usize) -> Option<(*mut u8, usize, usize)> {
     let bytes = most_records.saturating_mul(RECORD_BYTES);
     if bytes <= SMALL_BYTES
         && small_in_use() < FEW_MOST
-        && let Some((buffer, _)) = take_small()
+        && let Some((buffer, _)) = take_from(FIRST_SMALL)
     {
         return Some((buffer, bytes.max(LEAST_BYTES), most_records));
     }
