@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::{array, cell::UnsafeCell};
 
 use super::maps;
+use super::pages::PAGE;
 use crate::python::memory::{Checked, Copied, Memory};
 
-const PAGE: u64 = 4096;
 const WORD: u64 = 8;
 /// How much of a descriptor is looked through.
 const DESCRIPTOR_BYTES: u64 = 2304;
@@ -95,7 +95,8 @@ pub fn descriptor() -> u64 {
 }
 
 /// Not the address of a variable: under a sanitizer those lie elsewhere.
-fn stack_pointer() -> u64 {
+#[inline(always)]
+pub fn stack_pointer() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let pointer: u64;

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::python::memory::{Copied, Memory, is_plausible};
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 type Page = [u8; PAGE as usize];
 
 /// Room for that many copies, each where its page's number says. Of zeros it is empty.
@@ -124,23 +124,30 @@ impl Drop for Taken {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    /// Pages of nobody else's, with nothing around them that can be read; each word is of its place.
-    fn map(pages: usize) -> u64 {
-        // SAFETY: new mappings, of which the inner pages are written to.
+    /// Pages of nobody else's, with nothing around them that can be read.
+    pub fn map(pages: usize) -> u64 {
+        // SAFETY: new mappings, of which the inner pages may be touched.
         unsafe {
             let bytes = (pages + 2) * PAGE as usize;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let start = libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) as u64 + PAGE;
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             assert_eq!(libc::mprotect(start as *mut _, pages * PAGE as usize, protection), 0);
-            for at in (start..start + pages as u64 * PAGE).step_by(8) {
-                *(at as *mut u64) = word_at(at);
-            }
             start
         }
+    }
+
+    /// The same, where each word is of its place.
+    fn map_of_places(pages: usize) -> u64 {
+        let start = map(pages);
+        for at in (start..start + pages as u64 * PAGE).step_by(8) {
+            // SAFETY: our own pages.
+            unsafe { *(at as *mut u64) = word_at(at) };
+        }
+        start
     }
 
     fn word_at(at: u64) -> u64 {
@@ -149,7 +156,7 @@ mod tests {
 
     #[test]
     fn copies_are_what_is_there() {
-        let start = map(5);
+        let start = map_of_places(5);
         let (one, three) = (Pages::<1>::new(), Pages::<3>::new());
         let mut step = 1u64;
         for _ in 0..20_000 {
@@ -165,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_copied_and_what_changed_is_copied_anew() {
-        let start = map(2);
+        let start = map_of_places(2);
         let pages = Pages::<2>::new();
         assert_eq!(pages.word(start + PAGE - 8, 0), Some(word_at(start + PAGE - 8)));
         for beside in
@@ -195,7 +202,7 @@ mod tests {
     fn rooms_are_one_thread_s_at_a_time() {
         let threads = (0..8).map(|number| {
             std::thread::spawn(move || {
-                let start = map(4 + number);
+                let start = map_of_places(4 + number);
                 for round in 0..500u64 {
                     // There may be none for a while.
                     let Some(room) = Taken::new() else { continue };

@@ -8,12 +8,11 @@
 use core::cell::Cell;
 
 use super::bounds::{self, Bounds};
-use super::pages::Taken;
+use super::pages::{PAGE, Taken};
 use super::walk::Words;
 use crate::python::memory::{Copied, Memory};
 use crate::stderr::KeepErrno;
 
-const PAGE: u64 = 4096;
 /// What is read of a stack that nobody knows.
 const UNKNOWN_BYTES: u64 = 1 << 20;
 /// How far above a place a thread's descriptor is believed to be at the end of the same stack.
@@ -183,17 +182,10 @@ fn signal_stack_end(sp: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bounds::stack_pointer as here;
     use super::super::bounds::tests::learn_in_a_thread;
+    use super::super::pages::tests::map;
     use super::*;
-
-    /// The stack pointer; under a sanitizer locals lie elsewhere.
-    #[inline(always)]
-    fn here() -> u64 {
-        let sp: u64;
-        // SAFETY: reads a register.
-        unsafe { core::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-        sp
-    }
 
     #[test]
     fn a_threads_own_stack_is_read_in_place_up_to_its_end() {
@@ -231,19 +223,6 @@ mod tests {
         let deep = || down(120) >> 8;
         let certain = std::thread::Builder::new().stack_size(16 << 20).spawn(deep).unwrap().join().unwrap();
         assert!(certain > 120 * (64 << 10), "{certain}");
-    }
-
-    /// Pages of nobody else's, with nothing around them that can be read.
-    fn map(pages: usize) -> u64 {
-        // SAFETY: new mappings, of which the inner pages may be touched.
-        unsafe {
-            let bytes = (pages + 2) * PAGE as usize;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let start = libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) as u64 + PAGE;
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            assert_eq!(libc::mprotect(start as *mut _, pages * PAGE as usize, protection), 0);
-            start
-        }
     }
 
     /// Not unmapped: another test's mapping might come there.
