@@ -4,7 +4,7 @@
 //! filled, 20 times a second, but what was launched at one go stays together: 400 kernels of 5 ms came
 //! 2 s after the first had ended, and 85 ms in buffers of eight records (CUPTI 13.0, driver 580). A
 //! buffer costs the launching thread some 30 µs, so where operations are short they are large
-(`scripts/bench-cupti-buffers`).
+//! (`scripts/bench-cupti-buffers`).
 //! Owned here: how long operations take, learned from what is delivered.
 
 use core::sync::atomic::{AtomicU64, Ordering};
