@@ -84,7 +84,10 @@ impl Sink for Aggregates {
     }
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
+        self.anomalies.process_ends(process);
         self.failures.process_ends(process);
+        self.graphs.process_ends(process);
+        self.streams.process_ends(process);
         self.devices.process_ends(process);
     }
 
@@ -93,10 +96,17 @@ impl Sink for Aggregates {
             || self.host_stacks.is_short_of_room()
             || self.kernels.is_short_of_room()
             || self.calls.is_short_of_room()
+            || self.anomalies.is_short_of_room()
+            || self.failures.is_short_of_room()
+            || self.graphs.is_short_of_room()
+            || self.streams.is_short_of_room()
     }
 
     fn tell_together(&mut self, together: &mut Renumbering<'_>) {
         self.kernels.tell_together(together);
+        // Few and dear: before others take the groups' room.
+        self.failures.tell_together(together);
+        self.anomalies.tell_together(together);
         self.device_stacks.tell_together(together);
         self.host_stacks.tell_together(together);
         self.calls.tell_together(together);

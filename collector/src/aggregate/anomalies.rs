@@ -1,9 +1,13 @@
 //! Kernels that took far longer than they usually do: how often each did, how much time that was, and the worst.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::KernelKey;
+use crate::aggregate::places::Places;
 use crate::model::history::{Anomaly, Verdict};
+use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Kernel, Operation, Timing, What};
 
 /// Kernels that are told apart.
@@ -17,6 +21,17 @@ pub struct OddRuns {
     pub worst: OddRun,
 }
 
+impl OddRuns {
+    /// Takes in those of the same kernel in another process.
+    fn take_in(&mut self, other: OddRuns) {
+        self.runs += other.runs;
+        self.over_ns = self.over_ns.saturating_add(other.over_ns);
+        if other.worst.over_ns() > self.worst.over_ns() {
+            self.worst = other.worst;
+        }
+    }
+}
+
 /// The run that was farthest from its median.
 #[derive(Clone, Debug)]
 pub struct OddRun {
@@ -26,6 +41,14 @@ pub struct OddRun {
     pub call: Option<HostCall>,
     /// The stack that answers for it: of a graph's node that of whoever captured it. 0 for none.
     pub stack: u32,
+    /// When it began, since tracing of its process began: known here once that is told together with others.
+    pub at_ns: Option<u64>,
+}
+
+impl OddRun {
+    fn over_ns(&self) -> u64 {
+        (self.timing.duration_ns as f64 - self.anomaly.median_ns).max(0.0) as u64
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -36,6 +59,7 @@ pub struct Anomalies {
     pub beyond: u64,
     /// Runs of kernels that have no history, since there are too many.
     pub unjudged: u64,
+    places: Places,
 }
 
 impl Anomalies {
@@ -57,15 +81,12 @@ impl Anomalies {
         let over_ns = (timing.duration_ns as f64 - anomaly.median_ns).max(0.0) as u64;
         let is_full = self.kernels.len() >= KERNELS_MAX;
         let known = self.kernels.get_mut(&key);
-        let is_worst = known.as_ref().is_none_or(|known| {
-            let worst = &known.worst;
-            over_ns > (worst.timing.duration_ns as f64 - worst.anomaly.median_ns) as u64
-        });
+        let is_worst = known.as_ref().is_none_or(|known| over_ns > known.worst.over_ns());
         let run = is_worst.then(|| {
             let launched = operation.call.as_ref().map_or(0, |call| call.stack);
             let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
             let stack = if made != 0 { made } else { launched };
-            OddRun { kernel, anomaly, timing, call: operation.call.clone(), stack }
+            OddRun { kernel, anomaly, timing, call: operation.call.clone(), stack, at_ns: None }
         });
         match (known, run) {
             (Some(known), run) => {
@@ -76,10 +97,49 @@ impl Anomalies {
                 }
             }
             (None, Some(worst)) if !is_full => {
+                self.places.take(key.process);
                 self.kernels.insert(key, OddRuns { runs: 1, over_ns, worst });
             }
-            (None, _) => self.beyond += 1,
+            (None, _) => {
+                self.beyond += 1;
+                self.places.turn_away();
+            }
         }
+    }
+
+    pub fn process_ends(&mut self, process: u32) {
+        self.places.process_ends(process);
+    }
+
+    /// Whether odd kernels of processes that ended should be told together.
+    pub fn is_short_of_room(&self) -> bool {
+        self.places.is_short(self.kernels.len(), KERNELS_MAX)
+    }
+
+    /// Odd runs of one kernel, by its name, with the worst of all.
+    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
+        let mut moved: Vec<_> = self.kernels.extract_if(|key, _| together.has(key.process)).collect();
+        // In an order that does not depend on the table's.
+        moved.sort_unstable_by_key(|(key, _)| *key);
+        let places = moved.len();
+        for (key, mut runs) in moved {
+            let process = together.member(key.process);
+            let at_ns = process.map(|process| process.since_begin_ns(runs.worst.timing.start_ns));
+            let told = together.process(key.process).and_then(|process| {
+                let name = together.definition(key.process, key.name)?;
+                let worst = &mut runs.worst;
+                worst.stack = together.definition(key.process, worst.stack)?;
+                worst.call = worst.call.as_ref().and_then(|call| together.call(call));
+                (worst.kernel.name, worst.at_ns) = (name, at_ns);
+                Some(KernelKey { process, name })
+            });
+            match told.map(|key| self.kernels.entry(key)) {
+                None => self.beyond += runs.runs,
+                Some(Entry::Vacant(place)) => _ = place.insert(runs),
+                Some(Entry::Occupied(known)) => known.into_mut().take_in(runs),
+            }
+        }
+        self.places.told(places, self.kernels.len());
     }
 
     /// The one that cost the most first.

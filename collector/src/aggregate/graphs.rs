@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Durations;
+use crate::aggregate::places::Places;
 use crate::model::namesakes::Renumbering;
 
 /// Graphs kept; launches of more are added up together.
@@ -29,12 +30,23 @@ pub struct GraphAggregate {
 pub struct Graphs {
     known: FxHashMap<GraphKey, GraphAggregate>,
     other: GraphAggregate,
+    places: Places,
 }
 
 impl Graphs {
     pub fn add(&mut self, key: GraphKey, nodes: u32, duration_ns: Option<u64>) {
-        let is_full = self.known.len() >= GRAPHS_MAX && !self.known.contains_key(&key);
-        let graph = if is_full { &mut self.other } else { self.known.entry(key).or_default() };
+        let is_full = self.known.len() >= GRAPHS_MAX;
+        let graph = match self.known.get_mut(&key) {
+            Some(known) => known,
+            None if is_full => {
+                self.places.turn_away();
+                &mut self.other
+            }
+            None => {
+                self.places.take(key.process);
+                self.known.entry(key).or_default()
+            }
+        };
         graph.calls += 1;
         graph.nodes = graph.nodes.max(nodes);
         if let Some(duration_ns) = duration_ns {
@@ -42,9 +54,19 @@ impl Graphs {
         }
     }
 
+    pub fn process_ends(&mut self, process: u32) {
+        self.places.process_ends(process);
+    }
+
+    /// Whether graphs of processes that ended should be told together.
+    pub fn is_short_of_room(&self) -> bool {
+        self.places.is_short(self.known.len(), GRAPHS_MAX)
+    }
+
     /// Graphs of processes that are told together are one if they have one number.
     pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
         let moved: Vec<_> = self.known.extract_if(|key, _| together.has(key.process)).collect();
+        let places = moved.len();
         for (key, graph) in moved {
             let process = together.process(key.process).unwrap_or(key.process);
             let known = self.known.entry(GraphKey { process, ..key }).or_default();
@@ -52,6 +74,7 @@ impl Graphs {
             known.nodes = known.nodes.max(graph.nodes);
             known.durations.merge(&graph.durations);
         }
+        self.places.told(places, self.known.len());
     }
 
     pub fn get(&self, key: GraphKey) -> Option<&GraphAggregate> {

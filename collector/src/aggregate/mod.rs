@@ -10,14 +10,18 @@ mod busy;
 mod calls;
 mod devices;
 mod durations;
+mod failure;
 mod failures;
 mod graphs;
 mod kernels;
 mod occupancy;
+mod places;
 mod room;
 mod sketch;
 mod stacks;
 mod streams;
+#[cfg(test)]
+mod together_tests;
 mod transfers;
 
 pub use aggregates::Aggregates;
@@ -26,7 +30,8 @@ pub use busy::Busy;
 pub use calls::{CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, Devices};
 pub use durations::Durations;
-pub use failures::{Failure, FailureKey, Failures};
+pub use failure::{Failure, FailureInProcess, FailureKey};
+pub use failures::Failures;
 pub use graphs::{GraphAggregate, GraphKey, Graphs};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Weight;
+use crate::aggregate::places::Places;
 use crate::model::namesakes::Renumbering;
 use crate::model::operation::Operation;
 
@@ -27,6 +28,7 @@ pub struct Streams {
     pub beyond: u64,
     /// Streams of processes that are told together.
     pub told_together: u64,
+    places: Places,
 }
 
 impl Streams {
@@ -44,9 +46,13 @@ impl Streams {
             Some(stream) => stream,
             None if full => {
                 self.beyond += 1;
+                self.places.turn_away();
                 return;
             }
-            None => self.known.entry(key).or_insert(Stream { device: operation.device, ..Stream::default() }),
+            None => {
+                self.places.take(operation.process);
+                self.known.entry(key).or_insert(Stream { device: operation.device, ..Stream::default() })
+            }
         };
         // The least, so that nothing depends on which record comes first.
         stream.device = stream.device.min(operation.device);
@@ -58,12 +64,23 @@ impl Streams {
         stream.weight.add(Weight { ns: ns.unwrap_or(0), count: 1, timed: u64::from(ns.is_some()) });
     }
 
+    pub fn process_ends(&mut self, process: u32) {
+        self.places.process_ends(process);
+    }
+
+    /// Whether streams of processes that ended should make room.
+    pub fn is_short_of_room(&self) -> bool {
+        self.places.is_short(self.known.len(), STREAMS_MAX)
+    }
+
     /// Streams of processes that are told together are not told apart.
     pub fn tell_together(&mut self, together: &Renumbering<'_>) {
+        let before = self.known.len();
         for (_, stream) in self.known.extract_if(|(process, _), _| together.has(*process)) {
             self.beyond = self.beyond.saturating_add(stream.weight.count);
             self.told_together += 1;
         }
+        self.places.told(before - self.known.len(), self.known.len());
     }
 
     /// The number of a stream in device records, if one came.

@@ -275,6 +275,12 @@ impl Totals {
         self.processes.get(at)
     }
 
+    /// One that sinks name by number.
+    pub fn named_process(&self, number: u32) -> Option<&Process> {
+        let group = || self.together.iter().find(|process| process.number == number);
+        self.process(number).or_else(group)
+    }
+
     /// Every process's notices, with the process's number.
     pub fn notices(&self) -> impl Iterator<Item = (u32, &Notice)> {
         self.processes

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
 use crate::model::{Process, Totals};
+use crate::report::failed_call::ended_name;
 use crate::report::lines::{charged_place, innermost};
 use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
@@ -14,16 +15,20 @@ pub struct AnomaliesReport {
     pub runs: u64,
     /// Runs of kernels that have no history.
     pub unjudged: u64,
-    /// Odd runs of kernels that are not in the list: beyond those told apart, or of processes that are not kept.
+    /// Odd runs of kernels that are not in the list: beyond those told apart.
     pub left_out: u64,
     /// The kernel whose odd runs cost the most first.
     pub list: Vec<AnomalyReport>,
 }
 
-/// Odd runs of one kernel of one process.
+/// Odd runs of one kernel of one process, or of those of a name that are told together.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct AnomalyReport {
+    /// 0 where processes are told together.
     pub pid: u32,
+    /// The name that they have in common; only there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
     pub name: String,
     pub full_name: String,
     pub runs: u64,
@@ -61,7 +66,7 @@ pub(super) fn anomalies<'a>(
     let mut list = Vec::new();
     let mut unkept = 0;
     for (key, runs) in found.sorted() {
-        match totals.process(key.process) {
+        match totals.named_process(key.process) {
             Some(process) => list.push(report(process, &mut names, stacks, key, runs)),
             None => unkept += runs.runs,
         }
@@ -81,6 +86,7 @@ fn report(
     let thread = worst.call.as_ref().and_then(|call| process.definitions.thread(call.thread));
     AnomalyReport {
         pid: process.begin.pid,
+        ended: ended_name(process),
         name: name.short.to_string(),
         full_name: name.full.to_string(),
         runs: runs.runs,
@@ -88,10 +94,10 @@ fn report(
         worst_ns: worst.timing.duration_ns,
         median_ns: worst.anomaly.median_ns.round() as u64,
         sigmas: (worst.anomaly.sigmas * 10.0).round() / 10.0,
-        at_ns: process.since_begin_ns(worst.timing.start_ns),
+        at_ns: worst.at_ns.unwrap_or_else(|| process.since_begin_ns(worst.timing.start_ns)),
         grid: worst.kernel.grid,
         block: worst.kernel.block,
-        tid: thread.map(|thread| thread.tid),
+        tid: thread.filter(|_| !process.stands_for_several()).map(|thread| thread.tid),
         line: charged_place(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
     }

@@ -316,7 +316,8 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
             severity: "information",
             text: format!(
                 "{processes} {were} told together with others of the same name, as NAME [ended] in the flamegraph: \
-                 there is no room for the lines, kernels, calls and ranges of each by itself; sums are whole"
+                 there is no room for the lines, kernels, calls, failures and ranges of each by itself; sums are \
+                 whole"
             ),
             processes: 1,
         });

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use gputrace_wire::call::Detail;
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Failure, FailureKey};
+use crate::aggregate::{Aggregates, Failure, FailureInProcess, FailureKey};
 use crate::failed_calls::{self, Arguments};
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
-use crate::report::failed_call::FailedCall;
+use crate::report::failed_call::{FailedCall, ended_name};
 use crate::report::lines::{charged_place, innermost};
 use crate::report::units::{bytes, count, duration};
 use crate::report::{FailureReport, KernelNames, PlaceReport};
@@ -26,7 +26,7 @@ pub struct ErrorsReport {
     pub after_context_lost: u64,
     /// Allocations that were given when asked for again.
     pub given_later: u64,
-    /// Calls beyond the failures that are told apart, and those of processes that are not kept.
+    /// Calls beyond the failures that are told apart.
     pub left_out: u64,
     /// The earliest first.
     pub list: Vec<ErrorReport>,
@@ -38,8 +38,12 @@ pub struct ErrorsReport {
 /// Calls of one driver entry that failed alike at one line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ErrorReport {
+    /// Its `pid` is 0 where processes are told together.
     #[serde(flatten)]
     pub failed: FailedCall,
+    /// The name that they have in common; only there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
     pub calls: u64,
     pub after_context_lost: u64,
     pub given_later: u64,
@@ -58,7 +62,11 @@ pub struct ErrorReport {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AnswerReport {
+    /// 0 where processes are told together.
     pub pid: u32,
+    /// The name that they have in common; only there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
     pub call: String,
     pub error: &'static str,
     pub calls: u64,
@@ -74,13 +82,14 @@ pub(super) fn errors<'a>(
     let (answers, answers_left_out) = failures.answers();
     let mut answers_unkept = 0;
     let answers = answers.filter_map(|(process, api, status, calls, answer)| {
-        let Some(process) = totals.process(process) else {
+        let Some(process) = totals.named_process(process) else {
             answers_unkept += calls;
             return None;
         };
         let call = process.definitions.call_name(api).to_owned();
         Some(AnswerReport {
             pid: process.begin.pid,
+            ended: ended_name(process),
             call,
             error: failed_calls::name(status),
             calls,
@@ -101,36 +110,24 @@ pub(super) fn errors<'a>(
     let mut names = KernelNames::new(totals, aggregates);
     let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
-        let Some(process) = totals.process(key.process) else {
+        let Some(process) = totals.named_process(key.process) else {
             all.left_out += failure.calls;
             continue;
         };
         let line = charged_place(stacks, key.process, key.stack);
-        let lost = after_context_lost(process, key, failure);
-        all.after_context_lost += lost;
+        let told = failure.in_process(key, process);
+        all.after_context_lost += told.after_context_lost;
         all.given_later += failure.given_later;
         let place = *places.entry((key.process, key.api, key.status, line.clone())).or_insert(all.list.len());
         match all.list.get_mut(place) {
-            Some(known) => known.add(process, failure, lost),
+            Some(known) => known.add(failure, &told),
             None => {
-                let mut error = error_report(process, &mut names, stacks, key, failure);
-                (error.line, error.after_context_lost) = (line, lost);
-                all.list.push(error);
+                let error = error_report(process, &mut names, stacks, key, failure, told);
+                all.list.push(ErrorReport { line, ..error });
             }
         }
     }
     all
-}
-
-/// How many of those calls failed because of one before them: all that return what the first one did, but for itself.
-fn after_context_lost(process: &Process, key: FailureKey, failure: &Failure) -> u64 {
-    match &process.failure {
-        Some(lost) if lost.status == key.status => {
-            let is_first = lost.api == key.api && lost.stack == key.stack;
-            failure.calls.saturating_sub(u64::from(is_first))
-        }
-        _ => 0,
-    }
 }
 
 fn error_report(
@@ -139,10 +136,11 @@ fn error_report(
     stacks: &mut Stacks<'_>,
     key: FailureKey,
     failure: &Failure,
+    told: FailureInProcess,
 ) -> ErrorReport {
     let (call, definitions) = (&failure.first, &process.definitions);
     let thread = definitions.thread(call.thread);
-    let mut arguments = Arguments::of(call, definitions);
+    let mut arguments = told.arguments;
     if let Detail::Launch(launch) = call.detail
         && launch.function != 0
     {
@@ -153,13 +151,14 @@ fn error_report(
     }
     ErrorReport {
         failed: FailedCall::new(process, call),
+        ended: ended_name(process),
         calls: failure.calls,
-        after_context_lost: 0,
+        after_context_lost: told.after_context_lost,
         given_later: failure.given_later,
         frees_before: failure.frees_before,
-        first_at_ns: process.since_begin_ns(call.start_ns.saturating_add(call.duration_ns)),
-        last_at_ns: process.since_begin_ns(failure.last_ns),
-        tid: thread.map(|thread| thread.tid),
+        first_at_ns: told.first_at_ns,
+        last_at_ns: told.last_at_ns,
+        tid: thread.filter(|_| !process.stands_for_several()).map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
         arguments,
         line: None,
@@ -169,12 +168,12 @@ fn error_report(
 
 impl ErrorReport {
     /// The same at the same line, by another way.
-    fn add(&mut self, process: &Process, failure: &Failure, after_context_lost: u64) {
+    fn add(&mut self, failure: &Failure, told: &FailureInProcess) {
         self.calls += failure.calls;
-        self.after_context_lost += after_context_lost;
+        self.after_context_lost += told.after_context_lost;
         self.given_later += failure.given_later;
         self.frees_before = self.frees_before.max(failure.frees_before);
-        self.last_at_ns = self.last_at_ns.max(process.since_begin_ns(failure.last_ns));
+        self.last_at_ns = self.last_at_ns.max(told.last_at_ns);
         if failure.most_bytes > 0 {
             self.arguments.bytes = self.arguments.bytes.max(Some(failure.most_bytes));
         }
@@ -189,7 +188,11 @@ impl ErrorReport {
     }
 
     fn line(&self, names_process: bool) -> String {
-        let process = if names_process { format!("process {}: ", self.failed.pid) } else { String::new() };
+        let process = match &self.ended {
+            Some(name) => format!("{} [ended]: ", line_safe(name)),
+            None if names_process => format!("process {}: ", self.failed.pid),
+            None => String::new(),
+        };
         let times = if self.calls > 1 { format!(" {} times", count(self.calls)) } else { String::new() };
         let place = match &self.line {
             Some(place) => format!(" at {}", line_safe(&place.text())),
@@ -236,7 +239,9 @@ fn asked(arguments: &Arguments) -> String {
 
 /// With whether a line begins something. `failures` are told of above.
 pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec<(bool, String)> {
-    let own: Vec<&ErrorReport> = all.list.iter().filter(|error| !error.is_told(failures)).collect();
+    let mut own: Vec<&ErrorReport> = all.list.iter().filter(|error| !error.is_told(failures)).collect();
+    // What fails now before what failed in programs that are long gone.
+    own.sort_by_key(|error| error.ended.is_some());
     let pids: BTreeSet<u32> = own.iter().map(|error| error.failed.pid).collect();
     let mut lines = Vec::new();
     for error in own.iter().take(SHOWN) {

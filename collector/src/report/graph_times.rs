@@ -8,6 +8,7 @@ use crate::aggregate::Aggregates;
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
 use crate::report::build::spread;
+use crate::report::failed_call::ended_name;
 use crate::report::units::{count, duration};
 use crate::report::{KernelNames, Spread};
 
@@ -22,7 +23,8 @@ pub struct GraphTimesReport {
     pub pid: u32,
     /// `node` or `graph`.
     pub mode: &'static str,
-    /// `asked`, `many_short_nodes`, `other_client`, `other_client_left`, `refused`, `unprepared` or `unknown`.
+    /// `asked`, `many_short_nodes`, `looks_again`, `other_client`, `other_client_left`, `refused`, `unprepared` or
+    /// `unknown`.
     pub reason: &'static str,
     /// Since tracing of the process began.
     pub at_ns: u64,
@@ -34,7 +36,11 @@ pub struct GraphTimesReport {
 /// An executable graph whose launches were recorded as a whole.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct GraphReport {
+    /// 0 where processes are told together.
     pub pid: u32,
+    /// The name that they have in common; only there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
     /// Its number in device records.
     pub graph: Option<u32>,
     /// As in the flamegraph.
@@ -68,6 +74,7 @@ fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
         reason: match times.reason {
             graph_reason::ASKED => "asked",
             graph_reason::MANY_SHORT => "many_short_nodes",
+            graph_reason::LOOKS_AGAIN => "looks_again",
             graph_reason::OTHER_CLIENT => "other_client",
             graph_reason::OTHER_CLIENT_LEFT => "other_client_left",
             graph_reason::REFUSED => "refused",
@@ -89,6 +96,7 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
         .into_iter()
         .map(|(key, graph)| GraphReport {
             pid: pids.get(&key.process).copied().unwrap_or(0),
+            ended: totals.named_process(key.process).and_then(ended_name),
             graph: (key.graph != 0).then_some(key.graph),
             label: names.graph(key.process, key.graph).to_string(),
             nodes: (graph.nodes != 0).then_some(graph.nodes),
@@ -138,7 +146,12 @@ pub(super) fn line(changes: &[GraphTimesReport]) -> String {
         _ if change.mode == "graph" => "; by node while another client of CUPTI wanted it",
         _ => "",
     };
-    text + again + &many
+    let last = changes.iter().rfind(|later| later.pid == change.pid);
+    let since = match last.filter(|last| (last.mode, last.reason) == ("node", "looks_again")) {
+        Some(last) => format!("; by node again from {} on", duration(last.at_ns)),
+        None => String::new(),
+    };
+    text + again + &since + &many
 }
 
 #[cfg(test)]
@@ -172,5 +185,11 @@ mod tests {
             "by graph, as asked; by node while another client of CUPTI wanted it"
         );
         assert_eq!(of(&[(1, "node", "other_client")]), "by node, as another client of CUPTI wants it");
+        let short = (1, "graph", "many_short_nodes");
+        assert_eq!(of(&[short, (1, "node", "looks_again"), short]), many);
+        let looks = [short, (1, "node", "looks_again"), short, (1, "node", "looks_again")];
+        assert_eq!(of(&looks), format!("{many}; by node again from 1.20 s on"));
+        let two = [looks[0], looks[1], (2, "graph", "many_short_nodes")];
+        assert_eq!(of(&two), format!("{many}; by node again from 1.20 s on (2 processes)"));
     }
 }

@@ -1,5 +1,5 @@
-//! What reports tell of programs that are gone, however many there were: their lines, calls, kernels and ranges by
-//! name, sums that are whole, and memory that does not grow.
+//! What reports tell of programs that are gone, however many there were: their lines, calls, kernels, failures and
+//! ranges by name, sums that are whole, and memory that does not grow.
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Bottom, Flame, FlameLine, RangePlace};
@@ -74,6 +74,44 @@ fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
     assert_eq!(report.streams.len() as u64 + report.streams_left_out, all, "one each");
     let notices: Vec<_> = report.notices.iter().filter(|notice| notice.text.contains("[ended]")).collect();
     assert_eq!((notices.len(), notices[0].severity), (1, "information"));
+}
+
+/// Each has two failed calls and a graph: more than are told apart.
+#[test]
+fn failures_and_graphs_of_what_runs_have_room_however_many_programs_ended() {
+    let mut standing = Standing::new(Aggregates::default());
+    standing.until(GONE);
+    let batches = program::batches(GONE);
+    let (_, running) = batches.split_last().unwrap();
+    running.iter().for_each(|batch| standing.model.consume(batch));
+    let (totals, aggregates) = standing.model.finish();
+    let (all, running) = (u64::from(GONE) + 1, 1_000 + GONE);
+    let report = Report::new(&totals, &aggregates);
+
+    let errors = &report.errors;
+    assert_eq!((errors.calls, errors.left_out, errors.after_context_lost), (2 * all, 0, 0));
+    assert_eq!(errors.list.iter().map(|error| error.calls).sum::<u64>(), 2 * all);
+    assert_eq!(errors.list.iter().filter(|error| error.failed.pid == running).count(), 2);
+    let ended: Vec<_> = errors.list.iter().filter(|error| error.ended.is_some()).collect();
+    let told: Vec<_> =
+        ended.iter().map(|error| (error.failed.call.as_str(), error.failed.code, error.calls)).collect();
+    let together = totals.told_together;
+    assert_eq!(told, [("cuMemAlloc_v2", 2, together), ("cuStreamSynchronize", 700, together)]);
+    for error in ended {
+        assert_eq!((error.ended.as_deref(), error.failed.pid), (Some("python short.py"), 0));
+        let line = error.line.as_ref().map(|line| (line.function.as_str(), line.line));
+        assert_eq!((line, error.stack.len()), (Some(("main", Some(3))), 1));
+        assert!((1..super::LENGTH_NS).contains(&error.first_at_ns), "{error:?}");
+    }
+
+    let graphs = aggregates.graphs.total();
+    assert_eq!((graphs.calls, aggregates.graphs.other().calls), (all, 0));
+    assert_eq!((report.whole_graphs.calls, report.whole_graphs.total_ns), (all, all * OPERATION_NS));
+    let of_running = aggregates.graphs.sorted().iter().filter(|(key, _)| key.process == GONE).count();
+    assert_eq!(of_running, 1);
+    // Those of one name are one.
+    let most = report.graphs.first().map(|graph| (graph.pid, graph.graph, graph.calls));
+    assert_eq!(most, Some((0, Some(3), together)));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What the numbers of processes that are told together become.
 
+use gputrace_wire::call::{Detail, Launch};
 use gputrace_wire::definition::stack::FRAMES_MAX;
 use gputrace_wire::definition::{code, function, image, kind, module};
 use rustc_hash::FxHashMap;
 
 use super::group::Group;
 use crate::model::definitions::Definitions;
+use crate::model::operation::HostCall;
 use crate::model::totals::Process;
 use crate::names::short_command;
 
@@ -26,6 +28,7 @@ pub struct Renumbering<'a> {
 
 #[derive(Debug)]
 struct Member<'a> {
+    process: &'a Process,
     definitions: &'a Definitions,
     /// The place of its group.
     group: usize,
@@ -73,6 +76,39 @@ impl<'a> Renumbering<'a> {
         member.tell(id, group, self.room_bytes)
     }
 
+    /// That call as one of the group's. `None` where there is no room for what it was or where it was made.
+    pub fn call(&mut self, call: &HostCall) -> Option<HostCall> {
+        let process = call.process;
+        let detail = match call.detail {
+            Detail::Launch(launch) => {
+                Detail::Launch(Launch { function: self.definition(process, launch.function)?, ..launch })
+            }
+            Detail::GraphLaunch { .. } => Detail::GraphLaunch { graph: 0 },
+            Detail::Graph { operation, .. } => Detail::Graph { graph: 0, source: 0, operation },
+            Detail::Module { operation, .. } => Detail::Module { module: 0, operation },
+            other => other,
+        };
+        Some(HostCall {
+            process: self.process(process)?,
+            thread: self.definition(process, call.thread)?,
+            api: self.definition(process, call.api)?,
+            stack: self.definition(process, call.stack)?,
+            ranges: self.ranges(process, call.ranges),
+            // These are not told apart.
+            range: 0,
+            caller: 0,
+            context: 0,
+            stream: 0,
+            detail,
+            ..call.clone()
+        })
+    }
+
+    /// One of those processes, as it was by itself.
+    pub fn member(&self, process: u32) -> Option<&'a Process> {
+        self.members.get(&process).map(|member| member.process)
+    }
+
     /// The group's node of the same ranges, or of those of them for which there was room.
     pub fn ranges(&self, process: u32, node: u32) -> u32 {
         let member = self.members.get(&process);
@@ -90,7 +126,7 @@ impl<'a> Member<'a> {
         let program = short_command(&info.command).split(' ').next().unwrap_or_default().to_owned();
         let inherited = names.chain([program]).collect();
         let (known, lines) = (FxHashMap::default(), FxHashMap::default());
-        Member { definitions, group, own_pid, inherited, nodes, known, lines }
+        Member { process, definitions, group, own_pid, inherited, nodes, known, lines }
     }
 
     fn tell(&mut self, id: u32, group: &mut Group, room_bytes: &mut usize) -> Option<u32> {

@@ -6,7 +6,7 @@ use crate::aggregate::Aggregates;
 use crate::batch::{Counters, ProcessEnd};
 use crate::model::Model;
 use crate::report::tape::Tape;
-use crate::report::{Report, TextOptions};
+use crate::report::{ErrorReport, Report, TextOptions};
 
 #[test]
 fn processes_that_are_not_kept_are_in_all_sums() {
@@ -36,11 +36,31 @@ fn processes_that_are_not_kept_are_in_all_sums() {
     // No record was lost.
     assert!(kept.devices[0].idle_ns.is_some());
     assert_eq!(unkept.devices[0].idle_ns, kept.devices[0].idle_ns);
-    // A call that failed is in the list or counted as left out.
+    // So is a call that failed, but for who it was.
     assert_eq!((kept.errors.calls, kept.errors.left_out, kept.errors.list.len()), (1, 0, 1));
-    assert_eq!((unkept.errors.calls, unkept.errors.left_out, unkept.errors.list.len()), (1, 1, 0));
+    assert_eq!((unkept.errors.calls, unkept.errors.left_out), (1, 0));
+    let ([kept_error], [error]) = (&kept.errors.list[..], &unkept.errors.list[..]) else {
+        panic!("{:?}", unkept.errors)
+    };
+    assert_eq!((error.failed.pid, error.tid, &error.line), (0, None, &kept_error.line));
+    let ended = error.ended.as_ref().unwrap();
+    assert_eq!((kept_error.ended.as_ref(), kept_error.failed.pid), (None, 4242));
+    let told = |error: &ErrorReport| {
+        let (failed, arguments) = (error.failed.clone(), error.arguments.clone());
+        (
+            failed.call,
+            failed.code,
+            failed.category,
+            error.calls,
+            error.first_at_ns,
+            error.last_at_ns,
+            arguments,
+        )
+    };
+    assert_eq!(told(error), told(kept_error));
     let text = unkept.to_text(&TextOptions::default());
     assert!(text.contains(", 1 process"), "{text}");
+    assert!(text.contains(&format!("{ended} [ended]: {} returned", error.failed.call)), "{text}");
 }
 
 #[test]
