@@ -15,7 +15,7 @@ use crate::launch::heard::Heard;
 /// through a group at once; a supervisor that goes through a list of processes takes some milliseconds.
 pub const WINDOW: Duration = Duration::from_millis(20);
 /// How long after the witness's we may get round to our own: on a machine with a load, or if we were stopped.
-const LATE: Duration = Duration::from_secs(1);
+pub const LATE: Duration = Duration::from_secs(1);
 /// More waiting than this are passed on without waiting.
 const MAXIMUM_WAITING: usize = 1024;
 /// More than this that only the witness had are forgotten, oldest first.
@@ -136,7 +136,7 @@ impl Arrivals {
 }
 
 /// Whether both can be of one sending: of those that queue each is one, of the others the senders' merge.
-fn is_same(one: &Heard, other: &Heard) -> bool {
+pub fn is_same(one: &Heard, other: &Heard) -> bool {
     one.signal == other.signal && (!one.is_queued() || (one.code, one.sender) == (other.code, other.sender))
 }
 

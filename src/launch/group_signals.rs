@@ -3,7 +3,8 @@
 //! A supervisor that signals the whole group (coreutils' `timeout` its child and then the group) would reach
 //! the program twice, and to many a program the second SIGTERM means to leave all behind. Signal handlers
 //! write what they hear into a pipe, so does the [`Witness`], and one thread reads it and decides by
-//! [`Arrivals`]. Where thread or witness cannot be had, everything is passed on at once.
+//! [`Arrivals`]. What the group got is passed on to a program that left it, unless it was sent to each process
+//! ([`ToEach`]). Where thread or witness cannot be had, everything is passed on at once.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,6 +19,7 @@ use libc::c_int;
 use crate::launch::arrivals::{Arrivals, Group};
 use crate::launch::heard::{By, Heard, MESSAGE_BYTES};
 use crate::launch::signals;
+use crate::launch::to_each::ToEach;
 use crate::launch::witness::Witness;
 
 /// Where handlers write what they hear; -1 while nobody decides.
@@ -79,33 +81,39 @@ impl Drop for GroupSignals {
     }
 }
 
-/// The thread. The witness is its child: it is not among the main thread's, where the program is
-/// alone, and ends with this thread.
+/// The thread. The witnesses are its children: they are not among the main thread's, where the program is
+/// alone, and end with this thread.
 fn decide(read: OwnedFd, told: c_int, words: usize, is_ready: &SyncSender<bool>) {
     // For good: no handler runs on this thread, and the witness begins so.
     std::mem::forget(signals::hold());
-    let witness = Witness::start(told, words);
+    let witness = Witness::start(By::Witness, told, words);
     let _ = is_ready.send(witness.is_some());
     let Some(witness) = witness else { return };
-    let mut desk =
-        Desk { read: File::from(read), arrivals: Arrivals::default(), answer: 0, has_ended: false };
-    let mut question = 0;
+    // The program has to come and leave the group before this one is needed, and does not wait for it.
+    let outsider = Witness::start(By::Outsider, told, words);
+    let mut desk = Desk {
+        read: File::from(read),
+        arrivals: Arrivals::default(),
+        to_each: ToEach::default(),
+        asked: 0,
+        answered: 0,
+        has_ended: false,
+    };
     while !desk.has_ended {
-        desk.hear_until(desk.arrivals.due());
+        desk.hear_until(desk.to_each.due().into_iter().chain(desk.arrivals.due()).min());
         let now = Instant::now();
-        if desk.has_ended || desk.arrivals.due().is_none_or(|due| due > now) {
-            continue;
-        }
-        // What it has not told when it answers did not reach it.
-        question += 1;
-        if witness.ask(question) {
-            let deadline = now + PATIENCE;
-            while desk.answer < question && !desk.has_ended && Instant::now() < deadline {
-                desk.hear_until(Some(deadline));
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        if !desk.has_ended && is_due(desk.to_each.due()) {
+            desk.ask(outsider.as_ref());
+            while let Some(heard) = desk.to_each.the_groups(now) {
+                signals::send(heard);
             }
         }
-        while let Some(heard) = desk.arrivals.ours_alone(now) {
-            signals::send(heard);
+        if !desk.has_ended && is_due(desk.arrivals.due()) {
+            desk.ask(Some(&witness));
+            while let Some(heard) = desk.arrivals.ours_alone(now) {
+                signals::send(heard);
+            }
         }
     }
 }
@@ -114,12 +122,25 @@ fn decide(read: OwnedFd, told: c_int, words: usize, is_ready: &SyncSender<bool>)
 struct Desk {
     read: File,
     arrivals: Arrivals,
-    /// The last that the witness gave.
-    answer: usize,
+    to_each: ToEach,
+    /// The last question to a witness, and the last that one answered.
+    asked: usize,
+    answered: usize,
     has_ended: bool,
 }
 
 impl Desk {
+    /// Hears all that reached a witness until now: what it has not told when it answers did not reach it.
+    fn ask(&mut self, witness: Option<&Witness>) {
+        self.asked += 1;
+        if witness.is_some_and(|witness| witness.ask(self.asked)) {
+            let deadline = Instant::now() + PATIENCE;
+            while self.answered < self.asked && !self.has_ended && Instant::now() < deadline {
+                self.hear_until(Some(deadline));
+            }
+        }
+    }
+
     /// Waits until something is heard, at most until then, and takes what there is.
     fn hear_until(&mut self, deadline: Option<Instant>) {
         let wait = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -145,8 +166,14 @@ impl Desk {
             By::UsEarly if !heard.may_be_the_groups() => None,
             By::UsEarly => self.arrivals.reached_us(heard, true, now),
             By::Witness => self.arrivals.reached_the_witness(heard, now),
+            By::Outsider => {
+                if signals::has_program_left_our_group() {
+                    self.to_each.reached_the_outsider(heard, now);
+                }
+                None
+            }
             By::Answer => {
-                self.answer = heard.value;
+                self.answered = self.answered.max(heard.value);
                 None
             }
             By::End => {
@@ -155,9 +182,9 @@ impl Desk {
             }
         };
         if let Some(Group(heard)) = to_the_group
-            && !signals::is_program_in_our_group()
+            && signals::has_program_left_our_group()
         {
-            signals::send(heard);
+            self.to_each.reached_the_group(heard, now);
         }
     }
 }

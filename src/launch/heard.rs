@@ -13,7 +13,9 @@ pub enum By {
     UsEarly,
     /// The process that stands in our group for this.
     Witness,
-    /// No signal: the witness has said all that it had heard when it was asked. The value is the question's.
+    /// Another, that stands in no group of ours.
+    Outsider,
+    /// No signal: a witness has said all that it had heard when it was asked. The value is the question's.
     Answer,
     /// No signal: there is no program any more.
     End,
@@ -76,7 +78,7 @@ impl Heard {
     }
 
     pub fn from_message(message: &[u8; MESSAGE_BYTES]) -> Option<(By, Heard)> {
-        let known = [By::Us, By::UsEarly, By::Witness, By::Answer, By::End];
+        let known = [By::Us, By::UsEarly, By::Witness, By::Outsider, By::Answer, By::End];
         let by = known.into_iter().find(|by| *by as u8 == message[0])?;
         let part = |at: usize| [message[at], message[at + 1], message[at + 2], message[at + 3]];
         let number = |at| c_int::from_ne_bytes(part(at));

@@ -12,6 +12,7 @@ pub mod inherited;
 pub mod private_folder;
 pub mod refusal;
 pub mod signals;
+mod to_each;
 pub mod traceable;
 pub mod untraced;
 pub mod witness;

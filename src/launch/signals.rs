@@ -118,11 +118,11 @@ pub fn send(heard: Heard) {
     SENDING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Whether what is sent to our process group reaches the program: it may have left it.
-pub fn is_program_in_our_group() -> bool {
+/// Whether there is a program that what is sent to our process group does not reach.
+pub fn has_program_left_our_group() -> bool {
     let program = PROGRAM.load(Ordering::SeqCst);
     // SAFETY: plain numbers. An id that is another's by now is nobody's to send to.
-    program != 0 && unsafe { libc::getpgid(program) == libc::getpgrp() }
+    program != 0 && unsafe { libc::getpgid(program) != libc::getpgrp() }
 }
 
 /// All signals of this thread, held back until this is dropped.

@@ -1,9 +1,11 @@
-//! A process that stands in our process group and does nothing but tell which signals reach it.
+//! Two processes that do nothing but tell which signals reach them: one that stands in our process group, and one that stands
+//! outside, in a session of its own.
 //!
 //! Nothing in a signal says whether it was sent to a process or to its whole group. What was sent to the
-//! group reaches this process, too. It is a child of ours that the program can neither wait for nor
-//! outlive: it ends with the thread that made it, which the kernel sees to. It holds one descriptor, the
-//! pipe it tells us through. What reached us and the witness, but not the program, would be lost, so it is
+//! group reaches the first, too; what was sent to each process, both. What was sent to all of our session or terminal
+//! does not reach the second: a program that left the session has not got it either. Each is a child of ours that the program can
+//! neither wait for nor outlive: it ends with the thread that made it, which the kernel sees to. It holds one
+//! descriptor, the pipe it tells us through. What reached us and a witness, but not the program, would be lost, so each is
 //! found by no name that is ours alone: it has the command's words, a name of its own, and the loader for an
 //! executable, which runs ours for it.
 
@@ -20,8 +22,8 @@ use crate::launch::inherited;
 const NAME: &CStr = c"signal-witness";
 /// In place of our own name and options before the command.
 const TITLE: &CStr = c"(signals)";
-/// Asks our executable to be a witness; the descriptor and our number follow.
-const ROLE: &CStr = c"signals-witness";
+/// Asks our executable to be a witness, in our group or in a session of its own; the descriptor and our number follow.
+const ROLES: [(&CStr, By); 2] = [(c"signals-witness", By::Witness), (c"signals-outsider", By::Outsider)];
 /// Where every x86-64 program of the C library has it.
 const LOADER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
 
@@ -32,19 +34,21 @@ pub struct Witness {
 
 impl Witness {
     /// Makes it, from a thread with all signals blocked. It tells through the descriptor `told`, of a pipe
-    /// that does not block. The last `words` of our arguments are the command.
-    pub fn start(told: c_int, words: usize) -> Option<Witness> {
+    /// that does not block, as [`By::Witness`] or [`By::Outsider`]. The last `words` of our arguments are the
+    /// command.
+    pub fn start(by: By, told: c_int, words: usize) -> Option<Witness> {
+        let (role, _) = ROLES.into_iter().find(|(_, role)| *role == by)?;
         let us = std::process::id();
         let own = [format!("/proc/{us}/exe"), told.to_string(), us.to_string()].map(CString::new);
         let [Ok(executable), Ok(descriptor), Ok(maker)] = own else { return None };
         let words = inherited::command(words)?;
-        let before = [TITLE, &executable, ROLE, &descriptor, &maker].map(CStr::as_ptr);
+        let before = [TITLE, &executable, role, &descriptor, &maker].map(CStr::as_ptr);
         let arguments: Vec<_> = before.into_iter().chain(words.iter().copied()).chain([null()]).collect();
         // SAFETY: fork takes nothing. The child makes async-signal-safe calls only, on memory of its own, and
         // does not return.
         unsafe {
             match libc::fork() {
-                0 => become_one(us.cast_signed(), told, &arguments),
+                0 => become_one(us.cast_signed(), by, told, &arguments),
                 pid if pid > 0 => Some(Witness { pid }),
                 _ => None,
             }
@@ -87,11 +91,14 @@ fn question() -> c_int {
 
 /// # Safety
 /// In a process that was just forked, with all signals blocked; the arguments are strings and a null.
-unsafe fn become_one(us: pid_t, told: c_int, arguments: &[*const c_char]) -> ! {
+unsafe fn become_one(us: pid_t, by: By, told: c_int, arguments: &[*const c_char]) -> ! {
     // SAFETY: async-signal-safe calls on plain numbers and on what the caller answers for.
     unsafe {
         // One that could outlive us is none. Mask, group and this outlast the exec.
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() != us {
+            libc::_exit(0);
+        }
+        if by == By::Outsider && libc::setsid() < 0 {
             libc::_exit(0);
         }
         close_all_but(told);
@@ -108,19 +115,21 @@ pub fn live_if_asked() {
     let [_, role, told, us] = arguments.as_slice() else { return };
     let number = |text: &OsStr| text.to_str()?.parse::<c_int>().ok();
     let (Some(told), Some(us)) = (number(told), number(us)) else { return };
+    let known = ROLES.into_iter().find(|(known, _)| known.to_bytes() == role.as_encoded_bytes());
+    let Some((_, by)) = known else { return };
     // SAFETY: getppid takes nothing.
-    if role.as_encoded_bytes() != ROLE.to_bytes() || unsafe { libc::getppid() } != us {
+    if unsafe { libc::getppid() } != us {
         return;
     }
     // SAFETY: the only thread of a process that is for this alone, which its maker started with all signals blocked.
-    unsafe { live(us, told) }
+    unsafe { live(us, by, told) }
 }
 
 /// The witness's life: waits for signals, and tells of those that may be the group's.
 ///
 /// # Safety
 /// In a process of its own, of one thread, with all signals blocked.
-unsafe fn live(us: pid_t, told: c_int) -> ! {
+unsafe fn live(us: pid_t, by: By, told: c_int) -> ! {
     // SAFETY: calls on plain numbers and on zeroed plain data that they fill. Only this thread is in this process.
     unsafe {
         // The runtime opened what was closed of the first three.
@@ -142,7 +151,7 @@ unsafe fn live(us: pid_t, told: c_int) -> ! {
             }
             let heard = Heard::new(signal, &info);
             let is_question = signal == question() && heard.carries_value() && heard.sender == us;
-            let by = if is_question { By::Answer } else { By::Witness };
+            let by = if is_question { By::Answer } else { by };
             if is_question || heard.may_be_the_groups() {
                 let message = heard.message(by);
                 let rc = libc::write(told, message.as_ptr().cast(), message.len());

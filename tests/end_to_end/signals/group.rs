@@ -86,12 +86,25 @@ impl Counting {
     /// The process that `run` keeps in its group: a child of it, and not of its main thread.
     #[track_caller]
     fn witness(&self) -> i32 {
+        self.witness_where(true)
+    }
+
+    /// The one that it keeps outside.
+    #[track_caller]
+    fn outsider(&self) -> i32 {
+        self.witness_where(false)
+    }
+
+    #[track_caller]
+    fn witness_where(&self, is_in_group: bool) -> i32 {
         let mut children = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.run)).unwrap().flatten() {
             let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
             children.extend(text.split_whitespace().map(|pid| pid.parse::<i32>().unwrap()));
         }
-        children.retain(|child| *child != self.program);
+        // SAFETY: plain numbers.
+        let group = |pid: i32| unsafe { libc::getpgid(pid) };
+        children.retain(|child| *child != self.program && (group(*child) == group(self.run)) == is_in_group);
         assert_eq!(children.len(), 1, "{children:?}");
         children[0]
     }
@@ -193,6 +206,40 @@ fn a_signal_to_each_process_reaches_the_program_once() {
         }
         counting.gets("TERM", round);
     }
+}
+
+/// The same of one that is in another group: `timeout` makes one, and `setsid`.
+#[test]
+fn a_signal_to_each_process_reaches_a_program_that_left_our_group_once() {
+    let folder = Folder::new();
+    let mut counting = Counting::run(&folder, &["leaves"]);
+    let [run, witness, outsider, program] =
+        [counting.run, counting.witness(), counting.outsider(), counting.program];
+    // Who goes by the session reaches no program that left it, and so must not reach the outsider.
+    // SAFETY: plain numbers.
+    unsafe { assert_ne!(libc::getsid(outsider), libc::getsid(run)) };
+    let orders = [
+        [run, witness, outsider, program],
+        [program, outsider, witness, run],
+        [outsider, run, program, witness],
+        [witness, program, run, outsider],
+    ];
+    let real_time = ("RT", libc::SIGRTMIN() + 1);
+    for (round, order) in (0..).zip(orders.into_iter().cycle().take(8)) {
+        for (name, signal) in [("TERM", libc::SIGTERM), real_time] {
+            order.into_iter().for_each(|process| send(process, signal));
+            counting.gets(name, 2 * round + 1);
+            // What is for the group is none of these, however soon it follows.
+            send(counting.group(), signal);
+            counting.gets(name, 2 * round + 2);
+        }
+    }
+    // Without it nobody knows, and twice is better than never.
+    send(outsider, libc::SIGKILL);
+    eventually("its end", || (!lives(outsider)).then_some(()));
+    send(counting.group(), libc::SIGHUP);
+    counting.gets("HUP", 1);
+    assert_eq!(counting.session.end().0.code(), Some(3));
 }
 
 /// A script's `trap 'kill 0' EXIT`, `os.killpg(0, …)`: it is in its own group.
@@ -300,7 +347,12 @@ fn a_group_that_was_stopped_goes_on_and_gets_its_signals_once() {
 fn the_witness_holds_nothing_and_has_no_name_of_ours() {
     let folder = Folder::new();
     let counting = Counting::run(&folder, &["some", "words"]);
-    let witness = counting.witness();
+    for witness in [counting.witness(), counting.outsider()] {
+        holds_nothing(&counting, witness);
+    }
+}
+
+fn holds_nothing(counting: &Counting, witness: i32) {
     let descriptors = |pid: i32| -> Vec<_> {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
         open.map(|entry| fs::read_link(entry.path()).unwrap_or_default()).collect()
@@ -328,7 +380,8 @@ fn a_signal_to_all_of_our_executable_is_passed_on() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     let executable = |pid: i32| fs::metadata(format!("/proc/{pid}/exe")).unwrap().ino();
-    let (ours, all) = (executable(counting.run), [counting.run, counting.witness(), counting.program]);
+    let all = [counting.run, counting.witness(), counting.outsider(), counting.program];
+    let ours = executable(counting.run);
     for (name, signal) in [("TERM", libc::SIGTERM), ("HUP", libc::SIGHUP), ("USR1", libc::SIGUSR1)] {
         for pid in all.into_iter().filter(|pid| executable(*pid) == ours) {
             send(pid, signal);
@@ -341,14 +394,14 @@ fn a_signal_to_all_of_our_executable_is_passed_on() {
 fn the_witness_ends_with_us() {
     let folder = Folder::new();
     let counting = Counting::run(&folder, &[]);
-    let witness = counting.witness();
+    let both = [counting.witness(), counting.outsider()];
     assert_eq!(counting.session.end().0.code(), Some(3));
-    assert!(!Path::new(&format!("/proc/{witness}")).exists());
+    assert!(both.iter().all(|witness| !Path::new(&format!("/proc/{witness}")).exists()));
 
     let mut counting = Counting::run(&folder, &[]);
-    let (witness, program) = (counting.witness(), counting.program);
+    let (both, program) = ([counting.witness(), counting.outsider()], counting.program);
     send(counting.run, libc::SIGKILL);
-    eventually("the witness's end", || (!lives(witness)).then_some(()));
+    eventually("the witnesses' end", || both.iter().all(|witness| !lives(*witness)).then_some(()));
     assert!(lives(program));
     // The pipe of the program's stdout ends with the program.
     counting.session.let_go();
@@ -361,13 +414,17 @@ fn the_witness_ends_with_us() {
 fn without_a_witness_all_is_passed_on() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
-    let witness = counting.witness();
-    send(witness, libc::SIGKILL);
-    eventually("its end", || (!lives(witness)).then_some(()));
+    for witness in [counting.witness(), counting.outsider()] {
+        send(witness, libc::SIGKILL);
+        eventually("its end", || (!lives(witness)).then_some(()));
+    }
     for round in 1..5 {
         send(counting.run, libc::SIGTERM);
         counting.gets("TERM", round);
     }
+    // Each of these queues, so that both come: the group's, and ours that is passed on.
+    send(counting.group(), libc::SIGRTMIN() + 1);
+    counting.gets("RT", 2);
     assert_eq!(counting.session.end().0.code(), Some(3));
 }
 
