@@ -14,9 +14,16 @@ def quartiles(values):
     return low, middle, high
 
 
+def ratio(values, base):
+    """What one process of a round took to another: the median over their turns, which alternated; of their medians where they had none."""
+    if len(values) == len(base):
+        return statistics.median(ours / theirs for ours, theirs in zip(values, base))
+    return statistics.median(values) / statistics.median(base)
+
+
 def ratios(rounds, variant, base):
     """The ratios of the rounds in which both ran, within one group each."""
-    return [values[variant] / values[base] for values in rounds.values() if variant in values and base in values and values[base]]
+    return [ratio(values[variant], values[base]) for values in rounds.values() if values.get(variant) and all(values.get(base) or [0])]
 
 
 def summarize(samples):
@@ -27,14 +34,14 @@ def summarize(samples):
         key = sample["workload"], sample["variant"]
         values = sample["values"]
         low, middle, high = quartiles(values)
-        by_workload[sample["workload"]][sample["group"], sample["round"]][sample["variant"]] = middle
+        by_workload[sample["workload"]][sample["group"], sample["round"]][sample["variant"]] = values
         inside[key].append((high - low) / middle if middle else 0)
         seconds[key].append(sample["process_seconds"])
     found = []
     for workload, rounds in by_workload.items():
         # A peer is compared with the untraced processes beside it, which have the same workloads in one process.
         for variant in sorted({name for values in rounds.values() for name in values}, key=lambda name: ORDER.index(name) if name in ORDER else 99):
-            medians = [values[variant] for values in rounds.values() if variant in values]
+            medians = [statistics.median(values[variant]) for values in rounds.values() if variant in values]
             entry = {"workload": workload, "variant": variant, "processes": len(medians), "quartiles": quartiles(medians),
                      "within_process_spread": statistics.median(inside[workload, variant]), "process_seconds": statistics.median(seconds[workload, variant])}
             for base in ("untraced", "client", "full"):

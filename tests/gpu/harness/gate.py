@@ -1,10 +1,13 @@
-"""Processes that start early, wait at a gate without using the processor, and are let through one at a time.
+"""Processes that start early, wait at a gate without using the processor, and take turns.
 
-A workload that is given BENCH_READY and BENCH_GO makes the first file once it has imported what it needs and then blocks
-on opening the second, a FIFO. So start-up overlaps, and measuring does not."""
+A workload that is given BENCH_READY, BENCH_GO and BENCH_DONE makes the first file once it has imported what it needs, and then blocks
+on opening the second, a FIFO. So start-up overlaps, and measuring does not. A byte there is a turn. A workload that has several
+repeats writes a byte to the third after each and waits for its next turn, so that processes which are compared
+measure within a second of each other; one that has a single turn just ends."""
 
 import errno
 import os
+import select
 import signal
 import subprocess
 import time
@@ -20,11 +23,14 @@ class Gated:
         self.label, self.folder = label, Path(folder)
         self.folder.mkdir(parents=True)
         self.ready_path, self.go_path = self.folder / "ready", self.folder / "go"
+        self.go, self.seconds = None, 0.0  # Seconds of all its turns.
         os.mkfifo(self.go_path)
+        os.mkfifo(self.folder / "done")
+        self.done = os.open(self.folder / "done", os.O_RDONLY | os.O_NONBLOCK)
         self.stdout_path, self.stderr_path = self.folder / "out", self.folder / "err"
         full = dict(os.environ)
         full.update({name: str(value) for name, value in env.items()})
-        full.update(BENCH_READY=str(self.ready_path), BENCH_GO=str(self.go_path), PYTHONHASHSEED="0")
+        full.update(BENCH_READY=str(self.ready_path), BENCH_GO=str(self.go_path), BENCH_DONE=str(self.folder / "done"), PYTHONHASHSEED="0")
         with open(self.stdout_path, "wb") as out, open(self.stderr_path, "wb") as err:
             self.child = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=full, start_new_session=True)
 
@@ -37,26 +43,33 @@ class Gated:
             time.sleep(0.05)
         return False
 
-    def go(self, limit_s):
-        """Lets it run to its end; (exit code or None after the limit, seconds)."""
+    def turn(self, limit_s):
+        """Lets it work until its turn is over or it has ended; False where that took longer. It is to be alive and waiting."""
         start = time.monotonic()
-        while time.monotonic() - start < 10:
+        while self.go is None and self.child.poll() is None and time.monotonic() - start < 10:
             try:
-                gate = os.open(self.go_path, os.O_WRONLY | os.O_NONBLOCK)
-                os.write(gate, b"g")
-                os.close(gate)
-                break
+                self.go = os.open(self.go_path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
-                if self.child.poll() is not None:
-                    break
                 time.sleep(0.01)
         try:
-            return self.child.wait(limit_s), time.monotonic() - start
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return None, time.monotonic() - start
+            os.write(self.go, b"g")
+        except (OSError, TypeError):
+            pass  # It has ended, or does not come to its gate: the wait below finds out.
+        while time.monotonic() - start < limit_s:
+            if self.child.poll() is not None:
+                break
+            # A pipe that no process has open for writing yet is readable too, and empty.
+            readable, _, _ = select.select([self.done], [], [], 0.02)
+            if readable and os.read(self.done, 1):
+                break
+            if readable:
+                time.sleep(0.002)
+        else:
+            return False
+        self.seconds += time.monotonic() - start
+        return True
 
     def kill(self):
         for pid in session_members(self.child.pid):
@@ -68,6 +81,10 @@ class Gated:
             self.child.wait(10)
         except subprocess.TimeoutExpired:
             pass
+        for descriptor in (self.go, self.done):
+            if descriptor is not None:
+                os.close(descriptor)
+        self.go = self.done = None
 
     def results(self):
         """{name: values} of the RESULT lines."""

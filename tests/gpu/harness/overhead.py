@@ -1,7 +1,8 @@
 """The overhead measurement: which processes run, in which order, for how long.
 
-A figure is the median over a process's repeats; a ratio is to the untraced process of the same round. Rounds alternate
-the variants in a shuffled order, since a workload's speed varies from process to process by more than what is measured.
+A machine's speed varies within seconds by more than what is measured. So the processes of a round, one of each variant, are
+all there at once and take turns, a repeat each in shuffled order; a round's ratio is the median over those of their repeats
+(figures.py). A process's own luck, such as where its memory lies, stays: rounds have new processes.
 """
 
 import random
@@ -16,6 +17,7 @@ from .gate import Gated
 
 PROCESSES_WAITING = 24  # Python processes that have imported PyTorch at one time: about half a gigabyte each.
 RUN_LIMIT_S = 90
+REPEATS = 12  # Turns of a workload in PyTorch.
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Overhead:
 
     def groups(self, wanted, peers, only=None):
         """The measuring plan, without what this machine cannot run, and of the variants only those that are asked for."""
-        torch = [self.python, self.script, "--repeats", "5", "--workloads"]
+        torch = [self.python, self.script, "--repeats", REPEATS, "--workloads"]
         basic = {"untraced": 1, "hooks": 1, "client": 1, "full": 1}
         if not self.programs.get("cupti_client"):
             del basic["client"]
@@ -94,15 +96,28 @@ class Overhead:
         gated.traces = traces
         return gated
 
-    def finish(self, group, number, gated):
-        """Lets one process through and keeps its figures."""
-        code, seconds = gated.go(max(5, min(RUN_LIMIT_S, self.hard_end - time.monotonic())))
-        results = gated.results()
+    def take_turns(self, row):
+        """Lets the processes of a round measure, one at a time, a repeat each and then the next, until all have ended."""
+        row, late = list(row), []
+        while row:
+            self.random.shuffle(row)
+            for gated in list(row):
+                limit_s = max(5, min(RUN_LIMIT_S, self.hard_end - time.monotonic()))
+                if not gated.turn(limit_s):
+                    late.append(gated)
+                    gated.kill()  # It would measure, or hang, beside the others.
+                if gated in late or gated.child.poll() is not None:
+                    row.remove(gated)
+        return late
+
+    def finish(self, group, number, gated, late):
+        """Keeps one process's figures."""
+        code, results = gated.child.poll(), gated.results()
         # nsys here collects but cannot always make its report: the figures are printed before that.
         if not results or (code != 0 and gated.label != "nsys"):
-            self.fail(group, gated, f"exit {code} after {seconds:.0f}s")
+            self.fail(group, gated, "a turn of its did not end in time" if late else f"exit {code} after {gated.seconds:.0f}s")
         for name, values in results.items():
-            self.samples.append({"group": group.name, "round": number, "variant": gated.label, "workload": name, "values": values, "process_seconds": round(seconds, 2)})
+            self.samples.append({"group": group.name, "round": number, "variant": gated.label, "workload": name, "values": values, "process_seconds": round(gated.seconds, 2)})
         summary = gated.traces / "summary.txt"
         if summary.exists():
             self.summaries[f"{group.name} {gated.label}"] = summary.read_text(errors="replace")[:4000]
@@ -136,9 +151,10 @@ class Overhead:
                 start = time.monotonic()
                 if number and start + longest > deadline:
                     break
+                row = [gated for gated in row if self.broken.get((group.name, gated.label), 0) < 2]
+                late = self.take_turns(row)
                 for gated in row:
-                    if time.monotonic() < self.hard_end and self.broken.get((group.name, gated.label), 0) < 2:
-                        self.finish(group, number, gated)
+                    self.finish(group, number, gated, gated in late)
                 longest = max(longest, time.monotonic() - start)
                 number += 1
             for row in batch:

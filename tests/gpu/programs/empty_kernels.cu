@@ -13,19 +13,27 @@ __global__ void spin(int *p, long long cycles) {
 
 static double now_ns() { return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A benchmark that runs several processes in turn lets each start only when the others are quiet.
-static void wait_for_turn() {
-  const char *go = getenv("BENCH_GO"), *ready = getenv("BENCH_READY");
-  if (ready) { FILE *f = fopen(ready, "w"); if (f) fclose(f); }
+// A benchmark that runs several processes lets each work only in its turn (tests/gpu/harness/gate.py). Opening a FIFO waits for the other end.
+static FILE *go_gate, *done_gate;
+static void wait_for_go() {
   char byte;
-  FILE *gate = go ? fopen(go, "r") : nullptr;  // A FIFO: opening it waits for the other end.
-  if (gate && fread(&byte, 1, 1, gate) < 1) exit(3);
-  if (gate) fclose(gate);
+  if (go_gate && fread(&byte, 1, 1, go_gate) < 1) exit(3);
+}
+static void first_turn() {
+  const char *go = getenv("BENCH_GO"), *done = getenv("BENCH_DONE"), *ready = getenv("BENCH_READY");
+  if (ready) { FILE *f = fopen(ready, "w"); if (f) fclose(f); }
+  go_gate = go ? fopen(go, "r") : nullptr;
+  done_gate = done ? fopen(done, "w") : nullptr;
+  wait_for_go();
+}
+static void next_turn() {
+  if (done_gate && (fputc('d', done_gate) == EOF || fflush(done_gate) != 0)) exit(3);
+  wait_for_go();
 }
 
 int main(int argc, char **argv) {
   const int repeats = argc > 1 ? atoi(argv[1]) : 8, many = 50000, spins = 2000, bursts = 20;
-  wait_for_turn();
+  first_turn();
   int *p;
   CHECK(cudaMalloc(&p, 4096));
   for (int i = 0; i < 5000; i++) empty<<<1, 32>>>(p);
@@ -33,6 +41,7 @@ int main(int argc, char **argv) {
   CHECK(cudaDeviceSynchronize());
   std::string burst, total, spinning;
   for (int r = 0; r < repeats; r++) {
+    next_turn();
     double host = 0;
     for (int b = 0; b < bursts; b++) {
       double start = now_ns();
@@ -52,5 +61,7 @@ int main(int argc, char **argv) {
   }
   CHECK(cudaGetLastError());
   printf("RESULT empty_burst500_ns=%s\nRESULT empty_total_ns=%s\nRESULT spin5us_total_ns=%s\n", burst.c_str(), total.c_str(), spinning.c_str());
+  fflush(stdout);
+  next_turn();  // To end is a turn too.
   return 0;
 }

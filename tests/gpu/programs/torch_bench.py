@@ -1,10 +1,12 @@
 """The PyTorch workloads of scripts/bench-overhead, timed in this process after a warm-up; start-up is not in any figure.
 
 small: an eager training step of about 640 launches, launch-bound. graph: a CUDA graph of 300 nodes. gpu: a GPU-bound
-step. Prints `RESULT name=v1,v2,…`, one value a repeat, in milliseconds a step or replay.
+step. Prints `RESULT name=v1,v2,…`, one value a repeat, in milliseconds a step or replay. Each repeat is a turn, where turns
+are given (tests/gpu/harness/gate.py).
 """
 import argparse
 import os
+import sys
 import time
 
 import torch
@@ -17,13 +19,26 @@ arguments.add_argument("--profiler", choices=["none", "cuda", "cpu+cuda"], defau
 options = arguments.parse_args()
 
 
-def wait_for_turn():
-    """Imports may overlap with another process's measuring; nothing of CUDA may. BENCH_GO is a FIFO."""
-    if os.environ.get("BENCH_READY"):
-        open(os.environ["BENCH_READY"], "w").close()
-    if os.environ.get("BENCH_GO"):
-        with open(os.environ["BENCH_GO"], "rb") as gate:
-            gate.read(1)
+class Turns:
+    """When this process may work: processes that are compared take turns, and import beforehand. BENCH_GO and BENCH_DONE are FIFOs."""
+
+    def __init__(self):
+        self.go, self.done = os.environ.get("BENCH_GO"), os.environ.get("BENCH_DONE")
+        if self.go:
+            open(os.environ["BENCH_READY"], "w").close()
+            self.go = open(self.go, "rb", buffering=0)
+            self.done = open(self.done, "wb", buffering=0)
+            self.wait()
+
+    def wait(self):
+        if not self.go.read(1):
+            sys.exit(3)  # Nobody gives turns any more.
+
+    def next(self):
+        """This one's turn is over; waits for the next."""
+        if self.go:
+            self.done.write(b"d")
+            self.wait()
 
 
 def training(width, layers, batch, length, foreach):
@@ -80,7 +95,7 @@ def profiler():
     return torch.profiler.profile(activities=chosen)
 
 
-def measure(name):
+def measure(name, turns):
     make, warm_up, calls = WORKLOADS[name]
     call = make()
     for _ in range(warm_up):
@@ -94,6 +109,7 @@ def measure(name):
         torch.cuda.synchronize()
     times = []
     for _ in range(options.repeats):
+        turns.next()
         start = time.perf_counter()
         for _ in range(calls):
             call()
@@ -105,6 +121,8 @@ def measure(name):
 
 
 torch.manual_seed(0)
-wait_for_turn()
+turns = Turns()
 for workload in options.workloads.split(","):
-    measure(workload)
+    measure(workload, turns)
+# To end, and to write what a tracer writes then, is a turn too.
+turns.next()

@@ -4,22 +4,23 @@ import statistics
 import sys
 from collections import defaultdict
 
+from .. import figures
 from ..build import PROGRAMS
-from ..overhead import Group, Overhead
+from ..overhead import REPEATS, Group, Overhead
 
 # The workloads where a call costs most; a ratio above this in the median would be a cost that can be measured.
 COST_MOST = 1.02
 
 
 def rounds_of(samples, variant, base):
-    """{workload: [variant/base of each round]} of the processes' medians."""
+    """{workload: [variant/base of each round]}."""
     rounds = defaultdict(dict)
     for sample in samples:
-        rounds[sample["workload"], sample["round"]][sample["variant"]] = statistics.median(sample["values"])
+        rounds[sample["workload"], sample["round"]][sample["variant"]] = sample["values"]
     found = defaultdict(list)
     for (workload, _), pair in rounds.items():
         if len(pair) == 2:
-            found[workload].append(pair[variant] / pair[base])
+            found[workload].append(figures.ratio(pair[variant], pair[base]))
     return found
 
 
@@ -32,7 +33,7 @@ def run(bench):
     both = {"full": 1, "full-buffers": 1}
     plan = [
         Group("empty", [bench.programs["empty_kernels"], "6"], dict(both), 0.4),
-        Group("small", [sys.executable, PROGRAMS / "torch_bench.py", "--repeats", "5", "--workloads", "small"], dict(both), 0.6),
+        Group("small", [sys.executable, PROGRAMS / "torch_bench.py", "--repeats", REPEATS, "--workloads", "small"], dict(both), 0.6),
     ]
     measured.run(plan, seconds, lambda line: bench.row("progress", "INFO", line))
     for workload, found in rounds_of(measured.samples, "full", "full-buffers").items():

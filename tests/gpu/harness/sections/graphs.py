@@ -31,6 +31,20 @@ def by_hand(bench, mode, outcome, report):
     return whole
 
 
+def look(bench, program):
+    """Nodes are looked at again after 15 s as a whole: there and back, with each launch in one form."""
+    outcome, folder = bench.traced("look", [program, 10_000_000, 18], "--graph-times", "auto")
+    if not bench.check("look-exit", outcome.code == 0, outcome.ending()):
+        return
+    report = bench.report("look", folder)
+    if report:
+        by_hand(bench, "look", outcome, report)
+        changes = [(change["mode"], change["reason"]) for change in report["graph_times"]]
+        by_graph = ("graph", "many_short_nodes")
+        bench.check("look", changes == [by_graph, ("node", "looks_again"), by_graph], f"{report['graph_times']}")
+        bench.check("look-untimed", report["untimed_operations"] <= 15, f"{report['untimed_operations']} launches without a record at three switches")
+
+
 def run(bench):
     program = bench.programs.get("graph_soak")
     if not program:
@@ -78,3 +92,5 @@ def run(bench):
     if "node" in totals and "graph" in totals:
         # Four chains run side by side, so a whole launch is shorter than the sum of its nodes.
         bench.row("time", "INFO", f"device time by graph {totals['graph'] / 1e6:.2f} ms, sum of nodes {totals['node'] / 1e6:.2f} ms")
+    if not bench.quick:
+        look(bench, program)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ..build import PROGRAMS
-from ..overhead import Group, Overhead
+from ..overhead import REPEATS, Group, Overhead
 from ..receiver import Receiver
 from .delivery import rounds_of
 from .server import spans_of
@@ -43,7 +43,7 @@ def cost(bench):
     try:
         measured = Overhead(bench.gputrace, sys.executable, bench.programs, bench.scratch, PROGRAMS / "torch_bench.py")
         measured.otlp_url = receiver.url
-        command = [sys.executable, PROGRAMS / "torch_bench.py", "--repeats", "5", "--workloads", "small"]
+        command = [sys.executable, PROGRAMS / "torch_bench.py", "--repeats", REPEATS, "--workloads", "small"]
         measured.run([Group("small", command, {"full": 1, "otlp": 1}, 1)], seconds, lambda line: bench.row("progress", "INFO", line))
     finally:
         receiver.close()
