@@ -24,6 +24,7 @@ use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
 use crate::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::hook::{self, Context};
 use crate::resolve::{originals, proc_address};
+use crate::tables::Tables;
 
 /// One exported symbol of the driver that we hook.
 pub struct Entry {
@@ -208,10 +209,11 @@ hooks! {
     // --- launches
     cuLaunchKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
                    shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
-        => (|cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
+        => (before Tables::expect_function(f);
+            |cx| launch::kernel(cx, f, [gx, gy, gz], [bx, by, bz], shared, stream))
         [cuLaunchKernel 4000 legacy, cuLaunchKernel_ptsz 7000 ptsz]
     cuLaunchKernelEx(config: *const CUlaunchConfig, f: Handle, params: *mut *mut c_void, extra: *mut *mut c_void)
-        => (|cx| launch::kernel_ex(cx, config, f))
+        => (before Tables::expect_function(f); |cx| launch::kernel_ex(cx, config, f))
         [cuLaunchKernelEx 11060 legacy, cuLaunchKernelEx_ptsz 11060 ptsz]
     cuLaunchCooperativeKernel(f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
                               shared: c_uint, stream: Handle, params: *mut *mut c_void)

@@ -80,6 +80,9 @@ pub fn around(
             return original();
         };
         let sampled = slot.samples_cost().then(clock::now);
+        if let Some(tables) = tables::of(session) {
+            tables.expect(entry, slot);
+        }
         slot.set_correlation(0);
         let start_ticks = clock::now();
         let status = original();
@@ -100,7 +103,7 @@ pub fn around(
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
             let (stack, works) = if python::is_told_with_stack(did.kind) || has_failed(status) {
-                tables.stack_and_works(session)
+                tables.stack_and_works(session, slot)
             } else {
                 (0, Works::of_this_thread(session))
             };
@@ -123,6 +126,9 @@ pub fn around(
             if slot.nodes().1 != 0 {
                 graph::tell_nodes(&context, slot, &call);
             }
+        } else {
+            // Another thread is just beginning the session, and has no tables yet.
+            session.count(Counter::NoRing, 1);
         }
         if let Some(first_ticks) = sampled {
             // All but the original: from the first reading to its start, and from its end to now.
@@ -160,7 +166,7 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
         };
         let Some(tables) = tables::of(session) else { return };
         let did = describe(&Context { session, tables, status });
-        let stack = if has_failed(status) { tables.stack(session) } else { 0 };
+        let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {
             kind: did.kind,
             flags: did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },

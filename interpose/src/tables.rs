@@ -9,7 +9,7 @@ use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::handles::{Handles, key_of};
-use gputrace_producer::memory;
+use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
 use gputrace_producer::stacks::{Stacks, Works};
 use gputrace_producer::stderr::KeepErrno;
@@ -108,6 +108,21 @@ impl Tables {
         self.has_records.store(u32::from(has), Ordering::Relaxed);
     }
 
+    /// Has fetched what will be asked of a call after it, while the driver is at work: between two calls a program touches more memory
+    /// than a core's caches hold, and each of these waits takes longer than all that is done with what comes.
+    #[inline(always)]
+    pub fn expect(&self, entry: &Entry, slot: &Slot) {
+        // The thread's default stream, which is most launches'.
+        self.streams.expect(DEFAULT_STREAM_TAG | u64::from(slot.note() as u32) << 2 | 1);
+        if let Some(id) = self.apis.get(entry.index) {
+            prefetch(id);
+        }
+        if let Some(stacks) = &self.stacks {
+            stacks.expect(slot);
+        }
+        slot.expect_entry();
+    }
+
     /// The symbol's definition, made at its first call.
     #[inline(always)]
     pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
@@ -124,19 +139,19 @@ impl Tables {
 
     /// The calling thread's stack as of now; 0 where it has none that is known.
     #[inline(always)]
-    pub fn stack(&self, session: &Session) -> u32 {
-        self.stack_and_works(session).0
+    pub fn stack(&self, session: &Session, slot: &Slot) -> u32 {
+        self.stack_and_works(session, slot).0
     }
 
     /// The same, and what it takes to learn for whom the thread works.
     #[inline(always)]
-    pub fn stack_and_works(&self, session: &Session) -> (u32, Works) {
-        self.stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_this_thread(session))
+    pub fn stack_and_works(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+        self.stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_this_thread(session, slot))
     }
 
     /// The same, and where the thread is in its frames.
-    pub fn stack_and_place(&self, session: &Session) -> (u32, Outside) {
-        let both = |stacks: &Stacks| (stacks.of_this_thread(session).0, stacks.place(session));
+    pub fn stack_and_place(&self, session: &Session, slot: &Slot) -> (u32, Outside) {
+        let both = |stacks: &Stacks| (stacks.of_this_thread(session, slot).0, stacks.place(session));
         self.stacks.as_ref().map_or((0, Outside::default()), both)
     }
 
@@ -152,6 +167,15 @@ impl Tables {
     }
 
     // --- functions and modules
+
+    /// Has the function's place fetched, before the driver launches it.
+    #[inline(always)]
+    pub fn expect_function(handle: Handle) {
+        // SAFETY: as in `of`. Which session they are of does not matter to a hint.
+        if let Some(tables) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+            tables.functions.expect(handle as u64);
+        }
+    }
 
     /// The function that was launched. One that no look-up of ours saw is asked for its name.
     #[inline(always)]

@@ -15,7 +15,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::memory;
+use crate::memory::{self, prefetch};
 
 #[derive(Debug)]
 pub struct Handles {
@@ -49,6 +49,16 @@ impl Handles {
             let slot = (first + step) & mask;
             Some((self.keys.get(slot)?, self.ids.get(slot)?))
         })
+    }
+
+    /// Has fetched where that handle's id would be.
+    #[inline(always)]
+    pub fn expect(&self, key: u64) {
+        let slot = self.first_slot(key);
+        if let (Some(key), Some(id)) = (self.keys.get(slot), self.ids.get(slot)) {
+            prefetch(key);
+            prefetch(id);
+        }
     }
 
     /// The handle's id if it is defined.

@@ -56,6 +56,7 @@ pub mod on_full;
 pub mod ownership;
 pub mod python;
 pub mod ranges;
+pub mod recent;
 pub mod rings;
 pub mod segment;
 pub mod service;

@@ -2,10 +2,11 @@
 //!
 //! This is the one place where a stack's parts come together: what each part reads is in a folder of its own.
 //! On the steady path every part gives a number that stands for its frames, and what all of them make is looked
-//! up once. On first sight the parts tell their frames, which are put together and defined. Two stacks of one program
-//! collide with a chance of about n²/2^65: 10^-10 for sixty thousand.
+//! up once. Python's is a glance, which is cheap and may change under a stack that stays: what is recent is known by it. What is not is
+//! looked up by a number that stays, and is recent again. On first sight the parts tell their frames, which are put together and
+//! defined. Two stacks of one program collide with a chance of about n²/2^65: 10^-10 for sixty thousand.
 //!
-//! What is kept is bounded: 2 MiB of tables at most for 65 536 stacks and half as many code objects, touched where
+//! What is kept is bounded: 5 MiB of tables at most for 65 536 stacks and half as many code objects, touched where
 //! used, and half of the definitions area (32 MiB), so that stacks never crowd out the names of kernels.
 //! When either is full, new stacks are 0 and counted, and old ones go on being known.
 
@@ -17,7 +18,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::handles::Handles;
-use crate::memory::{self, Zeroed};
+use crate::memory::{self, Zeroed, prefetch};
 use crate::native::frames::{self, Native};
 use crate::native::merge::{Entry, Outermost, PythonFrame, merge};
 use crate::native::{surroundings, walk as native_walk};
@@ -26,10 +27,12 @@ use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, Told, hash_inside};
+use crate::python::stacks::{Codes, Told, glance_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
+use crate::recent::{Place as Recently, Recent};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
+use crate::thread::Slot;
 use crate::torch::passes::Outside;
 use crate::torch::{self, Around, node, operators};
 
@@ -72,6 +75,7 @@ pub struct Stacks {
     codes: Codes,
     /// Where native frames are asked for, and there was memory for what they need.
     native: Option<Native>,
+    recent: Recent,
     stacks: Handles,
     names: Handles,
     rooms: &'static [Room],
@@ -92,6 +96,7 @@ impl Stacks {
         Some(Stacks {
             codes: Codes::new()?,
             native: if surroundings::is_asked_for() { Native::new() } else { None },
+            recent: Recent::new()?,
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
             rooms: memory::map(ROOMS)?,
@@ -104,10 +109,21 @@ impl Stacks {
         surroundings::is_asked_for() && self.native.is_none()
     }
 
+    /// Has fetched what [`of_this_thread`](Stacks::of_this_thread) will probably read, while the driver is at work.
+    #[inline(always)]
+    pub fn expect(&self, slot: &Slot) {
+        prefetch(self);
+        self.recent.expect(slot.recent_stack());
+        if let Some(runtime) = runtime::current() {
+            prefetch(runtime);
+            callers::expect();
+        }
+    }
+
     /// The stack of the calling thread now, 0 if it has no frames that are asked for and known; and what it takes to learn
     /// for whom it works.
     #[inline(always)]
-    pub fn of_this_thread(&self, session: &Session) -> (u32, Works) {
+    pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
         let (mut python, mut of_python) = (python_of_this_thread(session), 0);
@@ -122,34 +138,71 @@ impl Stacks {
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
             // until the hook returns the thread runs no Python, so its frames and what they name stay.
             let memory = unsafe { Own::new() };
-            match hash_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
-                Ok(hash) => of_python = hash,
+            match glance_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+                Ok(glance) => of_python = glance,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);
                     python = None;
                 }
             }
         }
-        let own = match &self.native {
-            None => of_python,
-            Some(native) => fold(of_python, native.hash(session)).max(1),
+        let beside = Beside {
+            native: self.native.as_ref().map(|native| native.hash(session)),
+            around: around.as_ref(),
+            operators: operators::hash(),
         };
-        let hash = match around {
-            None => own,
-            Some(around) => with_pass(own, &around),
+        let stack = match beside.with(of_python) {
+            0 => 0,
+            glance => {
+                let mut place = slot.recent_stack();
+                let stack = match self.recent.get(glance, &mut place) {
+                    Some(id) => id,
+                    None => self.not_recent(session, &beside, python, glance, &mut place),
+                };
+                slot.set_recent_stack(place);
+                stack
+            }
         };
-        let hash = match operators::hash() {
-            0 => hash,
-            operators => fold(hash, operators).max(1),
+        (stack, works)
+    }
+
+    /// The stack that has not been known by that glance, or not lately.
+    #[cold]
+    #[inline(never)]
+    fn not_recent(
+        &self,
+        session: &Session,
+        beside: &Beside,
+        python: Python<'_>,
+        glance: u64,
+        place: &mut Recently,
+    ) -> u32 {
+        let hash = python.map_or(Ok(0), |(runtime, state)| {
+            // SAFETY: as in `of_this_thread`.
+            let memory = unsafe { Own::new() };
+            let outer = beside.around.map_or(0, |around| around.outside.frame);
+            hash_inside(&memory, &runtime.layout, &runtime.types, state, outer)
+        });
+        let (python, of_python) = match hash {
+            Ok(hash) => (python, hash),
+            Err(Damaged) => {
+                session.count(Counter::StacksUnread, 1);
+                (None, 0)
+            }
         };
-        let stack = match hash {
+        let stack = match beside.with(of_python) {
             0 => 0,
             hash => match self.stacks.get(hash) {
                 Some(id) => id,
-                None => self.first_sight(session, around.as_ref(), python, hash),
+                None => self.first_sight(session, beside.around, python, hash),
             },
         };
-        (stack, works)
+        // SYNC: the code objects of the stack are known by now, so that no end of one goes uncounted from here on. A
+        // stack that was damaged is looked at each time, and counted.
+        if stack != 0 && hash.is_ok() {
+            self.recent.put(glance, stack, place);
+        }
+        stack
     }
 
     /// Where the calling thread is in its frames, and for whom it works.
@@ -293,6 +346,32 @@ impl Stacks {
     #[inline(always)]
     pub fn name(&self, session: &Session, number: u64, name: &[u8]) -> u32 {
         self.names.get_or_define(number, || Session::define(session, kind::NAME, &[], name))
+    }
+}
+
+/// What a stack has besides Python's frames.
+struct Beside<'a> {
+    native: Option<u64>,
+    around: Option<&'a Around>,
+    operators: u64,
+}
+
+impl Beside<'_> {
+    /// A number for all of it, with one for Python's frames; 0 where there is nothing.
+    #[inline(always)]
+    fn with(&self, of_python: u64) -> u64 {
+        let own = match self.native {
+            None => of_python,
+            Some(native) => fold(of_python, native).max(1),
+        };
+        let hash = match self.around {
+            None => own,
+            Some(around) => with_pass(own, around),
+        };
+        match self.operators {
+            0 => hash,
+            operators => fold(hash, operators).max(1),
+        }
     }
 }
 

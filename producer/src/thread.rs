@@ -23,12 +23,13 @@ use gputrace_wire::definition::{kind, role};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
+use crate::memory::prefetch;
 use crate::on_full::{self, Vain};
 use crate::ranges::{Open, PoppedRange};
 use crate::session::Session;
 use crate::stacks::Works;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork};
+use crate::{clock, fork, recent};
 
 /// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
 /// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
@@ -68,6 +69,8 @@ pub struct Slot {
     caller: Shared<Caller>,
     /// Whether that is somebody.
     works: Shared<bool>,
+    /// Where the thread is among the stacks that are recent.
+    recent_stack: Shared<recent::Place>,
 }
 
 thread_local! {
@@ -89,6 +92,7 @@ thread_local! {
             open: Shared::new(None),
             caller: Shared::new(Caller::NOBODY),
             works: Shared::new(false),
+            recent_stack: Shared::new(recent::Place::NOWHERE),
         }
     };
 }
@@ -174,6 +178,30 @@ impl Slot {
 
     pub fn set_note(&self, note: u64) {
         self.note.set(note);
+    }
+
+    #[inline(always)]
+    pub fn recent_stack(&self) -> recent::Place {
+        self.recent_stack.get()
+    }
+
+    #[inline(always)]
+    pub fn set_recent_stack(&self, place: recent::Place) {
+        self.recent_stack.set(place);
+    }
+
+    /// Has fetched what the thread's next entry will be written to.
+    #[inline(always)]
+    pub fn expect_entry(&self) {
+        if self.generation.get() == fork::generation()
+            && let Some(header) = self.header.get()
+        {
+            prefetch(&header.written);
+            // SAFETY: as in `emit`.
+            if let Some(next) = unsafe { (*self.ring.get()).assume_init_ref() }.next() {
+                prefetch(next);
+            }
+        }
     }
 
     /// Whether this call's own cost is to be measured.

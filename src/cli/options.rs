@@ -120,7 +120,7 @@ pub const SETTINGS: &[Setting] = &[
         default: "auto",
         reader: Reader::Library,
         help: "How CUDA graphs are timed: each of their nodes, each launch as a whole, which costs much less, or nodes \
-               until they prove to be many and short",
+               until they prove to be many and short, and again when they no longer are",
     },
     Setting {
         variable: "GPUTRACE_DELIVERY",

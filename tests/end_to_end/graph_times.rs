@@ -6,8 +6,8 @@ use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{Run, Traced, bare_command, calls, count, dropped, gputrace, run_with};
 
-/// A run of so many nodes, their nanoseconds, and for how many milliseconds.
-fn with(options: &[&str], program: [u32; 3]) -> Run {
+/// A run of so many nodes, their nanoseconds, and for how many milliseconds; another three are for a graph after it.
+fn with<const N: usize>(options: &[&str], program: [u32; N]) -> Run {
     let run = run_with(options, compiled("graph_times", Link::Driver));
     program.iter().fold(run, |run, number| run.arg(number.to_string()))
 }
@@ -102,6 +102,54 @@ fn few_or_long_nodes_stay_by_node() {
         (report["whole_graphs"]["calls"].as_u64(), report["graph_times"].as_array().unwrap().len()),
         (Some(0), 0)
     );
+}
+
+fn changes(report: &Value) -> Vec<(&str, &str)> {
+    let changes = report["graph_times"].as_array().unwrap().iter();
+    changes.map(|change| (change["mode"].as_str().unwrap(), change["reason"].as_str().unwrap())).collect()
+}
+
+const BY_GRAPH: (&str, &str) = ("graph", "many_short_nodes");
+const LOOK: (&str, &str) = ("node", "looks_again");
+
+/// After 15 s as a whole.
+#[test]
+fn nodes_that_still_are_many_and_short_are_looked_at_and_timed_by_graph_again() {
+    let traced = with(&[], [512, 1_000, 20_000]).succeed();
+    let report = check(&traced, 512, 1_000);
+    assert_eq!(changes(&report), [BY_GRAPH, LOOK, BY_GRAPH], "{report:#}");
+    let at_s = |of: usize| report["graph_times"][of]["at_ns"].as_u64().unwrap() as f64 / 1e9;
+    assert!(at_s(1) - at_s(0) >= 14.9, "{report:#}");
+    let whole = report["whole_graphs"]["calls"].as_u64().unwrap();
+    assert!(whole > launches(&traced) / 2, "{whole} of {}", launches(&traced));
+    assert!(!summary(&traced).contains("again"), "{}", summary(&traced));
+}
+
+/// Which no whole launch tells.
+#[test]
+fn nodes_that_become_few_and_long_are_told_apart_again() {
+    let traced = with(&[], [512, 1_000, 2_000, 20, 50_000, 17_000]).succeed();
+    let report = traced.report();
+    assert_eq!(changes(&report), [BY_GRAPH, LOOK], "{report:#}");
+    let launches: Vec<u64> = traced.ended.stdout.lines().map(|line| line.parse().unwrap()).collect();
+    let [first, later] = launches[..] else { panic!("{launches:?}") };
+    assert_eq!((count(&report, "graph_launches"), dropped(&report)), (first + later, 0), "{report:#}");
+    assert_eq!((&report["device_time_coverage"], count(&report, "device_only")), (&1.0.into(), 0));
+    // Each launch is there in one form.
+    let graphs = report["graphs"].as_array().unwrap();
+    let whole = |nodes: u64| -> u64 {
+        let of = graphs.iter().filter(|graph| graph["nodes"] == nodes);
+        of.map(|graph| graph["calls"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(whole(512) * 512 + calls(&report, "node_kernel"), first * 512, "{report:#}");
+    assert_eq!(whole(20) * 20 + calls(&report, "later_kernel"), later * 20, "{report:#}");
+    assert!(whole(20) > 0 && calls(&report, "later_kernel") > 20, "{report:#}");
+    let kernels = report["kernels"].as_array().unwrap().iter();
+    let device_ns: u64 = kernels.map(|kernel| kernel["total_ns"].as_u64().unwrap()).sum();
+    let all_ns = device_ns + report["whole_graphs"]["total_ns"].as_u64().unwrap();
+    assert_eq!(all_ns, first * 512_000 + later * 1_000_000 + 70_000);
+    let line = traced.read("summary.txt").replace("\n           ", " ");
+    assert!(line.contains("; by node again from "), "{line}");
 }
 
 #[test]

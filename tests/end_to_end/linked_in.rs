@@ -43,8 +43,12 @@ impl Programs {
     }
 
     fn library(&self, definitions: &[&str]) -> PathBuf {
+        self.library_named("libinner.so", definitions)
+    }
+
+    fn library_named(&self, name: &str, definitions: &[&str]) -> PathBuf {
         let arguments = [&["-shared", "-fPIC"], definitions].concat();
-        self.compile("inner_cupti.c", "libinner.so", &arguments)
+        self.compile("inner_cupti.c", name, &arguments)
     }
 
     /// A program that loads it, or that is linked to `library`.
@@ -130,6 +134,24 @@ fn of_a_library_that_comes_later_it_gets_the_driver_if_ours_lets_go() {
     assert_eq!(traced.ended.stdout, expected);
     expect_timed(&traced, BEFORE_THE_CLIENT);
     let said = "no device times from here on: the CUPTI linked into libinner.so took CUPTI over";
+    assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
+}
+
+/// What asked there before held none, asked often, and was unloaded.
+#[test]
+fn of_a_library_that_comes_to_lie_where_another_asked_it_is_found() {
+    let programs = Programs::new();
+    let (library, host) = (programs.library(&OF_CUPTI), programs.host(None));
+    let other = programs.library_named("libother.so", &["-DNEEDS"]);
+    let (ours, theirs) =
+        (programs.cupti("libcupti.so.version-28"), programs.cupti("inner.so.version-130001"));
+    let arguments = [Path::new("after"), &library, &theirs, &other];
+    let expected = expected_of(&host, &arguments);
+    assert!(expected.contains("in the same place"), "{expected}");
+    let traced = traced(&host, &arguments, Some(&ours));
+    assert_eq!(traced.ended.stdout, expected);
+    expect_timed(&traced, BEFORE_THE_CLIENT);
+    let said = "the CUPTI linked into libinner.so took CUPTI over";
     assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
 }
 

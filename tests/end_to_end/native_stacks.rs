@@ -222,3 +222,30 @@ fn native_frames_are_told_only_where_they_are_asked_for() {
         assert!(!any && told.launches.iter().all(|(_, stack)| *stack == 0), "{options:?}");
     }
 }
+
+/// Those that come when the tables are full are counted, and whatever was known stays.
+#[test]
+fn more_stacks_than_there_is_room_for_are_counted() {
+    const LAUNCHES: u64 = 1 << 17;
+    const STACKS: usize = 1 << 16;
+    let folder = Folder::new();
+    let program = folder.join("native_many");
+    build("cc", &source("native_many.c"), &[], &program);
+    let options = ["--stacks", "native", "--device-times", "off", "--on-full", "wait"];
+    let traced = run_with(&options, &program).succeed();
+    let told = Told::of(&traced);
+    let [lost, counted] = ["ring_full", "stacks_full"].map(|name| told.counter(name));
+    assert_eq!(tool::count(&traced.report()["dropped"], "stacks_full"), counted);
+    // A collector that gets no processor loses some, with a stack or without.
+    assert!((LAUNCHES..=LAUNCHES + 1).contains(&(told.launches.len() as u64 + lost)));
+    let known = told.launches.iter().take_while(|(_, stack)| *stack != 0).count();
+    let (with, without) = told.launches.split_at(known);
+    assert!(without.iter().all(|(_, stack)| *stack == 0), "one that came later has a stack");
+    // And the wait at the end.
+    let least = without.len() as u64 + 1;
+    assert!((least..=least + lost).contains(&counted), "{counted} counted, {least} seen, {lost} lost");
+    let stacks = told.definitions.values().filter(|record| record.kind == kind::STACK).count();
+    assert_eq!(stacks, STACKS);
+    let frames = |stack: &u32| told.definitions[stack].fields.as_chunks::<2>().0.len();
+    assert!(with.iter().all(|(_, stack)| frames(stack) > 18));
+}

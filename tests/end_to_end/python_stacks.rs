@@ -1,5 +1,6 @@
 //! Python stacks: every launch's frames and lines are those that Python itself tells.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use gputrace_wire::definition::{Code, kind, line_table, stack};
@@ -178,7 +179,7 @@ fn each(test: &str, scenario: &str, check: impl Fn(u32, &str, &Traced)) {
 fn a_thousand_stacks_are_as_python_tells_them() {
     each("a_thousand_stacks_are_as_python_tells_them", "many", |minor, gil, traced| {
         let told = assert_told(minor, gil, traced);
-        let distinct: std::collections::HashSet<_> = told.launches.iter().map(|(_, id)| id).collect();
+        let distinct: HashSet<_> = told.launches.iter().map(|(_, id)| id).collect();
         assert!(distinct.len() > 500 && !distinct.contains(&0), "3.{minor}: {} stacks", distinct.len());
     });
 }
@@ -194,6 +195,32 @@ fn threads_tell_their_own_stacks() {
 fn a_code_object_at_anothers_address_is_another() {
     each("a_code_object_at_anothers_address_is_another", "reused", |minor, gil, traced| {
         assert_told(minor, gil, traced);
+    });
+}
+
+/// An end makes stacks look new whose code objects lie near by in memory; they are known again, and nothing is said twice.
+#[test]
+fn stacks_beside_code_objects_that_end_stay_the_same() {
+    each("stacks_beside_code_objects_that_end_stay_the_same", "beside_others", |minor, gil, traced| {
+        let told = assert_told(minor, gil, traced);
+        let ids: HashMap<u32, u32> = told.launches.iter().copied().collect();
+        let mut ids_of: HashMap<Vec<Frame>, HashSet<u32>> = HashMap::new();
+        for (index, stack) in said(traced).into_iter().enumerate() {
+            if stack.iter().all(|(file, ..)| file != "<other>") {
+                ids_of.entry(stack).or_default().insert(ids[&(index as u32 + 1)]);
+            }
+        }
+        assert_eq!(ids_of.len(), 7, "3.{minor} {gil}");
+        assert!(ids_of.values().all(|ids| ids.len() == 1), "3.{minor} {gil}: {:?}", ids_of.values());
+        let codes = told.definitions.values().filter(|record| record.kind == kind::CODE);
+        let steady = codes.filter(|record| record.text.starts_with(b"steady")).count();
+        let stacks = told.definitions.values().filter(|record| record.kind == kind::STACK);
+        let is_steady = |id| told.stack(id).last().is_some_and(|(file, ..)| file == "<steady>");
+        assert_eq!(
+            (steady, stacks.filter(|record| is_steady(record.id)).count()),
+            (19, 7),
+            "3.{minor} {gil}"
+        );
     });
 }
 
@@ -235,6 +262,21 @@ fn several_interpreters_tell_their_own_stacks() {
         assert_eq!(said.len(), 2);
         assert_eq!(names(&told.of_grid(1)[0]), names(&said[0]), "3.{minor}: the second interpreter");
         assert_eq!(told.of_grid(2)[0], said[1], "3.{minor}: the first");
+    });
+}
+
+#[test]
+fn interpreters_that_follow_one_another_tell_their_own_stacks() {
+    let test = "interpreters_that_follow_one_another_tell_their_own_stacks";
+    each(test, "one_after_another", |minor, _, traced| {
+        let (told, said) = (Told::of(traced), said(traced));
+        assert_eq!(said.len(), 12);
+        for (index, wanted) in said.iter().enumerate() {
+            let seen = told.of_grid(index as u32 + 1).remove(0);
+            let seen: Vec<_> = seen.into_iter().map(|(_, name, line)| (name, line)).collect();
+            let wanted: Vec<_> = wanted.iter().map(|(_, name, line)| (name.clone(), *line)).collect();
+            assert_eq!(seen, wanted, "3.{minor}: interpreter {index}");
+        }
     });
 }
 

@@ -177,6 +177,21 @@ fn a_pass_where_another_was_and_one_that_nobody_saw_begin_get_no_wrong_caller() 
     });
 }
 
+/// Also where the engine's functions do not say in a known way where a pass has its number.
+#[test]
+fn a_pass_that_nobody_saw_begin_where_one_launched_nothing_has_no_caller() {
+    let test = "torch_stacks::a_pass_that_nobody_saw_begin_where_one_launched_nothing_has_no_caller";
+    let Some((minor, python)) = newest(test) else { return };
+    for form in [FORMS[0], FORMS[1], &["-DODD"]] {
+        let traced = traced(&python, &[], &engine(form), &["nothing"]);
+        let what = format!("{form:?}");
+        let stack =
+            format!("pt_autograd_0 > {} > [autograd] > MmBackward0", at(minor, "nothing", "after nothing"));
+        expect(&traced, &what, "other", &[(stack, 1)]);
+        expect(&traced, &what, "unnoticed", &[("pt_autograd_0 > [autograd] > MmBackward0".to_owned(), 1)]);
+    }
+}
+
 #[test]
 fn two_threads_in_backward_at_once_are_each_charged_their_own() {
     let test = "torch_stacks::two_threads_in_backward_at_once_are_each_charged_their_own";
@@ -192,6 +207,22 @@ fn two_threads_in_backward_at_once_are_each_charged_their_own() {
             );
         }
     });
+}
+
+/// As PyTorch's threads are before 2.6: they are not asked, and whoever calls `backward()` is.
+#[test]
+fn an_engine_s_threads_without_names_are_told_without_their_callers() {
+    let test = "torch_stacks::an_engine_s_threads_without_names_are_told_without_their_callers";
+    let Some((minor, python)) = newest(test) else { return };
+    let traced = traced(&python, &[], &engine(&["-DNAMELESS"]), &["train"]);
+    let charged = charged(&traced);
+    for kernel in ["first", "second", "third", "other"] {
+        let [(stack, 1)] = &charged[kernel][..] else { panic!("{kernel}: {charged:?}") };
+        assert!(!stack.contains(" > "), "{kernel}: {stack}");
+    }
+    let caller = at(minor, "train", "second");
+    let stack = format!("main > {caller} > [autograd] > MmBackward0");
+    expect(&traced, "no names", "on_caller", &[(stack, 1)]);
 }
 
 /// One interpreter is enough where the interpreter does not matter.

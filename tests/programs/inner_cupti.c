@@ -53,6 +53,15 @@ static int looks_for_the_driver(void)
     return driver && dlsym(driver, "cuDeviceGet") && dlsym(driver, "cuGetExportTable");
 }
 
+/* A library that holds none does so, too, and more than once. */
+int inner_cupti_asks(void)
+{
+    int found = 0;
+    for (int i = 0; i < 100; i++)
+        found += looks_for_the_driver();
+    return found;
+}
+
 static void *handle;
 static long called;
 static void count(void *user, int domain, uint32_t id, const CallData *data) { (void)user, (void)domain, (void)id, (void)data, called++; }

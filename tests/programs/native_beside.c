@@ -1,11 +1,14 @@
 /* Launches from a thread on a stack of the program's own without a guard, beside which lies another stack that goes while the
  * thread lives, through functions whose tables lead there. The argument says how; a second one, `filtered`, has a seccomp filter
- * end the process if it copies memory by the kernel. The Nth kind launches with N blocks. */
+ * end the process if it copies memory by the kernel, and `unanswered` has one that also refuses to say which pages there are. The Nth
+ * kind launches with N blocks. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -82,6 +85,35 @@ static NOINLINE void beside(void)
     sink++;
 }
 
+/* Over several pages of the coroutine's stack, with the signals that the thread blocks as they were. */
+static NOINLINE void down(int levels, int blocks)
+{
+    volatile char room[900];
+    room[levels] = 1;
+    if (levels)
+        down(levels - 1, blocks);
+    else
+        honest(blocks);
+    sink += room[levels];
+}
+
+static NOINLINE void deep(void)
+{
+    sigset_t none, some, now;
+    sigemptyset(&none);
+    sigemptyset(&some);
+    sigaddset(&some, SIGUSR1);
+    sigaddset(&some, SIGPIPE);
+    sigaddset(&some, SIGRTMAX);
+    for (int blocks = 5; blocks <= 6; blocks++) {
+        pthread_sigmask(SIG_SETMASK, blocks == 5 ? &none : &some, NULL);
+        down(30, blocks);
+        pthread_sigmask(SIG_SETMASK, NULL, &now);
+        if (memcmp(&now, blocks == 5 ? &none : &some, 8))
+            exit(8);
+    }
+}
+
 static atomic_int is_gone, launches, rounds, is_over;
 
 static NOINLINE void again_and_again(void)
@@ -133,6 +165,10 @@ static NOINLINE void *in_thread(void *argument)
         pthread_join(other, NULL);
         return argument;
     }
+    if (!strcmp(how, "deep")) {
+        on_coroutine(deep);
+        return argument;
+    }
     map_there(goes, PROT_NONE);
     if (!strcmp(how, "coroutine"))
         on_coroutine(beside);
@@ -142,12 +178,17 @@ static NOINLINE void *in_thread(void *argument)
     return argument;
 }
 
-static void filter(void)
+static void filter(int refuses)
 {
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 3),
+        /* What is to be done with signals is nothing that the kernel knows: a question about a page. */
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refuses ? -1u : 4711, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
@@ -158,8 +199,8 @@ static void filter(void)
 int main(int count, char **arguments)
 {
     how = count > 1 ? arguments[1] : "coroutine";
-    if (count > 2 && !strcmp(arguments[2], "filtered"))
-        filter();
+    if (count > 2)
+        filter(!strcmp(arguments[2], "unanswered"));
     cuda = cuda_start();
     stacks = mmap(NULL, COROUTINE + GOES + OWN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pthread_attr_t attributes;

@@ -312,6 +312,23 @@ def reused():
         gc.collect(0)
 
 
+def beside_others():
+    """The same stacks again and again, and between them code objects that launch once and end some rounds later."""
+    space = {"launch": LAUNCH, "note": note, "frame": sys._getframe, "rest": REST}
+    for index in range(20):
+        source = "def steady%d(left):\n    if left:\n        return steady%d(left - 1)\n    launch(note(frame()), *rest)\n"
+        exec(compile(source % (index, index - 1), "<steady>", "exec"), space)
+    others = []
+    for index in range(200):
+        for left in range(0, 20, 3):
+            space["steady19"](left)
+        source = "def other%03d():\n%s    launch(note(frame()), *rest)\n" % (index, "    x = 1\n" * (index % 17))
+        exec(compile(source, "<other>", "exec"), space)
+        space["other%03d" % index]()
+        others.append(space.pop("other%03d" % index))
+        del others[:-30]
+
+
 def deep():
     def down(left):
         if left:
@@ -355,6 +372,38 @@ def interpreters():
     assert not problem, problem
     module.destroy(other)
     go(3, random.Random(1))
+
+
+def one_after_another():
+    """Interpreters that follow one another, each with code objects like those of the one before, often at the same addresses:
+    a thread of each launches, from a stack of one function."""
+    try:
+        import _interpreters as module
+    except ImportError:
+        import _xxsubinterpreters as module
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in (CUDA.cuLaunchKernel, CUDA.cuCtxSetCurrent)]
+    for index in range(12):
+        try:
+            other = module.create("legacy") if sys.version_info >= (3, 13) else module.create(isolated=False)
+        except TypeError:
+            other = module.create()
+        script = (
+            "import ctypes, sys, _thread\n"
+            "kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)\n"
+            "launch, current = kind(%d), ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(%d)\n"
+            "done = _thread.allocate_lock()\n"
+            "done.acquire()\n"
+            "def inside%02d():\n"
+            "%s    current(%d), launch(%d, %d, *%r), done.release()\n"
+            "_thread.start_new_thread(inside%02d, ())\n"
+            "done.acquire()\n"
+            "while _thread._count():\n"
+            "    pass\n"
+        ) % (*addresses, index, "\n" * index, CONTEXT.value, KERNEL.value, index + 1, REST, index)
+        STACKS.append([["", "inside%02d" % index, 7 + index]])
+        problem = module.run_string(other, script)
+        assert not problem, problem
+        module.destroy(other)
 
 
 def ends():

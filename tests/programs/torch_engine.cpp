@@ -3,7 +3,8 @@
 //
 // Compiled twice, as PyTorch is: libtorch_cpu, and with -DPYTHON libtorch_python, which calls the first by its
 // symbols and is called by programs. -DINTRUSIVE has nodes count their references themselves, as versions after
-// 2.11 do; -DODD has a callback's description in another order than any version.
+// 2.11 do; -DODD has a callback's description in another order than any version, and keeps a pass's number where nobody
+// looks for it; -DNAMELESS gives the engine's threads no names, as versions before 2.6 do.
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -160,7 +161,12 @@ static thread_local std::shared_ptr<GraphTask> current_task;
 static thread_local NodePointer current_node;
 static thread_local bool is_worker = false;
 
+#ifdef ODD
+static __attribute__((noinline)) int id_of(const GraphTask &task) { return (int)*(volatile const uint64_t *)&task.id; }
+int get_current_graph_task_id() { return current_task ? id_of(*current_task) : -1; }
+#else
 int get_current_graph_task_id() { return current_task ? (int)current_task->id : -1; }
+#endif
 const std::unordered_map<Node *, int> *get_current_graph_task_exec_info() {
     return current_task ? &current_task->exec_info : nullptr;
 }
@@ -204,7 +210,9 @@ struct Queue {
     std::deque<void *> after;
 
     void work() {
+#ifndef NAMELESS
         pthread_setname_np(pthread_self(), "pt_autograd_0");
+#endif
         is_worker = true;
         void *context;
         if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))

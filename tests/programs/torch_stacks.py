@@ -92,6 +92,13 @@ def unnoticed(engine):
     ok(same("other", "c")())  # behind
 
 
+def nothing(engine):
+    """A pass that launches nothing, and one that nobody sees begin, in its place."""
+    ok(engine.prepared("", [], how="s")())  # nothing
+    ok(engine.prepared("m", ["unnoticed"], how="u")())
+    ok(engine.prepared("m", ["other"])())  # after nothing
+
+
 def at_once(engine):
     """Two threads in backward() at the same time: the engine's thread takes a node of each in turn."""
     barrier = threading.Barrier(2)

@@ -327,6 +327,8 @@ pub mod graph_reason {
     pub const REFUSED: u64 = 5;
     /// There are executable graphs that the vendor's library would crash over.
     pub const UNPREPARED: u64 = 6;
+    /// Whether the nodes still are many and short only shows by node.
+    pub const LOOKS_AGAIN: u64 = 7;
 }
 
 /// Text: the path.

@@ -110,6 +110,12 @@ impl<'a> Producer<'a> {
         true
     }
 
+    /// Where the next cell goes.
+    #[inline(always)]
+    pub fn next(&self) -> Option<&AtomicU64> {
+        self.ring.slot(self.head)?.first()
+    }
+
     /// Whether an entry of that many cells would fit now.
     pub fn has_room(&mut self, cells: u64) -> bool {
         // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.

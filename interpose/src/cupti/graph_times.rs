@@ -3,7 +3,9 @@
 //! Owns the one kind that takes the place of the nodes' records, `GRAPH_TRACE`. By node is the truth about
 //! kernels and costs about 0.2 µs a node (measured on an H200: a graph of 300 nodes in 0.85 ms took 1.074 times as long by
 //! node, 1.011 times by graph). So where a program's nodes are many and short, graphs are timed by graph from
-//! then on, unless the user asked for one of the two.
+//! then on, unless the user asked for one of the two. Whole launches do not tell when nodes are few or long again, so
+//! after a while they are timed by node once more, for as long as it takes to see that: some milliseconds where nothing
+//! has changed. Each while is twice as long as the one before, so that there are few switches however long a program runs.
 //!
 //! While the kind is on, a graph's nodes have no records, and its launch has one; a launch keeps the form that held when it
 //! was asked for (measured, driver 580). When the kind may be switched is `whole_kind`'s, beneath which graphs `instantiation`'s. The collector takes whichever form of
@@ -40,6 +42,9 @@ const NODES_A_SECOND: u64 = 50_000;
 /// Short: so long on average, at which a record costs a twenty-fifth of a node's time.
 const NODE_NS: u64 = 5_000;
 
+/// How long graphs are timed as a whole before the first look at their nodes.
+const FIRST_LOOK_NS: u64 = 15_000_000_000;
+
 /// What is asked for; one of [`graph_mode`], or 0 for whichever fits.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// What holds, one of [`graph_mode`].
@@ -54,6 +59,10 @@ static RESULT: AtomicU32 = AtomicU32::new(0);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// By graph it would be, but for the guest.
 static WAITS_FOR_GUEST: AtomicBool = AtomicBool::new(false);
+
+/// Since when graphs are timed as a whole, and how long until their nodes are looked at again.
+static WHOLE_SINCE_NS: AtomicU64 = AtomicU64::new(0);
+static LOOK_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_LOOK_NS);
 
 /// What was delivered since the window began.
 static SINCE_NS: AtomicU64 = AtomicU64::new(0);
@@ -127,6 +136,8 @@ pub fn start(session: &Session, root: &Root) {
     };
     ASKED.store(asked as u32, Ordering::Relaxed);
     begin_window(root.now_ns());
+    WHOLE_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
+    LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
     if is_whole() && whole_kind::is_on() {
         // Of the session before this one in the same process.
         return say(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
@@ -153,6 +164,10 @@ pub fn turn(session: &Session, root: &Root) {
     if is_whole() {
         if !instantiation::all_are_prepared() {
             by_node_for_good(session, root, graph_reason::UNPREPARED, &Window::default());
+        } else if ASKED.load(Ordering::Relaxed) == 0
+            && (!IS_GOAL.load(Ordering::SeqCst) || takes_a_look(root.now_ns()))
+        {
+            by_node_for_a_look(session, root);
         }
         return;
     }
@@ -218,6 +233,32 @@ pub(super) fn note_result(result: CUptiResult) {
     }
 }
 
+/// Whether it is time for a look. The next one comes after twice as long.
+fn takes_a_look(now_ns: u64) -> bool {
+    let after_ns = LOOK_AFTER_NS.load(Ordering::Relaxed);
+    let is_time = now_ns.saturating_sub(WHOLE_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
+    if is_time {
+        LOOK_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
+    }
+    is_time
+}
+
+/// By node, until a window shows that nodes are many and short. As soon as no launch is in the way: it is said then.
+fn by_node_for_a_look(session: &Session, root: &Root) {
+    IS_GOAL.store(false, Ordering::SeqCst);
+    whole_kind::settle(root, Duration::ZERO);
+    if whole_kind::is_on() {
+        // The next launch switches it, or a later turn.
+        return;
+    }
+    begin_window(root.now_ns());
+    // A guest may have come first.
+    let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
+    if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        say(session, graph_mode::NODE, graph_reason::LOOKS_AGAIN, &Window::default());
+    }
+}
+
 /// Never by graph from here on.
 fn by_node_for_good(session: &Session, root: &Root, reason: u64, seen: &Window) {
     IS_GOAL.store(false, Ordering::SeqCst);
@@ -255,6 +296,7 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
         }
     } else if whole_kind::is_on() {
         WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
+        WHOLE_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
         NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
         say(session, graph_mode::GRAPH, reason, seen);
         // The guest may have looked before that was stored.
@@ -318,6 +360,24 @@ mod tests {
         ] {
             assert!(!other.is_many_short(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn nodes_are_looked_at_again_after_a_while_and_ever_more_seldom() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut looks = Vec::new();
+        for second in 7..=24 * 3_600 {
+            if second == 7 || looks.last() == Some(&(second - 1)) {
+                WHOLE_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
+            }
+            if takes_a_look(second * SECOND_NS) {
+                looks.push(second);
+            }
+        }
+        assert_eq!(looks[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
+        assert_eq!(looks.len(), 12, "a day");
+        WHOLE_SINCE_NS.store(0, Ordering::Relaxed);
+        LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use core::ffi::{CStr, c_void};
 
 use gputrace_producer::descriptor::Descriptor;
-use gputrace_producer::python::memory::{Copied, Memory};
+use gputrace_producer::python::memory::{Lent, Memory};
 use gputrace_wire::definition::kernel_lines::{Sequence, Writer};
 
 /// Of what has more sections, or longer names of them, nothing is said: kernels of templates have names of some KiB.
@@ -51,7 +51,7 @@ impl InMemory {
 
 impl Image for InMemory {
     fn read(&self, at: u64, into: &mut [u8]) -> bool {
-        self.0.checked_add(at).is_some_and(|_| Copied.read(self.0, at, into))
+        self.0.checked_add(at).is_some_and(|_| Lent.read(self.0, at, into))
     }
 }
 

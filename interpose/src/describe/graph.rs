@@ -124,7 +124,7 @@ pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
     if !cx.succeeded() {
         return;
     }
-    let stack = if call.stack != 0 { call.stack } else { cx.tables.stack(cx.session) };
+    let stack = if call.stack != 0 { call.stack } else { cx.tables.stack(cx.session, slot) };
     let made = NodesMade { stack, ticks: call.start_ticks, node, count, child };
     slot.emit(cx.session, &[made.to_cell()]);
 }

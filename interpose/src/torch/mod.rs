@@ -22,7 +22,7 @@ use core::ffi::{CStr, c_void};
 use gputrace_producer::session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
-use gputrace_producer::torch::{self, passes};
+use gputrace_producer::torch::{self, engine, passes};
 
 use crate::tables;
 
@@ -128,16 +128,22 @@ fn own_of(function: unsafe extern "C" fn()) -> *mut c_void {
 unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const c_void) -> *const c_void {
     let _errno = KeepErrno::new();
     let original = original::of(form, own, caller);
-    if let Some(session) = session::current()
-        && !pass.is_null()
+    if pass.is_null() {
+        return original;
+    }
+    // SAFETY: the caller's word.
+    let pass = unsafe { *pass };
+    let session = session::current();
+    // It is counted also where there is no session.
+    if let Some(beginning) = engine::begins(original, session.map(|_| pass))
+        && let Some(session) = session
     {
         thread::with(|slot| {
             if let Some(_inside) = slot.enter()
                 && let Some(tables) = tables::of(session)
             {
-                let (stack, outside) = tables.stack_and_place(session);
-                // SAFETY: the caller's word.
-                passes::note(unsafe { *pass }, session.generation, stack, outside);
+                let (stack, outside) = tables.stack_and_place(session, slot);
+                passes::note(pass, beginning, session.generation, stack, outside);
                 torch::begins_pass();
             }
         });

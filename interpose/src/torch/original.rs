@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_producer::stderr;
-use gputrace_producer::torch::engine::{self, Counts, CurrentNode, Engine, Inside, Number};
+use gputrace_producer::torch::engine::{self, Counts, CurrentNode, Functions, Inside, Number};
 
 use super::Form;
 use crate::resolve::failed_look_up::KeepError;
@@ -92,15 +92,16 @@ fn follow(form: &Form, original: *mut c_void) {
     let counts = if form.counts_within { Counts::Within } else { Counts::Beside };
     // SAFETY: PyTorch's functions of these names have these types, in every version that has them;
     // what a node's reference is, the form tells.
-    let engine = unsafe {
-        Engine {
+    let functions = unsafe {
+        Functions {
+            execute: original,
             number: core::mem::transmute::<*mut c_void, Number>(number),
             inside: core::mem::transmute::<*mut c_void, Inside>(inside),
             node: node.map(|node| core::mem::transmute::<*mut c_void, CurrentNode>(node)),
             counts,
         }
     };
-    engine::add(engine);
+    engine::add(functions);
 }
 
 /// A symbol of the library that an address is in, which stays mapped from then on.

@@ -2,14 +2,15 @@
 //! that it made, and the kernel's list of mappings for the first one.
 //!
 //! The C library does not say where in a thread's descriptor it keeps the stack, so that is learnt from one whose stack is known:
-//! the service thread looks at its own. What is not known here is no harm: such stacks are copied by the kernel.
+//! the service thread looks at its own. What is not known here is no harm: such stacks are copied by the kernel, which takes longer
+//! and is said.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::{array, cell::UnsafeCell};
 
 use super::maps;
 use super::pages::PAGE;
-use crate::python::memory::{Checked, Copied, Memory};
+use crate::python::memory::{Checked, Lent, Memory};
 
 const WORD: u64 = 8;
 /// How much of a descriptor is looked through.
@@ -76,7 +77,7 @@ pub fn described() -> Option<Bounds> {
         return None;
     }
     // A thread that the C library did not make may have anything there, or nothing.
-    Described::read(&Copied, descriptor.checked_add(at)?)?.bounds(descriptor)
+    Described::read(&Lent, descriptor.checked_add(at)?)?.bounds(descriptor)
 }
 
 /// What the C library keeps of the calling thread lies at this address, on the upper end of the thread's stack.
@@ -137,14 +138,15 @@ impl Described {
     }
 }
 
-/// Learns from the calling thread's descriptor where descriptors have stacks. The thread is one that the C library made, on a
-/// stack of the C library's own, with a guard.
-pub fn learn() {
+/// Learns from the calling thread's descriptor where descriptors have stacks, and whether that is known then. The thread is one
+/// that the C library made, on a stack of the C library's own, with a guard.
+pub fn learn() -> bool {
     if !are_described()
         && let Some(at) = place_of_stack(descriptor(), stack_pointer())
     {
         DESCRIBED_AT.store(at, Ordering::Relaxed);
     }
+    are_described()
 }
 
 /// Where in a descriptor its stack is told, on which `here` is: the one place where three words fit together and with the pages
@@ -153,7 +155,7 @@ fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
     let memory = Checked::new();
     let fits = |offset: &u32| {
         let described = descriptor.checked_add((*offset).into());
-        let Some(told) = described.and_then(|at| Described::read(&Copied, at)) else { return false };
+        let Some(told) = described.and_then(|at| Described::read(&Lent, at)) else { return false };
         let Described { start, bytes, guard_bytes } = told;
         let is_of_pages = [start, bytes, guard_bytes].iter().all(|word| word % PAGE == 0);
         let is_here = told.bounds(descriptor).is_some_and(|bounds| bounds.hold(here));
@@ -211,8 +213,8 @@ pub(super) mod tests {
 
     /// Has a thread of the C library's tell where descriptors have stacks, as the service thread does.
     pub fn learn_in_a_thread() {
-        std::thread::spawn(learn).join().unwrap();
-        assert!(are_described(), "this C library does not say where stacks are in a way that is known here");
+        let is_known = std::thread::spawn(learn).join().unwrap();
+        assert!(is_known, "this C library does not say where stacks are in a way that is known here");
     }
 
     /// What the C library says itself, by a way that takes locks and memory.

@@ -305,3 +305,35 @@ fn file_of(path: &[u8]) -> Option<[u64; 2]> {
     let modified_ns = stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(stat.st_mtime_nsec);
     Some([stat.st_size.cast_unsigned(), modified_ns.cast_unsigned()])
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cell::RefCell;
+
+    use super::*;
+
+    struct Said(RefCell<Vec<String>>);
+
+    impl Define for Said {
+        fn define(&self, kind: u16, _: &[u64], text: &[u8]) -> u32 {
+            assert_eq!(kind, kind::NOTICE);
+            self.0.borrow_mut().push(String::from_utf8(text.to_vec()).unwrap());
+            1
+        }
+    }
+
+    /// Where the loader has no answers of its own: glibc before 2.35.
+    #[test]
+    fn that_there_were_too_many_looks_at_what_is_mapped_is_said_once() {
+        let images = Images::new().unwrap();
+        let said = Said(RefCell::new(Vec::new()));
+        images.maps_read.store(MAPS_MAX - 1, Ordering::Relaxed);
+        images.say_if_full(&said);
+        assert!(said.0.borrow().is_empty());
+        images.maps_read.store(MAPS_MAX, Ordering::Relaxed);
+        images.say_if_full(&said);
+        images.say_if_full(&said);
+        let [text] = &said.0.borrow()[..] else { panic!("{:?}", said.0.borrow()) };
+        assert!(text.contains("more libraries were loaded than native frames are told of"));
+    }
+}

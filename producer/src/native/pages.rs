@@ -1,11 +1,13 @@
 //! Copies of pages of this process, made by the kernel: a page that is not there, or goes at this moment, is not copied, and
-//! nothing faults. Under a seccomp filter, which may end a program that copies so, a page is looked at first and copied at once.
+//! nothing faults. Under a seccomp filter, which may end a program that copies so, what is read of stacks is asked of the kernel
+//! word by word. Of libraries, which stay while one of their functions runs, a page is looked at and then copied in place: word by
+//! word their tables would take too long, and a thread that blocks signals could not read them.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::python::memory::{Copied, Memory, is_plausible};
+use crate::python::memory::{Copied, Lent, Memory, is_plausible};
 
 pub const PAGE: u64 = 4096;
 type Page = [u8; PAGE as usize];
@@ -15,12 +17,18 @@ type Page = [u8; PAGE as usize];
 pub struct Pages<const N: usize> {
     /// Which pages were copied, by [`mark_of`]; 0: none.
     at: [Cell<u64>; N],
+    /// Of stacks, which may be somebody else's memory, and not of libraries.
+    are_of_stacks: bool,
     bytes: UnsafeCell<[Page; N]>,
 }
 
 impl<const N: usize> Pages<N> {
-    const fn new() -> Pages<N> {
-        Pages { at: [const { Cell::new(0) }; N], bytes: UnsafeCell::new([[0; PAGE as usize]; N]) }
+    const fn of_stacks() -> Pages<N> {
+        Pages {
+            are_of_stacks: true,
+            at: [const { Cell::new(0) }; N],
+            bytes: UnsafeCell::new([[0; PAGE as usize]; N]),
+        }
     }
 
     /// What was copied may have changed since.
@@ -36,7 +44,12 @@ impl<const N: usize> Pages<N> {
         let (at, copy) = (self.at.get(index)?, copies.get_mut(index)?);
         if at.get() != mark_of(page) {
             at.set(0);
-            if !Copied.read(page, 0, copy) {
+            let is_copied = if self.are_of_stacks {
+                Copied::at_once(page, copy) == Some(true)
+            } else {
+                Lent.read(page, 0, copy)
+            };
+            if !is_copied {
                 return None;
             }
             at.set(mark_of(page));
@@ -68,11 +81,15 @@ impl<const N: usize> Memory for Pages<N> {
             let (part, others) = into.split_at_mut(rest.min(into.len()));
             let Some(next) = from.checked_add(part.len() as u64) else { return false };
             let page = from & !(PAGE - 1);
-            let Some(copy) = self.copy_of(page) else { return false };
-            // SAFETY: a page of our own, read before another is asked for.
-            match unsafe { &*copy }.get((from - page) as usize..).and_then(|rest| rest.get(..part.len())) {
-                Some(bytes) => part.copy_from_slice(bytes),
-                None => return false,
+            if let Some(copy) = self.copy_of(page) {
+                // SAFETY: a page of our own, read before another is asked for.
+                match unsafe { &*copy }.get((from - page) as usize..).and_then(|rest| rest.get(..part.len()))
+                {
+                    Some(bytes) => part.copy_from_slice(bytes),
+                    None => return false,
+                }
+            } else if !Copied::is_by_words() || !Copied.read(from, 0, part) {
+                return false;
             }
             (from, into) = (next, others);
         }
@@ -92,7 +109,8 @@ unsafe impl Sync for Room {}
 
 /// So many threads that are on other stacks than their own at the same moment.
 const ROOMS: usize = 16;
-static ROOM: [Room; ROOMS] = [const { Room { is_taken: AtomicBool::new(false), page: Pages::new() } }; ROOMS];
+static ROOM: [Room; ROOMS] =
+    [const { Room { is_taken: AtomicBool::new(false), page: Pages::of_stacks() } }; ROOMS];
 
 /// A room that is taken.
 #[derive(Debug)]
@@ -124,7 +142,7 @@ impl Drop for Taken {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Pages of nobody else's, with nothing around them that can be read.
@@ -157,7 +175,7 @@ pub(super) mod tests {
     #[test]
     fn copies_are_what_is_there() {
         let start = map_of_places(5);
-        let (one, three) = (Pages::<1>::new(), Pages::<3>::new());
+        let (one, three) = (Pages::<1>::of_stacks(), Pages::<3>::of_stacks());
         let mut step = 1u64;
         for _ in 0..20_000 {
             step = step.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
@@ -173,7 +191,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_there_is_not_copied_and_what_changed_is_copied_anew() {
         let start = map_of_places(2);
-        let pages = Pages::<2>::new();
+        let pages = Pages::<2>::of_stacks();
         assert_eq!(pages.word(start + PAGE - 8, 0), Some(word_at(start + PAGE - 8)));
         for beside in
             [start - 8, start - 4, start + 2 * PAGE - 4, start + 2 * PAGE, 0, 8, u64::MAX - 7, 1 << 62]

@@ -28,6 +28,7 @@ use super::objects::{Found, Objects};
 use super::runtime::Runtime;
 use super::tree;
 use super::walk::Damaged;
+use crate::memory::prefetch;
 use crate::session::Session;
 use crate::stderr::KeepErrno;
 
@@ -77,6 +78,14 @@ mod trust {
     pub const ALL: u32 = 2;
     /// Something was not: nothing is read any more.
     pub const BROKEN: u32 = 3;
+}
+
+/// Has fetched what a look at a thread's variables begins with.
+#[inline(always)]
+pub fn expect() {
+    prefetch(&TRUST);
+    prefetch(&VARIABLES);
+    tree::expect();
 }
 
 /// Whether the thread of that state may work for somebody: most threads have no context at all, since whoever uses

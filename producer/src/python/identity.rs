@@ -1,10 +1,10 @@
 //! A code object told from another at the same address.
 //!
-//! A code object that is freed leaves its address to the next one. From 3.12 a code object has a number
-//! that no other of its interpreter ever gets; before that it is given one ([`super::lives`]). Where there
-//! is neither, what is shown of it is compared: its name, its file, its first line and its line table,
-//! and besides where its own parts are. Where two such objects agree in all of that, a stack shows the same for
-//! both.
+//! A code object that is freed leaves its address to the next one. So its life is given a number ([`super::lives`]).
+//! Where it has none, there is the one that a code object has from 3.12 on, which no other of its interpreter ever gets,
+//! but perhaps one of another interpreter. Where there is neither, what is shown of it is compared: its name, its file, its
+//! first line and its line table, and besides where its own parts are. Where two such objects agree in all of that, a stack
+//! shows the same for both.
 //!
 //! Of a line table longer than 64 bytes, eight words are compared, spread evenly over it: that bounds the cost. Two
 //! objects that differ between those words only, and are in all their parts at the same addresses, are
@@ -30,7 +30,7 @@ pub fn fold(a: u64, b: u64) -> u64 {
 /// What is known beside the code object itself, for the frames of one stack.
 #[derive(Default)]
 pub struct Known<'l> {
-    /// Where lives are numbered because the interpreter does not.
+    /// Where lives are numbered.
     pub lives: Option<&'l Lives>,
     /// The last file: frames that follow one another are often of one.
     file: u64,
@@ -46,11 +46,10 @@ impl Known<'_> {
 /// A word that tells the code object from any other that was or will be at its address.
 #[inline(always)]
 pub fn of<M: Memory>(memory: &M, layout: &Layout, code: u64, known: &mut Known) -> Result<u64, Damaged> {
-    let number = if layout.code_version != ABSENT {
+    let number = match known.lives.map_or(0, |lives| lives.of(code)) {
         // 0 once the interpreter has run out of numbers.
-        memory.half(code, layout.code_version.into()).ok_or(Damaged)?
-    } else {
-        known.lives.map_or(0, |lives| lives.of(code))
+        0 if layout.code_version != ABSENT => memory.half(code, layout.code_version.into()).ok_or(Damaged)?,
+        number => number,
     };
     if number == 0 {
         return of_contents(memory, layout, code, known).ok_or(Damaged);

@@ -3,6 +3,8 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::masked::Masked;
+
 /// What frames are read through.
 pub trait Memory {
     /// Whether an object can be at that address. Asked once before the object's fields are read.
@@ -30,12 +32,12 @@ pub trait Memory {
 }
 
 /// Below it nothing is ever mapped.
-const LOWEST: u64 = 0x1_0000;
+pub(super) const LOWEST: u64 = 0x1_0000;
 /// Past it there is no user space.
 #[cfg(target_arch = "x86_64")]
-const HIGHEST: u64 = 1 << 47;
+pub(super) const HIGHEST: u64 = 1 << 47;
 #[cfg(not(target_arch = "x86_64"))]
-const HIGHEST: u64 = 1 << 48;
+pub(super) const HIGHEST: u64 = 1 << 48;
 
 #[inline(always)]
 pub fn is_plausible(base: u64) -> bool {
@@ -70,9 +72,9 @@ impl Memory for Own {
 }
 
 /// This process's memory, copied by the kernel: a read fails where nothing is mapped, also where that was so a moment ago
-/// only. Two system calls each. Under a seccomp filter it is read as by [`Checked`]: a filter may end a process that copies
-/// in this way. So it is where the kernel has no such call.
-#[derive(Debug)]
+/// only. Two system calls each. Under a seccomp filter, which may end a process that copies in this way, it is read a word
+/// at a time by [`Masked`], and so it is where the kernel has no such call.
+#[derive(Clone, Copy, Debug)]
 pub struct Copied;
 
 /// Nothing is to be copied: there is a filter, and it stays, or the kernel has no such call.
@@ -84,27 +86,60 @@ fn is_filtered() -> bool {
     unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) != 0 }
 }
 
+impl Copied {
+    /// Whether memory is read a word at a time, as far as is known. Once it is so it stays so.
+    #[inline(always)]
+    pub fn is_by_words() -> bool {
+        NO_COPIES.load(Ordering::Relaxed)
+    }
+
+    /// Copies at once; `None` where nothing may be copied.
+    pub fn at_once(from: u64, into: &mut [u8]) -> Option<bool> {
+        if Copied::is_by_words() || is_filtered() {
+            NO_COPIES.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let from = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: into.len() };
+        // SAFETY: the kernel trusts neither; it writes at most as many bytes as `into` has. getpid has no preconditions.
+        let copied = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+        // SAFETY: the C library's own pointer to this thread's errno.
+        if copied < 0 && unsafe { *libc::__errno_location() } == libc::ENOSYS {
+            NO_COPIES.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(usize::try_from(copied) == Ok(into.len()))
+    }
+}
+
 impl Memory for Copied {
     fn may_hold(&self, base: u64) -> bool {
         is_plausible(base)
     }
 
     fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
-        if NO_COPIES.load(Ordering::Relaxed) || is_filtered() {
-            NO_COPIES.store(true, Ordering::Relaxed);
-            return Checked::new().read(base, offset, into);
+        match Copied::at_once(base.wrapping_add(offset), into) {
+            Some(is_copied) => is_copied,
+            None => Masked.read(base, offset, into),
         }
-        let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        let from =
-            libc::iovec { iov_base: base.wrapping_add(offset) as *mut libc::c_void, iov_len: into.len() };
-        // SAFETY: the kernel trusts neither; it writes at most as many bytes as `into` has. getpid has no preconditions.
-        let copied = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
-        // SAFETY: the C library's own pointer to this thread's errno.
-        if copied < 0 && unsafe { *libc::__errno_location() } == libc::ENOSYS {
-            NO_COPIES.store(true, Ordering::Relaxed);
-            return Checked::new().read(base, offset, into);
+    }
+}
+
+/// Memory of this process that whoever answers for it keeps while it is looked at, if it is there at all. Copied by the
+/// kernel, or, where nothing may be copied, asked for by its pages and read at once: however much it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent;
+
+impl Memory for Lent {
+    fn may_hold(&self, base: u64) -> bool {
+        is_plausible(base)
+    }
+
+    fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
+        match Copied::at_once(base.wrapping_add(offset), into) {
+            Some(is_copied) => is_copied,
+            None => Checked::new().read(base, offset, into),
         }
-        usize::try_from(copied) == Ok(into.len())
     }
 }
 

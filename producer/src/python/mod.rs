@@ -13,8 +13,8 @@
 //! * *The thread state.* It is taken from the interpreter's own thread-local, never from a list.
 //! * *The chain.* Its pointers are those that the interpreter itself follows when the calls
 //!   return; if one of them dangles, the program is about to fault without us. Each is looked at
-//!   before it is followed (null, alignment, user space), code objects must be of the code type, and a chain is
-//!   followed for so many frames and no further.
+//!   before it is followed (null, alignment, user space), and a chain is followed for so many frames and no further.
+//! * *Code objects.* A glance does not follow a frame's code object. Where it must be followed, it must be of the code type.
 //! * *What a code object names* (its name, file and line table) is read once, by reads that cannot
 //!   fault.
 //! * *The end of the interpreter.* From the moment that finalisation begins no frames are read.
@@ -25,13 +25,14 @@
 //! |---|---|
 //! | `runtime` | the interpreter in this process, and the calling thread's state |
 //! | `memory` | ways to read: one's own memory, memory that may not be there, an image |
+//! | `masked` | memory that may go at any moment, where nothing may be copied |
 //! | `layout` | where a version keeps what; `layout/table.rs` is written by a script |
 //! | `walk` | frames, from the innermost out |
 //! | `identity` | a code object told from another at its address |
-//! | `lives` | a number for each code object's life, before 3.12 |
+//! | `lives` | when code objects end: a number for each one's life, and counts of ends |
 //! | `unicode` | a string as UTF-8 |
 //! | `code` | a code object as a definition |
-//! | `stacks` | frames as part of a stack: as one number, and told |
+//! | `stacks` | frames as part of a stack: at a glance, as one number that stays, and told |
 //! | `callers` | the span of OpenTelemetry's that the thread works for |
 //! | `tree` | the variables of a context |
 //! | `objects` | dicts, tuples, numbers and attributes |
@@ -45,6 +46,7 @@ mod hostile_tests;
 pub mod identity;
 pub mod layout;
 pub mod lives;
+mod masked;
 pub mod memory;
 pub mod objects;
 pub mod runtime;

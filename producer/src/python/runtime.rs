@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::io::Write as _;
 
 use super::check::{self, Verdict};
-use super::layout::{ABSENT, Layout, debug_offsets};
+use super::layout::{Layout, debug_offsets};
 use super::lives;
 use super::memory::{Checked, Memory, is_plausible};
 use super::walk::Types;
@@ -133,13 +133,9 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     if types.iter().any(|found| !is_plausible(*found)) {
         return None;
     }
-    if layout.code_version == ABSENT {
-        // Where it cannot be, code objects are told apart by what they contain.
-        lives::begin(&Checked::new(), code);
-    }
     // Without it no context is one.
     let context_type = symbol(c"PyContext_Type") as u64;
-    Some(Runtime {
+    let runtime = Runtime {
         layout,
         context_type,
         types: Types { code, text, bytes },
@@ -151,7 +147,11 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
         newest_interpreter: state(c"PyInterpreterState_Head")?,
         main_interpreter: state(c"PyInterpreterState_Main")?,
         verdict: AtomicU32::new(verdict::OPEN),
-    })
+    };
+    // Last, of the interpreter that is kept. Where it cannot be, code objects are told apart by the interpreter's numbers or by what
+    // they contain.
+    lives::begin(&Checked::new(), &runtime.layout, code);
+    Some(runtime)
 }
 
 impl Runtime {

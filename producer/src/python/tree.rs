@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::memory::Memory;
 use super::objects::Objects;
 use super::walk::Damaged;
+use crate::memory::prefetch;
 
 /// Bits of a hash that a level takes, and levels.
 const LEVEL_BITS: u32 = 5;
@@ -34,6 +35,12 @@ const NODES: [(Node, &[u8]); 3] = [
 ];
 /// The types of these nodes, once one was met. They are static objects of the interpreter's.
 static TYPES: [AtomicU64; NODES.len()] = [const { AtomicU64::new(0) }; NODES.len()];
+
+/// Has fetched what tells nodes apart.
+#[inline(always)]
+pub fn expect() {
+    prefetch(&TYPES);
+}
 
 #[inline(always)]
 fn node<M: Memory>(objects: &Objects<'_, M>, at: u64) -> Result<Node, Damaged> {

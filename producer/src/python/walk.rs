@@ -107,6 +107,56 @@ pub fn frames_and_entries<M: Memory>(
     if at == 0 { Ok(End::Whole) } else { Ok(End::Cut) }
 }
 
+/// Calls `each` with the code object and the instruction of every frame inside of the one at `outer`, the interpreter's own
+/// among them, innermost first and as they stand there: at least those that [`frames_inside`] calls with. Nothing but the
+/// chain itself is followed. `None` where there is no frame.
+#[inline(always)]
+pub fn links_inside<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    thread: u64,
+    outer: u64,
+    each: impl FnMut(u64, u64),
+) -> Result<Option<End>, Damaged> {
+    // One loop for each width of the instruction.
+    match layout.instruction() {
+        Instruction::Address => links::<M, true>(memory, layout, thread, outer, each),
+        Instruction::Bytes | Instruction::Units => links::<M, false>(memory, layout, thread, outer, each),
+    }
+}
+
+#[inline(always)]
+fn links<M: Memory, const IS_ADDRESS: bool>(
+    memory: &M,
+    layout: &Layout,
+    thread: u64,
+    outer: u64,
+    mut each: impl FnMut(u64, u64),
+) -> Result<Option<End>, Damaged> {
+    let (at_previous, at_code) = (layout.frame_previous.into(), layout.frame_code.into());
+    let at_instruction = layout.frame_instruction.into();
+    let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
+    if at == 0 || at == outer {
+        return Ok(None);
+    }
+    for _ in 0..LINKS_MAX {
+        if !memory.may_hold(at) {
+            return Err(Damaged);
+        }
+        let code = memory.word(at, at_code).ok_or(Damaged)?;
+        let instruction = match IS_ADDRESS {
+            true => memory.word(at, at_instruction).ok_or(Damaged)?,
+            false => memory.half(at, at_instruction).ok_or(Damaged)?.into(),
+        };
+        each(code, instruction);
+        at = memory.word(at, at_previous).ok_or(Damaged)?;
+        if at == 0 || at == outer {
+            return Ok(Some(End::Whole));
+        }
+    }
+    Ok(Some(End::Cut))
+}
+
 /// Where the thread's innermost frame is; 0 where it has none.
 #[inline(always)]
 pub fn innermost<M: Memory>(memory: &M, layout: &Layout, thread: u64) -> Option<u64> {
@@ -350,5 +400,48 @@ mod tests {
         process.put(START + 0x1000, process.layout.object_type, CODE_TYPE + 8);
         let thread = process.thread(frame);
         assert_eq!(process.walk(thread).0, Err(Damaged));
+    }
+
+    /// Code objects and instructions of a chain, and how it ended.
+    type Links = (Option<End>, Vec<(u64, u64)>);
+
+    /// The chain as it is for a glance.
+    fn links(process: &Process, thread: u64, outer: u64) -> Result<Links, Damaged> {
+        let mut found = Vec::new();
+        let memory = Image { start: START, bytes: &process.bytes };
+        let end = links_inside(&memory, &process.layout, thread, outer, |code, instruction| {
+            found.push((code, instruction));
+        })?;
+        Ok((end, found))
+    }
+
+    #[test]
+    fn links_are_the_frames_and_the_interpreters_own() {
+        for minor in 8..=12 {
+            let mut process = Process::new(minor);
+            let (code, other) = (START + 0x1000, START + 0x2000);
+            let outer = process.frame(START + 0x3000, code, 40, 0);
+            let inner = process.frame(START + 0x4000, other, 6, outer);
+            let thread = process.thread(inner);
+            let all = vec![(other, 6), (code, 40)];
+            assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all.clone())), "3.{minor}");
+            assert_eq!(links(&process, thread, outer), Ok((Some(End::Whole), all[..1].to_vec())));
+            assert_eq!(links(&process, thread, inner), Ok((None, vec![])));
+            // No code object is looked at.
+            process.put(other, process.layout.object_type, 0);
+            assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all.clone())));
+            assert_eq!(process.walk(thread).0, Err(Damaged));
+            if minor == 12 {
+                process.bytes[0x3000 + usize::from(process.layout.frame_owner)] = 3;
+                assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all)));
+            }
+            process.put(outer, process.layout.frame_previous, 3);
+            assert_eq!(links(&process, thread, 0), Err(Damaged));
+            process.put(outer, process.layout.frame_previous, inner);
+            let (end, found) = links(&process, thread, 0).unwrap();
+            assert_eq!((end, found.len()), (Some(End::Cut), LINKS_MAX));
+            let thread = process.thread(0);
+            assert_eq!(links(&process, thread, 0), Ok((None, vec![])));
+        }
     }
 }

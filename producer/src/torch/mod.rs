@@ -7,13 +7,15 @@
 //! then `[autograd]`, then the node that runs, then the thread's own frames.
 //!
 //! PyTorch's own functions answer which pass and which node a thread is at; nothing of its
-//! data is read by offsets but a node's virtual table, for the name of its type. They read thread-locals, take no lock
+//! data is read by offsets but a node's virtual table, for the name of its type, and a pass's number as it begins, whose place
+//! those functions say. They read thread-locals, take no lock
 //! and run no Python, on a thread that has been asked before; others are not asked ([`may_be_asked`]).
 //!
 //! | file | noun |
 //! |---|---|
 //! | `engine` | PyTorch's functions that say what the thread is at |
 //! | `passes` | passes and their callers' stacks |
+//! | `places` | where a pass has its number |
 //! | `node` | the name of a node's type |
 //! | `operators` | the operators that a thread is in, where they are asked for |
 
@@ -21,6 +23,7 @@ pub mod engine;
 pub mod node;
 pub mod operators;
 pub mod passes;
+mod places;
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -130,7 +133,8 @@ fn of_engine(index: usize, engine: &'static Engine, generation: u32) -> Option<A
     let (caller, outside) = FOUND.with(|found| {
         let pass = u64::from(generation) << 32 | u64::from(number);
         if found.pass.get() != pass || found.engine.get() != index {
-            let (caller, outside) = passes::find(engine.inside_of_pass(), number, generation);
+            let (caller, outside) =
+                passes::find((index, engine), engine.inside_of_pass(), number, generation);
             found.engine.set(index);
             found.pass.set(pass);
             found.caller.set(caller);

@@ -2,15 +2,21 @@
 //!
 //! A pass is noted by its address as it begins, before any thread works for it, and looked up by an address
 //! inside of it, which is all that PyTorch tells of a pass besides its number. No two live passes overlap, so a
-//! new one at or about the address of another proves that the other is gone; what was noted of it goes too. A
-//! pass that began unnoticed, in such a place, is told by its number: the first that a noted pass is met with is
-//! its own.
+//! new one at or about the address of another proves that the other is gone; what was noted of it goes too.
+//!
+//! A pass that began unnoticed may lie where a noted one was. It is told by its number, which rises from pass to pass. A
+//! noted pass's number is read as it begins, where PyTorch's own functions say that it is ([`super::places`]). If they
+//! do not say it in a way that is known, a noted pass is believed to be the one that a thread works for only where no other can
+//! be: a number is taken to be the lowest that no pass had which was met before, so that passes which threads begin at the same moment may
+//! have no caller. Otherwise none is told.
 //!
 //! The ends of passes are not seen and need not be. What is kept is bounded: the latest 512.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use gputrace_wire::caller::Caller;
+
+use super::engine::{Beginning, Engine};
 
 const PASSES_MAX: usize = 512;
 /// A pass has at least so many bytes, and what PyTorch tells of it lies in these (288 to 300 in versions
@@ -38,8 +44,11 @@ struct Pass {
     outer_stack: AtomicU64,
     /// Trace id, span id, and flags below whether that span is remote.
     works_for: [AtomicU64; 4],
-    /// The pass's number, once a thread has met it.
+    /// The pass's number, where it is known.
     number: AtomicU64,
+    /// It is not less than this.
+    at_least: AtomicU64,
+    engine: AtomicU32,
     is_taken: AtomicU32,
 }
 
@@ -51,6 +60,8 @@ static PASSES: [Pass; PASSES_MAX] = [const {
         outer_stack: AtomicU64::new(0),
         works_for: [const { AtomicU64::new(0) }; 4],
         number: AtomicU64::new(NO_NUMBER),
+        at_least: AtomicU64::new(0),
+        engine: AtomicU32::new(0),
         is_taken: AtomicU32::new(0),
     }
 }; PASSES_MAX];
@@ -64,7 +75,7 @@ impl Pass {
 }
 
 /// A pass begins, by a call with that stack there.
-pub fn note(at: u64, generation: u32, stack: u32, outside: Outside) {
+pub fn note(at: u64, beginning: Beginning, generation: u32, stack: u32, outside: Outside) {
     forget_about(at);
     let first = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
     let places = (0..PASSES_MAX).filter_map(|step| PASSES.get((first + step) % PASSES_MAX));
@@ -83,7 +94,9 @@ pub fn note(at: u64, generation: u32, stack: u32, outside: Outside) {
         for (to, word) in pass.works_for.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
-        pass.number.store(NO_NUMBER, Ordering::Relaxed);
+        pass.number.store(beginning.number.map_or(NO_NUMBER, u64::from), Ordering::Relaxed);
+        pass.at_least.store(beginning.at_least, Ordering::Relaxed);
+        pass.engine.store(beginning.engine as u32, Ordering::Relaxed);
         // SYNC: pairs with the Acquire in `find`.
         pass.at.store(at, Ordering::Release);
         // SYNC: pairs with the Acquire above.
@@ -103,8 +116,10 @@ fn forget_about(at: u64) {
     }
 }
 
-/// The stack of the call that began the pass, and where that was; zeros where they are not known.
-pub fn find(inside: u64, number: u32, generation: u32) -> (u32, Outside) {
+/// The stack of the call that began the pass with that number, which the calling thread works for, and where that was; zeros
+/// where they are not known.
+pub fn find((index, engine): (usize, &Engine), inside: u64, number: u32, generation: u32) -> (u32, Outside) {
+    engine.is_met(inside, number);
     let mut nearest: Option<(&Pass, u64)> = None;
     for pass in &PASSES {
         let at = pass.at.load(Ordering::Acquire);
@@ -119,12 +134,15 @@ pub fn find(inside: u64, number: u32, generation: u32) -> (u32, Outside) {
         stack: pass.outer_stack.load(Ordering::Relaxed),
         caller: pass.caller_outside(),
     };
-    let met = pass.number.compare_exchange(NO_NUMBER, number.into(), Ordering::Relaxed, Ordering::Relaxed);
-    let is_its_number = met.is_ok() || met == Err(number.into());
+    let known = match pass.number.load(Ordering::Relaxed) {
+        known if known != NO_NUMBER && engine.knows_numbers() => known,
+        _ => pass.at_least.load(Ordering::Relaxed),
+    };
+    let is_its_own = known == number.into() && pass.engine.load(Ordering::Relaxed) as usize == index;
     fence(Ordering::Acquire);
     // The pass that the thread works for lives; a place that changed was another's.
     let is_whole = pass.at.load(Ordering::Relaxed) == at;
-    if !is_whole || !is_its_number || (caller >> 32) as u32 != generation {
+    if !is_whole || !is_its_own || (caller >> 32) as u32 != generation {
         return (0, Outside::default());
     }
     (caller as u32, outside)
@@ -132,6 +150,7 @@ pub fn find(inside: u64, number: u32, generation: u32) -> (u32, Outside) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::engine::tests::engine_that_knows_numbers;
     use super::*;
 
     fn outside(frame: u64) -> Outside {
@@ -141,11 +160,23 @@ mod tests {
 
     // The table is the process's: each test has addresses of its own.
 
+    fn numbered(number: u32) -> Beginning {
+        Beginning { engine: 0, number: Some(number), at_least: 0 }
+    }
+
+    fn at_least(at_least: u64) -> Beginning {
+        Beginning { engine: 0, number: None, at_least }
+    }
+
+    fn find(inside: u64, number: u32, generation: u32) -> (u32, Outside) {
+        super::find((0, &engine_that_knows_numbers()), inside, number, generation)
+    }
+
     #[test]
     fn each_pass_has_the_stack_of_its_caller() {
         let base = 0x1000_0000;
         for pass in 0..100 {
-            note(base + pass * 0x300, 7, 10 + pass as u32, outside(0x9000 + pass));
+            note(base + pass * 0x300, numbered(pass as u32), 7, 10 + pass as u32, outside(0x9000 + pass));
         }
         for pass in 0..100 {
             assert_eq!(
@@ -156,27 +187,43 @@ mod tests {
         assert_eq!(find(base + 99 * 0x300 + 0x300, 5, 7), (0, Outside::default()), "behind the last");
         assert_eq!(find(base - 8, 5, 7), (0, Outside::default()), "before the first");
         assert_eq!(find(base + 288, 0, 8), (0, Outside::default()), "another session's");
+        let other = super::find((1, &engine_that_knows_numbers()), base + 288, 0, 7);
+        assert_eq!(other, (0, Outside::default()), "another copy's");
     }
 
     #[test]
     fn a_pass_at_or_about_the_address_of_one_that_is_gone_replaces_it() {
         let base = 0x2000_0000;
-        note(base, 7, 1, outside(0));
+        note(base, numbered(1), 7, 1, outside(0));
         assert_eq!(find(base + 288, 1, 7).0, 1);
-        note(base, 7, 2, outside(0));
+        note(base, numbered(2), 7, 2, outside(0));
         assert_eq!(find(base + 288, 2, 7).0, 2);
         // The one that is gone lies between the new one and what is told of it.
-        note(base + 64, 7, 3, outside(0));
-        note(base - 64, 7, 4, outside(0));
-        assert_eq!(find(base - 64 + 288, 3, 7).0, 4);
+        note(base + 64, numbered(3), 7, 3, outside(0));
+        note(base - 64, numbered(4), 7, 4, outside(0));
+        assert_eq!(find(base - 64 + 288, 4, 7).0, 4);
     }
 
     #[test]
     fn a_pass_that_began_unnoticed_gets_nobody_elses_stack() {
         let base = 0x3000_0000;
-        note(base, 7, 1, outside(0));
+        // One that was met, and one that launched nothing.
+        note(base, numbered(40), 7, 1, outside(0));
         assert_eq!(find(base + 288, 40, 7).0, 1);
-        assert_eq!(find(base + 288, 41, 7), (0, Outside::default()));
-        assert_eq!(find(base + 288, 40, 7).0, 1);
+        note(base + 0x300, numbered(41), 7, 2, outside(0));
+        for unnoticed in [base, base + 0x300] {
+            assert_eq!(find(unnoticed + 288, 42, 7), (0, Outside::default()));
+        }
+        assert_eq!((find(base + 288, 40, 7).0, find(base + 0x300 + 288, 41, 7).0), (1, 2));
+    }
+
+    #[test]
+    fn a_pass_whose_number_is_not_known_is_believed_where_no_other_can_be() {
+        let base = 0x4000_0000;
+        note(base, at_least(5), 7, 1, outside(0));
+        assert_eq!(find(base + 288, 5, 7).0, 1);
+        // Its own, if others began unnoticed before, or another's that lies there now.
+        assert_eq!(find(base + 288, 6, 7), (0, Outside::default()));
+        assert_eq!(find(base + 288, 4, 7), (0, Outside::default()));
     }
 }

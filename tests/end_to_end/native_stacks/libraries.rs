@@ -38,12 +38,7 @@ fn a_library_at_anothers_address_is_another() {
     let blocks: Vec<(u32, String)> = told
         .launches
         .iter()
-        .filter_map(|(blocks, stack)| {
-            let frames = told.definitions.get(stack)?.fields.as_chunks::<2>().0;
-            let images = frames.iter().filter_map(|[id, _]| told.definitions.get(&(*id as u32)));
-            let plugin = images.into_iter().find(|record| ends(record, &one) || ends(record, &other))?;
-            Some((*blocks, String::from_utf8_lossy(&plugin.text).rsplit('/').next().unwrap().to_owned()))
-        })
+        .filter_map(|(blocks, stack)| Some((*blocks, library_of(&told, *stack, &[&one, &other])?)))
         .collect();
     let expected = [(1, "one.so"), (2, "other.so"), (3, "one.so")]
         .iter()
@@ -55,6 +50,73 @@ fn a_library_at_anothers_address_is_another() {
         line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
     };
     assert_eq!((of("first_plugin"), of("other_plugin")), (120, 60));
+}
+
+/// The library that a launch came from, by its file's name.
+fn library_of(told: &Told, stack: u32, paths: &[&Path]) -> Option<String> {
+    let frames = told.definitions.get(&stack)?.fields.as_chunks::<2>().0;
+    let mut images = frames.iter().filter_map(|[id, _]| told.definitions.get(&(*id as u32)));
+    let library = images.find(|record| paths.iter().any(|path| ends(record, path)))?;
+    Some(String::from_utf8_lossy(&library.text).rsplit('/').next().unwrap().to_owned())
+}
+
+/// By the C library's own function, so that it is not seen at once: libraries are looked at all 50 ms.
+#[test]
+fn a_library_that_is_closed_past_us_is_soon_known_to_be_another() {
+    let folder = Folder::new();
+    let (one, other, program) =
+        (folder.join("one.so"), folder.join("other.so"), folder.join("native_reload"));
+    for (library, function) in [(&one, "first_plugin"), (&other, "other_plugin")] {
+        let options = ["-shared", "-fPIC", &format!("-DFUNCTION={function}")];
+        build("cc", &source("native_plugin.c"), &options, library);
+    }
+    build("cc", &source("native_reload.c"), &[], &program);
+    let traced = run_with(&NATIVE, &program).arg("past").arg(&one).arg(&other).succeed();
+    let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
+    assert!(places.len() == 2 && places[0] == places[1], "not one address: {places:?}");
+    let told = Told::of(&traced);
+    let of_other: Vec<String> = told
+        .launches
+        .iter()
+        .filter(|(blocks, _)| *blocks == 2)
+        .map(|(_, stack)| library_of(&told, *stack, &[&one, &other]).unwrap())
+        .collect();
+    assert_eq!(of_other.len(), 200);
+    let late = of_other.iter().filter(|name| *name == "one.so").count();
+    // Some of the first half second's.
+    assert!(late < 50 && of_other[late..].iter().all(|name| name == "other.so"), "{late}: {of_other:?}");
+}
+
+/// Those that have no place any more end their stacks, and that is said.
+#[test]
+fn more_libraries_than_are_told_apart_end_stacks_and_that_is_said() {
+    const LIBRARIES: u32 = 4200;
+    let folder = Folder::new();
+    let (first, program) = (folder.join("1.so"), folder.join("native_libraries"));
+    let options = ["-s", "-shared", "-fPIC", "-Wl,-z,noseparate-code", "-DFUNCTION=inner"];
+    build("cc", &source("native_plugin.c"), &options, &first);
+    build("cc", &source("native_libraries.c"), &[], &program);
+    for number in 2..=LIBRARIES {
+        fs::copy(&first, folder.join(&format!("{number}.so"))).unwrap();
+    }
+    let traced = run_with(&["--stacks", "native", "--device-times", "off"], &program)
+        .arg(first.parent().unwrap())
+        .arg(LIBRARIES.to_string())
+        .succeed();
+    let notices = traced.report()["notices"].to_string();
+    let said = "more libraries were loaded than native frames are told of";
+    assert_eq!(notices.matches(said).count(), 1, "{notices}");
+    let told = Told::of(&traced);
+    assert_eq!(told.launches.len(), LIBRARIES as usize);
+    let images = told.definitions.values().filter(|record| record.kind == kind::IMAGE).count();
+    assert_eq!(images, 4095);
+    for (blocks, stack) in &told.launches {
+        let frames = told.definitions[stack].fields.as_chunks::<2>().0;
+        // The program, this library and the others that every stack goes through have places too.
+        let (is_whole, is_cut) = (*blocks < 4050, *blocks > 4095);
+        assert!(!is_whole || frames[0] != [0, 0], "{blocks}: {frames:?}");
+        assert!(!is_cut || frames[0] == [0, 0], "{blocks}: {frames:?}");
+    }
 }
 
 fn ends(record: &Definition, path: &Path) -> bool {

@@ -25,6 +25,7 @@ use memchr::memmem::Finder;
 
 use super::client;
 use crate::detour;
+use crate::loaded;
 use crate::resolve::failed_look_up::KeepError;
 
 /// The name of a kernel of CUPTI's own, from its end to its beginning: this library must not hold
@@ -83,14 +84,52 @@ fn heed(caller: u64) {
     thread::with(|slot| {
         // Inside, it is our own use of CUPTI that looks something up.
         if let Some(_inside) = slot.enter() {
+            // Before the search: what is loaded during it is searched the next time.
+            let asks = Asker::new(caller, loaded::counts().loaded);
+            if asks.is_known() {
+                return;
+            }
             detour::run(|| {
                 let _error = KeepError::new();
-                if let Some(holder) = find(Which::At(caller)) {
-                    client::give_way_to_linked_in(&holder);
+                match find(Which::At(caller)) {
+                    Some(holder) => client::give_way_to_linked_in(&holder),
+                    None => asks.remember(),
                 }
             });
         }
     });
+}
+
+/// A place that looked that name up, to within a page, as long as nothing more is loaded: until then no
+/// other object can lie there. Libraries that are no CUPTI may look it up again and again.
+#[derive(Clone, Copy)]
+struct Asker(u64);
+
+/// Places whose objects hold none, each where its page says.
+static ASKED: [AtomicU64; 16] = [const { AtomicU64::new(u64::MAX) }; 16];
+
+impl Asker {
+    fn new(caller: u64, loaded: u64) -> Self {
+        Self(stamp(caller, loaded))
+    }
+
+    fn is_known(self) -> bool {
+        self.place().load(Ordering::Relaxed) == self.0
+    }
+
+    fn remember(self) {
+        self.place().store(self.0, Ordering::Relaxed);
+    }
+
+    fn place(self) -> &'static AtomicU64 {
+        let [first, ..] = &ASKED;
+        ASKED.get(self.0 as usize % ASKED.len()).unwrap_or(first)
+    }
+}
+
+/// A page and how many objects had been loaded then, in one word.
+fn stamp(address: u64, loaded: u64) -> u64 {
+    address >> 12 | loaded << 36
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,7 +184,7 @@ unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: 
         unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes()
     };
     let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let known = object.dlpi_addr >> 12 | object.dlpi_adds << 36;
+    let known = stamp(object.dlpi_addr, object.dlpi_adds);
     let is_meant = match search.which {
         // SAFETY: the object is mapped, with the tables its dynamic section names, as long as the
         // loader shows it to us.
@@ -192,5 +231,21 @@ mod tests {
         assert_ne!(known, u64::MAX);
         assert_eq!(find(Which::At(libc::getpid as *const c_void as u64)), None);
         assert_ne!(HOLDS_NONE.load(Ordering::Relaxed), known, "the C library lies elsewhere");
+    }
+
+    #[test]
+    fn who_asked_is_known_until_something_is_loaded() {
+        let caller = 0x7f12_3456_7890;
+        let asks = Asker::new(caller, 40);
+        assert!(!asks.is_known());
+        asks.remember();
+        assert!(asks.is_known() && Asker::new(caller ^ 0x76f, 40).is_known(), "the page is known");
+        assert!(!Asker::new(caller, 41).is_known() && !Asker::new(caller + 4096, 40).is_known());
+        // Another page takes its place, and none of the others.
+        let (next, same) = (Asker::new(caller + 4096, 40), Asker::new(caller + (16 << 12), 40));
+        next.remember();
+        assert!(next.is_known() && asks.is_known());
+        same.remember();
+        assert!(same.is_known() && next.is_known() && !asks.is_known());
     }
 }
