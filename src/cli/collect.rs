@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use gputrace_collector::command_line;
-use gputrace_collector::session::{Recorder, RecorderConfig, Source};
+use gputrace_collector::session::{self, Recorder, RecorderConfig, Source};
 use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
@@ -28,6 +28,8 @@ use crate::launch::private_folder::SessionFolder;
 
 /// The most that the end waits for an OTLP back end: the program waits with it, for two seconds in which nothing moves.
 const DRAIN: Duration = Duration::from_millis(1500);
+/// The most of a command line that the kernel takes in one argument.
+const COMMAND_MAX: usize = 128 * 1024;
 
 pub fn command() -> Command {
     Command::new("collect")
@@ -225,7 +227,7 @@ fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<Outpu
 }
 
 fn command_of(pid: u32) -> Vec<String> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = session::command_line(pid, COMMAND_MAX).unwrap_or_default();
     let line = line.strip_suffix(b"\0").unwrap_or(&line);
     if line.is_empty() {
         return Vec::new();

@@ -38,6 +38,7 @@ pub(crate) use death::{Death, signal_name};
 pub(crate) use digest::Digested;
 pub use handle::Handle;
 pub use listener::listen_for_talk;
+pub use names::command_line;
 pub use peer::is_own_peer;
 pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
 pub(crate) use step::Step;

@@ -27,15 +27,16 @@ use rustc_hash::FxHashMap;
 
 use crate::batch::Definition;
 use looker::Looker;
+use system::COMMAND_MAX;
+
+pub use system::command_line;
 
 /// What the two threads may be apart, and what else waits for a looker that is stuck: beginnings and ends of processes
 /// always do, and of what they said so much.
 const ASKED_MAX: usize = 1 << 16;
 const WAITING_MAX: usize = 1 << 14;
 const SEEN_MAX: usize = 1 << 10;
-/// How much of what a process says is remembered: the kernel keeps 15 bytes of a thread's name, and we read
-/// as much of a command line.
-const COMMAND_MAX: usize = system::COMMAND_MAX as usize;
+/// How much of a thread's name is remembered: the kernel keeps 15 bytes.
 const NAME_MAX: usize = 64;
 /// How long the drain thread waits for the last look at a process that says good-bye, and how long it
 /// does not wait again once that was in vain.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The most of a command line that is read, as much as a process says of its own.
-pub const COMMAND_MAX: u64 = 4096;
+pub const COMMAND_MAX: usize = 4096;
 /// Longer than any line of `stat` and any `status`.
-const FILE_MAX: u64 = 8192;
+const FILE_MAX: usize = 8192;
 /// Entries of a folder of threads that are looked at in one go.
 pub const ENTRIES_MAX: usize = 1024;
 
@@ -65,8 +65,7 @@ impl System {
 
     /// The command line as it stands in the process's memory: arguments separated by NUL, or a title.
     pub fn command(&self, pid: u32) -> Option<Vec<u8>> {
-        let text = read(&self.process(pid).join("cmdline"), COMMAND_MAX)?;
-        Some(text).filter(|text| !text.is_empty())
+        command_in(&self.process(pid), COMMAND_MAX)
     }
 
     /// How the process calls itself, where it is in a namespace of its own.
@@ -87,9 +86,26 @@ impl System {
     }
 }
 
-fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path).ok()?.take(most).read_to_end(&mut text).ok()?;
+/// A process's command line, up to that many bytes: arguments separated by NUL, or a title. `None` where it has none
+/// (a kernel's thread, a zombie) and where the process is gone.
+pub fn command_line(pid: u32, most: usize) -> Option<Vec<u8>> {
+    command_in(&Path::new("/proc").join(pid.to_string()), most)
+}
+
+fn command_in(process: &Path, most: usize) -> Option<Vec<u8>> {
+    read(&process.join("cmdline"), most).filter(|text| !text.is_empty())
+}
+
+fn read(path: &Path, most: usize) -> Option<Vec<u8>> {
+    read_at_once(File::open(path).ok()?, most)
+}
+
+/// A command line is read from the process's memory, and one that ends between two reads has none at the second: in
+/// pieces, half a line would pass for a whole one.
+fn read_at_once(mut file: impl Read, most: usize) -> Option<Vec<u8>> {
+    let mut text = vec![0; most];
+    let length = file.read(&mut text).ok()?;
+    text.truncate(length);
     Some(text)
 }
 
@@ -109,4 +125,28 @@ fn inner(status: &Path) -> Option<u32> {
     let text = String::from_utf8_lossy(&text);
     let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_ascii_whitespace().skip(1).last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// What of a process can be read until somebody has begun to: then it ends.
+    struct Ending(&'static [u8]);
+
+    impl Read for Ending {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            let text = std::mem::take(&mut self.0);
+            text.take(room.len() as u64).read(room)
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_whole_or_not_there() {
+        let line = b"/a/path/of/more/than/32/bytes/to/a/program\0argument\0";
+        assert_eq!(read_at_once(Ending(line), COMMAND_MAX).unwrap(), line);
+        assert_eq!(read_at_once(Ending(line), 5).unwrap(), b"/a/pa");
+    }
 }
