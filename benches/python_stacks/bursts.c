@@ -3,7 +3,7 @@
 
 enum { MOST = 1 << 20, DISTURBED_NS = 20000 };
 static unsigned long long each[MOST];
-static long count;
+static long count, left_out;
 static double first_ns;
 static unsigned long long first;
 
@@ -31,7 +31,7 @@ void launch_once(void)
         each[count++] = ticks;
 }
 
-/* The mean of what was noted, without launches during which something else ran. */
+/* The mean of what was noted, without launches during which something else ran, which are counted. */
 double mean_of_noted(void)
 {
     double ns_per_tick = (now_ns() - first_ns) / (__rdtsc() - first), sum = 0;
@@ -43,6 +43,12 @@ double mean_of_noted(void)
             kept++;
         }
     }
+    left_out += count - kept;
     count = 0;
     return sum / kept;
+}
+
+long noted_and_left_out(void)
+{
+    return left_out;
 }

@@ -1,5 +1,6 @@
 """Launches from a stack of DEPTH functions, each a code object of its own; prints ns a launch: hot; after 1 MiB read; the mean of
-launches by Python from 64 lines in turn; and the same while between two turns another code object launches, and an older one ends."""
+launches by Python from 64 lines in turn; and the same while between two turns another code object launches, and an older one ends.
+Last, of how many launches of the last two the time was left out."""
 
 import ctypes
 import sys
@@ -8,6 +9,7 @@ bursts = ctypes.PyDLL(sys.argv[1])
 bursts.time_bursts.restype = bursts.mean_of_noted.restype = ctypes.c_double
 bursts.time_bursts.argtypes = [ctypes.c_long]
 bursts.launch_once.argtypes = []
+bursts.noted_and_left_out.restype = ctypes.c_long
 depth = int(sys.argv[2])
 TURNS = 3000
 
@@ -49,4 +51,4 @@ def in_turns(others):
 
 
 bursts.begin_bursts()
-print("%.1f %.1f %.1f %.1f" % (*chain(innermost)(), in_turns(False), in_turns(True)))
+print("%.1f %.1f %.1f %.1f %d" % (*chain(innermost)(), in_turns(False), in_turns(True), bursts.noted_and_left_out()))
