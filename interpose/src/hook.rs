@@ -88,6 +88,7 @@ pub fn around(
         let status = original();
         let end_ticks = clock::now();
         let correlation = slot.take_correlation();
+        // Asked again: they may have been made in the meantime.
         if let Some(tables) = tables::of(session) {
             let context = Context { session, tables, status };
             let did = describe(&context);

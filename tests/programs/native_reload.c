@@ -5,18 +5,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "driver.h"
-
-static Cuda cuda;
-static volatile int sink;
-
-static void launch_blocks(int blocks)
-{
-    unsigned long long unused = 0;
-    void *parameters[] = {&unused};
-    OK(cuLaunchKernel(cuda.first, blocks, 1, 1, 64, 1, 1, 0, NULL, parameters, NULL));
-    sink++;
-}
+#include "native_launch.h"
 
 int main(int count, char **arguments)
 {

@@ -59,13 +59,19 @@ impl<S: Sink> Standing<S> {
 
     fn until(&mut self, gone: u32) {
         for number in self.gone..gone {
-            let batches = program::batches(number);
-            let (end, before) = batches.split_last().unwrap();
-            before.iter().for_each(|batch| self.model.consume(batch));
+            let end = self.run(number);
             self.model.time_passes(BEGIN_NS + (u64::from(number) + 1) * LENGTH_NS);
-            self.model.consume(end);
+            self.model.consume(&end);
         }
         self.gone = gone;
+    }
+
+    /// A program does all that one does but end; its end.
+    fn run(&mut self, number: u32) -> Batch {
+        let mut batches = program::batches(number);
+        let end = batches.pop().unwrap();
+        batches.iter().for_each(|batch| self.model.consume(batch));
+        end
     }
 }
 

@@ -5,7 +5,7 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Bottom, Flame, FlameLine, RangePlace};
 use gputrace_collector::report::Report;
 
-use super::{LAUNCHES, Standing, growth, held_bytes, program};
+use super::{LAUNCHES, Standing, growth, held_bytes};
 
 /// Device times of each program: kernels with records, a copy and a graph, of 50 µs each.
 const OPERATIONS: u64 = LAUNCHES - 2 + 2;
@@ -18,10 +18,8 @@ const GONE: u32 = 6_000;
 fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
     let mut standing = Standing::new(Aggregates::default());
     standing.until(GONE);
-    // One runs on.
-    let batches = program::batches(GONE);
-    let (_, running) = batches.split_last().unwrap();
-    running.iter().for_each(|batch| standing.model.consume(batch));
+    // And that one runs on.
+    standing.run(GONE);
     let (totals, aggregates) = standing.model.finish();
     assert!(totals.told_together > u64::from(GONE) / 4, "{}", totals.told_together);
     let all = u64::from(GONE) + 1;
@@ -81,9 +79,7 @@ fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
 fn failures_and_graphs_of_what_runs_have_room_however_many_programs_ended() {
     let mut standing = Standing::new(Aggregates::default());
     standing.until(GONE);
-    let batches = program::batches(GONE);
-    let (_, running) = batches.split_last().unwrap();
-    running.iter().for_each(|batch| standing.model.consume(batch));
+    standing.run(GONE);
     let (totals, aggregates) = standing.model.finish();
     let (all, running) = (u64::from(GONE) + 1, 1_000 + GONE);
     let report = Report::new(&totals, &aggregates);

@@ -7,9 +7,9 @@ use core::cell::{Cell, UnsafeCell};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+pub use crate::python::memory::PAGE;
 use crate::python::memory::{Copied, Lent, Memory, is_plausible};
 
-pub const PAGE: u64 = 4096;
 type Page = [u8; PAGE as usize];
 
 /// Room for that many copies, each where its page's number says. Of zeros it is empty.

@@ -22,9 +22,8 @@
 //! its parent has on the stack. `/proc/self/mem`, kept open, lets a child that was forked and gave up its rights read
 //! its parent; opened for each look, it is one more call that a program which opens no files any more may be ended for.
 
-use super::memory::{HIGHEST, LOWEST, Memory, is_plausible};
+use super::memory::{HIGHEST, LOWEST, Memory, PAGE, is_plausible};
 
-const PAGE: u64 = 4096;
 const WORD: u64 = 8;
 /// Signals that no mask has.
 const NEVER_BLOCKED: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);

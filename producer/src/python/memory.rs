@@ -31,6 +31,8 @@ pub trait Memory {
     }
 }
 
+/// What is there or not as a whole: the smallest page of any machine we run on.
+pub const PAGE: u64 = 4096;
 /// Below it nothing is ever mapped.
 pub(super) const LOWEST: u64 = 0x1_0000;
 /// Past it there is no user space.
@@ -152,7 +154,6 @@ pub struct Checked {
 
 impl Checked {
     const KNOWN: usize = 32;
-    const PAGE: u64 = 4096;
 
     pub fn new() -> Checked {
         Checked { known: [const { Cell::new(0) }; Self::KNOWN] }
@@ -164,7 +165,7 @@ impl Checked {
     }
 
     fn is_there(&self, address: u64) -> bool {
-        let page = address / Self::PAGE;
+        let page = address / PAGE;
         let Some(known) = self.known.get(page as usize % Self::KNOWN) else { return false };
         if known.get() == page {
             return true;
@@ -177,7 +178,7 @@ impl Checked {
             libc::syscall(
                 libc::SYS_rt_sigprocmask,
                 libc::c_long::from(-1i32),
-                page * Self::PAGE,
+                page * PAGE,
                 core::ptr::null_mut::<libc::c_void>(),
                 8usize,
             )
@@ -207,9 +208,7 @@ impl Memory for Checked {
         let Some(last) = first.checked_add(length.saturating_sub(1)).filter(|last| *last < HIGHEST) else {
             return false;
         };
-        if first < LOWEST
-            || !(first / Self::PAGE..=last / Self::PAGE).all(|page| self.is_there(page * Self::PAGE))
-        {
+        if first < LOWEST || !(first / PAGE..=last / PAGE).all(|page| self.is_there(page * PAGE)) {
             return false;
         }
         // SAFETY: the kernel has just read all these pages; the thread whose frames name them is

@@ -1,7 +1,7 @@
 //! Frames of libraries that come and go, while the program runs and before its trace is read.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gputrace_collector::batch::Definition;
 use gputrace_wire::definition::kind;
@@ -12,17 +12,23 @@ use crate::harness::process::finish;
 use crate::harness::told::Told;
 use crate::harness::tool::{Traced, gputrace, run_with};
 
+/// Two libraries alike but for a name, and the program that launches from one after the other.
+fn reloading(folder: &Folder) -> [PathBuf; 3] {
+    let files @ [one, other, program] =
+        &["one.so", "other.so", "native_reload"].map(|name| folder.join(name));
+    for (library, function) in [(one, "first_plugin"), (other, "other_plugin")] {
+        let options = ["-g", "-shared", "-fPIC", &format!("-DFUNCTION={function}")];
+        build("cc", &source("native_plugin.c"), &options, library);
+    }
+    build("cc", &source("native_reload.c"), &["-g"], program);
+    files.clone()
+}
+
 /// Two libraries, one after the other, where the first was.
 #[test]
 fn a_library_at_anothers_address_is_another() {
     let folder = Folder::new();
-    let (one, other, program) =
-        (folder.join("one.so"), folder.join("other.so"), folder.join("native_reload"));
-    for (library, function) in [(&one, "first_plugin"), (&other, "other_plugin")] {
-        let options = ["-g", "-shared", "-fPIC", &format!("-DFUNCTION={function}")];
-        build("cc", &source("native_plugin.c"), &options, library);
-    }
-    build("cc", &source("native_reload.c"), &["-g"], &program);
+    let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg(&one).arg(&other).arg(&one).succeed();
     let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
     assert!(
@@ -64,13 +70,7 @@ fn library_of(told: &Told, stack: u32, paths: &[&Path]) -> Option<String> {
 #[test]
 fn a_library_that_is_closed_past_us_is_soon_known_to_be_another() {
     let folder = Folder::new();
-    let (one, other, program) =
-        (folder.join("one.so"), folder.join("other.so"), folder.join("native_reload"));
-    for (library, function) in [(&one, "first_plugin"), (&other, "other_plugin")] {
-        let options = ["-shared", "-fPIC", &format!("-DFUNCTION={function}")];
-        build("cc", &source("native_plugin.c"), &options, library);
-    }
-    build("cc", &source("native_reload.c"), &[], &program);
+    let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg("past").arg(&one).arg(&other).succeed();
     let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
     assert!(places.len() == 2 && places[0] == places[1], "not one address: {places:?}");
@@ -146,7 +146,7 @@ fn a_trace_read_later_gives_the_same_names_unless_the_file_is_another() {
     let later = folded_later(&traced);
     assert!(!later.contains("first_plugin") && !later.contains("rebuilt_plugin"), "{later}");
     assert!(later.contains(";[plugin.so+0x"), "{later}");
-    assert!(later.contains("launch_blocks native_reload.c:"), "the others have their names: {later}");
+    assert!(later.contains("launch_blocks native_launch.h:"), "the others have their names: {later}");
     let notices = traced.report()["notices"].to_string();
     assert_eq!(
         notices.matches("native frames without names in plugin.so: the file is not the one").count(),
