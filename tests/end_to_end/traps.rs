@@ -1,7 +1,9 @@
 //! What tools of this kind were caught by (docs/TRAPS.md), where no other module has it already.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
+use crate::harness::folder::Folder;
 use crate::harness::life::same_as_untraced;
 use crate::harness::needs;
 use crate::harness::program::{Link, compiled};
@@ -82,6 +84,18 @@ fn a_cupti_that_refuses_us_costs_device_times_alone() {
         assert!(traced.ended.stderr.contains(said), "{}", traced.ended.stderr);
         assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
     }
+}
+
+/// The vendor's asks a simulated driver for what it does not have until the program's stack is full. PyTorch brings it along.
+#[test]
+fn a_cupti_that_the_program_brings_is_not_used_on_the_simulated_device() {
+    let folder = Folder::new();
+    let brought = folder.join("libcupti.so.13");
+    fs::copy(compiled("trap_cupti_stub", Link::Shared), &brought).unwrap();
+    let traced = run("basic").env("LD_PRELOAD", &brought).env("STUB_SUBSCRIBE", "35").succeed();
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), dropped(&report)), (10, 0), "{report:#}");
+    assert_eq!(report["device_time_coverage"], 1.0, "{report:#}");
 }
 
 /// CUPTI can take everything that is asked of it and be dead all the same.

@@ -1,9 +1,10 @@
 //! Which libcupti: the one the process has already, else the one that fits it best.
 //!
 //! A second libcupti in a process is refused by the driver at best, so the order matters:
-//! GPUTRACE_CUPTI (refused if another one is mapped), the mapped one, the simulation's own, the
+//! GPUTRACE_CUPTI (refused if another one is mapped), the mapped one, the
 //! one beside the mapped libcudart, the one the loader finds by the driver's version, the
-//! toolkit's. Runs once, right after `cuInit`; it may allocate.
+//! toolkit's. On the simulated device it is the simulation's alone, whatever is mapped: the vendor's library asks that
+//! driver for tables that it does not have until the stack is full. Runs once, right after `cuInit`; it may allocate.
 
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::{CString, OsStr};
@@ -24,13 +25,18 @@ pub struct Library {
     pub path: PathBuf,
 }
 
+/// What a simulated libcupti exports.
+const SIMULATED: &CStr = c"gputrace_sim_cupti_version";
+
 /// Finds and loads the library.
 ///
 /// # Errors
 /// One line for the user: what was tried, and what to do.
 pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
     let _error = KeepError::new();
-    let mapped = exports::known_library().or_else(|| mapped("libcupti.so"));
+    let mapped = exports::known_library()
+        .or_else(|| mapped("libcupti.so"))
+        .filter(|path| !simulated || exports::in_library(path, SIMULATED).is_some());
     if let Some(wanted) = settings::get(settings::CUPTI) {
         let wanted = path_of(wanted);
         return match mapped {

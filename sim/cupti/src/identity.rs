@@ -39,6 +39,12 @@ pub fn leave_driver(driver: &Interface) {
     }
 }
 
+/// The mark by which tools know that this library is simulated, as `gputrace_sim_version` is the driver's.
+#[unsafe(no_mangle)]
+pub extern "C" fn gputrace_sim_cupti_version() -> u32 {
+    api_version()
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiGetVersion(version: Out<u32>) -> u32 {
     number(version.set(api_version()))
