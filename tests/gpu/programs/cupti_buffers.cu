@@ -1,5 +1,6 @@
 // What CUPTI delivers, and when, by how large its buffers are; without gputrace. Kernels are queued at one go, and a flush comes
-// every 50 ms, as the tracer's does: cupti_buffers RECORDS KERNEL_US KERNELS BYTES (RECORDS 0: as many as fit).
+// every 50 ms, as the tracer's does: cupti_buffers RECORDS KERNEL_US KERNELS BYTES [EVERY] (RECORDS 0: as many as fit). With EVERY
+// the launching thread flushes after so many launches too: whether that closes a buffer whose kernels have not ended.
 #include <cupti.h>
 #include <cuda_runtime.h>
 #include <atomic>
@@ -67,11 +68,12 @@ static void nap(long ms) {
 }
 
 int main(int count, char **arguments) {
-  if (count != 5) return 2;
+  if (count != 5 && count != 6) return 2;
   most_records = atol(arguments[1]);
   const long kernel_us = atol(arguments[2]), kernels = atol(arguments[3]);
   bytes = atol(arguments[4]);
-  if (bytes > MOST_BYTES) return 2;
+  const long every = count == 6 ? atol(arguments[5]) : kernels + 1;
+  if (bytes > MOST_BYTES || every < 1) return 2;
   cuptiActivityRegisterCallbacks(requested, completed);
   cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   cudaFree(0);
@@ -83,13 +85,16 @@ int main(int count, char **arguments) {
     }
   });
   const double begun = now_ns();
-  for (long i = 0; i < kernels; i++) spin<<<1, 1>>>(kernel_us * 1000);
+  for (long i = 1; i <= kernels; i++) {
+    spin<<<1, 1>>>(kernel_us * 1000);
+    if (i % every == 0) cuptiActivityFlushAll(0);
+  }
   const double launch_ns = (now_ns() - begun) / kernels;
   cudaDeviceSynchronize();
   nap(200);
   is_over = true;
   flusher.join();
   cuptiActivityFlushAll(1);
-  printf("records=%zu bytes=%zu kernel_us=%ld kernels=%ld launch_ns=%.0f buffers=%ld delivered=%ld lag_ms=%.0f\n", most_records, bytes, kernel_us, kernels, launch_ns, buffers, records, worst_ms);
+  printf("records=%zu bytes=%zu every=%ld kernel_us=%ld kernels=%ld launch_ns=%.0f buffers=%ld delivered=%ld lag_ms=%.0f\n", most_records, bytes, count == 6 ? every : 0, kernel_us, kernels, launch_ns, buffers, records, worst_ms);
   return records == kernels ? 0 : 1;
 }
