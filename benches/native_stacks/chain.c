@@ -1,16 +1,10 @@
 /* Nanoseconds a launch from DEPTH native frames, each of a function of its own: the lower quartile of many bursts, launch after
  * launch, and with 1 MiB of other memory read between launches. A second argument, `coroutine`, has them on a stack of the program's
- * own; `filtered` also has a seccomp filter there, which forbids nothing that is done. */
+ * own. */
 #include "../hook_cost/bursts.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 
 static volatile int sink;
@@ -43,29 +37,13 @@ static void measure(void)
     printf("%.1f %.1f\n", hot, levels[0](depth, 1 << 20));
 }
 
-static void filter(void)
-{
-    struct sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kexec_load, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-        exit(9);
-}
-
 int main(int count, char **arguments)
 {
     enum { BYTES = 1 << 20 };
-    const char *where = count > 2 ? arguments[2] : "";
     /* main, these, `measure`, `bursts`, and what the C library has around main. */
     depth = count > 1 ? atoi(arguments[1]) - 7 : 23;
-    if (!strcmp(where, "filtered"))
-        filter();
     begin();
-    if (!*where) {
+    if (count < 3) {
         measure();
         return 0;
     }

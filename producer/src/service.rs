@@ -30,7 +30,8 @@ const REJOIN_PATIENCE_NS: u64 = 30_000_000_000;
 
 const STACKS_UNKNOWN: &[u8] =
     b"native stacks cost more than they should: where this C library says which stack a thread has is not \
-                                known, so stacks of all threads but the first are copied by the kernel";
+                                known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
+                                forbid that";
 
 mod state {
     pub const NONE: u32 = 0;

@@ -1,5 +1,5 @@
 /* Launches from a thread on a stack of the program's own without a guard, beside which lies another stack that goes while the
- * thread lives, through functions whose tables lead there. The argument says how; a second one, `filtered`, has a seccomp filter
+ * thread lives, through functions whose tables lead there; or while a handler faults on purpose. The argument says how; a second one, `filtered`, has a seccomp filter
  * end the process if it copies memory by the kernel, and `unanswered` has one that also refuses to say which pages there are. The Nth
  * kind launches with N blocks. */
 #define _GNU_SOURCE
@@ -8,12 +8,14 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <ucontext.h>
 
 #include "driver.h"
@@ -114,6 +116,34 @@ static NOINLINE void deep(void)
     }
 }
 
+/* As a profiler's does: asks for a word that is not there, and catches the fault. */
+static __thread sigjmp_buf asked;
+static volatile int *volatile nowhere = (volatile int *)16;
+
+static void caught(int number)
+{
+    (void)number;
+    siglongjmp(asked, 1);
+}
+
+static void asks(int number)
+{
+    (void)number;
+    if (!sigsetjmp(asked, 1))
+        sink += *nowhere;
+}
+
+static NOINLINE void while_asked(void)
+{
+    struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    signal(SIGSEGV, caught);
+    signal(SIGPROF, asks);
+    setitimer(ITIMER_PROF, &often, NULL);
+    for (int i = 0; i < TIMES; i++)
+        down(30, 7);
+    setitimer(ITIMER_PROF, &never, NULL);
+}
+
 static atomic_int is_gone, launches, rounds, is_over;
 
 static NOINLINE void again_and_again(void)
@@ -165,8 +195,8 @@ static NOINLINE void *in_thread(void *argument)
         pthread_join(other, NULL);
         return argument;
     }
-    if (!strcmp(how, "deep")) {
-        on_coroutine(deep);
+    if (!strcmp(how, "deep") || !strcmp(how, "faults")) {
+        on_coroutine(!strcmp(how, "deep") ? deep : while_asked);
         return argument;
     }
     map_there(goes, PROT_NONE);

@@ -1,7 +1,6 @@
 //! Copies of pages of this process, made by the kernel: a page that is not there, or goes at this moment, is not copied, and
-//! nothing faults. Under a seccomp filter, which may end a program that copies so, what is read of stacks is asked of the kernel
-//! word by word. Of libraries, which stay while one of their functions runs, a page is looked at and then copied in place: word by
-//! word their tables would take too long, and a thread that blocks signals could not read them.
+//! nothing faults. Under a seccomp filter, which may end a program that copies so, nothing is read of stacks. Of libraries, which
+//! stay while one of their functions runs, a page is looked at and then copied in place.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ops::Deref;
@@ -44,11 +43,8 @@ impl<const N: usize> Pages<N> {
         let (at, copy) = (self.at.get(index)?, copies.get_mut(index)?);
         if at.get() != mark_of(page) {
             at.set(0);
-            let is_copied = if self.are_of_stacks {
-                Copied::at_once(page, copy) == Some(true)
-            } else {
-                Lent.read(page, 0, copy)
-            };
+            let is_copied =
+                if self.are_of_stacks { Copied.read(page, 0, copy) } else { Lent.read(page, 0, copy) };
             if !is_copied {
                 return None;
             }
@@ -88,7 +84,7 @@ impl<const N: usize> Memory for Pages<N> {
                     Some(bytes) => part.copy_from_slice(bytes),
                     None => return false,
                 }
-            } else if !Copied::is_by_words() || !Copied.read(from, 0, part) {
+            } else {
                 return false;
             }
             (from, into) = (next, others);

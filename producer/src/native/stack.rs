@@ -3,8 +3,8 @@
 //! In place is read only what is certain to stay while the hook runs: from where the thread is up to the end of the stack that it was
 //! made with, if it is on that one ([`super::bounds`]), or else to the end of the page that it is on. All else may be
 //! somebody else's memory, which goes at any time: a coroutine's neighbours, what a signal handler is said to have interrupted,
-//! wherever a table leads that lies. That is copied by the kernel, page by page ([`super::pages`]), or, where a seccomp filter
-//! may forbid that, word by word.
+//! wherever a table leads that lies. That is copied by the kernel, page by page ([`super::pages`]), and not read at all where a
+//! seccomp filter may forbid that.
 
 use core::cell::Cell;
 
@@ -83,15 +83,11 @@ impl Stack {
             return 0;
         }
         let _errno = KeepErrno::new();
-        if self.copy.is_none() && !Copied::is_by_words() {
+        if self.copy.is_none() {
             self.copy = Taken::new();
         }
-        let copy = self.copy.as_ref();
-        if let Some(copied) = copy.and_then(|page| page.word_at(at)) {
-            return copied;
-        }
-        if copy.is_some() && !Copied::is_by_words() {
-            return 0;
+        if let Some(page) = &self.copy {
+            return page.word_at(at).unwrap_or(0);
         }
         match Copied.word(at, 0) {
             Some(word) => {

@@ -8,7 +8,7 @@
 //! dict are never changed but replaced, and a span gets its context when it is made. So nothing is kept of one
 //! look for the next, whose addresses may be other objects': each look goes the whole way, some thirty words. Where a span's
 //! attributes are in a dict of its own, whose keys another thread may free while this one has let go of the GIL, they and what is behind them
-//! are copied by the kernel, which does not fault. Only which
+//! are copied by the kernel, which does not fault; where nothing may be copied, their pages are asked for first. Only which
 //! variable it is is remembered, by interpreter, with the hash that tells it from another at its address; and as long as none is
 //! known, how the tree looked in which a thread searched in vain.
 //!
@@ -23,7 +23,7 @@ use gputrace_wire::caller::Caller;
 use gputrace_wire::counter::Counter;
 
 use super::layout::{ABSENT, Layout};
-use super::memory::{Checked, Copied, Memory, Own};
+use super::memory::{Checked, Lent, Memory, Own};
 use super::objects::{Found, Objects};
 use super::runtime::Runtime;
 use super::tree;
@@ -282,14 +282,14 @@ fn caller_of<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Option
         return Ok(None);
     }
     if objects.has_dict_of_its_own(span)? {
-        return caller_by_copies(&Objects::new(Copied, objects.layout, objects.text), span);
+        return caller_by_copies(&Objects::new(Lent, objects.layout, objects.text), span);
     }
     caller_of_span(objects, span)
 }
 
 #[cold]
 #[inline(never)]
-fn caller_by_copies(objects: &Objects<'_, Copied>, span: u64) -> Result<Option<Caller>, Damaged> {
+fn caller_by_copies(objects: &Objects<'_, Lent>, span: u64) -> Result<Option<Caller>, Damaged> {
     let _errno = KeepErrno::new();
     caller_of_span(objects, span)
 }

@@ -3,8 +3,6 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::masked::Masked;
-
 /// What frames are read through.
 pub trait Memory {
     /// Whether an object can be at that address. Asked once before the object's fields are read.
@@ -74,8 +72,13 @@ impl Memory for Own {
 }
 
 /// This process's memory, copied by the kernel: a read fails where nothing is mapped, also where that was so a moment ago
-/// only. Two system calls each. Under a seccomp filter, which may end a process that copies in this way, it is read a word
-/// at a time by [`Masked`], and so it is where the kernel has no such call.
+/// only. Two system calls each. Under a seccomp filter, which may end a process that copies in this way, nothing is read, nor
+/// where the kernel has no such call.
+///
+/// There is no other way that harms nobody: to look whether a page is there and then to read it is too late where another thread
+/// gives it back in between; a set of signals to be blocked, which the kernel copies from anywhere, blocks SIGSEGV for a moment, and
+/// a profiler's handler that reads what may not be there dies of it; and a pipe or a file is a descriptor that the program, and
+/// every child that it forks, would have too.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied;
 
@@ -89,15 +92,9 @@ fn is_filtered() -> bool {
 }
 
 impl Copied {
-    /// Whether memory is read a word at a time, as far as is known. Once it is so it stays so.
-    #[inline(always)]
-    pub fn is_by_words() -> bool {
-        NO_COPIES.load(Ordering::Relaxed)
-    }
-
-    /// Copies at once; `None` where nothing may be copied.
-    pub fn at_once(from: u64, into: &mut [u8]) -> Option<bool> {
-        if Copied::is_by_words() || is_filtered() {
+    /// Whether it is copied; `None` where nothing may be.
+    fn copy(from: u64, into: &mut [u8]) -> Option<bool> {
+        if NO_COPIES.load(Ordering::Relaxed) || is_filtered() {
             NO_COPIES.store(true, Ordering::Relaxed);
             return None;
         }
@@ -120,15 +117,12 @@ impl Memory for Copied {
     }
 
     fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
-        match Copied::at_once(base.wrapping_add(offset), into) {
-            Some(is_copied) => is_copied,
-            None => Masked.read(base, offset, into),
-        }
+        Copied::copy(base.wrapping_add(offset), into) == Some(true)
     }
 }
 
 /// Memory of this process that whoever answers for it keeps while it is looked at, if it is there at all. Copied by the
-/// kernel, or, where nothing may be copied, asked for by its pages and read at once: however much it is.
+/// kernel, or, where nothing may be copied, asked for by its pages and then read: however much it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent;
 
@@ -138,7 +132,7 @@ impl Memory for Lent {
     }
 
     fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool {
-        match Copied::at_once(base.wrapping_add(offset), into) {
+        match Copied::copy(base.wrapping_add(offset), into) {
             Some(is_copied) => is_copied,
             None => Checked::new().read(base, offset, into),
         }

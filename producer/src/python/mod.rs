@@ -25,7 +25,6 @@
 //! |---|---|
 //! | `runtime` | the interpreter in this process, and the calling thread's state |
 //! | `memory` | ways to read: one's own memory, memory that may not be there, an image |
-//! | `masked` | memory that may go at any moment, where nothing may be copied |
 //! | `layout` | where a version keeps what; `layout/table.rs` is written by a script |
 //! | `walk` | frames, from the innermost out |
 //! | `identity` | a code object told from another at its address |
@@ -46,7 +45,6 @@ mod hostile_tests;
 pub mod identity;
 pub mod layout;
 pub mod lives;
-mod masked;
 pub mod memory;
 pub mod objects;
 pub mod runtime;

@@ -4,7 +4,7 @@
 //! Nothing is believed of it that is not seen to be so: a place that was read wrongly gives a number that no
 //! thread meets, and is then compared with live passes whose number is known ([`super::engine::Engine::is_met`]).
 
-use crate::python::memory::{Copied, Memory};
+use crate::python::memory::{Lent, Memory};
 use crate::stderr::KeepErrno;
 
 /// How much of a function is looked at; they have some 50 bytes.
@@ -26,7 +26,7 @@ impl Places {
     pub fn said(number: u64, inside: u64) -> Option<Places> {
         let code = |at: u64| {
             let mut code = [0; CODE_BYTES];
-            Copied.read(at, 0, &mut code).then_some(code)
+            Lent.read(at, 0, &mut code).then_some(code)
         };
         Places::of_code(&code(number)?, &code(inside)?)
     }
@@ -38,7 +38,7 @@ impl Places {
     /// The number of the pass that begins at `pass`, which lives.
     pub fn number_of(self, pass: u64) -> Option<u32> {
         let _errno = KeepErrno::new();
-        Copied.half(pass, self.number.into())
+        Lent.half(pass, self.number.into())
     }
 
     /// The number of the pass that has `inside` in it, and lives.

@@ -120,10 +120,13 @@ fn no_table_leads_to_a_stack_that_was_given_back() {
             // The call, the function whose table lies, and nothing beyond.
             let led = &launches[2].1;
             assert!(led.len() == 3 && led[0] == MARK, "{how} {filtered:?}: {led:?}");
-            // Before and after it, and on the coroutine, frames are what they are.
+            // Before and after it, and on the coroutine, frames are what they are; under a filter as far as the thread's page
+            // goes, until it is known where its stack ends.
             for (index, mark) in [(0, false), (1, true), (3, false)] {
                 let frames = &launches[index].1;
-                assert!(frames.len() >= 4 && (frames[0] == MARK) == mark, "{how} {filtered:?}: {frames:?}");
+                let is_whole = frames.len() >= 4 && (frames[0] == MARK) == mark;
+                let is_cut = !filtered.is_empty() && frames[0] == MARK;
+                assert!(is_whole || is_cut, "{how} {filtered:?}: {frames:?}");
                 assert_eq!(frames.last(), led.last(), "the call");
             }
         }
@@ -136,10 +139,10 @@ fn no_table_leads_to_a_stack_that_goes_at_this_moment() {
     goes_at_this_moment(&["races"]);
 }
 
-/// Where nothing may be copied. To look at a page and then to read it ends about one run in four by SIGSEGV.
+/// Where nothing may be copied. To look at a page and then to read it would end about one run in four by SIGSEGV.
 #[test]
 fn no_table_leads_to_a_stack_that_goes_at_this_moment_under_a_filter() {
-    for _ in 0..8 {
+    for _ in 0..3 {
         goes_at_this_moment(&["races", "filtered"]);
     }
 }
@@ -161,26 +164,42 @@ fn places(launches: &[(u32, Vec<[u64; 2]>)], wanted: u32) -> Vec<u64> {
     found.1.iter().map(|[_, at]| *at).collect()
 }
 
-/// Word by word from a stack of several pages, whichever signals the thread blocks, which the program itself looks at afterwards.
+/// Nothing may be copied, so a coroutine's stack is told as far as the page that the thread is on.
 #[test]
-fn a_coroutine_s_frames_are_the_same_under_a_filter() {
+fn of_a_coroutine_s_frames_the_innermost_are_told_under_a_filter() {
     let [copied, read] = [&["deep"][..], &["deep", "filtered"]].map(beside);
     for blocks in [5, 6] {
-        let frames = places(&read, blocks);
-        assert!(frames.len() > 33, "{blocks}: {frames:x?}");
-        assert_eq!(frames, places(&copied, blocks));
+        let (all, told) = (places(&copied, blocks), places(&read, blocks));
+        assert!(all.len() > 33, "{blocks}: {all:x?}");
+        expect_innermost(&told, &all);
     }
 }
 
-/// Threads' own stacks are then read as any other's.
+/// Those after the mark, of which there are the call and its function at least, are the last of all.
+fn expect_innermost(told: &[u64], all: &[u64]) {
+    let (mark, frames) = told.split_first().unwrap();
+    assert!(*mark == 0 && frames.len() >= 2 && all.ends_with(frames), "{told:x?} of {all:x?}");
+}
+
+/// A profiler's handler that reads what may not be there, and catches its own fault, comes whenever it likes.
 #[test]
-fn where_stacks_are_is_not_known_is_said_once_and_frames_are_the_same() {
+fn a_handler_that_faults_on_purpose_may_come_while_frames_are_read() {
+    for filtered in [&[][..], &["filtered"], &["filtered"], &["filtered"]] {
+        let launches = beside(&[&["faults"], filtered].concat());
+        assert_eq!(launches.iter().filter(|(blocks, _)| *blocks == 7).count(), 20_000, "{filtered:?}");
+    }
+}
+
+/// A filter that refuses the question which pages there are leaves nothing that could be read.
+#[test]
+fn where_stacks_are_is_not_known_is_said_once() {
     const SAID: &str = "where this C library says which stack a thread has is not known";
     let [usual, unanswered] = [&["deep", "filtered"][..], &["deep", "unanswered"]].map(run_beside);
     let said = |traced: &Traced| traced.report()["notices"].to_string().matches(SAID).count();
     assert_eq!((said(&usual), said(&unanswered)), (0, 1));
-    let [usual, unanswered] = [usual, unanswered].map(|traced| frames_of(&traced));
-    for blocks in [1, 5, 6] {
-        assert_eq!(places(&unanswered, blocks), places(&usual, blocks));
-    }
+    let unanswered = frames_of(&unanswered);
+    assert!(
+        unanswered.len() == 4 && unanswered.iter().all(|(_, frames)| frames[0] == MARK),
+        "{unanswered:?}"
+    );
 }
