@@ -45,7 +45,11 @@ impl Told {
     }
 
     pub fn counter(&self, name: &str) -> u64 {
-        self.counters.iter().find(|(of, _)| *of == name).map_or(0, |(_, value)| *value)
+        if self.counters.is_empty() {
+            return 0;
+        }
+        let counter = self.counters.iter().find(|(of, _)| *of == name);
+        counter.unwrap_or_else(|| panic!("there is no counter {name}")).1
     }
 
     pub fn notices(&self) -> Vec<String> {
