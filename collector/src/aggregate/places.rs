@@ -39,7 +39,9 @@ impl Places {
     /// Whether it is time to tell processes together, with so many places taken of so many.
     pub fn is_short(&self, taken: usize, most: usize) -> bool {
         let step = most / STEP_PART;
-        self.of_ended >= step.max(1) && self.room.is_short(taken, most / FROM.1 * FROM.0, step)
+        let is_short =
+            self.room.is_short(taken, most / FROM.1 * FROM.0, step) || self.room.is_stuck(most, step);
+        self.of_ended >= step.max(1) && is_short
     }
 
     /// Processes that had so many places were told together, which leaves so many taken. Where they had none, those
@@ -77,5 +79,22 @@ mod tests {
         assert!(!places.is_short(105, MOST) && places.is_short(106, MOST), "by a step");
         places.told(101, 10);
         assert!(!places.is_short(MOST, MOST), "no place is one of what ended");
+    }
+
+    #[test]
+    fn where_what_runs_leaves_no_room_for_a_step_places_are_given_up_when_one_is_wanted() {
+        let mut places = Places::default();
+        (0..11).for_each(|_| places.take(1));
+        places.process_ends(1);
+        places.told(1, 125);
+        assert!(!places.is_short(MOST, MOST), "nothing was turned away");
+        places.turn_away();
+        assert!(places.is_short(MOST, MOST));
+        places.told(5, 124);
+        places.turn_away();
+        assert!(!places.is_short(MOST - 1, MOST) && places.is_short(MOST, MOST), "a step fits");
+        places.told(2, MOST);
+        places.turn_away();
+        assert!(!places.is_short(MOST, MOST), "less than a step is of what ended");
     }
 }

@@ -18,6 +18,11 @@ impl Room {
         kept >= from && (kept >= self.told_at + step || self.turned_away >= TURNED_AWAY_MAX)
     }
 
+    /// Whether something had no room while there is none for another step either, so that growth tells nothing.
+    pub fn is_stuck(&self, most: usize, step: usize) -> bool {
+        self.turned_away > 0 && self.told_at + step > most
+    }
+
     /// Something had no room.
     #[inline]
     pub fn turn_away(&mut self) {
@@ -45,5 +50,17 @@ mod tests {
         assert!(room.is_short(100, 75, 10) && !room.is_short(74, 75, 10));
         room.told(95);
         assert!(!room.is_short(100, 75, 10));
+    }
+
+    #[test]
+    fn where_no_step_fits_one_thing_without_room_is_enough() {
+        let mut room = Room::default();
+        room.told(91);
+        assert!(!room.is_stuck(100, 10), "nothing wants more");
+        room.turn_away();
+        assert!(room.is_stuck(100, 10));
+        room.told(90);
+        room.turn_away();
+        assert!(!room.is_stuck(100, 10), "it can grow by a step");
     }
 }

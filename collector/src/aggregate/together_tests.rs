@@ -220,3 +220,37 @@ fn one_that_takes_all_places_by_itself_leaves_those_that_ended_as_they_are() {
     assert!(aggregates.graphs.other().calls > 10_000);
     assert!(!aggregates.is_short_of_room());
 }
+
+/// One runs that leaves so little room that no step fits beside it.
+#[test]
+fn programs_that_come_and_go_have_room_beside_one_that_takes_nearly_all_places() {
+    const RUNNING: u32 = 0;
+    const LINES_OF_RUNNING: u32 = 3_900;
+    const GONE: u32 = 600;
+    let mut namesakes = Namesakes::default();
+    let mut aggregates = Aggregates::default();
+    let refused = |process, line| HostCall { kind: kind::ALLOC, ..call(process, ALLOC, 2, 1, line) };
+    let running = process(RUNNING);
+    for line in 0..LINES_OF_RUNNING {
+        aggregates.host_call(&refused(RUNNING, line), &running.definitions);
+    }
+    let mut ended: Vec<Process> = Vec::new();
+    for number in 1..=GONE {
+        let process = process(number);
+        aggregates.host_call(&refused(number, 0), &process.definitions);
+        aggregates.process_ends(number, 0, &process.definitions);
+        ended.push(process);
+        if aggregates.is_short_of_room() {
+            let half = ended.len().div_ceil(2);
+            let leaving: Vec<Process> = ended.drain(..half).collect();
+            aggregates.tell_together(&mut namesakes.take(leaving.iter()));
+        }
+    }
+    let failures = &aggregates.failures;
+    let told: u64 = failures.sorted().iter().map(|(_, failure)| failure.calls).sum();
+    let all = u64::from(LINES_OF_RUNNING + GONE);
+    assert_eq!((failures.calls, told + failures.beyond), (all, all));
+    let of_running = failures.sorted().iter().filter(|(key, _)| key.process == RUNNING).count();
+    assert_eq!(of_running, LINES_OF_RUNNING as usize);
+    assert!(failures.beyond < 10, "one whenever it is full, and not {}", failures.beyond);
+}
