@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from . import machine
 from .build import GPU_TESTS
 
 NOBODY = 65534
@@ -36,8 +37,8 @@ def copy_tests(gputrace, home):
             os.chown(Path(folder) / name, NOBODY, NOBODY)
 
 
-def who():
-    """Who runs this and what he may."""
+def tell_user(bench, is_nobody):
+    """A row of who runs this and what he may: a check where it is to be nobody."""
     capabilities = re.search(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[1]
     # What the driver says of who may read performance counters; activity records must not depend on it.
     try:
@@ -45,7 +46,19 @@ def who():
     except OSError as error:
         lines = [str(error)]
     driver = next((line for line in lines if "RmProfilingAdminOnly" in line), "RmProfilingAdminOnly is not among the driver's parameters")
-    return f"uid {os.getuid()}, groups {os.getgroups()}, capabilities {capabilities}; {driver}"
+    who = f"uid {os.getuid()}, groups {os.getgroups()}, capabilities {capabilities}; {driver}"
+    if is_nobody:
+        bench.check("user", os.getresuid() == (NOBODY,) * 3 and int(capabilities, 16) == 0, who)
+    else:
+        bench.row("user", "INFO", who)
+
+
+def check_passed(bench):
+    """Adds a row that fails where all of the section was skipped, so that nothing goes untested for want of a privilege."""
+    rows = [row for row in bench.rows if row["section"] == bench.section]
+    if any(row["verdict"] in ("PASS", "FAIL") for row in rows) or bench.section == "two" and machine.gpu_count() < 2:
+        return
+    bench.row("passed", "FAIL", f"nothing passed in {bench.section} as nobody")
 
 
 def run(options):
@@ -67,7 +80,7 @@ def run(options):
                 print(f"gpu-test: --as-nobody: uid {NOBODY} cannot run {command[0]} on this machine (exit {tried.returncode}): {tried.stderr[-300:]}", file=sys.stderr)
                 return 2
         command = [*user, sys.executable, str(home / "scripts" / "gpu-test"), "--bin", str(home / "gputrace"), "--out", str(home / "out"), "--builds", str(home / "build"),
-                   "--limit", str(options.limit), "--overhead-seconds", str(options.overhead_seconds), "--soak-records", str(options.soak_records),
+                   "--limit", str(options.limit), "--overhead-seconds", str(options.overhead_seconds), "--soak-records", str(options.soak_records), "--is-nobody",
                    *(["--quick"] if options.quick else []), *options.sections]
         return subprocess.run(command, env=env, cwd=home).returncode
     finally:
