@@ -94,13 +94,11 @@ impl<'a> Labels<'a> {
     pub fn process(&self, process: u32) -> Frame {
         let label = self.command(process);
         let shared = self.process_uses.get(label).is_some_and(|uses| *uses > 1);
-        match self.processes.get(&process) {
-            // Several of one name.
-            Some(known) if known.process.stands_for_several() => {
-                let rank = known.process.definitions.process().and_then(|info| info.rank);
-                let rank = rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
-                Frame::new(FrameKind::Process, &format!("{label} [{rank}ended]"))
-            }
+        let known = self.processes.get(&process);
+        if let Some(several) = known.and_then(|known| known.process.ended_name()) {
+            return Frame::new(FrameKind::Process, &several.to_string());
+        }
+        match known {
             Some(known) if shared => {
                 // Ranks are the same in the next run, process ids are not.
                 let which = match known.process.definitions.process().and_then(|info| info.rank) {

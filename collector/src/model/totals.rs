@@ -14,6 +14,7 @@ use crate::model::namesakes;
 use crate::model::operation::HostCall;
 use crate::model::ranges::Ranges;
 use crate::model::unkept::Unkept;
+use crate::names::EndedName;
 use crate::trace_file::Damage;
 
 /// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
@@ -198,6 +199,12 @@ impl Process {
     /// Whether it stands for processes that are told together ([`Totals::together`]).
     pub fn stands_for_several(&self) -> bool {
         self.number >= namesakes::FIRST_NUMBER
+    }
+
+    /// What those are called.
+    pub fn ended_name(&self) -> Option<EndedName> {
+        let name = || EndedName::new(&self.definitions.process().unwrap_or_default());
+        self.stands_for_several().then(name)
     }
 
     /// About how many bytes of memory it takes to keep that.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
 use crate::model::{Process, Totals};
-use crate::report::failed_call::ended_name;
+use crate::names::EndedName;
 use crate::report::lines::{charged_place, innermost};
 use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
@@ -28,7 +28,7 @@ pub struct AnomalyReport {
     pub pid: u32,
     /// The name that they have in common; only there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<String>,
+    pub ended: Option<EndedName>,
     pub name: String,
     pub full_name: String,
     pub runs: u64,
@@ -86,7 +86,7 @@ fn report(
     let thread = worst.call.as_ref().and_then(|call| process.definitions.thread(call.thread));
     AnomalyReport {
         pid: process.begin.pid,
-        ended: ended_name(process),
+        ended: process.ended_name(),
         name: name.short.to_string(),
         full_name: name.full.to_string(),
         runs: runs.runs,

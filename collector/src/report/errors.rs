@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, Failure, FailureInProcess, FailureKey};
 use crate::failed_calls::{self, Arguments};
 use crate::model::{Process, Totals};
-use crate::names::line_safe;
-use crate::report::failed_call::{FailedCall, ended_name};
+use crate::names::{EndedName, line_safe};
+use crate::report::failed_call::FailedCall;
 use crate::report::lines::{charged_place, innermost};
 use crate::report::units::{bytes, count, duration};
 use crate::report::{FailureReport, KernelNames, PlaceReport};
@@ -43,7 +43,7 @@ pub struct ErrorReport {
     pub failed: FailedCall,
     /// The name that they have in common; only there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<String>,
+    pub ended: Option<EndedName>,
     pub calls: u64,
     pub after_context_lost: u64,
     pub given_later: u64,
@@ -66,7 +66,7 @@ pub struct AnswerReport {
     pub pid: u32,
     /// The name that they have in common; only there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<String>,
+    pub ended: Option<EndedName>,
     pub call: String,
     pub error: &'static str,
     pub calls: u64,
@@ -89,7 +89,7 @@ pub(super) fn errors<'a>(
         let call = process.definitions.call_name(api).to_owned();
         Some(AnswerReport {
             pid: process.begin.pid,
-            ended: ended_name(process),
+            ended: process.ended_name(),
             call,
             error: failed_calls::name(status),
             calls,
@@ -151,7 +151,7 @@ fn error_report(
     }
     ErrorReport {
         failed: FailedCall::new(process, call),
-        ended: ended_name(process),
+        ended: process.ended_name(),
         calls: failure.calls,
         after_context_lost: told.after_context_lost,
         given_later: failure.given_later,
@@ -189,7 +189,7 @@ impl ErrorReport {
 
     fn line(&self, names_process: bool) -> String {
         let process = match &self.ended {
-            Some(name) => format!("{} [ended]: ", line_safe(name)),
+            Some(several) => format!("{}: ", line_safe(&several.to_string())),
             None if names_process => format!("process {}: ", self.failed.pid),
             None => String::new(),
         };

@@ -5,7 +5,6 @@ use serde::Serialize;
 use crate::failed_calls::{self, Category};
 use crate::model::Process;
 use crate::model::operation::HostCall;
-use crate::names::process_name;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FailedCall {
@@ -15,12 +14,6 @@ pub struct FailedCall {
     pub code: u16,
     pub category: &'static str,
     pub advice: Option<String>,
-}
-
-/// The name of the processes that this one stands for.
-pub(super) fn ended_name(process: &Process) -> Option<String> {
-    let info = process.definitions.process().unwrap_or_default();
-    process.stands_for_several().then(|| process_name(&info))
 }
 
 impl FailedCall {

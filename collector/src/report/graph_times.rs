@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::aggregate::Aggregates;
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
+use crate::names::EndedName;
 use crate::report::build::spread;
-use crate::report::failed_call::ended_name;
 use crate::report::units::{count, duration};
 use crate::report::{KernelNames, Spread};
 
@@ -40,7 +40,7 @@ pub struct GraphReport {
     pub pid: u32,
     /// The name that they have in common; only there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<String>,
+    pub ended: Option<EndedName>,
     /// Its number in device records.
     pub graph: Option<u32>,
     /// As in the flamegraph.
@@ -96,7 +96,7 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
         .into_iter()
         .map(|(key, graph)| GraphReport {
             pid: pids.get(&key.process).copied().unwrap_or(0),
-            ended: totals.named_process(key.process).and_then(ended_name),
+            ended: totals.named_process(key.process).and_then(Process::ended_name),
             graph: (key.graph != 0).then_some(key.graph),
             label: names.graph(key.process, key.graph).to_string(),
             nodes: (graph.nodes != 0).then_some(graph.nodes),

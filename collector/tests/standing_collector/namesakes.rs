@@ -94,7 +94,10 @@ fn failures_and_graphs_of_what_runs_have_room_however_many_programs_ended() {
     let together = totals.told_together;
     assert_eq!(told, [("cuMemAlloc_v2", 2, together), ("cuStreamSynchronize", 700, together)]);
     for error in ended {
-        assert_eq!((error.ended.as_deref(), error.failed.pid), (Some("python short.py"), 0));
+        assert_eq!(
+            (error.ended.as_ref().map(ToString::to_string), error.failed.pid),
+            (Some("python short.py [ended]".to_owned()), 0)
+        );
         let line = error.line.as_ref().map(|line| (line.function.as_str(), line.line));
         assert_eq!((line, error.stack.len()), (Some(("main", Some(3))), 1));
         assert!((1..super::LENGTH_NS).contains(&error.first_at_ns), "{error:?}");

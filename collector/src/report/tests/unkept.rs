@@ -60,7 +60,7 @@ fn processes_that_are_not_kept_are_in_all_sums() {
     assert_eq!(told(error), told(kept_error));
     let text = unkept.to_text(&TextOptions::default());
     assert!(text.contains(", 1 process"), "{text}");
-    assert!(text.contains(&format!("{ended} [ended]: {} returned", error.failed.call)), "{text}");
+    assert!(text.contains(&format!("{ended}: {} returned", error.failed.call)), "{text}");
 }
 
 #[test]
