@@ -5,8 +5,10 @@ use gputrace_wire::counter::Counter;
 use crate::aggregate::Aggregates;
 use crate::batch::{Counters, ProcessEnd};
 use crate::model::Model;
+use crate::model::definitions::ProcessInfo;
+use crate::names::EndedName;
 use crate::report::tape::Tape;
-use crate::report::{ErrorReport, Report, TextOptions};
+use crate::report::{ErrorReport, GraphReport, Report, Spread, TextOptions};
 
 #[test]
 fn processes_that_are_not_kept_are_in_all_sums() {
@@ -83,4 +85,28 @@ fn missing_times_of_processes_that_are_not_kept_have_a_reason() {
         "{}",
         together.text
     );
+}
+
+#[test]
+fn graphs_of_processes_that_are_told_together_have_their_name() {
+    let mut tape = Tape::new(false);
+    tape.launch(20, 256, Some(5_000));
+    let (totals, aggregates) = tape.play(Counters::default());
+    let mut report = Report::new(&totals, &aggregates);
+    let graph = |ended| GraphReport {
+        pid: 0,
+        ended,
+        graph: Some(3),
+        label: "graph 3".to_owned(),
+        nodes: None,
+        calls: 7,
+        timed_calls: 7,
+        spread: Spread::default(),
+    };
+    let command = ["python", "serve.py"].map(str::to_owned).to_vec();
+    let name = EndedName::new(&ProcessInfo { command, rank: Some(1), ..ProcessInfo::default() });
+    report.graphs = vec![graph(Some(name)), graph(None)];
+    let text = report.to_text(&TextOptions::default());
+    let row = |graph: &str| text.lines().any(|line| line.trim().starts_with(&format!("{graph}  ")));
+    assert!(row("graph 3 of python serve.py [rank 1, ended]") && row("graph 3"), "{text}");
 }
