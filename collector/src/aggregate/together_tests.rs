@@ -6,10 +6,11 @@ use gputrace_wire::definition::kind as def;
 
 use crate::aggregate::{Aggregates, GraphKey, KernelKey};
 use crate::batch::{Definition, ProcessBegin};
-use crate::model::Process;
 use crate::model::history::{Anomaly, Verdict};
 use crate::model::namesakes::Namesakes;
 use crate::model::operation::{HostCall, Kernel, Operation, Sink, Timing, What};
+use crate::model::{Process, Totals};
+use crate::report::Report;
 
 const THREAD: u32 = 1;
 const ALLOC: u32 = 2;
@@ -152,6 +153,25 @@ fn failures_answers_and_odd_kernels_of_one_name_are_one() {
     assert_eq!(worst.at_ns, Some(70));
     let stack: Vec<_> = group.definitions.stack(worst.stack).map(|(_, line)| line).collect();
     assert_eq!((stack, worst.call.as_ref().unwrap().process), (vec![3], group.number));
+}
+
+/// In the report calls are one by line, by whatever way there: here from no known line.
+#[test]
+fn the_last_call_of_a_line_is_the_one_of_the_latest_process() {
+    let processes = [0, 1].map(process);
+    let mut aggregates = Aggregates::default();
+    for (process, after_ns, line) in [(&processes[0], 900, 1), (&processes[1], 10, 2)] {
+        let refused = HostCall { kind: kind::ALLOC, ..call(process.number, ALLOC, 2, after_ns, line) };
+        aggregates.host_call(&refused, &process.definitions);
+        aggregates.process_ends(process.number, 0, &process.definitions);
+    }
+    let mut namesakes = Namesakes::default();
+    aggregates.tell_together(&mut namesakes.take(processes.iter()));
+    let mut totals = Totals::default();
+    totals.together = namesakes.into_processes();
+    let report = Report::new(&totals, &aggregates);
+    let [error] = &report.errors.list[..] else { panic!("{:?}", report.errors) };
+    assert_eq!((error.calls, error.first_at_ns, error.last_at_ns), (2, 905, 15));
 }
 
 /// All that fills up its places, of programs that come and go.

@@ -58,6 +58,9 @@ pub struct ErrorReport {
     /// The line that answers for it; null without one.
     pub line: Option<PlaceReport>,
     pub stack: Vec<PlaceReport>,
+    /// When the last of them returned, by the clock of all processes.
+    #[serde(skip)]
+    last_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -163,6 +166,7 @@ fn error_report(
         arguments,
         line: None,
         stack: innermost(stacks, process.number, key.stack),
+        last_ns: failure.last_ns,
     }
 }
 
@@ -173,7 +177,10 @@ impl ErrorReport {
         self.after_context_lost += told.after_context_lost;
         self.given_later += failure.given_later;
         self.frees_before = self.frees_before.max(failure.frees_before);
-        self.last_at_ns = self.last_at_ns.max(told.last_at_ns);
+        // Of several processes, each has a beginning of its own.
+        if failure.last_ns > self.last_ns {
+            (self.last_ns, self.last_at_ns) = (failure.last_ns, told.last_at_ns);
+        }
         if failure.most_bytes > 0 {
             self.arguments.bytes = self.arguments.bytes.max(Some(failure.most_bytes));
         }
