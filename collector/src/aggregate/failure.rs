@@ -39,6 +39,8 @@ pub struct FailureInProcess {
     pub last_at_ns: u64,
     /// Calls that failed because of one before them.
     pub after_context_lost: u64,
+    /// Those, and the ones that are told of as their processes' failures.
+    pub of_lost_context: u64,
     /// Of the first.
     pub arguments: Arguments,
 }
@@ -58,23 +60,27 @@ impl Failure {
     }
 
     pub fn in_process(&self, key: FailureKey, process: &Process) -> FailureInProcess {
-        let tell = || FailureInProcess {
-            first_at_ns: process.since_begin_ns(end_ns(&self.first)),
-            last_at_ns: process.since_begin_ns(self.last_ns),
-            after_context_lost: self.after_context_lost(key, process),
-            arguments: Arguments::of(&self.first, &process.definitions),
+        let tell = || {
+            let (of_lost_context, after_context_lost) = self.of_lost_context(key, process);
+            FailureInProcess {
+                first_at_ns: process.since_begin_ns(end_ns(&self.first)),
+                last_at_ns: process.since_begin_ns(self.last_ns),
+                after_context_lost,
+                of_lost_context,
+                arguments: Arguments::of(&self.first, &process.definitions),
+            }
         };
         self.told.clone().unwrap_or_else(tell)
     }
 
-    /// All that return what the call did that lost the context, but for itself.
-    fn after_context_lost(&self, key: FailureKey, process: &Process) -> u64 {
+    /// All that return what the call did that lost the context, and those but for itself.
+    fn of_lost_context(&self, key: FailureKey, process: &Process) -> (u64, u64) {
         match &process.failure {
             Some(lost) if lost.status == key.status => {
                 let is_first = lost.api == key.api && lost.stack == key.stack;
-                self.calls.saturating_sub(u64::from(is_first))
+                (self.calls, self.calls.saturating_sub(u64::from(is_first)))
             }
-            _ => 0,
+            _ => (0, 0),
         }
     }
 
@@ -94,6 +100,7 @@ impl Failure {
         let is_last = other.last_ns > self.last_ns;
         if let (Some(told), Some(others)) = (&mut self.told, other.told) {
             told.after_context_lost += others.after_context_lost;
+            told.of_lost_context += others.of_lost_context;
             if is_last {
                 told.last_at_ns = others.last_at_ns;
             }

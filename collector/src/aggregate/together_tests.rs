@@ -10,7 +10,7 @@ use crate::model::history::{Anomaly, Verdict};
 use crate::model::namesakes::Namesakes;
 use crate::model::operation::{HostCall, Kernel, Operation, Sink, Timing, What};
 use crate::model::{Process, Totals};
-use crate::report::Report;
+use crate::report::{Report, TextOptions};
 
 const THREAD: u32 = 1;
 const ALLOC: u32 = 2;
@@ -172,6 +172,45 @@ fn the_last_call_of_a_line_is_the_one_of_the_latest_process() {
     let report = Report::new(&totals, &aggregates);
     let [error] = &report.errors.list[..] else { panic!("{:?}", report.errors) };
     assert_eq!((error.calls, error.first_at_ns, error.last_at_ns), (2, 905, 15));
+}
+
+/// What is told of as their processes' failures is not told again as failed calls.
+#[test]
+fn of_contexts_that_were_lost_calls_are_told_once() {
+    let mut processes = [0, 1].map(process);
+    let mut aggregates = Aggregates::default();
+    for process in &mut processes {
+        let number = process.number;
+        let lost = HostCall { kind: kind::WAIT, ..call(number, QUERY, 700, 10, 1) };
+        process.failure = Some(lost.clone());
+        let after = HostCall { kind: kind::ALLOC, ..call(number, ALLOC, 700, 20, 1) };
+        // That one has a cause of its own.
+        let refused = HostCall { kind: kind::ALLOC, ..call(number, ALLOC, 2, 5, 1) };
+        for call in [refused, lost, after.clone(), after] {
+            aggregates.host_call(&call, &process.definitions);
+        }
+        aggregates.process_ends(number, 0, &process.definitions);
+    }
+    let mut namesakes = Namesakes::default();
+    aggregates.tell_together(&mut namesakes.take(processes.iter()));
+    let mut totals = Totals::default();
+    (totals.processes, totals.together) = (processes.into(), namesakes.into_processes());
+    let report = Report::new(&totals, &aggregates);
+    assert_eq!((report.errors.calls, report.errors.after_context_lost), (8, 4));
+    let text = report.to_text(&TextOptions::default()).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("serve [ended]: cuMemAlloc_v2 returned CUDA_ERROR_OUT_OF_MEMORY 2 times"),
+        "{text}"
+    );
+    assert!(text.contains("4 calls because the context had been lost"), "{text}");
+    assert_eq!(text.matches("CUDA_ERROR_ILLEGAL_ADDRESS").count(), 2, "by process: {text}");
+    // Where nobody else tells of them, they are failed calls.
+    totals.processes.clear();
+    let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
+    assert!(
+        text.contains("serve [ended]: cuStreamQuery returned CUDA_ERROR_ILLEGAL_ADDRESS 2 times"),
+        "{text}"
+    );
 }
 
 /// All that fills up its places, of programs that come and go.

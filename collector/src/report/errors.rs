@@ -58,6 +58,9 @@ pub struct ErrorReport {
     /// The line that answers for it; null without one.
     pub line: Option<PlaceReport>,
     pub stack: Vec<PlaceReport>,
+    /// Those that lost a context, and those after them.
+    #[serde(skip)]
+    of_lost_context: u64,
     /// When the last of them returned, by the clock of all processes.
     #[serde(skip)]
     last_ns: u64,
@@ -166,6 +169,7 @@ fn error_report(
         arguments,
         line: None,
         stack: innermost(stacks, process.number, key.stack),
+        of_lost_context: told.of_lost_context,
         last_ns: failure.last_ns,
     }
 }
@@ -177,6 +181,7 @@ impl ErrorReport {
         self.after_context_lost += told.after_context_lost;
         self.given_later += failure.given_later;
         self.frees_before = self.frees_before.max(failure.frees_before);
+        self.of_lost_context += told.of_lost_context;
         // Of several processes, each has a beginning of its own.
         if failure.last_ns > self.last_ns {
             (self.last_ns, self.last_at_ns) = (failure.last_ns, told.last_at_ns);
@@ -186,30 +191,31 @@ impl ErrorReport {
         }
     }
 
-    /// Whether the part of the text above tells of all of these.
-    fn is_told(&self, failures: &[FailureReport]) -> bool {
-        let is_first = |failure: &FailureReport| {
-            failure.failed.pid == self.failed.pid && failure.failed.code == self.failed.code
-        };
-        failures.iter().any(is_first)
+    /// How many of these the part of the text above does not tell of. It tells of each context that was lost so, unless
+    /// no such process is kept any more.
+    fn untold(&self, failures: &[FailureReport]) -> u64 {
+        match failures.iter().any(|failure| failure.failed.code == self.failed.code) {
+            true => self.calls.saturating_sub(self.of_lost_context),
+            false => self.calls,
+        }
     }
 
-    fn line(&self, names_process: bool) -> String {
+    fn line(&self, names_process: bool, calls: u64) -> String {
         let process = match &self.ended {
             Some(several) => format!("{}: ", line_safe(&several.to_string())),
             None if names_process => format!("process {}: ", self.failed.pid),
             None => String::new(),
         };
-        let times = if self.calls > 1 { format!(" {} times", count(self.calls)) } else { String::new() };
+        let times = if calls > 1 { format!(" {} times", count(calls)) } else { String::new() };
         let place = match &self.line {
             Some(place) => format!(" at {}", line_safe(&place.text())),
             None => String::new(),
         };
         let asked = asked(&self.arguments);
         let asked = if asked.is_empty() { String::new() } else { format!(" ({asked})") };
-        let first = if self.calls > 1 { ", first" } else { "," };
+        let first = if calls > 1 { ", first" } else { "," };
         let thread = self.tid.map_or_else(String::new, |tid| format!(" on thread {tid}"));
-        let given = match (self.given_later, self.calls) {
+        let given = match (self.given_later, calls) {
             (0, _) => String::new(),
             (1, 1) => "; given when asked again".to_owned(),
             (given, _) => format!("; {} given when asked again", count(given)),
@@ -246,16 +252,18 @@ fn asked(arguments: &Arguments) -> String {
 
 /// With whether a line begins something. `failures` are told of above.
 pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec<(bool, String)> {
-    let mut own: Vec<&ErrorReport> = all.list.iter().filter(|error| !error.is_told(failures)).collect();
+    let untold = |error| (error, ErrorReport::untold(error, failures));
+    let mut own: Vec<(&ErrorReport, u64)> =
+        all.list.iter().map(untold).filter(|(_, calls)| *calls > 0).collect();
     // What fails now before what failed in programs that are long gone.
-    own.sort_by_key(|error| error.ended.is_some());
-    let pids: BTreeSet<u32> = own.iter().map(|error| error.failed.pid).collect();
+    own.sort_by_key(|(error, _)| error.ended.is_some());
+    let pids: BTreeSet<u32> = own.iter().map(|(error, _)| error.failed.pid).collect();
     let mut lines = Vec::new();
-    for error in own.iter().take(SHOWN) {
-        lines.push((true, error.line(pids.len() > 1)));
+    for (error, calls) in own.iter().take(SHOWN) {
+        lines.push((true, error.line(pids.len() > 1, *calls)));
         lines.extend(error.failed.advice.clone().map(|advice| (false, advice)));
     }
-    let more = own.iter().skip(SHOWN).fold(all.left_out, |sum, error| sum.saturating_add(error.calls));
+    let more = own.iter().skip(SHOWN).fold(all.left_out, |sum, (_, calls)| sum.saturating_add(*calls));
     if more > 0 {
         let noun = if more == 1 { "call" } else { "calls" };
         lines.push((true, format!("and {} more {noun}, in the JSON by line", count(more))));

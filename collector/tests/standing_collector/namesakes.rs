@@ -3,7 +3,7 @@
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Bottom, Flame, FlameLine, RangePlace};
-use gputrace_collector::report::Report;
+use gputrace_collector::report::{Report, TextOptions};
 
 use super::{LAUNCHES, Standing, growth, held_bytes};
 
@@ -102,6 +102,11 @@ fn failures_and_graphs_of_what_runs_have_room_however_many_programs_ended() {
         assert_eq!((line, error.stack.len()), (Some(("main", Some(3))), 1));
         assert!((1..super::LENGTH_NS).contains(&error.first_at_ns), "{error:?}");
     }
+
+    // Each lost its context, which is told of as its failure; three of the others are shown.
+    let text = report.to_text(&TextOptions::default());
+    assert!(text.contains("and 5,998 more calls, in the JSON by line"), "{text}");
+    assert!(text.contains("graph 3 of python short.py [ended]"), "{text}");
 
     let graphs = aggregates.graphs.total();
     assert_eq!((graphs.calls, aggregates.graphs.other().calls), (all, 0));
