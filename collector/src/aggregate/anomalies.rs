@@ -47,7 +47,7 @@ pub struct OddRun {
 
 impl OddRun {
     fn over_ns(&self) -> u64 {
-        (self.timing.duration_ns as f64 - self.anomaly.median_ns).max(0.0) as u64
+        self.anomaly.over_ns(self.timing.duration_ns)
     }
 }
 
@@ -78,7 +78,7 @@ impl Anomalies {
         let (What::Kernel(kernel), Some(timing)) = (operation.what, operation.timing) else { return };
         self.runs += 1;
         let key = KernelKey { process: operation.process, name: kernel.name };
-        let over_ns = (timing.duration_ns as f64 - anomaly.median_ns).max(0.0) as u64;
+        let over_ns = anomaly.over_ns(timing.duration_ns);
         let is_full = self.kernels.len() >= KERNELS_MAX;
         let known = self.kernels.get_mut(&key);
         let is_worst = known.as_ref().is_none_or(|known| over_ns > known.worst.over_ns());

@@ -92,12 +92,12 @@ impl<'a> Labels<'a> {
     }
 
     pub fn process(&self, process: u32) -> Frame {
-        let label = self.command(process);
-        let shared = self.process_uses.get(label).is_some_and(|uses| *uses > 1);
         let known = self.processes.get(&process);
         if let Some(several) = known.and_then(|known| known.process.ended_name()) {
             return Frame::new(FrameKind::Process, &several.to_string());
         }
+        let label = self.command(process);
+        let shared = self.process_uses.get(label).is_some_and(|uses| *uses > 1);
         match known {
             Some(known) if shared => {
                 // Ranks are the same in the next run, process ids are not.

@@ -51,6 +51,13 @@ pub struct Anomaly {
     pub median_ns: f64,
 }
 
+impl Anomaly {
+    /// By how much a run of that length took longer than the kernel usually does.
+    pub fn over_ns(&self, duration_ns: u64) -> u64 {
+        (duration_ns as f64 - self.median_ns).max(0.0) as u64
+    }
+}
+
 impl Verdict {
     pub fn anomaly(self) -> Option<Anomaly> {
         match self {

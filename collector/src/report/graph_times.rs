@@ -1,7 +1,6 @@
 //! How graphs were timed, by node or as a whole, and what their whole launches come to.
 
 use gputrace_wire::definition::{graph_mode, graph_reason};
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::aggregate::Aggregates;
@@ -89,20 +88,22 @@ fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
 
 /// The longest in all first.
 pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNames<'_>) -> Vec<GraphReport> {
-    let pids: FxHashMap<u32, u32> = totals.processes.iter().map(|p| (p.number, p.begin.pid)).collect();
     let mut reports: Vec<GraphReport> = aggregates
         .graphs
         .sorted()
         .into_iter()
-        .map(|(key, graph)| GraphReport {
-            pid: pids.get(&key.process).copied().unwrap_or(0),
-            ended: totals.named_process(key.process).and_then(Process::ended_name),
-            graph: (key.graph != 0).then_some(key.graph),
-            label: names.graph(key.process, key.graph).to_string(),
-            nodes: (graph.nodes != 0).then_some(graph.nodes),
-            calls: graph.calls,
-            timed_calls: graph.durations.count(),
-            spread: spread(&graph.durations),
+        .map(|(key, graph)| {
+            let process = totals.named_process(key.process);
+            GraphReport {
+                pid: process.map_or(0, |process| process.begin.pid),
+                ended: process.and_then(Process::ended_name),
+                graph: (key.graph != 0).then_some(key.graph),
+                label: names.graph(key.process, key.graph).to_string(),
+                nodes: (graph.nodes != 0).then_some(graph.nodes),
+                calls: graph.calls,
+                timed_calls: graph.durations.count(),
+                spread: spread(&graph.durations),
+            }
         })
         .collect();
     reports.sort_by_key(|graph| std::cmp::Reverse((graph.spread.total_ns, graph.calls)));

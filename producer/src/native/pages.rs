@@ -77,15 +77,11 @@ impl<const N: usize> Memory for Pages<N> {
             let (part, others) = into.split_at_mut(rest.min(into.len()));
             let Some(next) = from.checked_add(part.len() as u64) else { return false };
             let page = from & !(PAGE - 1);
-            if let Some(copy) = self.copy_of(page) {
-                // SAFETY: a page of our own, read before another is asked for.
-                match unsafe { &*copy }.get((from - page) as usize..).and_then(|rest| rest.get(..part.len()))
-                {
-                    Some(bytes) => part.copy_from_slice(bytes),
-                    None => return false,
-                }
-            } else {
-                return false;
+            let Some(copy) = self.copy_of(page) else { return false };
+            // SAFETY: a page of our own, read before another is asked for.
+            match unsafe { &*copy }.get((from - page) as usize..).and_then(|rest| rest.get(..part.len())) {
+                Some(bytes) => part.copy_from_slice(bytes),
+                None => return false,
             }
             (from, into) = (next, others);
         }
@@ -138,7 +134,7 @@ impl Drop for Taken {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Pages of nobody else's, with nothing around them that can be read.

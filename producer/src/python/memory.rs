@@ -32,12 +32,12 @@ pub trait Memory {
 /// What is there or not as a whole: the smallest page of any machine we run on.
 pub const PAGE: u64 = 4096;
 /// Below it nothing is ever mapped.
-pub(super) const LOWEST: u64 = 0x1_0000;
+const LOWEST: u64 = 0x1_0000;
 /// Past it there is no user space.
 #[cfg(target_arch = "x86_64")]
-pub(super) const HIGHEST: u64 = 1 << 47;
+const HIGHEST: u64 = 1 << 47;
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) const HIGHEST: u64 = 1 << 48;
+const HIGHEST: u64 = 1 << 48;
 
 #[inline(always)]
 pub fn is_plausible(base: u64) -> bool {
@@ -79,7 +79,7 @@ impl Memory for Own {
 /// gives it back in between; a set of signals to be blocked, which the kernel copies from anywhere, blocks SIGSEGV for a moment, and
 /// a profiler's handler that reads what may not be there dies of it; and a pipe or a file is a descriptor that the program, and
 /// every child that it forks, would have too.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Copied;
 
 /// Nothing is to be copied: there is a filter, and it stays, or the kernel has no such call.
@@ -123,7 +123,7 @@ impl Memory for Copied {
 
 /// Memory of this process that whoever answers for it keeps while it is looked at, if it is there at all. Copied by the
 /// kernel, or, where nothing may be copied, asked for by its pages and then read: however much it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Lent;
 
 impl Memory for Lent {
