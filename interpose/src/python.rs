@@ -3,6 +3,7 @@
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::python::runtime::{self, Found};
 use gputrace_producer::session::Session;
 use gputrace_producer::torch;
@@ -74,6 +75,7 @@ pub fn look(session: &Session) {
 
 /// Keeps the interpreter's library mapped: its functions are called from now on.
 pub fn pin(address: *mut c_void) {
+    let _held_back = HeldBack::new();
     if let Some(path) = originals::path_of(address).map(CStr::as_ptr) {
         // SAFETY: a C string; nothing is loaded that is not loaded already. The program itself is
         // no library, and then this fails.

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::Write as _;
 
 use gputrace_producer::address_space::{self, Room};
+use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
 use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread, untraced};
@@ -224,6 +225,8 @@ fn start_collector() -> Option<Socket> {
         pid.as_ptr().cast(),
         core::ptr::null(),
     ];
+    // That is memory, taken here and given back.
+    let _held_back = HeldBack::new();
     let environment = environment_without(&[b"LD_PRELOAD=", b"GPUTRACE_SESSION=", b"NVTX_INJECTION64_PATH="]);
     // SAFETY: both arrays are null-terminated and live across the call, and so do their strings:
     // the environment's are the program's own.

@@ -17,6 +17,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::io::Write as _;
 
+use crate::held_back::HeldBack;
 use crate::memory;
 use crate::socket::Socket;
 use crate::stderr::KeepErrno;
@@ -85,10 +86,7 @@ pub unsafe fn start(
         // blocked meanwhile, so that no handler of the program runs in a child that shares its
         // memory. The outer child is reaped by number; `__WCLONE` finds children without a signal.
         unsafe {
-            let mut all = core::mem::zeroed();
-            let mut before = core::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            let _held_back = HeldBack::with_faults();
             let child = libc::clone(
                 outer,
                 top_of(outer_stack),
@@ -102,7 +100,6 @@ pub unsafe fn start(
                 {}
                 started = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
             }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
         }
     }
     for stack in [outer_stack, inner_stack].into_iter().flatten() {

@@ -22,6 +22,7 @@
 //! | `rings` | a session's rings: taken, given back, more of them |
 //! | `session` | start and end of a session; its one current instance |
 //! | `fork` | how a forked child notices |
+//! | `held_back` | signals that wait while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
 //! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
 //! | `on_full` | what a thread does whose ring is full |
@@ -48,6 +49,7 @@ pub mod connection;
 pub mod descriptor;
 pub mod fork;
 pub mod handles;
+pub mod held_back;
 pub mod limit;
 pub mod loader;
 pub mod memory;

@@ -9,6 +9,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
+use crate::held_back::HeldBack;
 use crate::stderr::KeepErrno;
 
 pub type LookAt = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
@@ -31,6 +32,8 @@ const NAP_NS: i64 = 20_000;
 /// # Safety
 /// `look_at` may be called with `data`, which outlives the call.
 pub unsafe fn each_object(look_at: LookAt, data: *mut c_void) {
+    // A handler of this thread that forks meanwhile would leave its child the loader's lock.
+    let _held_back = HeldBack::new();
     prepare();
     let _reading = Reading::begin();
     // SAFETY: the caller's word.
@@ -91,8 +94,8 @@ fn wait_while(mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Registers the handlers, once a process.
-fn prepare() {
+/// Registers the handlers, once a process: before there is a thread of ours that reads.
+pub(crate) fn prepare() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
     if !PREPARED.swap(true, Ordering::AcqRel) {
         // SAFETY: the handlers touch atomics and sleep, which any thread may at a fork.

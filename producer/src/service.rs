@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use gputrace_wire::definition::role;
 use gputrace_wire::handshake::kind;
 
+use crate::held_back::HeldBack;
 use crate::native::{bounds, surroundings};
 use crate::session::{self, Session};
 use crate::socket::Received;
@@ -54,21 +55,18 @@ pub fn start(session: &'static Session, turn: Turn) {
     }
     TURN.store(turn as *mut (), Ordering::Release);
     STATE.store(state::RUNS, Ordering::Release);
+    // The thread keeps the set that it begins with.
+    let _held_back = HeldBack::with_faults();
     // SAFETY: the attributes live on this stack and are initialised before use; the thread gets
-    // a 'static argument; the mask is restored to what it was.
+    // a 'static argument.
     let made = unsafe {
         let mut attributes = core::mem::zeroed();
-        let mut all = core::mem::zeroed();
-        let mut before = core::mem::zeroed();
         let mut id = core::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let made =
             libc::pthread_create(&mut id, &attributes, main, core::ptr::from_ref(session).cast_mut().cast());
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
         libc::pthread_attr_destroy(&mut attributes);
         made == 0
     };

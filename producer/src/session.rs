@@ -29,10 +29,11 @@ use gputrace_wire::segment;
 
 use crate::connection::Connection;
 use crate::descriptor::Descriptor;
+use crate::held_back::HeldBack;
 use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
-use crate::{clock, fork, memory, service, stderr};
+use crate::{clock, fork, loader, memory, service, stderr};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -152,8 +153,16 @@ pub fn turn_off() {
     fork::set_generation(0);
 }
 
-fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
+/// Registers what runs at a fork.
+fn prepare_for_forks() {
+    // The C library locks and allocates for that.
+    let _held_back = HeldBack::new();
     fork::prepare();
+    loader::prepare();
+}
+
+fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
+    prepare_for_forks();
     clock::kind();
     // Before the hand-over, so that nothing but the hand-over can fail once the collector knows us.
     let room = memory::map_bytes(size_of::<Session>()).ok_or(StartError::Memory)?.cast::<Session>();

@@ -67,3 +67,19 @@ fn a_handler_that_forks_inside_hooks_harms_neither_parent_nor_child() {
         assert_eq!(count(report, "launches") + tool::dropped(report), in_main, "{report:#}");
     });
 }
+
+/// A handler that forks there would wait for ever for the allocator, which its own thread holds.
+#[test]
+fn no_hook_allocates_while_a_handler_may_come() {
+    let folder = Folder::new();
+    let (driver, program) = (driver(&folder), compiled("allocates", Link::Driver));
+    for options in [&[][..], &["--stacks", "python,native,nvtx"]] {
+        let mut run = gputrace();
+        run.args(["run", "--device-times", "off", "-o"]).arg(folder.join("out")).args(options);
+        let ended = finish(run.arg("--").arg(&program).env("LD_LIBRARY_PATH", &driver)).expect_code(0);
+        // Some do: what they look for is not there, and the C library says so.
+        let said = ended.stdout.strip_prefix("allocations 0, held back ").map(str::trim_end);
+        assert!(said.is_some_and(|held_back| held_back != "0"), "{}{}", ended.stdout, ended.stderr);
+        assert!(count(&report(&[folder.join("out/trace.gputrace")]), "launches") >= 24);
+    }
+}

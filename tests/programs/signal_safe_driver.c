@@ -27,3 +27,32 @@ CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, u
     (void)parameters, (void)extra;
     return 0;
 }
+
+typedef unsigned long long CUdeviceptr;
+CUresult cuModuleUnload(void *module) { (void)module; return 0; }
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) { (void)bytes; *pointer = 4096; return 0; }
+CUresult cuMemFree_v2(CUdeviceptr pointer) { (void)pointer; return 0; }
+CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) { (void)bytes; *pointer = &some_place; return 0; }
+CUresult cuMemFreeHost(void *pointer) { (void)pointer; return 0; }
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { (void)to, (void)from, (void)bytes; return 0; }
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { (void)to, (void)from, (void)bytes; return 0; }
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, void *stream)
+{
+    (void)to, (void)from, (void)bytes, (void)stream;
+    return 0;
+}
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) { (void)to, (void)value, (void)count; return 0; }
+CUresult cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = &some_place; return 0; }
+CUresult cuStreamDestroy_v2(void *stream) { (void)stream; return 0; }
+CUresult cuStreamSynchronize(void *stream) { (void)stream; return 0; }
+CUresult cuStreamBeginCapture_v2(void *stream, int mode) { (void)stream, (void)mode; return 0; }
+CUresult cuStreamEndCapture(void *stream, void **graph) { (void)stream; *graph = &some_place; return 0; }
+CUresult cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags)
+{
+    (void)graph, (void)flags;
+    *exec = &some_place;
+    return 0;
+}
+CUresult cuGraphLaunch(void *exec, void *stream) { (void)exec, (void)stream; return 0; }
+CUresult cuGraphExecDestroy(void *exec) { (void)exec; return 0; }
+CUresult cuGraphDestroy(void *graph) { (void)graph; return 0; }

@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gputrace_producer::ranges;
 use gputrace_producer::session::Session;
 
+use crate::resolve::failed_look_up::KeepError;
 use crate::resolve::{libc_symbols, originals};
 use crate::settings;
 
@@ -65,6 +66,7 @@ fn is_preloaded(path: &CStr) -> bool {
 
 /// As /etc/ld.so.preload does it, or a relative path.
 fn is_in_global_scope() -> bool {
+    let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return false };
     // SAFETY: null is the program itself, which is always there; the name is a C string.
     let found = unsafe {

@@ -8,6 +8,8 @@ use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gputrace_producer::held_back::HeldBack;
+
 use super::libc_symbols;
 
 const MESSAGE_BYTES: usize = 512;
@@ -70,18 +72,20 @@ pub fn forget() {
 }
 
 /// While it lives, what the dynamic linker says is about our own calls: what the program has not
-/// read yet is kept for it, and what our calls leave behind is thrown away.
+/// read yet is kept for it, and what our calls leave behind is thrown away. Handlers are held back:
+/// it allocates for what it says.
 #[derive(Debug)]
-pub struct KeepError(());
+pub struct KeepError(HeldBack);
 
 impl KeepError {
     pub fn new() -> KeepError {
+        let held_back = HeldBack::new();
         let unread = libc_dlerror();
         if !unread.is_null() {
             // SAFETY: libc's C string, valid until the thread's next call of the dynamic linker.
             keep([unsafe { CStr::from_ptr(unread) }.to_bytes()]);
         }
-        KeepError(())
+        KeepError(held_back)
     }
 }
 

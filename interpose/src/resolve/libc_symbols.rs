@@ -10,6 +10,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::loader;
 
 pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -49,6 +50,7 @@ fn once(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if !known.is_null() {
         return known;
     }
+    let _held_back = HeldBack::new();
     let mut found = in_libc(name);
     if let Some(dlsym) = dlsym() {
         // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
@@ -67,6 +69,8 @@ fn is_ours(address: *mut c_void) -> bool {
 
 /// The next definition of a libc function after ours: another library's, or libc's.
 pub fn next(name: &CStr) -> *mut c_void {
+    // What is not found is an error, for which it allocates.
+    let _held_back = HeldBack::new();
     // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
     dlsym().map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) })
 }
