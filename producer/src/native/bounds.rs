@@ -3,7 +3,7 @@
 //!
 //! The C library does not say where in a thread's descriptor it keeps the stack, so that is learnt from one whose stack is known:
 //! the service thread looks at its own. What is not known here is no harm: such stacks are copied by the kernel, which takes longer
-//! and is said, or under a seccomp filter end after the page that the thread is on.
+//! and is said, or under a seccomp filter end after the page that the hook was called on.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::{array, cell::UnsafeCell};

@@ -1,7 +1,7 @@
 //! The calling thread's stack: what of it may be read, and how.
 //!
 //! In place is read only what is certain to stay while the hook runs: from where the thread is up to the end of the stack that it was
-//! made with, if it is on that one ([`super::bounds`]), or else to the end of the page that it is on. All else may be
+//! made with, if it is on that one ([`super::bounds`]), or else to the end of the page that the hook was called on. All else may be
 //! somebody else's memory, which goes at any time: a coroutine's neighbours, what a signal handler is said to have interrupted,
 //! wherever a table leads that lies. That is copied by the kernel, page by page ([`super::pages`]), and not read at all where a
 //! seccomp filter may forbid that.
@@ -18,6 +18,8 @@ use crate::stderr::KeepErrno;
 const UNKNOWN_BYTES: u64 = 1 << 20;
 /// How far above a place a thread's descriptor is believed to be at the end of the same stack.
 const REACH_BYTES: u64 = 128 << 20;
+/// What the tracer's own frames take, at most: what seems to be more is another stack.
+const OWN_FRAMES_BYTES: u64 = 64 << 10;
 /// What a function may use below its stack pointer.
 const RED_ZONE_BYTES: u64 = 128;
 
@@ -64,7 +66,7 @@ impl Stack {
             Some(own) => (own.end, own.end),
             None => {
                 let limit = believed_end(sp);
-                ((sp & !(PAGE - 1)).saturating_add(PAGE).min(limit), limit)
+                (end_of_page(sp).min(limit), limit)
             }
         };
         Stack { from: sp, certain, limit, copy: None, word: 0 }
@@ -73,6 +75,15 @@ impl Stack {
     #[inline(always)]
     fn is_certain(&self, at: u64) -> bool {
         at >= self.from && at.checked_add(8).is_some_and(|end| end <= self.certain) && at & 7 == 0
+    }
+
+    /// The page goes when all goes that is on it.
+    #[cold]
+    #[inline(never)]
+    fn reach(&mut self, end: u64) {
+        if end.checked_sub(self.from).is_some_and(|bytes| (8..OWN_FRAMES_BYTES).contains(&bytes)) {
+            self.certain = end_of_page(end - 8).min(self.limit).max(self.certain);
+        }
     }
 
     /// Where a copy is of a word that may not be there; 0 if there is none. It lasts until the next one.
@@ -109,6 +120,13 @@ impl Words for Stack {
         // SAFETY: an aligned word above where this thread is, and on the same stack or the same page: it is there at least
         // until the thread has returned to what keeps it, which is after the hook. Or else a copy.
         Some(unsafe { load(from) })
+    }
+
+    #[inline(always)]
+    fn lives_up_to(&mut self, end: u64) {
+        if end > self.certain {
+            self.reach(end);
+        }
     }
 
     #[inline(never)]
@@ -157,6 +175,10 @@ fn own(sp: u64) -> Option<Bounds> {
     }
     OWN.set(own);
     own.hold(sp).then_some(own)
+}
+
+fn end_of_page(at: u64) -> u64 {
+    (at & !(PAGE - 1)).saturating_add(PAGE)
 }
 
 /// Where the stack ends that `sp` is on, as far as anybody says.
@@ -245,6 +267,13 @@ mod tests {
         }
         assert_eq!((stack.word(pages + 2 * PAGE - 4), stack.word(pages + 2 * PAGE)), (None, None));
         assert_eq!(stack.word(pages + PAGE), Some(0), "what was there still is");
+        stack.lives_up_to(pages + PAGE);
+        assert!(!stack.is_certain(pages + PAGE), "the last word is on the first page");
+        stack.lives_up_to(pages + OWN_FRAMES_BYTES + 64);
+        stack.lives_up_to(pages);
+        assert!(!stack.is_certain(pages + PAGE), "another stack");
+        stack.lives_up_to(pages + PAGE + 8);
+        assert!(stack.is_certain(pages + 2 * PAGE - 8) && !stack.is_certain(pages + 2 * PAGE));
         let mut here = Stack::of_this_thread(here() & !7);
         assert!(!here.go_on_at(pages + 2 * PAGE + 64));
         assert!(!here.go_on_at(u64::MAX - 255) && !here.go_on_at(8) && !here.go_on_at(pages + 4));

@@ -1,6 +1,6 @@
 //! A thread's native frames, from the innermost out.
 
-use super::rule::{Kind, Rule, SavedBp};
+use super::rule::{Kind, OWN, Rule, SavedBp};
 
 /// Frames of one walk, the tracer's own included.
 pub const FRAMES_MAX: usize = 256;
@@ -44,6 +44,8 @@ pub enum End {
 pub trait Words {
     /// The word at that address, if it is one of the stack's and can be read.
     fn word(&mut self, at: u64) -> Option<u64>;
+    /// The thread has not returned from what is below `end`: the tracer's own frames, of which the hook is the outermost.
+    fn lives_up_to(&mut self, end: u64);
     /// The walk goes on at `sp`, which may be on another stack; false if nothing is known of that.
     fn go_on_at(&mut self, sp: u64) -> bool;
 }
@@ -57,9 +59,10 @@ pub fn walk<S: Words>(
     mut each: impl FnMut(Frame),
 ) -> End {
     let Registers { mut pc, mut sp, mut bp } = from;
-    let mut signals = 0;
+    let (mut signals, mut is_own) = (0, true);
     for _ in 0..FRAMES_MAX {
         let rule = rule(pc);
+        is_own &= rule.has(OWN);
         let offset = rule.cfa_offset();
         let cfa = match rule.kind() {
             Kind::Sp => Some(sp.wrapping_add_signed(offset)),
@@ -92,6 +95,9 @@ pub fn walk<S: Words>(
             return End::Lost;
         };
         each(Frame { pc, rule, end: cfa });
+        if is_own {
+            stack.lives_up_to(cfa);
+        }
         let Some(returns_to) = stack.word(cfa - 8) else { return End::Lost };
         let saved = match rule.saved_bp() {
             SavedBp::Unchanged => Some(bp),

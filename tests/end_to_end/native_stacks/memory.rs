@@ -117,11 +117,12 @@ fn no_table_leads_to_a_stack_that_was_given_back() {
             let launches = beside(&[&[how], filtered].concat());
             let all: Vec<u32> = launches.iter().map(|(blocks, _)| *blocks).collect();
             assert_eq!(all, [1, 2, blocks, 1], "{how} {filtered:?}");
-            // The call, the function whose table lies, and nothing beyond.
+            // The call, the function whose table lies, and nothing beyond. Under a filter frames end where the page does
+            // that the call is on, until it is known where the thread's stack ends: rarely that is with the call.
             let led = &launches[2].1;
-            assert!(led.len() == 3 && led[0] == MARK, "{how} {filtered:?}: {led:?}");
-            // Before and after it, and on the coroutine, frames are what they are; under a filter as far as the thread's page
-            // goes, until it is known where its stack ends.
+            let is_cut = !filtered.is_empty() && led.len() == 2;
+            assert!((led.len() == 3 || is_cut) && led[0] == MARK, "{how} {filtered:?}: {led:?}");
+            // Before and after it, and on the coroutine, frames are what they are.
             for (index, mark) in [(0, false), (1, true), (3, false)] {
                 let frames = &launches[index].1;
                 let is_whole = frames.len() >= 4 && (frames[0] == MARK) == mark;
