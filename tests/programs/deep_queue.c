@@ -1,4 +1,4 @@
-/* Queues kernels of 5 ms for a second, when one that is as long was seen before, and is killed in the middle. */
+/* Queues kernels of 5 ms for a second, right after short ones, and is killed in the middle. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,12 +9,12 @@ static const char long_kernel[] = ".version 8.0\n.target sm_90\n.address_size 64
 
 int main(void)
 {
-    cuda_start();
+    Cuda cuda = cuda_start();
     CUmodule module;
     CUfunction kernel;
     OK(cuModuleLoadData(&module, long_kernel));
     OK(cuModuleGetFunction(&kernel, module, "long_kernel"));
-    launch(kernel, NULL);
+    launch(cuda.first, NULL);
     OK(cuCtxSynchronize());
     usleep(200000);
     for (int i = 0; i < 200; i++)

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gputrace_producer::{memory, session};
 use gputrace_wire::counter::Counter;
 
-use super::{guest, pace, postponed, records};
+use super::{guest, open, pace, postponed, records};
 
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
 /// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference. CUPTI is told of
@@ -127,6 +127,14 @@ fn give_back_discard(buffer: *mut u8) -> bool {
     true
 }
 
+/// The places of the buffers that are in use.
+pub fn in_use() -> impl Iterator<Item = usize> {
+    FREE.iter().enumerate().flat_map(|(word, free)| {
+        let free = free.load(Ordering::Relaxed);
+        (0..64).filter(move |bit| free & 1 << bit == 0).map(move |bit| word * 64 + bit)
+    })
+}
+
 /// The place of a buffer in the pool.
 fn index_of(buffer: *mut u8) -> Option<usize> {
     POOL.iter().position(|slot| slot.load(Ordering::Acquire) == buffer)
@@ -137,8 +145,19 @@ pub fn at(index: usize) -> Option<*mut u8> {
     POOL.get(index).map(|slot| slot.load(Ordering::Acquire)).filter(|buffer| !buffer.is_null())
 }
 
-/// Nobody needs what is in it any more.
-pub fn give_back(index: usize) {
+/// Nobody needs what is in it any more, in its first so many bytes. Who reads along next must not find it.
+///
+/// # Safety
+/// CUPTI gave the buffer back, and nobody reads it.
+pub unsafe fn clear(index: usize, used_bytes: usize) {
+    if let Some(buffer) = at(index) {
+        // SAFETY: the caller's word; no more than the buffer has.
+        unsafe { buffer.write_bytes(0, used_bytes.min(bytes_of(index))) };
+    }
+    give_back(index);
+}
+
+fn give_back(index: usize) {
     if let Some(free) = FREE.get(index / 64) {
         free.fetch_or(1 << (index % 64), Ordering::AcqRel);
     }
@@ -148,6 +167,9 @@ pub fn give_back(index: usize) {
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
     let (given, size, most) =
         take_for(pace::most_records()).unwrap_or_else(|| (take_discard(), BUFFER_BYTES, 0));
+    if let (Some(index), Some(session)) = (index_of(given), session::current()) {
+        open::give(index, session.generation, size);
+    }
     // SAFETY: CUPTI's own out parameters.
     unsafe {
         buffer.write(given);
@@ -175,10 +197,11 @@ pub unsafe extern "C" fn completed(
     // SAFETY: CUPTI says that so many bytes of the buffer are records; it is put by, or given back, after this.
     let is_done = unsafe {
         guest::deliver(buffer, valid_bytes);
-        records::deliver(context, stream, buffer, valid_bytes)
+        open::take_back(index) && records::deliver(context, stream, buffer, valid_bytes, open::told(index))
     };
     if is_done {
-        give_back(index);
+        // SAFETY: it came back, and was told.
+        unsafe { clear(index, valid_bytes) };
     } else {
         postponed::put_by(context, stream, index, valid_bytes);
     }

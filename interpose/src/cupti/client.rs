@@ -11,7 +11,7 @@ use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::guest::second_library;
 use super::root::{self, Root, Who};
-use super::{callbacks, graph_times, guest, library, linked_in, postponed};
+use super::{callbacks, graph_times, guest, library, linked_in, postponed, records};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
@@ -159,6 +159,7 @@ pub fn turn(session: &'static Session) {
         // Unforced, so that running kernels are left alone. From a thread of our own this is safe
         // as long as hardware tracing (HES) is off, which it is unless a program asks for it.
         root.flush(0);
+        records::read_along(root);
     }
     graph_times::turn(session, root);
 }

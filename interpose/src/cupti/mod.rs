@@ -13,6 +13,7 @@
 //! | `whole_kind` | the kind for whole graphs: when it is switched |
 //! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
+//! | `open` | the buffers that it fills just now, and how far each is told |
 //! | `pace` | how many records a buffer is to have |
 //! | `records` | records become events |
 //! | `postponed` | full buffers that had to wait for the ring |
@@ -31,6 +32,7 @@ mod launches;
 pub mod library;
 pub mod linked_in;
 pub mod nodes;
+mod open;
 mod pace;
 mod postponed;
 mod records;

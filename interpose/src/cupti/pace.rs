@@ -1,11 +1,10 @@
 //! How many records a buffer is to have, so that none waits long for the others in it.
 //!
-//! CUPTI hands a buffer over once everything in it has ended. A flush closes the one that is being
-//! filled, 20 times a second, but what was launched at one go stays together: 400 kernels of 5 ms came
-//! 2 s after the first had ended, and 85 ms in buffers of eight records (CUPTI 13.0, driver 580). A
-//! buffer costs the launching thread some 30 µs, so where operations are short they are large
+//! CUPTI hands a buffer over once everything in it has ended, and what was launched at one go stays together. Records of kernels,
+//! copies and fills are read before that ([`super::open`]); those of whole graphs CUPTI writes too late. A
+//! buffer costs the launching thread some 30 µs, so where graphs are short, or there are none, they are large
 //! (`scripts/bench-cupti-buffers`).
-//! Owned here: how long operations take, learned from what is delivered.
+//! Owned here: how long whole graphs take, learned from what is delivered.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,7 +59,7 @@ pub struct Taken {
     runs: u64,
     /// Of the slowest run.
     each_ns: u64,
-    /// Whether there were records of another client's kinds, calls among them: they take room, and the device no time.
+    /// Whether there were records that need no small buffers.
     has_others: bool,
 }
 
@@ -93,9 +92,7 @@ impl Taken {
         let before_ns = EACH_NS.load(Ordering::Relaxed);
         let each_ns = match self.each_ns() {
             Some(each_ns) => each_ns,
-            // A client that has its own calls recorded, and asks again and again whether a long kernel is done, would
-            // pay for a buffer of few records at every few calls.
-            None if self.has_others => before_ns.min(1),
+            None if self.has_others => 1,
             None => return,
         };
         EACH_NS.store(after(before_ns, each_ns), Ordering::Relaxed);

@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use super::buffers::{self, BUFFERS};
-use super::records;
+use super::{open, records};
 
 /// The latest one, by its place in the pool, from 1 on; 0 where there is none.
 static LATEST: AtomicU32 = AtomicU32::new(0);
@@ -58,9 +58,14 @@ pub fn catch_up() {
             let context = held.context.load(Ordering::Relaxed);
             let (stream, valid_bytes) =
                 (held.stream.load(Ordering::Relaxed), held.valid_bytes.load(Ordering::Relaxed));
-            // SAFETY: CUPTI handed the buffer over with so many valid bytes, and nobody has given it back since.
-            if !is_stuck && unsafe { records::deliver(context, stream, buffer, valid_bytes) } {
-                buffers::give_back(index);
+            let deliver = || {
+                let told = open::told(index);
+                // SAFETY: CUPTI handed the buffer over with so many valid bytes, and nobody has given it back since.
+                unsafe { records::deliver(context, stream, buffer, valid_bytes, told) }
+            };
+            if !is_stuck && open::is_ours(index) && deliver() {
+                // SAFETY: the same, and it was told.
+                unsafe { buffers::clear(index, valid_bytes) };
             } else {
                 is_stuck = true;
                 put_by(context, stream, index, valid_bytes);

@@ -1,6 +1,7 @@
 //! Records become events.
 //!
-//! Runs on CUPTI's worker, or on whatever thread made CUPTI deliver. The ring for device records
+//! Runs on CUPTI's worker, or on whatever thread made CUPTI deliver; and on the service thread, which reads along in buffers that
+//! CUPTI still fills. The ring for device records
 //! has one producer at a time: whoever finds it taken writes to a ring of its own thread instead,
 //! so that nobody waits for anybody while inside CUPTI.
 
@@ -8,7 +9,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cupti_sys::cupti::CUptiResult;
+use cupti_sys::cupti::{CUpti_Activity, CUptiResult};
 use cupti_sys::records::{KernelRecord, Record};
 use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
@@ -22,8 +23,10 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
 use super::graph_times::Delivered;
+use super::open::{self, Reading};
 use super::pace::Taken;
-use super::{guest, root};
+use super::root::{self, Root};
+use super::{buffers, guest, postponed};
 use crate::describe;
 use crate::tables::{self, Tables};
 
@@ -81,23 +84,94 @@ enum Out<'a> {
     Own(&'a thread::Slot),
 }
 
-/// Turns a buffer's records into events; false, and nothing is done, where there is no ring to be had just now.
+/// Turns a buffer's records into events, from behind the one that was `told` last (its address, 0 for none); false, and nothing is
+/// done, where there is no ring to be had just now.
 ///
 /// # Safety
-/// CUPTI has handed over the buffer with so many valid bytes, and does not have it back yet.
-pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_bytes: usize) -> bool {
+/// CUPTI has handed over the buffer with so many valid bytes, and does not have it back yet. `told` is one of its records.
+pub unsafe fn deliver(
+    context: *mut c_void,
+    stream: u32,
+    buffer: *mut u8,
+    valid_bytes: usize,
+    told: usize,
+) -> bool {
     let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return true };
-    let (cupti, version) = (&root.api, root.version());
-    let Some(tables) = tables::of(session) else { return true };
+    let is_done = with_delivery(session, root, Ring::Any, |delivery| {
+        let mut record = told as *mut CUpti_Activity;
+        // SAFETY: the caller's word.
+        while unsafe { step(root, buffer, valid_bytes, &mut record) } {
+            // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+            delivery.one(unsafe { Record::new(record.cast(), root.version()) });
+        }
+        let mut dropped = 0;
+        // Of the global queue, the only one that is used: no kind is ever enabled for one context.
+        // SAFETY: the arguments are those of the delivery; the count outlives the call.
+        unsafe { (root.api.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
+        session.count(Counter::RecordsDropped, dropped as u64);
+    });
+    is_done.unwrap_or(true)
+}
+
+/// Tells what has ended of what is in CUPTI's hands: the service thread, after a flush.
+pub fn read_along(root: &Root) {
+    let Some(session) = session::current() else { return };
+    with_delivery(session, root, Ring::Records, |delivery| {
+        for index in buffers::in_use() {
+            if let (Some(buffer), Some(mut reading)) =
+                (buffers::at(index), open::read_along(index, session.generation))
+            {
+                delivery.along(root, buffer, &mut reading);
+            }
+        }
+    });
+    // What came back meanwhile.
+    postponed::catch_up();
+}
+
+/// Goes on to the next record, or to the first from none. False if there is no more.
+///
+/// # Safety
+/// So many bytes of the buffer are records, one behind the other, or zeros behind them; `record` is null or one of them.
+unsafe fn step(root: &Root, buffer: *mut u8, bytes: usize, record: &mut *mut CUpti_Activity) -> bool {
+    let before = *record;
+    // SAFETY: the caller's word.
+    let found = unsafe { (root.api.activity_get_next_record)(buffer, bytes, record) };
+    found == CUptiResult::CUPTI_SUCCESS
+        && !record.is_null()
+        && *record != before
+        // SAFETY: every record begins with its kind; this one lies in the buffer.
+        && unsafe { record.cast::<u32>().read_unaligned() } != 0
+}
+
+/// Which ring a delivery may write to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ring {
+    Records,
+    /// Or that of the thread.
+    Any,
+}
+
+/// Does something with a ring for events in hand: `None` where there are no tables, and `Some(false)` where no ring is to be had
+/// just now.
+fn with_delivery(
+    session: &'static Session,
+    root: &Root,
+    ring: Ring,
+    act: impl FnOnce(&mut Delivery<'_>),
+) -> Option<bool> {
+    let tables = tables::of(session)?;
     let begun = clock::now();
-    thread::with(|slot| {
+    let is_done = thread::with(|slot| {
         let reserved = session.reserved_ring(role::DEVICE_RECORDS).filter(|_| take(session.generation));
         let taken = reserved.is_some();
         let inside = slot.enter();
         let out = match reserved {
             Some((header, ring)) => Out::Records { ring: Producer::new(ring), header },
             // A thread that is ending may have no ring any more, and get none.
-            None if inside.is_some() && slot.attach(session, role::PROGRAM) => Out::Own(slot),
+            None if ring == Ring::Any && inside.is_some() && slot.attach(session, role::PROGRAM) => {
+                Out::Own(slot)
+            }
             None => return false,
         };
         let mut delivery = Delivery {
@@ -112,23 +186,9 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
         };
         // Before the ring may keep us waiting: the lag is CUPTI's.
         let delivered_ns = root.now_ns();
-        let mut record = core::ptr::null_mut();
-        loop {
-            // SAFETY: CUPTI's own buffer and its valid bytes; `record` is null or the last record.
-            let next = unsafe { (cupti.activity_get_next_record)(buffer, valid_bytes, &mut record) };
-            if next != CUptiResult::CUPTI_SUCCESS || record.is_null() {
-                break;
-            }
-            // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
-            delivery.one(unsafe { Record::new(record.cast(), version) });
-        }
-        let mut dropped = 0;
-        // Of the global queue, the only one that is used: no kind is ever enabled for one context.
-        // SAFETY: the arguments are those of the delivery; the count outlives the call.
-        unsafe { (cupti.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
+        act(&mut delivery);
         core::mem::take(&mut delivery.of_graphs).add();
         delivery.taken.learn();
-        session.count(Counter::RecordsDropped, dropped as u64);
         session.count(Counter::RecordsDelivered, delivery.count);
         if delivery.first_end_ns > 0 {
             session.raise(Counter::RecordLagMaxNs, delivered_ns.saturating_sub(delivery.first_end_ns));
@@ -140,7 +200,8 @@ pub unsafe fn deliver(context: *mut c_void, stream: u32, buffer: *mut u8, valid_
             let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         true
-    })
+    });
+    Some(is_done)
 }
 
 /// Whether there is a ring for records and no delivery holds it.
@@ -175,10 +236,39 @@ impl Delivery<'_> {
     /// Notes when an operation ended.
     fn ended(&mut self, place: &Place) {
         self.of_graphs.note(place);
-        self.taken.note(place);
+        self.taken.note_other();
         if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
             self.first_end_ns = place.end_ns;
         }
+    }
+
+    /// Tells what is whole of a buffer that CUPTI fills: what another record stands behind, and what was there at the last look.
+    fn along(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
+        let mut newest: *mut CUpti_Activity = core::ptr::null_mut();
+        let mut at = reading.told as *mut CUpti_Activity;
+        // SAFETY: CUPTI's buffer, which is of zeros where it wrote nothing since it got it; what was told is in it.
+        while unsafe { step(root, buffer, reading.bytes, &mut at) } {
+            if !newest.is_null() && !self.whole(root, newest, reading) {
+                return;
+            }
+            newest = at;
+        }
+        if !newest.is_null() && newest.addr() == reading.seen {
+            self.whole(root, newest, reading);
+        }
+        reading.seen = newest.addr();
+    }
+
+    /// Tells a record that CUPTI wrote. False if what it is of has not ended, which then is to be told later.
+    fn whole(&mut self, root: &Root, record: *mut CUpti_Activity, reading: &mut Reading) -> bool {
+        // SAFETY: CUPTI said that a record is there, of the version that it reported, and it changes none.
+        let found = unsafe { Record::new(record.cast(), root.version()) };
+        let has_ended = has_ended(&found);
+        if has_ended {
+            self.one(found);
+            reading.told = record.expose_provenance();
+        }
+        has_ended
     }
 
     fn one(&mut self, record: Record<'_>) {
@@ -221,6 +311,7 @@ impl Delivery<'_> {
                     graph: graph.graph_id(),
                 };
                 self.ended(&place);
+                self.taken.note(&place);
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
             // Kinds that only a guest asked for. It may be gone by the time that the last of them come.
@@ -294,6 +385,18 @@ impl Delivery<'_> {
             }
         }
     }
+}
+
+fn has_ended(record: &Record<'_>) -> bool {
+    let times = match record {
+        Record::Kernel(kernel) => [kernel.start_ns(), kernel.end_ns()],
+        Record::Memcpy(copy) => [copy.start_ns(), copy.end_ns()],
+        Record::MemcpyPtoP(copy) => [copy.start_ns(), copy.end_ns()],
+        Record::Memset(fill) => [fill.start_ns(), fill.end_ns()],
+        Record::GraphTrace(graph) => [graph.start_ns(), graph.end_ns()],
+        Record::Other(_) => return true,
+    };
+    times.iter().all(|time_ns| *time_ns != 0)
 }
 
 /// Says in the records' ring who writes into it, once a session; false if it does not fit now.

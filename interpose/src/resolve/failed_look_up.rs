@@ -75,17 +75,19 @@ pub fn forget() {
 /// read yet is kept for it, and what our calls leave behind is thrown away. Handlers are held back:
 /// it allocates for what it says.
 #[derive(Debug)]
-pub struct KeepError(HeldBack);
+pub struct KeepError {
+    _held_back: HeldBack,
+}
 
 impl KeepError {
     pub fn new() -> KeepError {
-        let held_back = HeldBack::new();
+        let _held_back = HeldBack::new();
         let unread = libc_dlerror();
         if !unread.is_null() {
             // SAFETY: libc's C string, valid until the thread's next call of the dynamic linker.
             keep([unsafe { CStr::from_ptr(unread) }.to_bytes()]);
         }
-        KeepError(held_back)
+        KeepError { _held_back }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::delivery;
 use crate::driver::driver;
-use crate::record::{self, times_at};
+use crate::record::{self, LARGEST, times_at};
 use crate::state::{self, CHANGED, State};
 use gputrace_sim::activity::{Activity, CONCURRENT_KERNEL, KERNEL};
 use std::ffi::c_void;
@@ -12,10 +12,12 @@ pub type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 /// Gives a buffer back: context and stream (unused), where, how long, and how much of it is valid.
 pub type Complete = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// One record that is in a buffer.
-struct Written {
+/// One record that has its place in a buffer.
+struct Placed {
     kind: u32,
     at: usize,
+    bytes: usize,
+    record: [u8; LARGEST],
     start_ns: u64,
     end_ns: u64,
 }
@@ -26,7 +28,9 @@ pub struct Buffer {
     pub bytes: usize,
     most_records: usize,
     pub used: usize,
-    records: Vec<Written>,
+    records: Vec<Placed>,
+    /// So many of them the client could read.
+    shown: usize,
     /// Virtual time at which the last of its operations ends.
     pub latest_ns: u64,
 }
@@ -58,25 +62,35 @@ impl Buffer {
         self.used + bytes <= self.bytes && (self.most_records == 0 || self.records.len() < self.most_records)
     }
 
-    fn write(&mut self, activity: &Activity, kind: u32, bytes: usize, offset_ns: u64) {
+    fn place(&mut self, activity: &Activity, kind: u32, bytes: usize, offset_ns: u64) {
         let shown = |at: u64| at.wrapping_add(offset_ns);
         let record = record::build(activity, kind, shown(activity.start_ns), shown(activity.end_ns));
-        // SAFETY: `has_room` said that `bytes` fit behind `used`, and a record is no longer than `record`.
-        unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), self.base.add(self.used), bytes) };
         let (start_ns, end_ns) = (activity.start_ns, activity.end_ns);
-        self.records.push(Written { kind, at: self.used, start_ns, end_ns });
+        self.records.push(Placed { kind, at: self.used, bytes, record, start_ns, end_ns });
         self.used += bytes;
         self.latest_ns = self.latest_ns.max(end_ns);
     }
 
+    /// Writes what has ended, in the order of the launches, up to what has not (as seen of CUPTI 11.8 to 13.0); or everything.
+    pub fn show(&mut self, now_ns: u64, everything: bool) {
+        while let Some(placed) = self.records.get(self.shown)
+            && (everything || placed.end_ns <= now_ns)
+        {
+            // SAFETY: `has_room` said that its bytes fit at its place, and a record is no longer than `record`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(placed.record.as_ptr(), self.base.add(placed.at), placed.bytes);
+            }
+            self.shown += 1;
+        }
+    }
+
     /// Before a forced flush: what is still running has no end, and what has not begun no start.
     pub fn cut_at(&mut self, now_ns: u64) {
-        for written in &self.records {
-            let (start_at, end_at) = times_at(written.kind);
-            for (at, time_ns) in [(start_at, written.start_ns), (end_at, written.end_ns)] {
+        for placed in &mut self.records {
+            let (start_at, end_at) = times_at(placed.kind);
+            for (at, time_ns) in [(start_at, placed.start_ns), (end_at, placed.end_ns)] {
                 if time_ns > now_ns {
-                    // SAFETY: the record lies within the used part, and its times within the record.
-                    unsafe { self.base.add(written.at + at).cast::<u64>().write_unaligned(0) };
+                    placed.record[at..at + 8].fill(0);
                 }
             }
         }
@@ -95,9 +109,13 @@ impl Buffers {
             if forced && buffer.latest_ns > now_ns {
                 buffer.cut_at(now_ns);
             } else if buffer.latest_ns > now_ns {
+                if with_current {
+                    buffer.show(now_ns, false);
+                }
                 self.full.push(buffer);
                 continue;
             }
+            buffer.show(now_ns, true);
             finished.push(buffer);
         }
         finished
@@ -119,7 +137,7 @@ fn wanted_kind(state: &State, activity: &Activity) -> Option<u32> {
 fn ask_for_buffer(request: Request) -> Option<Buffer> {
     let (mut base, mut bytes, mut most_records) = (std::ptr::null_mut(), 0, 0);
     request(&mut base, &mut bytes, &mut most_records);
-    let buffer = Buffer { base, bytes, most_records, used: 0, records: Vec::new(), latest_ns: 0 };
+    let buffer = Buffer { base, bytes, most_records, used: 0, records: Vec::new(), shown: 0, latest_ns: 0 };
     (!base.is_null() && bytes > 0).then_some(buffer)
 }
 
@@ -139,7 +157,7 @@ fn write_one(activity: &Activity) {
             buffers.current = buffers.spare.pop();
         }
         if let Some(held) = buffers.current.as_mut().filter(|held| held.has_room(bytes)) {
-            held.write(activity, kind, bytes, offset_ns);
+            held.place(activity, kind, bytes, offset_ns);
             return;
         }
         let Some(request) = buffers.request.filter(|_| attempt == 0) else { break };
