@@ -190,7 +190,7 @@ impl Rings {
     /// Waits some milliseconds until the segment is there, or nobody is at it any more. Whoever is may be the very code that a
     /// signal handler interrupted, which goes on only after us.
     fn is_grown_soon(&self, further: &Further) -> bool {
-        const TRIES: usize = 10;
+        const TRIES: usize = 50;
         for _ in 0..TRIES {
             if further.segment.get().is_some() || !self.growing.load(Ordering::Acquire) {
                 return true;
