@@ -9,27 +9,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gputrace_producer::{memory, session};
 use gputrace_wire::counter::Counter;
 
-use super::{guest, open, pace, postponed, records};
+use super::{guest, open, postponed, records};
 
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
-/// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference. CUPTI is told of
-/// less where so many operations would take long.
+/// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference; of few records each
+/// costs the launching thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
 const BUFFER_BYTES: usize = 1 << 20;
 const LARGE: usize = 64;
 /// CUPTI from 12.x on takes a buffer for every thread that launches (measured with 200 of them on 13.0). Threads beyond the
 /// first get small ones, about 300 kernel records, of which a turn of the service thread brings back what is filled.
 const SMALL_BYTES: usize = 1 << 16;
-/// At least what any record takes.
-const RECORD_BYTES: usize = 256;
-/// No buffer is smaller than what CUPTI was seen to use (13.0, which uses 2 KiB too).
-const LEAST_BYTES: usize = 8192;
-/// So many are in use with few records each, and no more: of a long queue the rest gets what there is.
-const FEW_MOST: u32 = 512;
 /// In all: 64 MiB and 124 MiB of addresses at most, of which only what CUPTI wrote to is memory. What is beyond is counted.
 pub const BUFFERS: usize = 2048;
 const WORDS: usize = BUFFERS / 64;
-/// The word of the first small ones.
-const FIRST_SMALL: usize = LARGE / 64;
 
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(u64::MAX) }; WORDS];
 static POOL: [AtomicPtr<u8>; BUFFERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; BUFFERS];
@@ -56,28 +48,7 @@ fn bytes_of(index: usize) -> usize {
 
 /// A buffer of the pool's and its size; large ones first.
 fn take() -> Option<(*mut u8, usize)> {
-    take_from(0)
-}
-
-fn take_from(word: usize) -> Option<(*mut u8, usize)> {
-    FREE.iter().enumerate().skip(word).find_map(|(word, free)| take_of(word, free))
-}
-
-fn small_in_use() -> u32 {
-    FREE.iter().skip(FIRST_SMALL).map(|free| free.load(Ordering::Relaxed).count_zeros()).sum()
-}
-
-/// A buffer for so many records, if that can be: what CUPTI is to be told of its size and of the most records, 0 for any.
-fn take_for(most_records: usize) -> Option<(*mut u8, usize, usize)> {
-    let bytes = most_records.saturating_mul(RECORD_BYTES);
-    if bytes <= SMALL_BYTES
-        && small_in_use() < FEW_MOST
-        && let Some((buffer, _)) = take_from(FIRST_SMALL)
-    {
-        return Some((buffer, bytes.max(LEAST_BYTES), most_records));
-    }
-    let (buffer, size) = take()?;
-    Some((buffer, if bytes > SMALL_BYTES { size.min(bytes) } else { size }, 0))
+    FREE.iter().enumerate().find_map(|(word, free)| take_of(word, free))
 }
 
 fn take_of(word: usize, free: &AtomicU64) -> Option<(*mut u8, usize)> {
@@ -165,8 +136,7 @@ fn give_back(index: usize) {
 
 /// CUPTI wants a buffer.
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
-    let (given, size, most) =
-        take_for(pace::most_records()).unwrap_or_else(|| (take_discard(), BUFFER_BYTES, 0));
+    let (given, size) = take().unwrap_or_else(|| (take_discard(), BUFFER_BYTES));
     if let (Some(index), Some(session)) = (index_of(given), session::current()) {
         open::give(index, session.generation, size);
     }
@@ -174,7 +144,7 @@ pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most
     unsafe {
         buffer.write(given);
         bytes.write(size);
-        most_records.write(most);
+        most_records.write(0);
     }
 }
 
@@ -233,8 +203,13 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), BUFFERS);
         assert_eq!((index_of(taken[70]), at(70)), (Some(70), Some(taken[70])));
-        give_back(70);
-        assert_eq!(take(), Some((taken[70], SMALL_BYTES)));
+        // SAFETY: this test's own buffer, of which nobody else knows.
+        let left = unsafe {
+            taken[70].write_bytes(7, 100);
+            clear(70, 60);
+            [59, 60].map(|at| taken[70].add(at).read())
+        };
+        assert_eq!((left, take()), ([0, 7], Some((taken[70], SMALL_BYTES))));
         // Without a session nothing is to be done for those that were put by.
         for index in [3, 1900, 70] {
             postponed::put_by(core::ptr::null_mut(), 0, index, 0);
@@ -243,25 +218,6 @@ mod tests {
         let again: Vec<_> = std::iter::from_fn(take).map(|(buffer, _)| buffer).collect();
         assert_eq!(again, [taken[3], taken[70], taken[1900]]);
         (0..BUFFERS).for_each(give_back);
-        sizes_are_by_the_records_that_are_wanted();
         assert!(FREE.iter().all(|free| free.load(Ordering::Relaxed) == u64::MAX));
-    }
-
-    /// A part of the test above: both use the one pool.
-    fn sizes_are_by_the_records_that_are_wanted() {
-        let sizes = |most| {
-            let (buffer, bytes, records) = take_for(most).unwrap();
-            let index = index_of(buffer).unwrap();
-            give_back(index);
-            (index >= LARGE, bytes, records)
-        };
-        assert_eq!(sizes(1), (true, LEAST_BYTES, 1));
-        assert_eq!(sizes(50), (true, 50 * RECORD_BYTES, 50));
-        assert_eq!(sizes(256), (true, SMALL_BYTES, 256));
-        assert_eq!(sizes(1000), (false, 1000 * RECORD_BYTES, 0));
-        assert_eq!(sizes(usize::MAX), (false, BUFFER_BYTES, 0));
-        let few: Vec<_> = (0..FEW_MOST).map(|_| take_for(1).unwrap().0).collect();
-        assert_eq!(sizes(1), (false, BUFFER_BYTES, 0), "a long queue");
-        few.into_iter().filter_map(index_of).for_each(give_back);
     }
 }

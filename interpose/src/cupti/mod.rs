@@ -14,7 +14,6 @@
 //! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `open` | the buffers that it fills just now, and how far each is told |
-//! | `pace` | how many records a buffer is to have |
 //! | `records` | records become events |
 //! | `postponed` | full buffers that had to wait for the ring |
 //! | `guest/` | another client, which finds a CUPTI of its own |
@@ -33,7 +32,6 @@ pub mod library;
 pub mod linked_in;
 pub mod nodes;
 mod open;
-mod pace;
 mod postponed;
 mod records;
 mod root;

@@ -24,7 +24,6 @@ use gputrace_wire::segment::RingHeader;
 
 use super::graph_times::Delivered;
 use super::open::{self, Reading};
-use super::pace::Taken;
 use super::root::{self, Root};
 use super::{buffers, guest, postponed};
 use crate::describe;
@@ -182,13 +181,11 @@ fn with_delivery(
             count: 0,
             first_end_ns: 0,
             of_graphs: Delivered::default(),
-            taken: Taken::default(),
         };
         // Before the ring may keep us waiting: the lag is CUPTI's.
         let delivered_ns = root.now_ns();
         act(&mut delivery);
         core::mem::take(&mut delivery.of_graphs).add();
-        delivery.taken.learn();
         session.count(Counter::RecordsDelivered, delivery.count);
         if delivery.first_end_ns > 0 {
             session.raise(Counter::RecordLagMaxNs, delivered_ns.saturating_sub(delivery.first_end_ns));
@@ -227,7 +224,6 @@ struct Delivery<'a> {
     count: u64,
     /// Records of graphs' nodes.
     of_graphs: Delivered,
-    taken: Taken,
     /// When the first of the delivered operations ended; 0 where none says.
     first_end_ns: u64,
 }
@@ -236,7 +232,6 @@ impl Delivery<'_> {
     /// Notes when an operation ended.
     fn ended(&mut self, place: &Place) {
         self.of_graphs.note(place);
-        self.taken.note_other();
         if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
             self.first_end_ns = place.end_ns;
         }
@@ -311,13 +306,11 @@ impl Delivery<'_> {
                     graph: graph.graph_id(),
                 };
                 self.ended(&place);
-                self.taken.note(&place);
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
             // Kinds that only a guest asked for. It may be gone by the time that the last of them come.
             Record::Other(kind) if guest::takes_records() || root::was_wanted_by_guest(kind) => {
                 self.count -= 1;
-                self.taken.note_other();
             }
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
         }
