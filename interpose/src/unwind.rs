@@ -80,7 +80,7 @@ fn find(name: &CStr) -> *mut c_void {
     let mapped = || libc_symbols::in_mapped(name, |file| file.starts_with(b"libgcc_s"));
     let mut found = mapped();
     if found.is_null() {
-        let _error = KeepError::new();
+        let _error = KeepError::while_loading();
         // SAFETY: a C string. The handle is not closed: the addresses are kept for good.
         unsafe { libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_NOW) };
         found = mapped();

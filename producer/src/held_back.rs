@@ -5,15 +5,18 @@
 //! which its own thread holds: for ever. A program of one thread alone may do that, and with a
 //! thread of ours it is none. What allocates on a program's thread does it with handlers held back.
 
+use core::marker::PhantomData;
 use core::mem;
 
 /// A fault of the thread's own: held back it would end the program, and a handler may be meant for it.
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// While it lives, no handler runs on the calling thread, but for a fault's.
+/// While it lives, no handler runs on the calling thread, but for a fault's. One inside another ends before it.
 pub struct HeldBack {
     before: libc::sigset_t,
+    /// It is of the thread that made it.
+    _stays: PhantomData<*const ()>,
 }
 
 impl HeldBack {
@@ -38,7 +41,7 @@ impl HeldBack {
                 libc::sigdelset(&mut all, *signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-            HeldBack { before }
+            HeldBack { before, _stays: PhantomData }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::stderr::KeepErrno;
 pub type LookAt = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 
 static READERS: AtomicU32 = AtomicU32::new(0);
-/// The thread of the latest reader: a signal handler of it that forks must not wait for it.
+/// The thread of the latest reader: a fault's handler there that forks must not wait for it, and other handlers are held back.
 static READER: AtomicI32 = AtomicI32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// The thread of the latest fork: its own handlers may read the list.

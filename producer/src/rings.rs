@@ -175,20 +175,23 @@ impl Rings {
         if clock::now() < self.grow_after_ticks.load(Ordering::Relaxed) {
             return false;
         }
-        if self.growing.swap(true, Ordering::Acquire) {
-            return self.is_grown_soon(further);
-        }
-        let grown = further.segment.get().is_some() || self.add(further, connection, head);
+        let waits = self.growing.swap(true, Ordering::Acquire);
+        let grown = if waits {
+            self.is_grown_soon(further)
+        } else {
+            further.segment.get().is_some() || self.add(further, connection, head)
+        };
         if !grown {
             self.grow_after_ticks.store(clock::now().saturating_add(self.retry_ticks), Ordering::Relaxed);
         }
-        // SYNC: pairs with the Acquire swap above: who grows next sees what was filled.
-        self.growing.store(false, Ordering::Release);
+        if !waits {
+            // SYNC: pairs with the Acquire swap above: who grows next sees what was filled.
+            self.growing.store(false, Ordering::Release);
+        }
         grown
     }
 
-    /// Waits some milliseconds until the segment is there, or nobody is at it any more. Whoever is may be the very code that a
-    /// signal handler interrupted, which goes on only after us.
+    /// Waits until the segment is there, or nobody is at it any more: 50 ms at most, for who is at it may be off its core.
     fn is_grown_soon(&self, further: &Further) -> bool {
         const TRIES: usize = 50;
         for _ in 0..TRIES {

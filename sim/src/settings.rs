@@ -13,6 +13,8 @@ pub struct Settings {
     pub paced: bool,
     /// `GPUTRACE_SIM_FAIL`: which calls fail with which code.
     pub failures: String,
+    /// `GPUTRACE_SIM_CHANGES_RECORDS`: whether CUPTI changes records that it has written, which none is known to do.
+    pub changes_records: bool,
     /// `GPUTRACE_SIM_MEMORY_BYTES`: memory of each device, 80 GiB without it.
     pub memory_bytes: u64,
 }
@@ -23,6 +25,7 @@ impl Settings {
             devices: get("GPUTRACE_SIM_DEVICES").and_then(|v| v.trim().parse().ok()).unwrap_or(1).min(64),
             paced: get("GPUTRACE_SIM_PACE").is_none_or(|v| v.trim() != "off"),
             failures: get("GPUTRACE_SIM_FAIL").unwrap_or_default(),
+            changes_records: get("GPUTRACE_SIM_CHANGES_RECORDS").is_some(),
             memory_bytes: get("GPUTRACE_SIM_MEMORY_BYTES")
                 .and_then(|v| v.trim().parse().ok())
                 .unwrap_or(80 << 30),

@@ -56,8 +56,39 @@ fn of_a_deep_queue_device_times_come_while_it_is_worked_off() {
     // and as they were: a buffer of theirs never came back.
     let timed = count(&report, "timed_operations");
     assert!((31..=121).contains(&timed), "{timed}");
-    let kernel =
-        report["kernels"].as_array().unwrap().iter().find(|kernel| kernel["name"] == "long_kernel").unwrap();
-    assert_eq!(count(kernel, "timed_calls"), timed - 1);
-    assert_eq!(count(kernel, "total_ns"), (timed - 1) * 5_000_000);
+    assert_eq!(long_kernels(&report), (timed - 1, (timed - 1) * LONG_NS));
+}
+
+const LONG_NS: u64 = 5_000_000;
+
+/// How many long kernels have times, and what they took.
+fn long_kernels(report: &serde_json::Value) -> (u64, u64) {
+    let mut kernels = report["kernels"].as_array().unwrap().iter();
+    let kernel = kernels.find(|kernel| kernel["name"] == "long_kernel").unwrap();
+    (count(kernel, "timed_calls"), count(kernel, "total_ns"))
+}
+
+/// What was told before a buffer came back is not told again, and the rest is.
+#[test]
+fn of_a_deep_queue_each_device_time_comes_once() {
+    let report = run("deep_queue").arg("ends").succeed().report();
+    assert_eq!(count(&report, "timed_operations"), 202);
+    assert_eq!(long_kernels(&report), (200, 200 * LONG_NS));
+    assert!(!report["notices"].to_string().contains("changes records"));
+    // Some tens of milliseconds, where it is a second in a buffer that is not read along.
+    let lag_ns = count(&report["cost"], "record_lag_max_ns");
+    assert!(lag_ns < 700_000_000, "{lag_ns}");
+}
+
+#[test]
+fn a_libcupti_that_changes_what_it_wrote_is_not_read_along() {
+    let traced = run("deep_queue").arg("ends").env("GPUTRACE_SIM_CHANGES_RECORDS", "1").succeed();
+    let report = traced.report();
+    assert_eq!(
+        report["notices"].to_string().matches("changes records").count(),
+        1,
+        "{:#}",
+        report["notices"]
+    );
+    assert_eq!(count(&report, "timed_operations"), 202);
 }

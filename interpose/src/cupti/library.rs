@@ -33,7 +33,7 @@ const SIMULATED: &CStr = c"gputrace_sim_cupti_version";
 /// # Errors
 /// One line for the user: what was tried, and what to do.
 pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
-    let _error = KeepError::new();
+    let _error = KeepError::while_loading();
     let mapped = exports::known_library()
         .or_else(|| mapped("libcupti.so"))
         .filter(|path| !simulated || exports::in_library(path, SIMULATED).is_some());

@@ -51,7 +51,7 @@ pub fn catch_up() {
     while LATEST.load(Ordering::SeqCst) != 0 {
         // SYNC: pairs with the exchange in `put_by`.
         let mut next = LATEST.swap(0, Ordering::SeqCst);
-        let mut is_stuck = false;
+        let (mut is_stuck, mut is_read) = (false, false);
         while let Some(index) = (next as usize).checked_sub(1) {
             let (Some(held), Some(buffer)) = (HELD.get(index), buffers::at(index)) else { return };
             next = held.before.load(Ordering::Relaxed);
@@ -63,7 +63,8 @@ pub fn catch_up() {
                 // SAFETY: CUPTI handed the buffer over with so many valid bytes, and nobody has given it back since.
                 unsafe { records::deliver(context, stream, buffer, valid_bytes, told) }
             };
-            if !is_stuck && open::is_ours(index) && deliver() {
+            is_read |= !open::is_ours(index);
+            if !is_stuck && !is_read && deliver() {
                 // SAFETY: the same, and it was told.
                 unsafe { buffers::clear(index, valid_bytes) };
             } else {
@@ -71,8 +72,9 @@ pub fn catch_up() {
                 put_by(context, stream, index, valid_bytes);
             }
         }
-        // Whoever holds the ring looks here when it is done, but may have done so before we put it by again.
-        if is_stuck && !records::ring_is_free() {
+        // Whoever holds the ring looks here when it is done, but may have done so before we put it by again. Who reads one
+        // along looks here in any case.
+        if is_read || is_stuck && !records::ring_is_free() {
             return;
         }
     }

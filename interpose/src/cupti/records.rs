@@ -12,6 +12,7 @@ use std::time::Duration;
 use cupti_sys::cupti::{CUpti_Activity, CUptiResult};
 use cupti_sys::records::{KernelRecord, Record};
 use gputrace_producer::clock;
+use gputrace_producer::python::identity::fold;
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread::{self, Offer};
 use gputrace_wire::cell::Cell;
@@ -23,8 +24,8 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
 use super::graph_times::Delivered;
-use super::open::{self, Reading};
-use super::root::{self, Root};
+use super::open::{self, Reading, Told};
+use super::root::{self, Reader, Root};
 use super::{buffers, guest, postponed};
 use crate::describe;
 use crate::tables::{self, Tables};
@@ -33,6 +34,11 @@ use crate::tables::{self, Tables};
 /// waits but CUPTI's, and at the process's end, when the last records are worth a moment.
 const WAIT_MOST: Duration = Duration::from_millis(200);
 const WAIT_STEP: Duration = Duration::from_micros(200);
+
+/// Cells of one entry at most, and one that says who writes.
+const CELLS_MOST: u64 = 3;
+const CHANGED: &[u8] = b"this libcupti changes records after it has written them: device times that were read before it handed them \
+                         over may be wrong, and from here on come when it does";
 
 /// The generation of the session whose records ring a delivery holds; 0 while none does. A forked
 /// child, whose parent may have held it, has another generation.
@@ -83,21 +89,25 @@ enum Out<'a> {
     Own(&'a thread::Slot),
 }
 
-/// Turns a buffer's records into events, from behind the one that was `told` last (its address, 0 for none); false, and nothing is
-/// done, where there is no ring to be had just now.
+/// Turns a buffer's records into events, from behind the one that was `told` last; false, and nothing is done, where there is no ring
+/// to be had just now.
 ///
 /// # Safety
-/// CUPTI has handed over the buffer with so many valid bytes, and does not have it back yet. `told` is one of its records.
+/// CUPTI has handed over the buffer with so many valid bytes, and does not have it back yet. `told` is of this buffer.
 pub unsafe fn deliver(
     context: *mut c_void,
     stream: u32,
     buffer: *mut u8,
     valid_bytes: usize,
-    told: usize,
+    told: Told,
 ) -> bool {
     let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return true };
     let is_done = with_delivery(session, root, Ring::Any, |delivery| {
-        let mut record = told as *mut CUpti_Activity;
+        let mut record = told.at as *mut CUpti_Activity;
+        // SAFETY: the caller's word.
+        if told.at != 0 && unsafe { is_changed(root, told) } && open::turn_off() {
+            session.notice(1, 0, CHANGED);
+        }
         // SAFETY: the caller's word.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
             // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
@@ -114,7 +124,7 @@ pub unsafe fn deliver(
 
 /// Tells what has ended of what is in CUPTI's hands: the service thread, after a flush.
 pub fn read_along(root: &Root) {
-    let Some(session) = session::current() else { return };
+    let (Some(session), Some(_reader)) = (session::current(), Reader::new()) else { return };
     with_delivery(session, root, Ring::Records, |delivery| {
         for index in buffers::in_use() {
             if let (Some(buffer), Some(mut reading)) =
@@ -240,8 +250,9 @@ impl Delivery<'_> {
     /// Tells what is whole of a buffer that CUPTI fills: what another record stands behind, and what was there at the last look.
     fn along(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
         let mut newest: *mut CUpti_Activity = core::ptr::null_mut();
-        let mut at = reading.told as *mut CUpti_Activity;
-        // SAFETY: CUPTI's buffer, which is of zeros where it wrote nothing since it got it; what was told is in it.
+        let mut at = reading.told.at as *mut CUpti_Activity;
+        // SAFETY: CUPTI's buffer, which is of zeros where it wrote nothing since it got it, as it writes to no more than it says is
+        // valid when it gives a buffer back; what was told is in it.
         while unsafe { step(root, buffer, reading.bytes, &mut at) } {
             if !newest.is_null() && !self.whole(root, newest, reading) {
                 return;
@@ -251,19 +262,30 @@ impl Delivery<'_> {
         if !newest.is_null() && newest.addr() == reading.seen {
             self.whole(root, newest, reading);
         }
-        reading.seen = newest.addr();
+        // SAFETY: as in `whole`.
+        let is_whole = !newest.is_null() && has_ended(&unsafe { Record::new(newest.cast(), root.version()) });
+        reading.seen = if is_whole { newest.addr() } else { 0 };
     }
 
-    /// Tells a record that CUPTI wrote. False if what it is of has not ended, which then is to be told later.
+    /// Whether what comes next can be written at once. Who reads along waits for nobody: what is not told now is told later.
+    fn has_room(&mut self) -> bool {
+        match &mut self.out {
+            // A kernel, and who writes.
+            Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MOST),
+            Out::Own(_) => false,
+        }
+    }
+
+    /// Tells a record that CUPTI wrote. False if what it is of has not ended, or there is no room: it is to be told later.
     fn whole(&mut self, root: &Root, record: *mut CUpti_Activity, reading: &mut Reading) -> bool {
         // SAFETY: CUPTI said that a record is there, of the version that it reported, and it changes none.
         let found = unsafe { Record::new(record.cast(), root.version()) };
-        let has_ended = has_ended(&found);
-        if has_ended {
+        let is_told = has_ended(&found) && self.has_room();
+        if is_told {
+            reading.told = Told { at: record.expose_provenance(), mark: mark_of(&found) };
             self.one(found);
-            reading.told = record.expose_provenance();
         }
-        has_ended
+        is_told
     }
 
     fn one(&mut self, record: Record<'_>) {
@@ -322,7 +344,8 @@ impl Delivery<'_> {
     }
 
     fn kernel(&self, kernel: KernelRecord<'_>) -> Kernel {
-        // SAFETY: we are in the delivery of the record's buffer; CUPTI still owns the name.
+        // SAFETY: CUPTI has not had the record's buffer back, or has not given it yet; it owns the name, and is not taken off the
+        // driver while somebody reads.
         let text = unsafe { kernel.name() }.map_or(&b""[..], |name| {
             // SAFETY: the same C string, cut where it is too long for a definition.
             unsafe { describe::text(name.as_ptr(), definition::TEXT_MAX) }
@@ -380,16 +403,35 @@ impl Delivery<'_> {
     }
 }
 
-fn has_ended(record: &Record<'_>) -> bool {
-    let times = match record {
-        Record::Kernel(kernel) => [kernel.start_ns(), kernel.end_ns()],
-        Record::Memcpy(copy) => [copy.start_ns(), copy.end_ns()],
-        Record::MemcpyPtoP(copy) => [copy.start_ns(), copy.end_ns()],
-        Record::Memset(fill) => [fill.start_ns(), fill.end_ns()],
-        Record::GraphTrace(graph) => [graph.start_ns(), graph.end_ns()],
-        Record::Other(_) => return true,
+/// Start and end, and whose it is; `None` for kinds that are not told.
+fn gist(record: &Record<'_>) -> Option<[u64; 3]> {
+    let (start_ns, end_ns, correlation) = match record {
+        Record::Kernel(kernel) => (kernel.start_ns(), kernel.end_ns(), kernel.correlation_id()),
+        Record::Memcpy(copy) => (copy.start_ns(), copy.end_ns(), copy.correlation_id()),
+        Record::MemcpyPtoP(copy) => (copy.start_ns(), copy.end_ns(), copy.correlation_id()),
+        Record::Memset(fill) => (fill.start_ns(), fill.end_ns(), fill.correlation_id()),
+        Record::GraphTrace(graph) => (graph.start_ns(), graph.end_ns(), graph.correlation_id()),
+        Record::Other(_) => return None,
     };
-    times.iter().all(|time_ns| *time_ns != 0)
+    Some([start_ns, end_ns, correlation.into()])
+}
+
+fn has_ended(record: &Record<'_>) -> bool {
+    gist(record).is_none_or(|[start_ns, end_ns, _]| start_ns != 0 && end_ns != 0)
+}
+
+/// What a record says, as one number: whether it is still the same.
+fn mark_of(record: &Record<'_>) -> u64 {
+    gist(record).map_or(1, |gist| gist.into_iter().fold(0, fold))
+}
+
+/// Whether the last record that was told is another one now.
+///
+/// # Safety
+/// It is in a buffer that CUPTI gave back.
+unsafe fn is_changed(root: &Root, told: Told) -> bool {
+    // SAFETY: the caller's word; it was a record of the version that CUPTI reported.
+    mark_of(&unsafe { Record::new(told.at as *const u8, root.version()) }) != told.mark
 }
 
 /// Says in the records' ring who writes into it, once a session; false if it does not fit now.

@@ -42,6 +42,8 @@ const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
 const FLUSH_WAIT_STEP: Duration = Duration::from_micros(50);
 /// Flushes of the tracer's under way.
 static FLUSHES: AtomicU32 = AtomicU32::new(0);
+/// Readers of buffers that CUPTI still fills.
+static READERS: AtomicU32 = AtomicU32::new(0);
 /// CUPTI was left to a client that cannot be a guest.
 static LEFT: AtomicBool = AtomicBool::new(false);
 /// The process that left it; a forked child finds CUPTI as its parent had it, and dead.
@@ -210,15 +212,16 @@ impl Root {
     /// itself off the driver altogether, or the other would be refused. It can up to 12.9.
     pub fn leave_to_another_library(&self) {
         self.leave();
-        // A flush of the service thread's may be under way; a bounded wait, as CUPTI's own lock
-        // may be what holds it.
+        // A flush of the service thread's may be under way, or it may read buffers along; a bounded
+        // wait, as CUPTI's own lock may be what holds it.
         let begun = Instant::now();
-        while is_flushing() && begun.elapsed() < FLUSH_WAIT_MOST {
+        let is_read = || READERS.load(Ordering::SeqCst) > 0;
+        while (is_flushing() || is_read()) && begun.elapsed() < FLUSH_WAIT_MOST {
             std::thread::sleep(FLUSH_WAIT_STEP);
         }
-        if let Some(finalize) = self.api.finalize {
+        if let Some(finalize) = self.api.finalize.filter(|_| !is_read()) {
             // SAFETY: no record is wanted and nobody is subscribed; nothing of this library is
-            // called from here on.
+            // called from here on: it was left, which who reads along looks at first.
             unsafe { finalize() };
         }
     }
@@ -234,7 +237,28 @@ impl Root {
         self.flush(0);
         self.unsubscribe();
         LEFT_IN.store(self.pid, Ordering::Relaxed);
-        LEFT.store(true, Ordering::Release);
+        LEFT.store(true, Ordering::SeqCst);
+    }
+}
+
+/// While it lives, what CUPTI keeps stays: it is not taken off the driver.
+#[derive(Debug)]
+pub struct Reader(());
+
+impl Reader {
+    /// `None` where CUPTI was left.
+    pub fn new() -> Option<Reader> {
+        // SYNC: who leaves first says so and then looks for readers, in one order for all: either it
+        // sees this one, or this one sees that CUPTI was left.
+        READERS.fetch_add(1, Ordering::SeqCst);
+        let reader = Reader(());
+        (!LEFT.load(Ordering::SeqCst)).then_some(reader)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

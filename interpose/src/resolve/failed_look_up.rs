@@ -76,12 +76,21 @@ pub fn forget() {
 /// it allocates for what it says.
 #[derive(Debug)]
 pub struct KeepError {
-    _held_back: HeldBack,
+    _held_back: Option<HeldBack>,
 }
 
 impl KeepError {
     pub fn new() -> KeepError {
-        let _held_back = HeldBack::new();
+        KeepError::with(Some(HeldBack::new()))
+    }
+
+    /// Where libraries may be loaded: their constructors may start threads, which would keep what is held back, and wait for
+    /// handlers.
+    pub fn while_loading() -> KeepError {
+        KeepError::with(None)
+    }
+
+    fn with(_held_back: Option<HeldBack>) -> KeepError {
         let unread = libc_dlerror();
         if !unread.is_null() {
             // SAFETY: libc's C string, valid until the thread's next call of the dynamic linker.

@@ -77,7 +77,8 @@ impl Stack {
         at >= self.from && at.checked_add(8).is_some_and(|end| end <= self.certain) && at & 7 == 0
     }
 
-    /// The page goes when all goes that is on it.
+    /// The page goes when all goes that is on it. No stack is read by what runs on a stack of the tracer's own (`detour`), so
+    /// its frames are one behind the other.
     #[cold]
     #[inline(never)]
     fn reach(&mut self, end: u64) {
@@ -117,8 +118,8 @@ impl Words for Stack {
         if from == 0 {
             return None;
         }
-        // SAFETY: an aligned word above where this thread is, and on the same stack or the same page: it is there at least
-        // until the thread has returned to what keeps it, which is after the hook. Or else a copy.
+        // SAFETY: an aligned word above where this thread is, on the same stack, or on no page above the one that the hook was
+        // called on: it is there at least until the thread has returned to what keeps it, which is after the hook. Or else a copy.
         Some(unsafe { load(from) })
     }
 

@@ -5,6 +5,7 @@ use crate::driver::driver;
 use crate::record::{self, LARGEST, times_at};
 use crate::state::{self, CHANGED, State};
 use gputrace_sim::activity::{Activity, CONCURRENT_KERNEL, KERNEL};
+use gputrace_sim::settings::settings;
 use std::ffi::c_void;
 
 /// Asks the client for a buffer: where, how long, and for how many records (0: any).
@@ -73,6 +74,13 @@ impl Buffer {
 
     /// Writes what has ended, in the order of the launches, up to what has not (as seen of CUPTI 11.8 to 13.0); or everything.
     pub fn show(&mut self, now_ns: u64, everything: bool) {
+        if everything && settings().changes_records {
+            for placed in self.records.iter_mut().take(self.shown) {
+                let (_, end_at) = times_at(placed.kind);
+                placed.record[end_at] ^= 1;
+            }
+            self.shown = 0;
+        }
         while let Some(placed) = self.records.get(self.shown)
             && (everything || placed.end_ns <= now_ns)
         {

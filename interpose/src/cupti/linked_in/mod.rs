@@ -90,8 +90,11 @@ fn heed(caller: u64) {
                 return;
             }
             detour::run(|| {
-                let _error = KeepError::new();
-                match find(Which::At(caller)) {
+                let found = {
+                    let _error = KeepError::new();
+                    find(Which::At(caller))
+                };
+                match found {
                     Some(holder) => client::give_way_to_linked_in(&holder),
                     None => asks.remember(),
                 }
