@@ -1,8 +1,9 @@
 // What CUPTI delivers, and when, by how large its buffers are; without gputrace. Kernels are queued at one go, and a flush comes
-// every 50 ms, as the tracer's does: cupti_buffers LIBRARY RECORDS KERNEL_US KERNELS BYTES [graphs] (RECORDS 0: as many as fit; with
-// `graphs` they are launched twenty at a time, and timed as whole graphs). After each flush the buffers that CUPTI has not given
-// back are read: how many records were there before they were delivered (early), how old the newest of them was at most
-// (early_lag_ms), and how many CUPTI changed or moved afterwards (changed).
+// every 50 ms, as the tracer's does: cupti_buffers LIBRARY RECORDS KERNEL_US KERNELS BYTES [HOW] (RECORDS 0: as many as fit). HOW says
+// how they are launched: `nodes` twenty at a time, as graphs, `graphs` likewise and timed as a whole, `mixed` on two streams, with a
+// copy and a fill after each, and a forced flush in the middle. After each flush the buffers that CUPTI has not given back are
+// read as the tracer does: how many records were there before they were delivered (early), how old they were then at most
+// (early_lag_ms), and how many CUPTI changed in any byte, or moved, afterwards (changed).
 #include <cupti.h>
 #include <cuda_runtime.h>
 #include <atomic>
@@ -25,16 +26,18 @@ CUPTI(DECLARE)
 static decltype(&cuptiGetTimestamp) GetTimestamp;
 
 static const size_t MOST_BYTES = 1 << 20;
-// All that CUPTI 11.8 writes of a kernel, and less than what any writes of a graph.
-static const size_t KERNEL_BYTES = 136, GRAPH_BYTES = 40;
 static const int NODES = 20;
 
-typedef std::pair<size_t, std::string> Record;  // Its place in the buffer, and what it says.
+typedef std::pair<size_t, std::string> Record;  // Its place in the buffer, and all that it says.
+struct Held {
+  std::vector<Record> seen;
+  CUpti_Activity *newest;  // The last one at the last look, if what it is of has ended.
+};
 
 static size_t most_records, bytes;
 static std::mutex lock;
 static std::vector<uint8_t *> spare;
-static std::map<uint8_t *, std::vector<Record>> held;
+static std::map<uint8_t *, Held> held;
 static long buffers, records, early, changed;
 static double worst_ms, early_ms;
 
@@ -47,14 +50,18 @@ template <typename T> static T found(void *library, const char *name) {
 static uint64_t end_of(const CUpti_Activity *record) {
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return ((const CUpti_ActivityKernel9 *)record)->end;
+    case CUPTI_ACTIVITY_KIND_MEMCPY: return ((const CUpti_ActivityMemcpy5 *)record)->end;
+    case CUPTI_ACTIVITY_KIND_MEMSET: return ((const CUpti_ActivityMemset4 *)record)->end;
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return ((const CUpti_ActivityGraphTrace *)record)->end;
     default: return 0;
   }
 }
 
+// So long are all records of a kind, in this version; 0 until two of them stood one behind the other.
+static size_t lengths[64];
+
 static Record read(const uint8_t *buffer, const CUpti_Activity *record) {
-  const size_t length = record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE ? GRAPH_BYTES : KERNEL_BYTES;
-  return {(const uint8_t *)record - buffer, std::string((const char *)record, length)};
+  return {(const uint8_t *)record - buffer, std::string((const char *)record, lengths[record->kind & 63])};
 }
 
 static void requested(uint8_t **buffer, size_t *size, size_t *most) {
@@ -76,7 +83,7 @@ static void completed(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t valid
   uint64_t first_end = 0, now;
   GetTimestamp(&now);
   std::lock_guard<std::mutex> one(lock);
-  const std::vector<Record> &seen = held[buffer];
+  const std::vector<Record> &seen = held[buffer].seen;
   size_t index = 0;
   while (GetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
     const uint64_t end = end_of(record);
@@ -101,12 +108,24 @@ static void look(void) {
   GetTimestamp(&now);
   for (auto &each : held) {
     CUpti_Activity *record = nullptr, *before = nullptr;
-    for (size_t index = 0; GetNextRecord(each.first, bytes, &record) == CUPTI_SUCCESS && record->kind; before = record) {
-      if (!before || index++ < each.second.size()) continue;
-      const double age_ms = ((double)now - (double)end_of(before)) / 1e6;
+    std::vector<Record> &seen = each.second.seen;
+    size_t index = 0;
+    const auto tell = [&](const CUpti_Activity *whole) {
+      if (index++ < seen.size()) return true;
+      if (!end_of(whole)) return false;
+      const double age_ms = ((double)now - (double)end_of(whole)) / 1e6;
       if (age_ms > early_ms) early_ms = age_ms;
-      each.second.push_back(read(each.first, before));
+      seen.push_back(read(each.first, whole));
+      return true;
+    };
+    bool goes_on = true;
+    for (; goes_on && GetNextRecord(each.first, bytes, &record) == CUPTI_SUCCESS && record->kind; before = record) {
+      if (!before) continue;
+      lengths[before->kind & 63] = (uint8_t *)record - (uint8_t *)before;
+      goes_on = tell(before);
     }
+    if (goes_on && before && before == each.second.newest && lengths[before->kind & 63]) tell(before);
+    each.second.newest = goes_on && before && end_of(before) ? before : nullptr;
   }
 }
 
@@ -138,13 +157,20 @@ int main(int count, char **arguments) {
   most_records = atol(arguments[2]);
   const long kernel_us = atol(arguments[3]), kernels = atol(arguments[4]);
   bytes = atol(arguments[5]);
-  const bool graphs = count == 7;
+  const std::string how = count == 7 ? arguments[6] : "";
+  const bool graphs = how == "graphs", nodes = graphs || how == "nodes", mixed = how == "mixed";
   if (bytes > MOST_BYTES) return 2;
   RegisterCallbacks(requested, completed);
   if (graphs) Enable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
   Enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  Enable(CUPTI_ACTIVITY_KIND_MEMCPY);
+  Enable(CUPTI_ACTIVITY_KIND_MEMSET);
   cudaFree(0);
-  cudaStream_t stream;
+  char *on_device, *pinned;
+  cudaMalloc(&on_device, 4096);
+  cudaMallocHost(&pinned, 4096);
+  cudaStream_t stream, other;
+  cudaStreamCreate(&other);
   cudaGraph_t graph;
   cudaGraphExec_t all;
   cudaStreamCreate(&stream);
@@ -161,11 +187,17 @@ int main(int count, char **arguments) {
     }
   });
   const double begun = now_ns();
-  for (long i = 0; i < kernels; i += graphs ? NODES : 1) {
-    if (graphs)
+  for (long i = 0; i < kernels; i += nodes ? NODES : 1) {
+    if (nodes) {
       cudaGraphLaunch(all, stream);
-    else
+    } else if (mixed) {
+      spin<<<1, 1, 0, i % 2 ? stream : other>>>(kernel_us * 1000);
+      cudaMemcpyAsync(on_device, pinned, 4096, cudaMemcpyHostToDevice, stream);
+      cudaMemsetAsync(on_device, 1, 4096, other);
+      if (i == kernels / 2) FlushAll(1);
+    } else {
       spin<<<1, 1>>>(kernel_us * 1000);
+    }
   }
   const double launch_ns = (now_ns() - begun) / kernels;
   cudaDeviceSynchronize();
@@ -173,8 +205,9 @@ int main(int count, char **arguments) {
   is_over = true;
   flusher.join();
   FlushAll(1);
-  const long expected = graphs ? (kernels + NODES - 1) / NODES : kernels;
-  printf("%srecords=%zu bytes=%zu kernel_us=%ld kernels=%ld launch_ns=%.0f buffers=%ld delivered=%ld lag_ms=%.0f early=%ld early_lag_ms=%.0f changed=%ld\n",
-         graphs ? "graphs " : "", most_records, bytes, kernel_us, kernels, launch_ns, buffers, records, worst_ms, early, early_ms, changed);
+  const long launches = nodes ? (kernels + NODES - 1) / NODES : kernels;
+  const long expected = graphs ? launches : nodes ? launches * NODES : mixed ? 3 * kernels : kernels;
+  printf("%s%srecords=%zu bytes=%zu kernel_us=%ld kernels=%ld launch_ns=%.0f buffers=%ld delivered=%ld lag_ms=%.0f early=%ld early_lag_ms=%.0f changed=%ld\n",
+         how.c_str(), how.empty() ? "" : " ", most_records, bytes, kernel_us, kernels, launch_ns, buffers, records, worst_ms, early, early_ms, changed);
   return records == expected && !changed ? 0 : 1;
 }
