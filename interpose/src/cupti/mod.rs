@@ -14,7 +14,7 @@
 //! | `nodes` | the tracer's: numbers of graphs and their nodes |
 //! | `buffers` | the pool that CUPTI fills |
 //! | `open` | the buffers that it fills just now, and how far each is told |
-//! | `records` | records become events |
+//! | `records/` | records become events, as they are delivered or before |
 //! | `postponed` | full buffers that had to wait for the ring |
 //! | `guest/` | another client, which finds a CUPTI of its own |
 //!

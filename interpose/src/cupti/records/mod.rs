@@ -1,9 +1,10 @@
 //! Records become events.
 //!
-//! Runs on CUPTI's worker, or on whatever thread made CUPTI deliver; and on the service thread, which reads along in buffers that
-//! CUPTI still fills. The ring for device records
-//! has one producer at a time: whoever finds it taken writes to a ring of its own thread instead,
-//! so that nobody waits for anybody while inside CUPTI.
+//! Runs on CUPTI's worker, or on whatever thread made CUPTI deliver; and on the service thread, which
+//! reads [`along`]. The ring for device records has one producer at a time: whoever finds it taken
+//! writes to a ring of its own thread instead, so that nobody waits for anybody while inside CUPTI.
+
+mod along;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +13,6 @@ use std::time::Duration;
 use cupti_sys::cupti::{CUpti_Activity, CUptiResult};
 use cupti_sys::records::{KernelRecord, Record};
 use gputrace_producer::clock;
-use gputrace_producer::python::identity::fold;
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread::{self, Offer};
 use gputrace_wire::cell::Cell;
@@ -23,10 +23,12 @@ use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
+pub use along::read_along;
+
 use super::graph_times::Delivered;
-use super::open::{self, Reading, Told};
-use super::root::{self, Reader, Root};
-use super::{buffers, guest, postponed};
+use super::guest;
+use super::open::Told;
+use super::root::{self, Root};
 use crate::describe;
 use crate::tables::{self, Tables};
 
@@ -34,11 +36,6 @@ use crate::tables::{self, Tables};
 /// waits but CUPTI's, and at the process's end, when the last records are worth a moment.
 const WAIT_MOST: Duration = Duration::from_millis(200);
 const WAIT_STEP: Duration = Duration::from_micros(200);
-
-/// Cells of one entry at most, and one that says who writes.
-const CELLS_MOST: u64 = 3;
-const CHANGED: &[u8] = b"this libcupti changes records after it has written them: device times that were read before it handed them \
-                         over may be wrong, and from here on come when it does";
 
 /// The generation of the session whose records ring a delivery holds; 0 while none does. A forked
 /// child, whose parent may have held it, has another generation.
@@ -105,9 +102,7 @@ pub unsafe fn deliver(
     let is_done = with_delivery(session, root, Ring::Any, |delivery| {
         let mut record = told.at as *mut CUpti_Activity;
         // SAFETY: the caller's word.
-        if told.at != 0 && unsafe { is_changed(root, told) } && open::turn_off() {
-            session.notice(1, 0, CHANGED);
-        }
+        unsafe { along::compare(session, root, told) };
         // SAFETY: the caller's word.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
             // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
@@ -120,22 +115,6 @@ pub unsafe fn deliver(
         session.count(Counter::RecordsDropped, dropped as u64);
     });
     is_done.unwrap_or(true)
-}
-
-/// Tells what has ended of what is in CUPTI's hands: the service thread, after a flush.
-pub fn read_along(root: &Root) {
-    let (Some(session), Some(_reader)) = (session::current(), Reader::new()) else { return };
-    with_delivery(session, root, Ring::Records, |delivery| {
-        for index in buffers::in_use() {
-            if let (Some(buffer), Some(mut reading)) =
-                (buffers::at(index), open::read_along(index, session.generation))
-            {
-                delivery.along(root, buffer, &mut reading);
-            }
-        }
-    });
-    // What came back meanwhile.
-    postponed::catch_up();
 }
 
 /// Goes on to the next record, or to the first from none. False if there is no more.
@@ -245,47 +224,6 @@ impl Delivery<'_> {
         if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
             self.first_end_ns = place.end_ns;
         }
-    }
-
-    /// Tells what is whole of a buffer that CUPTI fills: what another record stands behind, and what was there at the last look.
-    fn along(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
-        let mut newest: *mut CUpti_Activity = core::ptr::null_mut();
-        let mut at = reading.told.at as *mut CUpti_Activity;
-        // SAFETY: CUPTI's buffer, which is of zeros where it wrote nothing since it got it, as it writes to no more than it says is
-        // valid when it gives a buffer back; what was told is in it.
-        while unsafe { step(root, buffer, reading.bytes, &mut at) } {
-            if !newest.is_null() && !self.whole(root, newest, reading) {
-                return;
-            }
-            newest = at;
-        }
-        if !newest.is_null() && newest.addr() == reading.seen {
-            self.whole(root, newest, reading);
-        }
-        // SAFETY: as in `whole`.
-        let is_whole = !newest.is_null() && has_ended(&unsafe { Record::new(newest.cast(), root.version()) });
-        reading.seen = if is_whole { newest.addr() } else { 0 };
-    }
-
-    /// Whether what comes next can be written at once. Who reads along waits for nobody: what is not told now is told later.
-    fn has_room(&mut self) -> bool {
-        match &mut self.out {
-            // A kernel, and who writes.
-            Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MOST),
-            Out::Own(_) => false,
-        }
-    }
-
-    /// Tells a record that CUPTI wrote. False if what it is of has not ended, or there is no room: it is to be told later.
-    fn whole(&mut self, root: &Root, record: *mut CUpti_Activity, reading: &mut Reading) -> bool {
-        // SAFETY: CUPTI said that a record is there, of the version that it reported, and it changes none.
-        let found = unsafe { Record::new(record.cast(), root.version()) };
-        let is_told = has_ended(&found) && self.has_room();
-        if is_told {
-            reading.told = Told { at: record.expose_provenance(), mark: mark_of(&found) };
-            self.one(found);
-        }
-        is_told
     }
 
     fn one(&mut self, record: Record<'_>) {
@@ -401,37 +339,6 @@ impl Delivery<'_> {
             }
         }
     }
-}
-
-/// Start and end, and whose it is; `None` for kinds that are not told.
-fn gist(record: &Record<'_>) -> Option<[u64; 3]> {
-    let (start_ns, end_ns, correlation) = match record {
-        Record::Kernel(kernel) => (kernel.start_ns(), kernel.end_ns(), kernel.correlation_id()),
-        Record::Memcpy(copy) => (copy.start_ns(), copy.end_ns(), copy.correlation_id()),
-        Record::MemcpyPtoP(copy) => (copy.start_ns(), copy.end_ns(), copy.correlation_id()),
-        Record::Memset(fill) => (fill.start_ns(), fill.end_ns(), fill.correlation_id()),
-        Record::GraphTrace(graph) => (graph.start_ns(), graph.end_ns(), graph.correlation_id()),
-        Record::Other(_) => return None,
-    };
-    Some([start_ns, end_ns, correlation.into()])
-}
-
-fn has_ended(record: &Record<'_>) -> bool {
-    gist(record).is_none_or(|[start_ns, end_ns, _]| start_ns != 0 && end_ns != 0)
-}
-
-/// What a record says, as one number: whether it is still the same.
-fn mark_of(record: &Record<'_>) -> u64 {
-    gist(record).map_or(1, |gist| gist.into_iter().fold(0, fold))
-}
-
-/// Whether the last record that was told is another one now.
-///
-/// # Safety
-/// It is in a buffer that CUPTI gave back.
-unsafe fn is_changed(root: &Root, told: Told) -> bool {
-    // SAFETY: the caller's word; it was a record of the version that CUPTI reported.
-    mark_of(&unsafe { Record::new(told.at as *const u8, root.version()) }) != told.mark
 }
 
 /// Says in the records' ring who writes into it, once a session; false if it does not fit now.
