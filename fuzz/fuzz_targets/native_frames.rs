@@ -24,6 +24,9 @@ impl Words for Stack<'_> {
         if at < self.from || at & 7 != 0 { None } else { self.memory.word(at, 0) }
     }
 
+    /// No image here is the tracer's own, and all of the stack is there.
+    fn lives_up_to(&mut self, _: u64) {}
+
     fn go_on_at(&mut self, sp: u64) -> bool {
         self.from = sp;
         sp & 7 == 0 && self.memory.word(sp, 0).is_some()
