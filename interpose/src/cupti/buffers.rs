@@ -116,7 +116,7 @@ pub fn at(index: usize) -> Option<*mut u8> {
     POOL.get(index).map(|slot| slot.load(Ordering::Acquire)).filter(|buffer| !buffer.is_null())
 }
 
-/// Nobody needs what is in it any more, in its first so many bytes. Who reads along next must not find it: that costs 20 ns a record.
+/// Nobody needs what is in it any more, in its first so many bytes. Who reads along next must not find it.
 ///
 /// # Safety
 /// CUPTI gave the buffer back, and nobody reads it.
