@@ -25,7 +25,7 @@ impl Settings {
             devices: get("GPUTRACE_SIM_DEVICES").and_then(|v| v.trim().parse().ok()).unwrap_or(1).min(64),
             paced: get("GPUTRACE_SIM_PACE").is_none_or(|v| v.trim() != "off"),
             failures: get("GPUTRACE_SIM_FAIL").unwrap_or_default(),
-            changes_records: get("GPUTRACE_SIM_CHANGES_RECORDS").is_some(),
+            changes_records: get("GPUTRACE_SIM_CHANGES_RECORDS").is_some_and(|v| v.trim() == "on"),
             memory_bytes: get("GPUTRACE_SIM_MEMORY_BYTES")
                 .and_then(|v| v.trim().parse().ok())
                 .unwrap_or(80 << 30),

@@ -330,6 +330,15 @@ pub const SETTINGS: &[Setting] = &[
         help: "Whether waiting for the simulated device takes real time",
     },
     Setting {
+        variable: "GPUTRACE_SIM_CHANGES_RECORDS",
+        option: None,
+        value: "on|off",
+        values: &["on", "off"],
+        default: "off",
+        reader: Reader::Simulator,
+        help: "Whether the simulated CUPTI changes records that it has written",
+    },
+    Setting {
         variable: "GPUTRACE_SIM_FAIL",
         option: None,
         value: "FUNCTION:NTH=CODE,…",

@@ -82,7 +82,7 @@ fn of_a_deep_queue_each_device_time_comes_once() {
 
 #[test]
 fn a_libcupti_that_changes_what_it_wrote_is_not_read_along() {
-    let traced = run("deep_queue").arg("ends").env("GPUTRACE_SIM_CHANGES_RECORDS", "1").succeed();
+    let traced = run("deep_queue").arg("ends").env("GPUTRACE_SIM_CHANGES_RECORDS", "on").succeed();
     let report = traced.report();
     assert_eq!(
         report["notices"].to_string().matches("changes records").count(),

@@ -8,6 +8,7 @@ use crate::pointer::Out;
 use crate::record::size_of_kind;
 use crate::result::*;
 use crate::state::{self, State};
+use gputrace_sim::settings::settings;
 
 /// Kinds run up to this one.
 const LAST_KIND: u32 = 59;
@@ -87,6 +88,8 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
 ) -> u32 {
     number((|| {
         let (request, complete) = (request.ok_or(INVALID_PARAMETER)?, complete.ok_or(INVALID_PARAMETER)?);
+        // The environment is the program's: it is read on its thread, and not later on ours.
+        settings();
         if let Ok(driver) = driver() {
             identity::take_driver(driver)?;
         }
