@@ -31,7 +31,7 @@ struct Open {
     told: AtomicUsize,
     /// What it said, as one number.
     mark: AtomicU64,
-    /// The last that was there; 0 where none was.
+    /// The last that was there, and whole; 0 where none was.
     seen: AtomicUsize,
 }
 
