@@ -11,6 +11,7 @@ use core::ptr;
 
 use gputrace_producer::memory;
 use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::system;
 
 /// Address space; memory only where it is touched.
 const STACK_BYTES: usize = 1 << 20;
@@ -72,7 +73,7 @@ impl Stack {
         let base = memory::map_bytes(STACK_BYTES)?;
         // SAFETY: the lowest page of the mapping made above. Where it cannot be protected, the
         // stack works all the same.
-        unsafe { libc::mprotect(base.cast(), GUARD_BYTES, libc::PROT_NONE) };
+        unsafe { system::mprotect(base.cast(), GUARD_BYTES, libc::PROT_NONE) };
         Some(Stack(base))
     }
 
@@ -84,7 +85,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `map`; whoever ran on it has returned.
-        unsafe { libc::munmap(self.0.cast(), STACK_BYTES) };
+        unsafe { system::munmap(self.0.cast(), STACK_BYTES) };
     }
 }
 

@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{collector_process, fork, memory, service, stderr, thread};
+use gputrace_producer::{collector_process, fork, memory, service, stderr, system, thread};
 use gputrace_wire::definition::role;
 use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
@@ -110,9 +110,7 @@ fn taken_records(session: &Session) -> u64 {
 
 /// The calling process and thread.
 pub fn us() -> u64 {
-    // SAFETY: neither call has preconditions.
-    let (pid, tid) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
-    u64::from(pid.cast_unsigned()) << 32 | tid as u64 & 0xffff_ffff
+    u64::from(system::getpid().cast_unsigned()) << 32 | u64::from(system::gettid().cast_unsigned())
 }
 
 /// Another thread is ending the session, or has: what it still has to hand over would be lost if
@@ -128,8 +126,7 @@ fn wait_for_the_ender() {
     let _cancel = detour::KeepCancel::new();
     let mut patience = Patience::new();
     while ENDER.load(Ordering::Acquire) == ender && patience.goes_on(0) {
-        // SAFETY: no descriptors: it only waits.
-        unsafe { libc::poll(core::ptr::null_mut(), 0, 2) };
+        system::sleep_ns(2_000_000);
     }
 }
 

@@ -56,6 +56,7 @@ mod describe;
 mod detour;
 mod device;
 mod driver;
+mod environment;
 mod failed_exec;
 mod finish;
 mod hook;

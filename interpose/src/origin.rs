@@ -4,6 +4,7 @@
 use core::ffi::{CStr, c_char};
 
 use gputrace_producer::session::Session;
+use gputrace_producer::system;
 use gputrace_wire::definition::{kind, origin_of};
 
 use crate::settings;
@@ -32,10 +33,7 @@ pub fn say(session: &Session, redacted: bool) {
         }
         session.define(kind::ORIGIN, &[of], value);
     }
-    // SAFETY: a utsname of zeroes is a valid one.
-    let mut machine: libc::utsname = unsafe { core::mem::zeroed() };
-    // SAFETY: uname writes one utsname, which outlives the call.
-    if unsafe { libc::uname(&raw mut machine) } == 0 {
+    if let Some(machine) = system::uname() {
         session.define(kind::ORIGIN, &[origin_of::HOST_NAME], text(&machine.nodename));
         session.define(kind::ORIGIN, &[origin_of::HOST_ARCH], text(&machine.machine));
     }

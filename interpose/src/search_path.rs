@@ -5,6 +5,10 @@
 
 use core::ffi::{CStr, c_char};
 
+use gputrace_producer::system;
+
+use crate::environment;
+
 /// Little, since the stack may be a signal handler's. A longer path counts as one that may be there.
 const PATH_BYTES: usize = 1024;
 /// Where it looks when there is no PATH.
@@ -21,9 +25,9 @@ pub unsafe fn is_executable(path: *const c_char) -> bool {
     // SAFETY: the caller's C string; zero is a valid stat, and both calls only look.
     unsafe {
         let mut about: libc::stat = core::mem::zeroed();
-        libc::stat(path, &raw mut about) == 0
+        system::stat(path, &mut about) == 0
             && about.st_mode & libc::S_IFMT == libc::S_IFREG
-            && libc::access(path, libc::X_OK) == 0
+            && system::access(path, libc::X_OK) == 0
     }
 }
 
@@ -41,10 +45,7 @@ pub unsafe fn finds(name: *const c_char) -> bool {
         // SAFETY: as above.
         return unsafe { is_executable(name) };
     }
-    // SAFETY: a static C string; the program's own exec reads the same variable next.
-    let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
-    // SAFETY: the environment's C string, or null.
-    let path = if path.is_null() { DEFAULT_PATH } else { unsafe { CStr::from_ptr(path) } };
+    let path = environment::value(c"PATH").unwrap_or(DEFAULT_PATH);
     !text.is_empty() && path.to_bytes().split(|byte| *byte == b':').any(|folder| is_in(folder, text))
 }
 

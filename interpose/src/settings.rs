@@ -3,6 +3,8 @@
 
 use core::ffi::CStr;
 
+use crate::environment;
+
 /// The session socket's path; set by `gputrace run`.
 pub const SESSION: &CStr = c"GPUTRACE_SESSION";
 /// `full` or `off`.
@@ -28,16 +30,7 @@ pub const ENABLED: &CStr = c"GPUTRACE";
 
 /// The variable's value; `None` where it is unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the name is a C string. The result lives until the program changes that variable,
-    // which it has no reason to. No thread of ours reads: each read is on a thread of the program's,
-    // at load, inside its cuInit or inside a call of a tool's interface, and races with a setenv
-    // on another as any getenv there would.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: getenv returns a C string.
-    Some(unsafe { CStr::from_ptr(value) }).filter(|value| !value.is_empty())
+    environment::value(name).filter(|value| !value.is_empty())
 }
 
 /// Whether a variable says `off` (or `0`, `no`, `false`).

@@ -11,13 +11,13 @@ use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread, untraced};
+use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, system, thread, untraced};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, detour, device, finish, native, nvtx, python, settings, tables, torch};
+use crate::{cupti, detour, device, environment, finish, native, nvtx, python, settings, tables, torch};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -58,7 +58,7 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
 fn is_first_failure() -> bool {
     /// The process whose `cuInit` failed last; a fork's child has a number of its own.
     static FAILED: AtomicU32 = AtomicU32::new(0);
-    let pid = std::process::id();
+    let pid = system::getpid().cast_unsigned();
     FAILED.swap(pid, Ordering::Relaxed) != pid
 }
 
@@ -161,8 +161,7 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) -> bool {
     finish::register(bare);
     let mut version = 0;
     driver::driver_version(&mut version);
-    // SAFETY: getppid has no preconditions.
-    let parent = unsafe { libc::getppid() };
+    let parent = system::getppid();
     let simulated = device::is_simulated();
     let [rank, local_rank] = crate::rank::fields();
     let fields = [
@@ -211,11 +210,11 @@ fn start_collector() -> Option<Socket> {
         None => beside_us(&mut path)?,
     };
     // SAFETY: access only looks at the file; the path is a C string.
-    if unsafe { libc::access(executable.as_ptr(), libc::X_OK) } != 0 {
+    if unsafe { system::access(executable.as_ptr(), libc::X_OK) } != 0 {
         return None;
     }
     let mut pid = [0u8; 16];
-    write!(&mut pid[..], "{}\0", std::process::id()).ok()?;
+    write!(&mut pid[..], "{}\0", system::getpid()).ok()?;
     let arguments = [
         executable.as_ptr(),
         c"collect".as_ptr(),
@@ -235,22 +234,12 @@ fn start_collector() -> Option<Socket> {
 
 /// The program's environment but for some variables.
 fn environment_without(prefixes: &[&[u8]]) -> Vec<*const c_char> {
-    unsafe extern "C" {
-        static environ: *const *const c_char;
-    }
     let mut kept = Vec::with_capacity(128);
-    // SAFETY: the C library's array of C strings, null-terminated. A thread that changes it
-    // meanwhile races with this as with any getenv: no more and no less may be had of it.
-    unsafe {
-        let mut entry = environ;
-        while !entry.is_null() && !(*entry).is_null() {
-            let text = CStr::from_ptr(*entry).to_bytes();
-            if !prefixes.iter().any(|prefix| text.starts_with(prefix)) {
-                kept.push(*entry);
-            }
-            entry = entry.add(1);
-        }
-    }
+    kept.extend(environment::entries().filter(|entry| {
+        // SAFETY: a C string of the environment's.
+        let text = unsafe { CStr::from_ptr(*entry) }.to_bytes();
+        !prefixes.iter().any(|prefix| text.starts_with(prefix))
+    }));
     kept.push(core::ptr::null());
     kept
 }
@@ -290,12 +279,12 @@ fn redacts() -> bool {
 }
 
 fn read_file<'b>(path: &CStr, buffer: &'b mut [u8]) -> &'b [u8] {
-    // SAFETY: a C string, a live buffer, and a descriptor of our own.
-    let count = unsafe {
-        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        let count = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
-        libc::close(file);
-        count
-    };
+    let file = system::open_to_read(path);
+    if file < 0 {
+        return b"";
+    }
+    let count = system::read(file, buffer);
+    // SAFETY: opened above.
+    unsafe { system::close(file) };
     buffer.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default()
 }

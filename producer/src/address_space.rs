@@ -3,10 +3,7 @@
 //! Owns nothing. A C library that cannot map a thread's own data ends the process, and so do many
 //! programs where malloc returns nothing: of a small rest we take no part.
 
-use std::fs::File;
-use std::io::Read;
-
-use crate::limit;
+use crate::{limit, system};
 
 /// What RLIMIT_AS has to leave, as the messages in `interpose` say. Where addresses are plenty, a session takes up to 500 MiB
 /// of them: places for rings and buffers that may come, and the 64 MiB that the C library sets aside for each thread that
@@ -14,6 +11,9 @@ use crate::limit;
 const ADDRESSES_WANTED: u64 = 1 << 30;
 /// What RLIMIT_DATA has to leave: of those addresses, what may be written to, and the rest for the program.
 const DATA_WANTED: u64 = 128 << 20;
+
+/// x86-64 has pages of this size only.
+const PAGE_BYTES: u64 = 4096;
 
 /// What limits leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,10 +39,15 @@ pub fn room() -> Room {
 /// The bytes that count against RLIMIT_AS, and those against RLIMIT_DATA, in use now.
 fn used() -> Option<[u64; 2]> {
     let mut text = [0; 128];
-    let length = File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
-    // SAFETY: sysconf has no preconditions.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
-    parse(text.get(..length)?).map(|pages| pages.map(|pages| pages.saturating_mul(page)))
+    let file = system::open_to_read(c"/proc/self/statm");
+    if file < 0 {
+        return None;
+    }
+    let length = system::read(file, &mut text);
+    // SAFETY: opened above.
+    unsafe { system::close(file) };
+    let text = text.get(..usize::try_from(length).ok()?)?;
+    parse(text).map(|pages| pages.map(|pages| pages.saturating_mul(PAGE_BYTES)))
 }
 
 /// The first and the sixth number: all pages, and those of data and stack.

@@ -5,6 +5,7 @@
 //! that it is invariant (constant rate, running in all sleep states) and the kernel uses it too:
 //! the kernel watches the counters of all sockets and drops them when they drift apart.
 
+use crate::system;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -58,16 +59,13 @@ fn has_invariant_tsc() -> bool {
 /// file cannot be read, the processor's word stands.
 fn kernel_trusts_tsc(path: &CStr) -> bool {
     let mut name = [0u8; 64];
-    // SAFETY: a C string, a live buffer, and a descriptor of our own.
-    let count = unsafe {
-        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if file < 0 {
-            return true;
-        }
-        let count = libc::read(file, name.as_mut_ptr().cast(), name.len());
-        libc::close(file);
-        count
-    };
+    let file = system::open_to_read(path);
+    if file < 0 {
+        return true;
+    }
+    let count = system::read(file, &mut name);
+    // SAFETY: opened above.
+    unsafe { system::close(file) };
     match usize::try_from(count) {
         Ok(count) if count > 0 => name.get(..count).unwrap_or_default().trim_ascii() == b"tsc",
         _ => true,

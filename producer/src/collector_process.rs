@@ -13,7 +13,6 @@
 //! collector, which waits for the program's end.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::io::Write as _;
 
@@ -21,10 +20,11 @@ use crate::held_back::HeldBack;
 use crate::memory;
 use crate::socket::Socket;
 use crate::stderr::KeepErrno;
+use crate::system;
 
 const STACK_BYTES: usize = 64 * 1024;
-const FIFO: libc::c_long = libc::SCHED_FIFO as libc::c_long;
-const ROUND_ROBIN: libc::c_long = libc::SCHED_RR as libc::c_long;
+const FIFO: isize = libc::SCHED_FIFO as isize;
+const ROUND_ROBIN: isize = libc::SCHED_RR as isize;
 /// The descriptor on which the collector finds the socket.
 pub const DESCRIPTOR: i32 = 3;
 
@@ -42,12 +42,12 @@ struct Plan {
 /// Whether the calling process adopts orphans, and so would the collector.
 pub fn would_be_adopted() -> bool {
     let mut subreaper: c_int = 0;
-    // SAFETY: getpid has no preconditions; the kernel writes one int to a live one. Before
-    // Linux 3.4 there were no subreapers, and it stays 0.
+    // SAFETY: the kernel writes one int to a live one. Before Linux 3.4 there were no subreapers, and
+    // it stays 0.
     unsafe {
-        libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut subreaper);
-        subreaper != 0 || libc::getpid() == 1
-    }
+        system::prctl(libc::PR_GET_CHILD_SUBREAPER, [(&raw mut subreaper).expose_provenance(), 0, 0, 0])
+    };
+    subreaper != 0 || system::getpid() == 1
 }
 
 /// Starts `executable` with these arguments and environment (both null-terminated arrays of C
@@ -62,11 +62,7 @@ pub unsafe fn start(
 ) -> Option<Socket> {
     let _errno = KeepErrno::new();
     let mut ends = [-1; 2];
-    // SAFETY: room for two descriptors.
-    let paired = unsafe {
-        libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr())
-    };
-    if paired != 0 {
+    if system::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, &mut ends) != 0 {
         return None;
     }
     let [ours, theirs] = ends;
@@ -95,23 +91,23 @@ pub unsafe fn start(
             );
             if child > 0 {
                 let mut status = 0;
-                while libc::syscall(libc::SYS_wait4, child, &raw mut status, libc::__WCLONE, 0) < 0
-                    && crate::stderr::errno() == libc::EINTR
-                {}
+                let (child, to) = (child as usize, (&raw mut status).expose_provenance());
+                let wait = || system::call(libc::SYS_wait4, [child, to, libc::__WCLONE as usize, 0, 0, 0]);
+                while wait() == -(libc::EINTR as isize) {}
                 started = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
             }
         }
     }
     for stack in [outer_stack, inner_stack].into_iter().flatten() {
         // SAFETY: both children have ended or replaced their memory; nobody uses the stacks.
-        unsafe { libc::munmap(stack.cast(), STACK_BYTES) };
+        unsafe { system::munmap(stack.cast(), STACK_BYTES) };
     }
     // SAFETY: our copy of the collector's end; the collector has its own.
-    unsafe { libc::close(theirs) };
+    unsafe { system::close(theirs) };
     let socket = if started { Socket::adopt(ours) } else { None };
     if socket.is_none() {
         // SAFETY: the descriptor was made above and is not used again.
-        unsafe { libc::close(ours) };
+        unsafe { system::close(ours) };
     }
     socket
 }
@@ -127,11 +123,11 @@ extern "C" fn outer(plan: *mut c_void) -> c_int {
     let shared = unsafe { &*plan.cast::<Plan>() };
     // SAFETY: raw calls on memory shared with a parent that waits; `inner` never returns.
     unsafe {
-        libc::syscall(libc::SYS_setsid);
+        system::call(libc::SYS_setsid, [0; 6]);
         let child =
             libc::clone(inner, shared.inner_stack, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, plan);
         COLLECTOR.store(child, Ordering::Release);
-        libc::syscall(libc::SYS_exit_group, if child > 0 { 0 } else { 1 });
+        system::call(libc::SYS_exit_group, [usize::from(child <= 0), 0, 0, 0, 0, 0]);
     }
     1
 }
@@ -143,32 +139,38 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
     // SAFETY: raw calls only; the strings outlive the exec. The program's libc wrappers for
     // exec and exit are ours to hook, so they are not used here.
     unsafe {
-        let null =
-            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), libc::O_RDWR) as i32;
+        let duplicate = |from: c_int, to: c_int| {
+            system::call(libc::SYS_dup3, [from as usize, to as usize, 0, 0, 0, 0]);
+        };
+        let null = system::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         // The socket goes above the standard descriptors first: its number may be one of them.
-        let socket = libc::syscall(libc::SYS_fcntl, plan.socket, libc::F_DUPFD, 16) as i32;
+        let socket = system::fcntl(plan.socket, libc::F_DUPFD, 16);
         for standard in 0..3 {
-            libc::syscall(libc::SYS_dup3, null, standard, 0);
+            duplicate(null, standard);
         }
-        libc::syscall(libc::SYS_dup3, socket, DESCRIPTOR, 0);
-        if libc::syscall(libc::SYS_close_range, DESCRIPTOR + 1, u32::MAX, 0) != 0 {
-            for descriptor in DESCRIPTOR + 1..1024 {
-                libc::syscall(libc::SYS_close, descriptor);
+        duplicate(socket, DESCRIPTOR);
+        let first = DESCRIPTOR + 1;
+        if system::call(libc::SYS_close_range, [first as usize, u32::MAX as usize, 0, 0, 0, 0]) != 0 {
+            for descriptor in first..1024 {
+                system::close(descriptor);
             }
         }
         raise_limits();
         // The thread's scheduling came along, and a collector in a real-time class would keep the
         // launching thread from its core.
         let plain = libc::sched_param { sched_priority: 0 };
-        if matches!(libc::syscall(libc::SYS_sched_getscheduler, 0), FIFO | ROUND_ROBIN) {
-            libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const plain);
+        if matches!(system::call(libc::SYS_sched_getscheduler, [0; 6]), FIFO | ROUND_ROBIN) {
+            let arguments = [0, libc::SCHED_OTHER as usize, (&raw const plain).expose_provenance(), 0, 0, 0];
+            system::call(libc::SYS_sched_setscheduler, arguments);
         }
-        let mut none: libc::sigset_t = core::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        // 8 is the size of the kernel's signal set.
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, 8);
-        libc::syscall(libc::SYS_execve, plan.executable, plan.arguments, plan.environment);
-        libc::syscall(libc::SYS_exit_group, 127);
+        system::signal_mask(libc::SIG_SETMASK, 0);
+        let (path, arguments, environment) = (
+            plan.executable.expose_provenance(),
+            plan.arguments.expose_provenance(),
+            plan.environment.expose_provenance(),
+        );
+        system::call(libc::SYS_execve, [path, arguments, environment, 0, 0, 0]);
+        system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
     }
     127
 }
@@ -179,16 +181,9 @@ fn raise_limits() {
     for resource in
         [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_FSIZE, libc::RLIMIT_CPU, libc::RLIMIT_NOFILE]
     {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        let none = ptr::null_mut::<libc::rlimit>();
-        // SAFETY: raw calls on a live rlimit; 0 is the calling process, which shares our memory and
-        // has limits of its own.
-        unsafe {
-            if libc::syscall(libc::SYS_prlimit64, 0, resource, none, &raw mut limit) == 0 {
-                limit.rlim_cur = limit.rlim_max;
-                libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
-            }
-        }
+        // The calling process shares our memory and has limits of its own.
+        let limit = system::limit(resource);
+        system::set_limit(resource, &libc::rlimit { rlim_cur: limit.rlim_max, ..limit });
     }
 }
 
@@ -218,16 +213,13 @@ fn read_status(room: &mut [u8; 512]) -> Option<&[u8]> {
     }
     let mut path = [0u8; 32];
     write!(&mut path[..], "/proc/{collector}/stat\0").ok()?;
-    // SAFETY: a C string, a live buffer, and a descriptor of our own.
-    let count = unsafe {
-        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if file < 0 {
-            return None;
-        }
-        let count = libc::read(file, room.as_mut_ptr().cast(), room.len());
-        libc::close(file);
-        count
-    };
+    let file = system::open_to_read(CStr::from_bytes_until_nul(&path).ok()?);
+    if file < 0 {
+        return None;
+    }
+    let count = system::read(file, room);
+    // SAFETY: opened above.
+    unsafe { system::close(file) };
     room.get(..usize::try_from(count).ok()?)
 }
 
@@ -272,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_noticed_by_the_hang_up() {
-        let arguments = [c"x".as_ptr(), ptr::null()];
+        let arguments = [c"x".as_ptr(), core::ptr::null()];
         // SAFETY: both arrays are null-terminated and outlive the call.
         let socket = unsafe { start(c"/nonexistent/x", arguments.as_ptr(), arguments.as_ptr().add(1)) };
         let socket = socket.expect("the process in between has started one that then failed to exec");

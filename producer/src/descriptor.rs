@@ -7,7 +7,7 @@
 use core::mem::zeroed;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use crate::limit;
+use crate::{limit, system};
 
 /// Where kept descriptors go if the limit allows: above what programs take for theirs.
 const HIGH: i32 = 400;
@@ -23,8 +23,7 @@ const LOOKED_AT_MOST: libc::rlim_t = 65536;
 /// given out from the lowest, so it looks from the highest.
 pub fn is_room() -> bool {
     let most = limit::soft(libc::RLIMIT_NOFILE).min(LOOKED_AT_MOST) as i32;
-    // SAFETY: only looks at the flags.
-    let is_free = |number: &i32| unsafe { libc::fcntl(*number, libc::F_GETFD) } < 0;
+    let is_free = |number: &i32| system::fcntl(*number, libc::F_GETFD, 0) < 0;
     let wanted = LEFT_TO_THE_PROGRAM + OURS_AT_ONCE;
     (0..most).rev().filter(is_free).take(wanted).count() == wanted
 }
@@ -52,8 +51,7 @@ impl Descriptor {
     /// Moves it out of the numbers that programs count on; where that cannot be it stays.
     pub fn out_of_the_way(self) -> Descriptor {
         let Some(number) = self.number() else { return self };
-        // SAFETY: makes another descriptor of the same file.
-        let high = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, HIGH) };
+        let high = system::fcntl(number, libc::F_DUPFD_CLOEXEC, HIGH);
         if high < 0 {
             return self;
         }
@@ -64,7 +62,7 @@ impl Descriptor {
     pub fn close(&self) {
         if let Some(number) = self.number() {
             // SAFETY: it still is what we made.
-            unsafe { libc::close(number) };
+            unsafe { system::close(number) };
         }
     }
 }
@@ -121,9 +119,7 @@ impl Place {
 pub(crate) fn identity(number: i32) -> Option<(u64, u64)> {
     // SAFETY: zero is a valid stat; the pointer is to a live one.
     let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: as above.
-    let known = unsafe { libc::fstat(number, &mut stat) } == 0;
-    known.then_some((stat.st_dev, stat.st_ino))
+    (system::fstat(number, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
 }
 
 #[cfg(test)]

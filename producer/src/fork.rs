@@ -19,7 +19,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::memory;
-use crate::stderr::KeepErrno;
+use crate::system;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// Used where the kernel has no wipe-on-fork (before 4.14): zeroed by a fork handler.
@@ -47,7 +47,7 @@ pub fn prepare() {
     }
     let page = memory::map_bytes(4096).filter(|page| {
         // SAFETY: the page was just mapped and nothing is in it.
-        unsafe { libc::madvise(page.cast(), 4096, libc::MADV_WIPEONFORK) == 0 }
+        unsafe { system::madvise(page.cast(), 4096, libc::MADV_WIPEONFORK) == 0 }
     });
     if let Some(page) = page {
         PAGE.store(page.cast(), Ordering::Release);
@@ -59,7 +59,6 @@ pub fn prepare() {
 
 extern "C" fn in_child() {
     FALLBACK.store(0, Ordering::Relaxed);
-    let _errno = KeepErrno::new();
     let count = COVERED_COUNT.load(Ordering::Acquire);
     for (start, bytes) in COVERED.iter().take(count) {
         cover(start.load(Ordering::Acquire), bytes.load(Ordering::Acquire));
@@ -77,9 +76,9 @@ fn cover(start: usize, bytes: usize) {
     // SAFETY: the flag makes the kernel refuse a range in which anything is mapped. Kernels before
     // 4.17 do not know it and may map elsewhere: that is undone.
     unsafe {
-        let got = libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        if got != libc::MAP_FAILED && got != wanted {
-            libc::munmap(got, bytes);
+        let got = system::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1);
+        if let Some(elsewhere) = got.filter(|got| *got != wanted) {
+            system::munmap(elsewhere, bytes);
         }
     }
 }
@@ -112,13 +111,11 @@ pub(crate) fn uncover_in_children(start: *mut u8) {
 /// Whether overcommitment is forbidden (`vm.overcommit_memory` 2).
 fn counts_every_mapping() -> bool {
     let mut mode = [0u8; 1];
-    // SAFETY: a C string, a live buffer, and a descriptor of our own.
-    unsafe {
-        let file = libc::open(c"/proc/sys/vm/overcommit_memory".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if file >= 0 {
-            libc::read(file, mode.as_mut_ptr().cast(), 1);
-            libc::close(file);
-        }
+    let file = system::open_to_read(c"/proc/sys/vm/overcommit_memory");
+    if file >= 0 {
+        system::read(file, &mut mode);
+        // SAFETY: opened above.
+        unsafe { system::close(file) };
     }
     mode == *b"2"
 }

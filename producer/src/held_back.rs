@@ -6,15 +6,16 @@
 //! thread of ours it is none. What allocates on a program's thread does it with handlers held back.
 
 use core::marker::PhantomData;
-use core::mem;
+
+use crate::system::{self, SignalSet};
 
 /// A fault of the thread's own: held back it would end the program, and a handler may be meant for it.
-const FAULTS: [i32; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+const FAULTS: SignalSet =
+    system::signals(&[libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS]);
 
 /// While it lives, no handler runs on the calling thread, but for a fault's. One inside another ends before it.
 pub struct HeldBack {
-    before: libc::sigset_t,
+    before: SignalSet,
     /// It is of the thread that made it.
     _stays: PhantomData<*const ()>,
 }
@@ -22,27 +23,17 @@ pub struct HeldBack {
 impl HeldBack {
     /// All but faults.
     pub fn new() -> HeldBack {
-        HeldBack::but_for(&FAULTS)
+        HeldBack::of(system::ALL_SIGNALS & !FAULTS)
     }
 
     /// Faults too: for what runs meanwhile without the thread's own memory or on its behalf, and for a thread that begins
     /// meanwhile and keeps the set.
     pub fn with_faults() -> HeldBack {
-        HeldBack::but_for(&[])
+        HeldBack::of(system::ALL_SIGNALS)
     }
 
-    fn but_for(these: &[i32]) -> HeldBack {
-        // SAFETY: zero is valid for a signal set; all pointers are to live sets.
-        unsafe {
-            let mut all = mem::zeroed();
-            let mut before = mem::zeroed();
-            libc::sigfillset(&mut all);
-            for signal in these {
-                libc::sigdelset(&mut all, *signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-            HeldBack { before, _stays: PhantomData }
-        }
+    fn of(these: SignalSet) -> HeldBack {
+        HeldBack { before: system::signal_mask(libc::SIG_BLOCK, these), _stays: PhantomData }
     }
 }
 
@@ -54,8 +45,7 @@ impl Default for HeldBack {
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
-        // SAFETY: the set that was found.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, core::ptr::null_mut()) };
+        system::signal_mask(libc::SIG_SETMASK, self.before);
     }
 }
 
@@ -69,13 +59,8 @@ impl core::fmt::Debug for HeldBack {
 mod tests {
     use super::*;
 
-    fn held() -> Vec<i32> {
-        // SAFETY: reads the calling thread's set into a live value.
-        unsafe {
-            let mut now = mem::zeroed();
-            libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut now);
-            (1..32).filter(|signal| libc::sigismember(&now, *signal) == 1).collect()
-        }
+    fn held() -> SignalSet {
+        system::signal_mask(libc::SIG_BLOCK, 0)
     }
 
     #[test]
@@ -85,11 +70,10 @@ mod tests {
             let _outer = HeldBack::new();
             {
                 let _inner = HeldBack::with_faults();
-                assert!(FAULTS.iter().all(|fault| held().contains(fault)));
+                assert_eq!(held() & FAULTS, FAULTS);
             }
-            let held = held();
-            assert!(held.contains(&libc::SIGALRM) && held.contains(&libc::SIGTERM), "{held:?}");
-            assert!(!FAULTS.iter().any(|fault| held.contains(fault)), "{held:?}");
+            let others = system::signals(&[libc::SIGALRM, libc::SIGTERM]);
+            assert_eq!(held() & (others | FAULTS), others);
         }
         assert_eq!(held(), before);
     }

@@ -31,6 +31,7 @@
 //! | `python` | the calling thread's Python frames, read where they are |
 //! | `stacks` | a call's stack, of all its parts, as one number |
 //! | `torch` | for which backward pass of PyTorch a thread works |
+//! | `system` | system calls without the C library, whose functions anybody may wrap |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
 #![deny(
@@ -66,6 +67,7 @@ pub mod session;
 pub mod socket;
 pub mod stacks;
 pub mod stderr;
+pub mod system;
 pub mod thread;
 pub mod torch;
 pub mod untraced;

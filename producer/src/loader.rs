@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use crate::held_back::HeldBack;
 use crate::stderr::KeepErrno;
+use crate::system;
 
 pub type LookAt = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 
@@ -24,7 +25,7 @@ static FORKER: AtomicI32 = AtomicI32::new(0);
 /// One side waits no longer for the other: a callback of the program's own may fork, or a handler
 /// that ran before ours may never return.
 const PATIENCE_NS: u64 = 500_000_000;
-const NAP_NS: i64 = 20_000;
+const NAP_NS: u64 = 20_000;
 
 /// Calls `look_at` with each mapped object, in the order of loading, until it returns something
 /// else than 0. It waits while a fork is under way: not for the path of a call.
@@ -69,8 +70,7 @@ impl Drop for Reading {
 }
 
 fn own_id() -> i32 {
-    // SAFETY: gettid has no preconditions.
-    unsafe { libc::gettid() }
+    system::gettid()
 }
 
 /// One less, but not less than none: a child that a signal handler forked inside the above
@@ -81,15 +81,13 @@ fn leave(count: &AtomicU32) {
 
 /// Waits while that holds. True if it still does when patience ends.
 fn wait_while(mut holds: impl FnMut() -> bool) -> bool {
-    let mut naps = PATIENCE_NS / NAP_NS as u64;
+    let mut naps = PATIENCE_NS / NAP_NS;
     while holds() {
         if naps == 0 {
             return true;
         }
         naps -= 1;
-        let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-        // SAFETY: a valid time; what is left of it when a signal comes is not asked for.
-        unsafe { libc::nanosleep(&nap, core::ptr::null_mut()) };
+        system::sleep_ns(NAP_NS);
     }
     false
 }

@@ -3,6 +3,8 @@
 use core::mem::{align_of, size_of};
 use core::ptr;
 
+use crate::system;
+
 /// Types for which all-zero bytes are a valid value.
 ///
 /// # Safety
@@ -43,14 +45,8 @@ pub fn prefetch<T: ?Sized>(of: &T) {
 pub fn map_bytes(bytes: usize) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping touches no existing memory.
     let start = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        system::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
     };
-    (start != libc::MAP_FAILED).then_some(start.cast())
+    start.map(<*mut _>::cast)
 }

@@ -14,6 +14,7 @@ use gputrace_wire::counter::Counter;
 use crate::clock;
 use crate::session::Session;
 use crate::stderr::KeepErrno;
+use crate::system;
 
 const EVENT_MOST_NS: u64 = 200_000_000;
 const STILL_NS: u64 = 1_000_000_000;
@@ -103,7 +104,5 @@ fn stands_still(session: &Session, now_ns: u64) -> bool {
 /// By a system call of its own: the C library's sleep is a place where a thread may be cancelled,
 /// and a launch is none.
 fn pause(nanoseconds: u64) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds as libc::c_long };
-    // SAFETY: a live timespec; what is left of the time is not asked for.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>()) };
+    system::sleep_ns(nanoseconds);
 }

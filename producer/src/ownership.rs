@@ -6,6 +6,8 @@
 
 use core::mem::{size_of, zeroed};
 
+use crate::system;
+
 /// The longest folder of a socket, with its final zero: what a `sockaddr_un` holds.
 const PATH_BYTES: usize = 108;
 
@@ -23,12 +25,14 @@ pub fn folder_is_ours(socket_path: &[u8]) -> bool {
     // SAFETY: zero is a valid stat; the path is a C string, and the pointer is to a live stat.
     let found = unsafe {
         let mut found: libc::stat = zeroed();
-        if libc::lstat(folder.as_ptr().cast(), &mut found) != 0 {
+        if system::lstat(folder.as_ptr().cast(), &mut found) != 0 {
             return false;
         }
         found
     };
-    found.st_mode & libc::S_IFMT == libc::S_IFDIR && found.st_uid == own_id() && found.st_mode & 0o077 == 0
+    found.st_mode & libc::S_IFMT == libc::S_IFDIR
+        && found.st_uid == system::geteuid()
+        && found.st_mode & 0o077 == 0
 }
 
 /// Whether the other end of a connected socket was made by this user. The kernel says so, and
@@ -38,20 +42,10 @@ pub fn peer_is_us(descriptor: i32) -> bool {
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the two pointers are to live values, the second says how large the first is.
     let known = unsafe {
-        libc::getsockopt(
-            descriptor,
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
+        let peer = (&raw mut peer).cast();
+        system::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, peer, &mut bytes)
     } == 0;
-    known && peer.uid == own_id()
-}
-
-fn own_id() -> libc::uid_t {
-    // SAFETY: geteuid has no preconditions.
-    unsafe { libc::geteuid() }
+    known && peer.uid == system::geteuid()
 }
 
 #[cfg(test)]

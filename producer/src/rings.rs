@@ -19,6 +19,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::descriptor::{self, Descriptor};
 use crate::segment::{Plan, Segment};
+use crate::system;
 
 /// The most segments of further threads: 16 × 64 rings beside the first 62.
 const MORE_SEGMENTS: usize = 16;
@@ -136,8 +137,7 @@ impl Rings {
                 return Some(done);
             }
             if tried + 1 < TRIES {
-                // SAFETY: no descriptors: it only waits.
-                unsafe { libc::poll(core::ptr::null_mut(), 0, 1) };
+                system::sleep_ns(1_000_000);
             }
         }
         None
@@ -198,8 +198,7 @@ impl Rings {
             if further.segment.get().is_some() || !self.growing.load(Ordering::Acquire) {
                 return true;
             }
-            // SAFETY: no descriptors: it only waits.
-            unsafe { libc::poll(core::ptr::null_mut(), 0, 1) };
+            system::sleep_ns(1_000_000);
         }
         false
     }
@@ -226,7 +225,7 @@ impl Rings {
         let socket = connection.socket();
         let taken = self.hand_over_in_order(connection, head) && socket.send(head, b"", Some(number));
         // SAFETY: the descriptor was made above and is not used again.
-        unsafe { libc::close(number) };
+        unsafe { system::close(number) };
         if !taken {
             // SAFETY: the segment was made above and no thread has seen it.
             unsafe { segment.discard() };

@@ -16,6 +16,7 @@ use gputrace_wire::segment::{
     self, CONTROL_OFFSET, COUNTER_SLOTS, COUNTERS_OFFSET, RING_TABLE_OFFSET, RingHeader, SegmentHeader,
 };
 
+use crate::system;
 use crate::{fork, limit};
 
 /// What a segment holds. Ring 0 of a primary segment is for device records, ring 1 for the
@@ -114,35 +115,21 @@ impl Segment {
         if descriptor < 0 {
             return None;
         }
+        const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        const PROTECTION: i32 = libc::PROT_READ | libc::PROT_WRITE;
+        const FLAGS: i32 = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let is_sealed = system::ftruncate(descriptor, bytes) == 0
+            && system::fcntl(descriptor, libc::F_ADD_SEALS, SEALS) == 0;
         // SAFETY: the descriptor is ours; a new shared mapping touches no existing memory.
-        let base = unsafe {
-            if libc::ftruncate(descriptor, bytes as libc::off_t) != 0
-                || libc::fcntl(
-                    descriptor,
-                    libc::F_ADD_SEALS,
-                    libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
-                ) != 0
-            {
-                libc::MAP_FAILED
-            } else {
-                libc::mmap(
-                    core::ptr::null_mut(),
-                    bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_NORESERVE,
-                    descriptor,
-                    0,
-                )
-            }
-        };
-        if base == libc::MAP_FAILED {
+        let map = || unsafe { system::mmap(core::ptr::null_mut(), bytes, PROTECTION, FLAGS, descriptor) };
+        let Some(base) = is_sealed.then(map).flatten() else {
             // SAFETY: the descriptor was made above and is not used again.
-            unsafe { libc::close(descriptor) };
+            unsafe { system::close(descriptor) };
             return None;
-        }
+        };
         // A forked child must not write into its parent's rings: there the memory is not mapped.
         // SAFETY: the range is the mapping made above.
-        if unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) } == 0 {
+        if unsafe { system::madvise(base, bytes, libc::MADV_DONTFORK) } == 0 {
             fork::cover_in_children(base.cast(), bytes);
         }
         // SAFETY: the mapping is `bytes` long, page-aligned, zero, and never unmapped; all four
@@ -174,7 +161,7 @@ impl Segment {
     pub unsafe fn discard(self) {
         fork::uncover_in_children(self.base);
         // SAFETY: the range is the mapping that `create` made, and the caller knows it unused.
-        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+        unsafe { system::munmap(self.base.cast(), self.bytes) };
     }
 
     /// Fills the header but for its version, which [`Segment::publish`] stores.
@@ -236,7 +223,7 @@ impl Segment {
         if bytes > 0 {
             // SAFETY: the range lies in the mapping; populating changes no contents. Kernels
             // before 5.14 refuse, and then the faults come when they come.
-            unsafe { libc::madvise(self.base.add(start).cast(), bytes, MADV_POPULATE_WRITE) };
+            unsafe { system::madvise(self.base.add(start).cast(), bytes, MADV_POPULATE_WRITE) };
         }
     }
 
@@ -258,10 +245,7 @@ impl Segment {
 fn make_file() -> i32 {
     const MFD_NOEXEC_SEAL: libc::c_uint = 8;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    let make = |flags| {
-        // SAFETY: the name is a C string; the call makes a new descriptor.
-        unsafe { libc::memfd_create(c"gputrace".as_ptr(), flags) }
-    };
+    let make = |flags| system::memfd_create(c"gputrace", flags);
     match make(flags | MFD_NOEXEC_SEAL) {
         refused if refused < 0 => make(flags),
         made => made,

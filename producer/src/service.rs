@@ -14,6 +14,7 @@ use crate::held_back::HeldBack;
 use crate::native::{bounds, surroundings};
 use crate::session::{self, Session};
 use crate::socket::Received;
+use crate::system;
 use crate::{clock, stderr, thread};
 
 /// What the vendor's side does at each turn, about every [`PERIOD_NS`].
@@ -117,7 +118,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `start` passed a reference to a session, which is never freed.
     let session = unsafe { &*session.cast_const().cast::<Session>() };
     // SAFETY: names the calling thread; the string is static.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"gputrace".as_ptr()) };
+    unsafe { system::prctl(libc::PR_SET_NAME, [c"gputrace".as_ptr().expose_provenance(), 0, 0, 0]) };
     thread::with(|slot| {
         slot.enter_for_life();
         if !slot.attach(session, role::SERVICE) {
@@ -280,19 +281,20 @@ fn wait(while_state: u32, nanoseconds: u64) {
     };
     // SAFETY: the word is a live 32-bit atomic and the limit a live timespec.
     unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            STATE.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            while_state,
-            &raw const limit,
-        )
-    };
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        futex(operation, while_state, (&raw const limit).expose_provenance());
+    }
 }
 
 fn wake() {
     // SAFETY: the word is a live 32-bit atomic.
-    unsafe {
-        libc::syscall(libc::SYS_futex, STATE.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
-    };
+    unsafe { futex(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX.cast_unsigned(), 0) };
+}
+
+/// # Safety
+/// As the futex operation requires of its fourth argument.
+unsafe fn futex(operation: i32, value: u32, limit: usize) {
+    let word = STATE.as_ptr().expose_provenance();
+    // SAFETY: the word is a live 32-bit atomic; the caller guarantees the rest.
+    unsafe { system::call(libc::SYS_futex, [word, operation as usize, value as usize, limit, 0, 0]) };
 }

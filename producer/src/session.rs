@@ -33,7 +33,7 @@ use crate::held_back::HeldBack;
 use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
-use crate::{clock, fork, loader, memory, service, stderr};
+use crate::{clock, fork, loader, memory, service, stderr, system};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -123,8 +123,7 @@ fn own(state: u32) -> u64 {
 }
 
 fn own_pid() -> i32 {
-    // SAFETY: getpid has no preconditions.
-    unsafe { libc::getpid() }
+    system::getpid()
 }
 
 /// Starts a session with the collector at the other end of `socket`.
@@ -170,8 +169,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         .into_iter()
         .find_map(|plan| Some((plan, Segment::create(plan)?)))
         .ok_or(StartError::Memory)?;
-    // SAFETY: getpid and getppid have no preconditions.
-    let (pid, parent) = unsafe { (libc::getpid(), libc::getppid()) };
+    let (pid, parent) = (system::getpid(), system::getppid());
     let generation = LAST_GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
 
     let header = primary.header;
@@ -196,7 +194,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         Some(file) if sent && connection.may_be_taken_over() => rings.keep(file),
         // SAFETY: the descriptor is ours; the mapping does not need it any more.
         _ => unsafe {
-            libc::close(descriptor);
+            system::close(descriptor);
         },
     }
     if !sent {

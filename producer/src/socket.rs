@@ -9,12 +9,12 @@ use gputrace_wire::handshake::{HEAD_BYTES, Head, TEXT_MAX};
 
 use crate::descriptor::Descriptor;
 pub(crate) use crate::descriptor::identity;
-use crate::{clock, memory, ownership, stderr};
+use crate::{clock, memory, ownership, system};
 
 /// How long a connection is tried for when the collector's queue is full. The program waits in
 /// `cuInit` meanwhile, and a collector that was stopped never empties it.
 const CONNECT_MOST_NS: u64 = 2_000_000_000;
-const CONNECT_STEP_MS: i32 = 10;
+const CONNECT_STEP_NS: u64 = 10_000_000;
 
 /// A connected socket.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +78,7 @@ impl Address {
     fn connect(&'static self, most_ns: u64) -> Result<Socket, NotConnected> {
         // A connect that may wait would wait for ever when the listener's queue is full.
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: makes a new descriptor.
-        let number = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+        let number = system::socket(libc::AF_UNIX, kind);
         if number < 0 {
             return Err(NotConnected::Nobody);
         }
@@ -92,7 +91,7 @@ impl Address {
         };
         if connected.is_err() {
             // SAFETY: the descriptor was made above and is not used again.
-            unsafe { libc::close(number) };
+            unsafe { system::close(number) };
         }
         Ok(Socket { descriptor: connected?, address: Some(self) })
     }
@@ -163,27 +162,23 @@ impl Socket {
             }
         }
         // SAFETY: the message and all it points to are live.
-        let sent = unsafe { libc::sendmsg(socket, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        let sent = unsafe { system::sendmsg(socket, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         sent == (head.len() + text.len()) as isize
     }
 
     /// Waits up to `timeout_ms` for a message and reads it into `packet`.
     pub fn receive<'p>(&self, timeout_ms: i32, packet: &'p mut [u8]) -> Received<'p> {
         let Some(socket) = self.descriptor() else { return Received::Lost };
-        let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
-        let ready = unsafe { libc::poll(&mut poll, 1, timeout_ms) };
+        let mut polled = [libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 }];
+        let ready = system::poll(&mut polled, timeout_ms);
         if ready <= 0 {
             return Received::Nothing;
         }
         // With MSG_TRUNC the answer is the packet's length, even where the buffer is shorter.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: the buffer is live and its length is given.
-        let mut receive =
-            |flags| unsafe { libc::recv(socket, packet.as_mut_ptr().cast(), packet.len(), flags) };
         // The number may change hands at any moment, and what the program's own socket has to say
         // must not be taken out of it: first it is only looked at.
-        let count = receive(flags | libc::MSG_PEEK);
+        let count = system::recv(socket, packet, flags | libc::MSG_PEEK);
         if self.descriptor().is_none() {
             return Received::Lost;
         }
@@ -191,18 +186,18 @@ impl Socket {
             Ok(0) => Received::Gone,
             Ok(count) if parse(packet, count).is_none() => Received::Gone,
             Ok(count) => {
-                // SAFETY: without a length nothing is written; a packet is taken out whole.
-                unsafe { libc::recv(socket, ptr::null_mut(), 0, flags) };
+                // A packet is taken out whole, whatever the room.
+                system::recv(socket, &mut [], flags);
                 match parse(packet, count) {
                     Some((head, text)) => Received::Message(head, text),
                     None => Received::Gone,
                 }
             }
             // A reset is told once: what the peer sent before it closed is still to be read.
-            Err(_) if matches!(stderr::errno(), libc::EAGAIN | libc::EINTR | libc::ECONNRESET) => {
+            Err(_) if matches!(-count as i32, libc::EAGAIN | libc::EINTR | libc::ECONNRESET) => {
                 Received::Nothing
             }
-            Err(_) if matches!(stderr::errno(), libc::EBADF | libc::ENOTSOCK) => Received::Lost,
+            Err(_) if matches!(-count as i32, libc::EBADF | libc::ENOTSOCK) => Received::Lost,
             Err(_) => Received::Gone,
         }
     }
@@ -242,23 +237,15 @@ const _: () = assert!(HEAD_BYTES == 32);
 fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -> bool {
     let deadline = clock::monotonic_ns() + most_ns;
     loop {
-        // SAFETY: the address is a live sockaddr_un of that size; the descriptor is the caller's.
-        let answer = unsafe {
-            libc::connect(
-                descriptor,
-                ptr::from_ref(address).cast(),
-                size_of::<libc::sockaddr_un>() as libc::socklen_t,
-            )
-        };
+        let answer = system::connect(descriptor, address, size_of::<libc::sockaddr_un>());
         if answer == 0 {
             return true;
         }
         // EAGAIN is a unix socket's word for a full queue.
-        if !matches!(stderr::errno(), libc::EAGAIN | libc::EINTR) || clock::monotonic_ns() >= deadline {
+        if !matches!(-answer, libc::EAGAIN | libc::EINTR) || clock::monotonic_ns() >= deadline {
             return false;
         }
-        // SAFETY: no descriptors: it only waits.
-        unsafe { libc::poll(ptr::null_mut(), 0, CONNECT_STEP_MS) };
+        system::sleep_ns(CONNECT_STEP_NS);
     }
 }
 

@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::socket::identity;
+use crate::system::{self, SignalSet};
 
 const STANDARD_ERROR: i32 = 2;
 
@@ -75,11 +76,10 @@ pub fn raw(mut bytes: &[u8]) {
     }
     let _signals = KeepSignals::new();
     while !bytes.is_empty() {
-        // SAFETY: the pointer and length are of a live slice; the descriptor is only written to.
-        let wrote = unsafe { libc::write(STANDARD_ERROR, bytes.as_ptr().cast(), bytes.len()) };
+        let wrote = system::write(STANDARD_ERROR, bytes);
         match usize::try_from(wrote) {
             Ok(count) if count > 0 => bytes = bytes.get(count..).unwrap_or_default(),
-            _ if errno() == libc::EINTR => {}
+            _ if wrote == -(libc::EINTR as isize) => {}
             _ => break,
         }
     }
@@ -88,48 +88,26 @@ pub fn raw(mut bytes: &[u8]) {
 /// While it lives, a write that fails raises nothing: a pipe without a reader raises SIGPIPE, a
 /// file at its limit SIGXFSZ, and both kill a program that knows nothing of our line.
 struct KeepSignals {
-    before: libc::sigset_t,
+    before: SignalSet,
     /// What was pending already is the program's own and stays.
-    was_pending: [bool; 2],
+    were_pending: SignalSet,
 }
 
-const WRITE_SIGNALS: [i32; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+const WRITE_SIGNALS: SignalSet = system::signals(&[libc::SIGPIPE, libc::SIGXFSZ]);
 
 impl KeepSignals {
     fn new() -> KeepSignals {
-        // SAFETY: zero is valid for a signal set; all pointers are to live sets.
-        unsafe {
-            let mut ours = core::mem::zeroed();
-            let mut before = core::mem::zeroed();
-            let mut pending = core::mem::zeroed();
-            libc::sigemptyset(&mut ours);
-            for signal in WRITE_SIGNALS {
-                libc::sigaddset(&mut ours, signal);
-            }
-            libc::sigpending(&mut pending);
-            let was_pending = WRITE_SIGNALS.map(|signal| libc::sigismember(&pending, signal) == 1);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &ours, &mut before);
-            KeepSignals { before, was_pending }
-        }
+        let were_pending = system::pending_signals();
+        KeepSignals { before: system::signal_mask(libc::SIG_BLOCK, WRITE_SIGNALS), were_pending }
     }
 }
 
 impl Drop for KeepSignals {
     fn drop(&mut self) {
-        // SAFETY: as above. A signal that our write raised is pending on this thread and is
-        // taken before the mask is what it was; the limit of no time makes it a look.
-        unsafe {
-            let mut raised: libc::sigset_t = core::mem::zeroed();
-            libc::sigemptyset(&mut raised);
-            for (signal, was_pending) in WRITE_SIGNALS.into_iter().zip(self.was_pending) {
-                if !was_pending {
-                    libc::sigaddset(&mut raised, signal);
-                }
-            }
-            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            while libc::sigtimedwait(&raised, core::ptr::null_mut(), &at_once) > 0 {}
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, core::ptr::null_mut());
-        }
+        // A signal that our write raised is pending on this thread, and is taken before the mask is
+        // what it was.
+        while system::take_signal(WRITE_SIGNALS & !self.were_pending) {}
+        system::signal_mask(libc::SIG_SETMASK, self.before);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::ranges::{Open, PoppedRange};
 use crate::session::Session;
 use crate::stacks::Works;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork, recent};
+use crate::{clock, fork, recent, system};
 
 /// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
 /// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
@@ -472,12 +472,7 @@ impl Slot {
         if role == role::PROGRAM {
             watch_end(self);
         }
-        let mut name = [0u8; 32];
-        // SAFETY: PR_GET_NAME writes at most 16 bytes; gettid has no preconditions.
-        let tid = unsafe {
-            libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
-            libc::syscall(libc::SYS_gettid)
-        };
+        let (name, tid) = (system::thread_name(), system::gettid());
         let length = name.iter().position(|byte| *byte == 0).unwrap_or(0);
         let text = name.get(..length).unwrap_or_default();
         self.thread.set(session.define(kind::THREAD, &[tid as u64, role], text));

@@ -2,10 +2,11 @@
 //! folder, whose target is the reason. It takes no descriptor and no memory, of which there may be none
 //! left, and one system call. Otherwise only the program's standard error would know.
 
+use core::ffi::CStr;
 use std::io::Write as _;
 
-use crate::ownership;
-use crate::stderr::{self, KeepErrno};
+use crate::stderr;
+use crate::{ownership, system};
 
 /// Processes that can leave word: whoever comes later with the same number here is not told of.
 const PLACES: u32 = 1024;
@@ -18,11 +19,10 @@ pub const NOT_INITIALISED: &str = "cuInit ";
 
 /// Leaves word in the folder of the session's socket, if that is this user's alone.
 pub fn leave_word(session_path: &[u8], why: &[u8]) {
-    let _errno = KeepErrno::new();
     if !ownership::folder_is_ours(session_path) {
         return;
     }
-    let pid = std::process::id();
+    let pid = system::getpid();
     let (mut link, mut word) = ([0u8; 160], [0u8; WORD_BYTES]);
     let Some(end) = session_path.iter().rposition(|byte| *byte == b'/') else { return };
     // What does not fit is cut; the last byte stays the final zero.
@@ -31,12 +31,14 @@ pub fn leave_word(session_path: &[u8], why: &[u8]) {
     let folder = session_path.get(..end).unwrap_or_default();
     let written = link_room
         .write_all(folder)
-        .and_then(|()| write!(link_room, "/untraced-{}", pid % PLACES))
+        .and_then(|()| write!(link_room, "/untraced-{}", pid.cast_unsigned() % PLACES))
         .and_then(|()| write!(word_room, "{pid} "));
     let _ = word_room.write(why);
-    if written.is_ok() {
-        // SAFETY: two C strings. Another process's word in that place stays.
-        unsafe { libc::symlink(word.as_ptr().cast(), link.as_ptr().cast()) };
+    if written.is_ok()
+        && let (Ok(word), Ok(link)) = (CStr::from_bytes_until_nul(&word), CStr::from_bytes_until_nul(&link))
+    {
+        // Another process's word in that place stays.
+        system::symlink(word, link);
     }
 }
 
@@ -57,7 +59,7 @@ mod tests {
 
     #[test]
     fn word_is_left_in_a_folder_of_ones_own_alone_and_only_once() {
-        let folder = std::env::temp_dir().join(format!("gputrace-untraced-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("gputrace-untraced-{}", system::getpid()));
         let _ = fs::remove_dir_all(&folder);
         fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
         let socket = folder.join("socket");
@@ -70,7 +72,7 @@ mod tests {
         leave("second");
         leave("third");
         let word = fs::read_link(&link).unwrap();
-        assert_eq!(word.to_str().unwrap(), format!("{} second", std::process::id()));
+        assert_eq!(word.to_str().unwrap(), format!("{} second", system::getpid()));
         fs::remove_file(&link).unwrap();
         leave(&"x".repeat(1000));
         let word = fs::read_link(&link).unwrap();

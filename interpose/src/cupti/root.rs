@@ -6,6 +6,7 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use gputrace_producer::system;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,8 +51,7 @@ static LEFT: AtomicBool = AtomicBool::new(false);
 static LEFT_IN: AtomicI32 = AtomicI32::new(0);
 
 fn own_pid() -> i32 {
-    // SAFETY: getpid has no preconditions.
-    unsafe { libc::getpid() }
+    system::getpid()
 }
 
 /// The library in use; `None` before anybody attached, in a forked child, and after leaving.
@@ -217,7 +217,7 @@ impl Root {
         let begun = Instant::now();
         let is_read = || READERS.load(Ordering::SeqCst) > 0;
         while (is_flushing() || is_read()) && begun.elapsed() < FLUSH_WAIT_MOST {
-            std::thread::sleep(FLUSH_WAIT_STEP);
+            system::sleep_ns(FLUSH_WAIT_STEP.as_nanos() as u64);
         }
         if let Some(finalize) = self.api.finalize.filter(|_| !is_read()) {
             // SAFETY: no record is wanted and nobody is subscribed; nothing of this library is

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::system;
 
 use super::root::{self, Root, Who};
 use super::{client, graph_times, instantiation};
@@ -63,7 +64,7 @@ fn wait_for_switch() {
     }
     let begun = Instant::now();
     while GATE.load(Ordering::Acquire) & SWITCHING != 0 && begun.elapsed() < PATIENCE {
-        std::thread::yield_now();
+        system::yield_now();
     }
 }
 
@@ -98,7 +99,7 @@ pub fn settle(root: &Root, patience: Duration) -> bool {
         if begun.elapsed() >= patience {
             return false;
         }
-        std::thread::yield_now();
+        system::yield_now();
     }
 }
 

@@ -9,6 +9,7 @@ use core::ffi::{CStr, c_void};
 
 use gputrace_producer::descriptor::Descriptor;
 use gputrace_producer::python::memory::{Lent, Memory};
+use gputrace_producer::system;
 use gputrace_wire::definition::kernel_lines::{Sequence, Writer};
 
 /// Of what has more sections, or longer names of them, nothing is said: kernels of templates have names of some KiB.
@@ -65,14 +66,14 @@ impl InFile {
         // SAFETY: a C string, and a live stat; zero is a valid one.
         let is_regular = unsafe {
             let mut about: libc::stat = core::mem::zeroed();
-            libc::stat(path.as_ptr(), &raw mut about) == 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG
+            system::stat(path.as_ptr(), &mut about) == 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG
         };
         if !is_regular {
             return None;
         }
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: a C string.
-        let number = unsafe { libc::open(path.as_ptr(), flags) };
+        let number = unsafe { system::open(path.as_ptr(), flags) };
         Some(InFile(Descriptor::adopt(number)?))
     }
 }
@@ -85,14 +86,13 @@ impl Drop for InFile {
 
 impl Image for InFile {
     fn read(&self, at: u64, mut into: &mut [u8]) -> bool {
-        let Ok(mut at) = i64::try_from(at) else { return false };
+        let Ok(mut at) = i64::try_from(at).map(i64::cast_unsigned) else { return false };
         while let (false, Some(number)) = (into.is_empty(), self.0.number()) {
-            // SAFETY: the pointer and length are of a live slice.
-            let read = unsafe { libc::pread(number, into.as_mut_ptr().cast(), into.len(), at) };
+            let read = system::pread(number, into, at);
             match usize::try_from(read) {
                 Ok(count @ 1..) => {
                     into = into.get_mut(count..).unwrap_or_default();
-                    at = at.saturating_add(read as i64);
+                    at = at.saturating_add(count as u64);
                 }
                 _ => return false,
             }
@@ -128,7 +128,7 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         // SAFETY: the mapping that was made, which nothing borrows any more.
-        unsafe { libc::munmap(self.0.cast(), size_of::<Parts>()) };
+        unsafe { system::munmap(self.0.cast(), size_of::<Parts>()) };
     }
 }
 

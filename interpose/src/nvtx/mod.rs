@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gputrace_producer::ranges;
 use gputrace_producer::session::Session;
 
+use crate::environment;
 use crate::resolve::failed_look_up::KeepError;
 use crate::resolve::{libc_symbols, originals};
 use crate::settings;
@@ -48,11 +49,9 @@ pub fn prepare() {
         return;
     }
     PRELOADED.store(true, Ordering::Relaxed);
-    // SAFETY: two C strings, copied; at load no other thread reads the environment.
-    unsafe {
-        if is_asked_for() && libc::getenv(VARIABLE.as_ptr()).is_null() {
-            libc::setenv(VARIABLE.as_ptr(), path.as_ptr(), 0);
-        }
+    if is_asked_for() && environment::value(VARIABLE).is_none() {
+        // SAFETY: two C strings, copied; at load no other thread reads the environment.
+        unsafe { libc::setenv(VARIABLE.as_ptr(), path.as_ptr(), 0) };
     }
 }
 
@@ -79,13 +78,11 @@ fn is_in_global_scope() -> bool {
 /// At a session's start.
 pub fn say(session: &Session) {
     naming::say_thread_names(session);
-    // SAFETY: a C string; the result is used at once.
-    let other = unsafe { libc::getenv(VARIABLE.as_ptr()) };
-    if !is_asked_for() || other.is_null() || !PRELOADED.load(Ordering::Relaxed) {
+    let Some(other) = environment::value(VARIABLE) else { return };
+    if !is_asked_for() || !PRELOADED.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: getenv returns a C string.
-    let is_ours = own_path().is_some_and(|own| own == unsafe { CStr::from_ptr(other) });
+    let is_ours = own_path().is_some_and(|own| own == other);
     if !is_ours && !INSTALLED.load(Ordering::Relaxed) {
         session.notice(
             0,

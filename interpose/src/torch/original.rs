@@ -4,6 +4,7 @@ use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_producer::stderr;
+use gputrace_producer::system;
 use gputrace_producer::torch::engine::{self, Counts, CurrentNode, Functions, Inside, Number};
 
 use super::Form;
@@ -39,7 +40,7 @@ fn first_sight(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c
         // Without us the loader had ended the program here, in the same way.
         stderr::line(&[b"symbol lookup error: undefined symbol: ", form.symbol.to_bytes()]);
         // SAFETY: ends the process.
-        unsafe { libc::_exit(127) };
+        unsafe { system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
     follow(form, found);
     for (place, original) in &PLACES {

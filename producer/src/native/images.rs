@@ -19,6 +19,7 @@ use crate::python::code::Define;
 use crate::python::identity::fold;
 use crate::python::memory::Memory;
 use crate::stderr::KeepErrno;
+use crate::system;
 
 /// How often a thread looks whether it may work out a rule: some 100 µs in all.
 const TRIES: u32 = 20_000;
@@ -299,7 +300,7 @@ fn file_of(path: &[u8]) -> Option<[u64; 2]> {
     // SAFETY: zero is a valid stat.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: a C string, ended by the room's last zeros, and a live value.
-    if unsafe { libc::stat(room.as_ptr().cast(), &mut stat) } != 0 {
+    if unsafe { system::stat(room.as_ptr().cast(), &mut stat) } != 0 {
         return None;
     }
     let modified_ns = stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(stat.st_mtime_nsec);

@@ -1,5 +1,6 @@
 //! `/proc/self/maps`: which file is mapped at an address, where the loader does not say it, and the first thread's stack.
 
+use crate::system;
 use core::ffi::CStr;
 
 use super::bounds::Bounds;
@@ -56,8 +57,7 @@ struct File(i32);
 
 impl File {
     fn open(path: &CStr) -> Option<File> {
-        // SAFETY: a C string.
-        let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        let file = system::open_to_read(path);
         (file >= 0).then_some(File(file))
     }
 
@@ -66,9 +66,7 @@ impl File {
         let mut filled = 0;
         loop {
             let rest = room.get_mut(filled..)?;
-            // SAFETY: a descriptor of our own and a live buffer.
-            let count = unsafe { libc::read(self.0, rest.as_mut_ptr().cast(), rest.len()) };
-            let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+            let count = usize::try_from(system::read(self.0, rest)).ok().filter(|count| *count > 0)?;
             filled += count;
             let mut from = 0;
             while let Some(length) = room.get(from..filled)?.iter().position(|byte| *byte == b'\n') {
@@ -88,7 +86,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: a descriptor that this value opened.
-        unsafe { libc::close(self.0) };
+        unsafe { system::close(self.0) };
     }
 }
 

@@ -13,6 +13,7 @@ use super::pages::{PAGE, Taken};
 use super::walk::Words;
 use crate::python::memory::{Copied, Memory};
 use crate::stderr::KeepErrno;
+use crate::system;
 
 /// What is read of a stack that nobody knows.
 const UNKNOWN_BYTES: u64 = 1 << 20;
@@ -194,11 +195,7 @@ fn believed_end(sp: u64) -> u64 {
 
 /// The end of the signal handlers' own stack, if `sp` is on it.
 fn signal_stack_end(sp: u64) -> Option<u64> {
-    let mut stack = libc::stack_t { ss_sp: core::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
-    // SAFETY: only asks; the pointer is to a live value.
-    if unsafe { libc::sigaltstack(core::ptr::null(), &mut stack) } != 0 {
-        return None;
-    }
+    let stack = system::signal_stack()?;
     let start = stack.ss_sp as u64;
     let end = start.checked_add(stack.ss_size as u64)?;
     (start..end).contains(&sp).then_some(end)

@@ -1,5 +1,6 @@
 //! Ways to read an interpreter's memory.
 
+use crate::system;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -88,7 +89,7 @@ static NO_COPIES: AtomicBool = AtomicBool::new(false);
 /// Whether a filter decides over the thread's system calls.
 fn is_filtered() -> bool {
     // SAFETY: asks for a number. A filter that refuses the question is one.
-    unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) != 0 }
+    unsafe { system::prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
 }
 
 impl Copied {
@@ -100,10 +101,12 @@ impl Copied {
         }
         let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let from = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: into.len() };
-        // SAFETY: the kernel trusts neither; it writes at most as many bytes as `into` has. getpid has no preconditions.
-        let copied = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
-        // SAFETY: the C library's own pointer to this thread's errno.
-        if copied < 0 && unsafe { *libc::__errno_location() } == libc::ENOSYS {
+        let process = system::getpid() as usize;
+        let arguments =
+            [process, (&raw const to).expose_provenance(), 1, (&raw const from).expose_provenance(), 1, 0];
+        // SAFETY: the kernel trusts neither; it writes at most as many bytes as `into` has.
+        let copied = unsafe { system::call(libc::SYS_process_vm_readv, arguments) };
+        if copied == -(libc::ENOSYS as isize) {
             NO_COPIES.store(true, Ordering::Relaxed);
             return None;
         }
@@ -169,16 +172,9 @@ impl Checked {
         // changes.
         // SAFETY: the kernel does not trust the pointer.
         let answer = unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigprocmask,
-                libc::c_long::from(-1i32),
-                page * PAGE,
-                core::ptr::null_mut::<libc::c_void>(),
-                8usize,
-            )
+            system::call(libc::SYS_rt_sigprocmask, [usize::MAX, (page * PAGE) as usize, 0, 8, 0, 0])
         };
-        // SAFETY: the C library's own pointer to this thread's errno.
-        let is_there = answer == 0 || unsafe { *libc::__errno_location() } == libc::EINVAL;
+        let is_there = answer == 0 || answer == -(libc::EINVAL as isize);
         if is_there {
             known.set(page);
         }

@@ -16,6 +16,7 @@ use gputrace_wire::range::{POSITIONS_MAX, RangeBegin, RangeEnd};
 use super::{Label, Look};
 use crate::memory;
 use crate::stderr::KeepErrno;
+use crate::system;
 
 /// Ranges beyond those that are told, whose domains are remembered to return true levels. Of
 /// still more only the number is known, as if all were of the domain that is asked for.
@@ -101,7 +102,7 @@ impl Open {
             }
         }
         // SAFETY: the page was mapped by `take`, and its only user gives it up here.
-        unsafe { libc::munmap(page.cast(), PAGE_BYTES) };
+        unsafe { system::munmap(page.cast(), PAGE_BYTES) };
     }
 
     #[inline(always)]

@@ -25,6 +25,7 @@ pub mod operators;
 pub mod passes;
 mod places;
 
+use crate::system;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -115,10 +116,7 @@ fn may_be_asked() -> bool {
 
 #[cold]
 fn is_called_as_pytorchs() -> bool {
-    let mut name = [0u8; 16];
-    // SAFETY: writes at most 16 bytes, the room that there is.
-    let is_known = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0;
-    let is_its_own = is_known && name.starts_with(b"pt_autograd_");
+    let is_its_own = system::thread_name().starts_with(b"pt_autograd_");
     MAY_BE_ASKED.set(if is_its_own { asked::YES } else { asked::NO });
     is_its_own
 }

@@ -20,6 +20,7 @@ use cupti_sys::records::Record;
 use super::clock::{self, Line};
 use super::{own_calls, times, windows};
 use crate::cupti::root::{self, Who};
+use gputrace_producer::system;
 
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Complete = unsafe extern "C" fn(cupti_sys::driver::CUcontext, u32, *mut u8, usize, usize);
@@ -204,7 +205,7 @@ impl Drop for UnderWay {
 pub fn wait_until(condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() && begun.elapsed() < WAIT_MOST && !IS_DELIVERING.get() {
-        std::thread::sleep(WAIT_STEP);
+        system::sleep_ns(WAIT_STEP.as_nanos() as u64);
     }
 }
 

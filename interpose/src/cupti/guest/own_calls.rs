@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use cupti_sys::cupti::CUpti_ActivityKind;
 
 use crate::cupti::root::{self, Who};
+use gputrace_producer::system;
 
 const DRIVER: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER.0;
 /// Calls that are remembered. Records are delivered many times a second.
@@ -64,8 +65,8 @@ impl Drop for OwnCall {
 fn remember() -> Option<&'static Call> {
     let call = CALL.get(COUNT.fetch_add(1, Ordering::AcqRel) % CALLS)?;
     let begun_ns = root::current()?.now_ns();
-    // SAFETY: neither has preconditions.
-    let (tid, pthread) = unsafe { (libc::syscall(libc::SYS_gettid) as u32, libc::pthread_self() as u32) };
+    // SAFETY: pthread_self has no preconditions.
+    let (tid, pthread) = (system::gettid().cast_unsigned(), unsafe { libc::pthread_self() } as u32);
     // Nobody matches it while it changes hands.
     call.ended_ns.store(0, Ordering::Release);
     call.thread.store(u64::from(tid) << 32 | u64::from(pthread), Ordering::Release);

@@ -6,6 +6,7 @@
 //! archives are linked last, and what it begins with, before device code.
 //! A file that was cut while it was mapped ends nobody: such pages are left out (Linux 5.14).
 
+use gputrace_producer::system;
 use memchr::memmem::Finder;
 
 use super::sections;
@@ -114,10 +115,8 @@ fn windows((begin, end): (usize, usize), tables: usize) -> [(usize, usize); 2] {
 fn can_be_read(begin: usize, end: usize) -> bool {
     let page = begin / PAGE_BYTES * PAGE_BYTES;
     // SAFETY: mapped by the caller's word; nothing but page tables is changed.
-    let result = unsafe { libc::madvise(page as *mut _, end - page, libc::MADV_POPULATE_READ) };
-    // SAFETY: the thread's errno.
-    result == 0
-        || !matches!(unsafe { *libc::__errno_location() }, libc::EFAULT | libc::EHWPOISON | libc::ENOMEM)
+    let result = unsafe { system::madvise(page as *mut _, end - page, libc::MADV_POPULATE_READ) };
+    !matches!(-result, libc::EFAULT | libc::EHWPOISON | libc::ENOMEM)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use cupti_sys::cupti::{CUpti_Activity, CUptiResult};
 use cupti_sys::records::{KernelRecord, Record};
 use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
+use gputrace_producer::system;
 use gputrace_producer::thread::{self, Offer};
 use gputrace_wire::cell::Cell;
 use gputrace_wire::clock::mark::ThreadBegin;
@@ -319,7 +320,7 @@ impl Delivery<'_> {
                 self.session.count(lost, 1);
                 return;
             }
-            std::thread::sleep(WAIT_STEP);
+            system::sleep_ns(WAIT_STEP.as_nanos() as u64);
             self.waited += WAIT_STEP;
         }
     }
@@ -348,8 +349,7 @@ fn begin(session: &'static Session, ring: &mut Producer<'static>, header: &RingH
     }
     let mut writer = WRITER.load(Ordering::Relaxed);
     if (writer >> 32) as u32 != session.generation {
-        // SAFETY: gettid has no preconditions.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) };
+        let tid = system::gettid();
         let thread = session.define(kind::THREAD, &[tid as u64, role::DEVICE_RECORDS], b"device records");
         writer = u64::from(session.generation) << 32 | u64::from(thread);
         WRITER.store(writer, Ordering::Relaxed);
