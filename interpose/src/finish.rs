@@ -116,7 +116,11 @@ pub fn us() -> u64 {
 /// Another thread is ending the session, or has: what it still has to hand over would be lost if
 /// this one ended the process under it.
 fn wait_for_the_ender() {
-    let (ender, us) = (ENDER.load(Ordering::Acquire), us());
+    let ender = ENDER.load(Ordering::Acquire);
+    if ender == 0 {
+        return;
+    }
+    let us = us();
     // A signal handler that interrupted the ender must not wait for it, nor a child for its parent.
     if ender >> 32 != us >> 32 || ender == us {
         return;

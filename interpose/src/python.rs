@@ -9,7 +9,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::torch;
 use gputrace_wire::cell::kind;
 
-use crate::resolve::{libc_symbols, originals};
+use crate::resolve::{libc_symbols, loader, originals};
 use crate::{loaded, native, settings};
 
 /// Objects that had been loaded when an interpreter was last looked for.
@@ -79,6 +79,6 @@ pub fn pin(address: *mut c_void) {
     if let Some(path) = originals::path_of(address).map(CStr::as_ptr) {
         // SAFETY: a C string; nothing is loaded that is not loaded already. The program itself is
         // no library, and then this fails.
-        unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) };
+        unsafe { loader::handle_of_mapped(path, libc::RTLD_NODELETE) };
     }
 }

@@ -2,6 +2,7 @@
 //! table; unknown ones are warned about there. `rank` reads the launchers' variables by way of here.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::environment;
 
@@ -27,6 +28,26 @@ pub const STACKS: &CStr = c"GPUTRACE_STACKS";
 pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
+
+/// Whether `GPUTRACE=off` was in the environment when the process began. Then nothing is prepared, looked up
+/// names get the real functions, and what the program links to us goes straight on to the driver.
+pub fn is_turned_off() -> bool {
+    const UNKNOWN: u8 = 0;
+    const ON: u8 = 1;
+    const OFF: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let is_off = is_off(ENABLED);
+            // Before the C library has set the environment up, nobody knows yet.
+            if environment::entries().next().is_some() {
+                KNOWN.store(if is_off { OFF } else { ON }, Ordering::Relaxed);
+            }
+            is_off
+        }
+        known => known == OFF,
+    }
+}
 
 /// The variable's value; `None` where it is unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {

@@ -22,10 +22,14 @@ use crate::{cupti, detour, device, environment, finish, native, nvtx, python, se
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
 fn loaded() {
-    thread::prepare();
-    stderr::remember();
+    // Our `dlsym`, `_exit` and their like are in the program's way even when the library is turned off.
     failed_look_up::prepare();
     finish::prepare();
+    if settings::is_turned_off() {
+        return;
+    }
+    thread::prepare();
+    stderr::remember();
     nvtx::prepare();
 }
 
@@ -33,6 +37,9 @@ fn loaded() {
 #[cold]
 pub fn without_session(entry: &'static Entry, status: Status) -> Status {
     const INIT: u32 = api::hash(b"cuInit");
+    if settings::is_turned_off() {
+        return status;
+    }
     if entry.hash == INIT && status == SUCCESS {
         thread::with(|slot| {
             // One thread claims the start, so that no two start a collector each.
@@ -65,6 +72,7 @@ fn is_first_failure() -> bool {
 /// There is no CUDA for this process, and no session: `gputrace run` is told why, once a process.
 fn not_initialised(status: Status) {
     let Some(session_path) = settings::get(settings::SESSION) else { return };
+    // The program may have turned it off since it began.
     if settings::is_off(settings::ENABLED) {
         return;
     }

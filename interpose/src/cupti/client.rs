@@ -79,7 +79,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         // A guest came first.
         Some(root) => root,
         None => {
-            if library::mapped(originals::OF_NSIGHT_COMPUTE).is_some() {
+            if library::is_mapped(originals::OF_NSIGHT_COMPUTE) {
                 root::leave_unused();
                 return Err("Nsight Compute stands between the program and the driver, and calls that it \
                             keeps to itself are not counted"

@@ -112,13 +112,24 @@ pub fn open(path: &Path) -> Result<Library, String> {
 
 /// The path of the first mapped library whose file name begins so.
 pub fn mapped(prefix: &str) -> Option<PathBuf> {
-    struct Search<'a> {
+    first_mapped(prefix, path_of)
+}
+
+/// Whether a library is mapped whose file name begins so. It allocates nothing: look-ups ask.
+pub fn is_mapped(prefix: &str) -> bool {
+    first_mapped(prefix, |_| ()).is_some()
+}
+
+/// What `take` makes of the path of the first mapped library whose file name begins so.
+fn first_mapped<T>(prefix: &str, take: fn(&CStr) -> T) -> Option<T> {
+    struct Search<'a, T> {
         prefix: &'a [u8],
-        found: Option<PathBuf>,
+        take: fn(&CStr) -> T,
+        found: Option<T>,
     }
-    unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    unsafe extern "C" fn look_at<T>(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
         // SAFETY: the loader passes a valid description; `search` is the one below.
-        let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
+        let (object, search) = unsafe { (&*object, &mut *search.cast::<Search<T>>()) };
         if object.dlpi_name.is_null() {
             return 0;
         }
@@ -126,14 +137,14 @@ pub fn mapped(prefix: &str) -> Option<PathBuf> {
         let path = unsafe { CStr::from_ptr(object.dlpi_name) };
         let file = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if file.starts_with(search.prefix) {
-            search.found = Some(path_of(path));
+            search.found = Some((search.take)(path));
             return 1;
         }
         0
     }
-    let mut search = Search { prefix: prefix.as_bytes(), found: None };
+    let mut search = Search { prefix: prefix.as_bytes(), take, found: None };
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
-    unsafe { loader::each_object(look_at, (&raw mut search).cast()) };
+    unsafe { loader::each_object(look_at::<T>, (&raw mut search).cast()) };
     search.found
 }
 

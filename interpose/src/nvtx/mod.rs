@@ -22,7 +22,7 @@ use gputrace_producer::session::Session;
 
 use crate::environment;
 use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, originals};
+use crate::resolve::{libc_symbols, loader, originals};
 use crate::settings;
 
 const VARIABLE: &CStr = c"NVTX_INJECTION64_PATH";
@@ -69,7 +69,7 @@ fn is_in_global_scope() -> bool {
     let Some(dlsym) = libc_symbols::dlsym() else { return false };
     // SAFETY: null is the program itself, which is always there; the name is a C string.
     let found = unsafe {
-        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY);
+        let program = loader::handle_of_mapped(core::ptr::null(), 0);
         dlsym(program, c"InitializeInjectionNvtx2".as_ptr())
     };
     found == InitializeInjectionNvtx2 as *mut c_void

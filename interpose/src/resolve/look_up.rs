@@ -12,6 +12,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use super::failed_look_up;
 use super::libc_symbols;
+use super::loader::{self, link_map_of};
 use super::originals;
 use gputrace_producer::thread;
 
@@ -278,7 +279,7 @@ fn is_other_behind(caller: *const c_void, name: *const c_char, own: *mut c_void)
         return true;
     }
     // A library may have found CUPTI's through another that loaded it.
-    !may_be_torchs(name) && !is_before_us(caller) && library::mapped("libcupti.so").is_some()
+    !may_be_torchs(name) && !is_before_us(caller) && library::is_mapped("libcupti.so")
 }
 
 /// A look-up by pseudo-handle that may find our export where there is no CUPTI, or no PyTorch.
@@ -367,12 +368,12 @@ pub fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_v
     // library is mapped already, and what is opened is closed again.
     let found = unsafe {
         let path = map.cast::<*const c_char>().add(1).read();
-        let handle = libc::dlopen(path, libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        let handle = loader::handle_of_mapped(path, 0);
         if handle.is_null() {
             return core::ptr::null_mut();
         }
         let found = dlsym(handle, name);
-        libc::dlclose(handle);
+        loader::close(handle);
         found
     };
     if found == own { core::ptr::null_mut() } else { found }
@@ -393,23 +394,4 @@ fn is_before_us(caller: *const c_void) -> bool {
         }
     }
     false
-}
-
-fn link_map_of(address: *const c_void) -> Option<*mut c_void> {
-    unsafe extern "C" {
-        fn dladdr1(
-            address: *const c_void,
-            info: *mut libc::Dl_info,
-            extra: *mut *mut c_void,
-            flags: i32,
-        ) -> i32;
-    }
-    const RTLD_DL_LINKMAP: i32 = 2;
-    let mut map = core::ptr::null_mut();
-    // SAFETY: zero is a valid Dl_info; any address may be asked about; both out pointers live.
-    let known = unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        dladdr1(address, &mut info, &mut map, RTLD_DL_LINKMAP) != 0
-    };
-    (known && !map.is_null()).then_some(map)
 }

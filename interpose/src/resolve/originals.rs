@@ -11,8 +11,9 @@ use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
 use super::failed_look_up::KeepError;
-use super::libc_symbols;
+use super::{libc_symbols, loader};
 use crate::api::Entry;
+use crate::settings;
 
 /// The entry's original, looked for because nobody has asked for it yet; null where there is none.
 #[cold]
@@ -38,9 +39,9 @@ pub fn behind(symbol: &'static str) -> *mut c_void {
 pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
-    // SAFETY: RTLD_NOLOAD only looks at what is mapped. The handle is not closed: that keeps
+    // SAFETY: a C string. The handle is not closed: that keeps
     // libcuda where it is, and it never goes anyway.
-    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    let driver = unsafe { loader::handle_of_mapped(c"libcuda.so.1".as_ptr(), 0) };
     if driver.is_null() {
         return core::ptr::null_mut();
     }
@@ -52,7 +53,7 @@ pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
 /// belongs to another library than the original already known is returned as it is.
 pub fn replace(entry: &'static Entry, found: *mut c_void) -> *mut c_void {
     let ours = (entry.hook)();
-    if found == ours {
+    if found == ours || settings::is_turned_off() {
         return found;
     }
     match entry.original.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
@@ -77,10 +78,7 @@ fn same_library(one: *mut c_void, other: *mut c_void) -> bool {
 
 /// Where the mapped library begins that an address is in.
 pub fn library_of(address: *mut c_void) -> Option<*mut c_void> {
-    // SAFETY: zero is a valid Dl_info; dladdr fills it.
-    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked about.
-    (unsafe { libc::dladdr(address, &mut info) } != 0).then_some(info.dli_fbase)
+    loader::describe(address).map(|info| info.dli_fbase)
 }
 
 /// What Nsight Compute hands to a program that asks for libcuda, between it and the driver.
@@ -99,11 +97,7 @@ pub fn is_in_driver(address: *mut c_void) -> bool {
 
 /// The path of the mapped library that an address is in.
 pub fn path_of(address: *mut c_void) -> Option<&'static CStr> {
-    // SAFETY: as above.
-    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: as above; the name is the loader's own C string, valid while the library is mapped.
-    unsafe {
-        (libc::dladdr(address, &mut info) != 0 && !info.dli_fname.is_null())
-            .then(|| CStr::from_ptr(info.dli_fname))
-    }
+    let name = loader::describe(address)?.dli_fname;
+    // SAFETY: the loader's own C string, valid while the library is mapped.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }

@@ -9,7 +9,7 @@ use gputrace_producer::torch::engine::{self, Counts, CurrentNode, Functions, Ins
 
 use super::Form;
 use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, look_up, originals};
+use crate::resolve::{libc_symbols, loader, look_up, originals};
 
 /// Places that call, as return addresses, and what each goes on to. There is one in `libtorch_python` and
 /// one in `libtorch_cpu`; those beyond these are looked up each time.
@@ -111,13 +111,12 @@ fn in_library(address: *mut c_void, name: &CStr) -> *mut c_void {
     let (Some(dlsym), Some(path)) = (libc_symbols::dlsym(), originals::path_of(address)) else {
         return core::ptr::null_mut();
     };
-    const FLAGS: i32 = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
     // SAFETY: a C string; nothing is loaded that is not loaded already. Of the program itself, which is
     // found by no path, the global scope is asked. The library stays, and with it what is found in it.
     unsafe {
-        let mut handle = libc::dlopen(path.as_ptr(), FLAGS);
+        let mut handle = loader::handle_of_mapped(path.as_ptr(), libc::RTLD_NODELETE);
         if handle.is_null() {
-            handle = libc::dlopen(core::ptr::null(), FLAGS);
+            handle = loader::handle_of_mapped(core::ptr::null(), libc::RTLD_NODELETE);
         }
         if handle.is_null() { core::ptr::null_mut() } else { dlsym(handle, name.as_ptr()) }
     }

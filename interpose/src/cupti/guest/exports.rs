@@ -17,7 +17,7 @@ use super::{calls, second_library};
 use crate::cupti::root::{self, Root};
 use crate::cupti::{client, library};
 use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::libc_symbols;
+use crate::resolve::{libc_symbols, loader};
 use crate::settings;
 
 macro_rules! exports {
@@ -191,7 +191,7 @@ pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
     // SAFETY: RTLD_NOLOAD only looks at what is mapped; the handle and the name are good. The
     // handle is not closed, so that the function stays.
     let found = unsafe {
-        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        let handle = loader::handle_of_mapped(path.as_ptr(), 0);
         if handle.is_null() {
             return None;
         }
@@ -204,7 +204,7 @@ pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
 pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
     // SAFETY: the caller's C string.
     let name = unsafe { CStr::from_ptr(name) };
-    if !name.to_bytes().starts_with(b"cupti") {
+    if settings::is_turned_off() || !name.to_bytes().starts_with(b"cupti") {
         return found;
     }
     let index = NAMES.iter().position(|known| *known == name);

@@ -27,6 +27,7 @@ use super::client;
 use crate::detour;
 use crate::loaded;
 use crate::resolve::failed_look_up::KeepError;
+use crate::settings;
 
 /// The name of a kernel of CUPTI's own, from its end to its beginning: this library must not hold
 /// the text, as a program might hold this library.
@@ -74,7 +75,8 @@ pub fn holder() -> Option<String> {
 #[inline]
 pub fn heed_look_up(name: *const c_char, caller: *const c_void) {
     // SAFETY: the C string of a look-up that has succeeded.
-    if unsafe { CStr::from_ptr(name) } == LOOKED_UP_FIRST && client::has_what_another_may_want() {
+    let is_first = unsafe { CStr::from_ptr(name) } == LOOKED_UP_FIRST;
+    if is_first && !settings::is_turned_off() && client::has_what_another_may_want() {
         heed(caller as u64);
     }
 }
