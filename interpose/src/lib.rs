@@ -61,6 +61,7 @@ mod failed_exec;
 mod finish;
 mod hook;
 mod loaded;
+mod memory_functions;
 mod native;
 mod nvtx;
 mod origin;

@@ -4,20 +4,23 @@
 //! file, no process, no descriptor.
 
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write as _;
 
 use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, system, thread, untraced};
+use gputrace_producer::{
+    collector_process, descriptor, early_calls, on_full, service, stderr, system, thread, untraced,
+};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
-use crate::{cupti, detour, device, environment, finish, native, nvtx, python, settings, tables, torch};
+use crate::tables::{self, Tables};
+use crate::{cupti, detour, device, environment, finish, native, nvtx, python, settings, torch};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
@@ -42,11 +45,16 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
     }
     if entry.hash == INIT && status == SUCCESS {
         thread::with(|slot| {
+            let Some(_inside) = slot.enter() else { return };
             // One thread claims the start, so that no two start a collector each.
-            if let Some(_inside) = slot.enter()
-                && let Some(claim) = session::claim()
-            {
-                detour::run(|| begin(claim));
+            match session::claim() {
+                Some(claim) => {
+                    // SYNC: before the session is published, so that `wait` finds one of the two.
+                    UNDER_WAY.store(system::getpid(), Ordering::Release);
+                    detour::run(|| begin(claim));
+                    UNDER_WAY.store(0, Ordering::Release);
+                }
+                None => wait(),
             }
         });
     } else if entry.hash == INIT {
@@ -57,8 +65,31 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
                 detour::run(|| not_initialised(status));
             }
         });
+    } else if session::is_starting() && !thread::with(|slot| slot.is_inside()) {
+        // The thread did not call `cuInit` itself, or waited long enough for the session.
+        early_calls::count();
     }
     status
+}
+
+/// The process whose session's start is under way, from its claim until device records come; 0 while none is.
+static UNDER_WAY: AtomicI32 = AtomicI32::new(0);
+
+/// The longest that a thread's `cuInit` waits for the session that another thread starts. The other may wait
+/// for a lock that this thread holds (the loader's, in a library's constructor), so it must end by itself.
+const WAIT_NS: u64 = 100_000_000;
+const WAIT_STEP_NS: u64 = 100_000;
+
+/// Waits until the session that another thread is starting records, so that no launch after this thread's
+/// `cuInit` is missed. In a child of fork or vfork nobody starts one, and it returns at once.
+pub fn wait() {
+    let process = system::getpid();
+    let is_under_way = || UNDER_WAY.load(Ordering::Acquire) == process || session::is_starting();
+    let mut steps = WAIT_NS / WAIT_STEP_NS;
+    while steps > 0 && is_under_way() {
+        system::sleep_ns(WAIT_STEP_NS);
+        steps -= 1;
+    }
 }
 
 /// Whether no `cuInit` of this process failed before: one that tries for ever pays for the word once.
@@ -146,12 +177,19 @@ pub fn begin(claim: Claim) {
             return;
         }
     };
-    match session::start(claim, socket, command) {
-        Ok(session) => {
-            if !describe(session, command, bare) {
+    native::prepare();
+    let mut made = None;
+    match session::start(claim, socket, command, |session| made = tables::make(session)) {
+        Ok(session) => match made {
+            Some(tables) => {
+                session.add_early_calls();
+                describe(session, tables, command, bare);
+            }
+            None => {
+                session.abandon();
                 say(b"no memory for the tables of handles (RLIMIT_AS too low)");
             }
-        }
+        },
         Err(StartError::Memory) => {
             say(b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)")
         }
@@ -159,13 +197,9 @@ pub fn begin(claim: Claim) {
     }
 }
 
-/// Says what the process is and begins to look. False if there is no memory for that.
-fn describe(session: &'static Session, command: &[u8], bare: bool) -> bool {
-    native::prepare();
-    let Some(tables) = tables::make(session) else {
-        session.abandon();
-        return false;
-    };
+/// Says what the process is and begins to look. Calls of other threads are recorded meanwhile.
+fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], bare: bool) {
+    tables.say_what_lacks(session);
     finish::register(bare);
     let mut version = 0;
     driver::driver_version(&mut version);
@@ -196,11 +230,14 @@ fn describe(session: &'static Session, command: &[u8], bare: bool) -> bool {
     torch::operators::look(session);
     nvtx::say(session);
     cupti::start(session, tables, version, simulated);
-    true
 }
 
 /// What the service thread does at each turn.
 pub fn turn(session: &'static Session) {
+    if UNDER_WAY.load(Ordering::Acquire) == session.pid {
+        return;
+    }
+    session.add_early_calls();
     // One that embeds Python may load it at any time.
     if session.is_current() {
         python::look(session);
@@ -254,7 +291,7 @@ fn environment_without(prefixes: &[&[u8]]) -> Vec<*const c_char> {
 
 /// The `gputrace` in the folder that this library was loaded from.
 fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
-    let own = originals::path_of(beside_us as *mut core::ffi::c_void)?.to_bytes();
+    let own = originals::own_path()?.to_bytes();
     let folder = own.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let name = b"gputrace\0";
     path.get_mut(..folder)?.copy_from_slice(own.get(..folder)?);

@@ -91,9 +91,6 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         &*room
     };
     CURRENT.store(room, Ordering::Release);
-    if tables.stacks.as_ref().is_none_or(Stacks::lacks_native) {
-        session.notice(1, 0, b"no stacks, or no native ones: no memory for their tables (RLIMIT_AS too low)");
-    }
     Some(tables)
 }
 
@@ -104,6 +101,17 @@ pub fn forget_current_context() {
 }
 
 impl Tables {
+    /// Writes a notice if there was no memory for the tables of stacks.
+    pub fn say_what_lacks(&self, session: &Session) {
+        if self.stacks.as_ref().is_none_or(Stacks::lacks_native) {
+            session.notice(
+                1,
+                0,
+                b"no stacks, or no native ones: no memory for their tables (RLIMIT_AS too low)",
+            );
+        }
+    }
+
     pub fn set_has_records(&self, has: bool) {
         self.has_records.store(u32::from(has), Ordering::Relaxed);
     }

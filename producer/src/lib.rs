@@ -21,6 +21,7 @@
 //! | `connection` | the session's socket now, and the next one if another collector takes over |
 //! | `rings` | a session's rings: taken, given back, more of them |
 //! | `session` | start and end of a session; its one current instance |
+//! | `early_calls` | how many calls came before the session was there |
 //! | `fork` | how a forked child notices |
 //! | `held_back` | signals that wait while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
@@ -48,6 +49,7 @@ pub mod clock;
 pub mod collector_process;
 pub mod connection;
 pub mod descriptor;
+pub mod early_calls;
 pub mod fork;
 pub mod handles;
 pub mod held_back;

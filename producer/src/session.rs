@@ -33,7 +33,7 @@ use crate::held_back::HeldBack;
 use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
-use crate::{clock, fork, loader, memory, service, stderr, system};
+use crate::{clock, early_calls, fork, loader, memory, service, stderr, system};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -126,13 +126,25 @@ fn own_pid() -> i32 {
     system::getpid()
 }
 
+/// Whether a thread of this process is starting its session: it is claimed and not published yet.
+pub fn is_starting() -> bool {
+    STATE.load(Ordering::Acquire) == own(state::STARTING)
+}
+
 /// Starts a session with the collector at the other end of `socket`.
 ///
-/// `command` is the command line, arguments separated by NUL.
-pub fn start(_: Claim, socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
+/// `command` is the command line, arguments separated by NUL. `before` makes what calls need besides the
+/// session; then the session is published, and calls of any thread are recorded.
+pub fn start(
+    _: Claim,
+    socket: Socket,
+    command: &[u8],
+    before: impl FnOnce(&'static Session),
+) -> Result<&'static Session, StartError> {
     let socket = socket.out_of_the_way();
     match build(socket, command) {
         Ok(session) => {
+            before(session);
             CURRENT.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
             fork::set_generation(session.generation);
             STATE.store(own(state::RUNNING), Ordering::Release);
@@ -232,6 +244,16 @@ impl Session {
             && let Some(word) = self.primary.counters().get(counter as usize)
         {
             word.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds the calls that came while the session was starting to what it lost.
+    pub fn add_early_calls(&self) {
+        let early = early_calls::take();
+        if early > 0
+            && let Some(word) = self.primary.counters().get(Counter::BeforeSession as usize)
+        {
+            word.fetch_add(early, Ordering::Relaxed);
         }
     }
 
@@ -384,6 +406,7 @@ impl Session {
         if let Some(word) = self.primary.counters().get(Counter::NoRing as usize) {
             word.fetch_add(self.rings.seen_by_nobody(), Ordering::Relaxed);
         }
+        self.add_early_calls();
         if service::is_quiet() {
             // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
             self.primary.header.state.store(segment::state::ENDED, Ordering::Release);

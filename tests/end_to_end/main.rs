@@ -22,6 +22,7 @@ mod group_by;
 mod handlers;
 mod hostile_programs;
 mod in_flight;
+mod init_race;
 mod kernel_sources;
 mod killed;
 mod limits;

@@ -49,10 +49,12 @@ pub enum Counter {
     RangesTooDeep = 18,
     /// Calls without the span that they are for because what leads to it made no sense.
     CallersUnread = 19,
+    /// Calls that came while another thread of the process was starting the session.
+    BeforeSession = 20,
 }
 
 impl Counter {
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 21;
 
     pub const ALL: [Counter; Self::COUNT] = [
         Counter::NoRing,
@@ -75,6 +77,7 @@ impl Counter {
         Counter::RangesUnnamed,
         Counter::RangesTooDeep,
         Counter::CallersUnread,
+        Counter::BeforeSession,
     ];
 
     /// The reason as reports print it.
@@ -100,6 +103,7 @@ impl Counter {
             Counter::RangesUnnamed => "ranges_unnamed",
             Counter::RangesTooDeep => "ranges_too_deep",
             Counter::CallersUnread => "callers_unread",
+            Counter::BeforeSession => "before_session",
         }
     }
 

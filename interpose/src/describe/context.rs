@@ -10,8 +10,9 @@ use crate::driver::{Device, Handle};
 use crate::hook::{Context, Did};
 use crate::{start, tables};
 
-/// A later `cuInit`: the first one found no session and is `start`'s.
+/// A later `cuInit`: the first one found no session and is `start`'s, which may be under way.
 pub fn initialised(cx: &Context, flags: c_uint) -> Did {
+    start::wait();
     sync::other(cx, operation::INITIALISE, flags.into())
 }
 

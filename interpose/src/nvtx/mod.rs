@@ -32,7 +32,7 @@ const VARIABLE: &CStr = c"NVTX_INJECTION64_PATH";
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
 fn own_path() -> Option<&'static CStr> {
-    originals::path_of(InitializeInjectionNvtx2 as *mut c_void).filter(|path| path.to_bytes().contains(&b'/'))
+    originals::own_path().filter(|path| path.to_bytes().contains(&b'/'))
 }
 
 fn is_asked_for() -> bool {

@@ -5,7 +5,7 @@
 //! it, and failing that the one in a libcuda that is mapped already. libcuda is never loaded here.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
@@ -93,6 +93,18 @@ pub fn is_in_driver(address: *mut c_void) -> bool {
             .next()
             .is_some_and(|file| file.starts_with(b"libcuda.so") || file == OF_NSIGHT_COMPUTE.as_bytes())
     })
+}
+
+/// This library's path. It is asked for at load: later another thread may hold the loader's lock.
+pub fn own_path() -> Option<&'static CStr> {
+    static KNOWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+    let mut known = KNOWN.load(Ordering::Relaxed);
+    if known.is_null() {
+        known = path_of(own_path as *mut c_void)?.as_ptr().cast_mut();
+        KNOWN.store(known, Ordering::Relaxed);
+    }
+    // SAFETY: the loader's C string, which lives as long as this library: it is never unloaded.
+    Some(unsafe { CStr::from_ptr(known) })
 }
 
 /// The path of the mapped library that an address is in.

@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use gputrace_producer::session::{self, StartError};
-use gputrace_producer::{service, stderr};
+use gputrace_producer::{early_calls, service, stderr};
 use gputrace_wire::atomic::Ordering;
+use gputrace_wire::counter::Counter;
 use gputrace_wire::handshake::{bye, kind};
 use gputrace_wire::segment::state;
 
 use crate::alone::{alone, holdings};
-use crate::peer::{begin, pair};
+use crate::peer::{Peer, begin, pair};
 
 #[test]
 fn a_hand_over_that_nobody_takes_leaves_nothing_behind() {
@@ -20,7 +21,7 @@ fn a_hand_over_that_nobody_takes_leaves_nothing_behind() {
         let (ours, theirs) = pair();
         // SAFETY: the test's own descriptor.
         unsafe { libc::close(theirs) };
-        let started = session::start(session::claim().unwrap(), ours, b"test");
+        let started = session::start(session::claim().unwrap(), ours, b"test", |_| ());
         assert_eq!(started.err(), Some(StartError::HandOver));
         assert_eq!(holdings(), before);
         assert!(session::claim().is_none());
@@ -122,5 +123,23 @@ fn a_line_goes_to_standard_error_and_to_nothing_that_took_its_number() {
         let (log, data) = (read(&log), read(&data));
         assert_eq!(log, "gputrace: one\ngputrace: three\n");
         assert_eq!(data, "");
+    });
+}
+
+#[test]
+fn calls_before_the_session_is_published_are_counted_as_lost() {
+    alone("ends::calls_before_the_session_is_published_are_counted_as_lost", || {
+        let (ours, theirs) = pair();
+        let claim = session::claim().unwrap();
+        assert!(session::is_starting(), "claimed and not published");
+        early_calls::count();
+        let session = session::start(claim, ours, b"test", |_| early_calls::count()).unwrap();
+        assert!(!session::is_starting());
+        let peer = Peer::new(theirs);
+        session.add_early_calls();
+        // One that was under way as the session was published is added at its end.
+        early_calls::count();
+        session.say_bye(bye::EXIT);
+        assert_eq!(peer.counter(Counter::BeforeSession), 3);
     });
 }

@@ -28,7 +28,7 @@ pub fn pair() -> (Socket, i32) {
 pub fn begin() -> (&'static Session, Peer) {
     gputrace_producer::thread::prepare();
     let (ours, theirs) = pair();
-    let session = session::start(session::claim().unwrap(), ours, b"test").unwrap();
+    let session = session::start(session::claim().unwrap(), ours, b"test", |_| ()).unwrap();
     (session, Peer::new(theirs))
 }
 
@@ -54,7 +54,7 @@ pub fn begin_by_path() -> (&'static Session, Peer) {
         (socket, accepted)
     };
     std::fs::remove_dir_all(&folder).unwrap();
-    let session = session::start(session::claim().unwrap(), socket, b"test").unwrap();
+    let session = session::start(session::claim().unwrap(), socket, b"test", |_| ()).unwrap();
     (session, Peer::new(accepted))
 }
 
@@ -69,7 +69,7 @@ pub struct Peer {
 unsafe impl Sync for Peer {}
 
 impl Peer {
-    fn new(socket: i32) -> Peer {
+    pub fn new(socket: i32) -> Peer {
         let (_, descriptor) = receive(socket).unwrap();
         // SAFETY: the descriptor is the segment's; the mapping is never unmapped.
         let (base, bytes) = unsafe {
