@@ -9,8 +9,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::session::{self, Session};
-use gputrace_producer::{clock, service, stderr, thread};
-use gputrace_wire::counter::Counter;
+use gputrace_producer::{clock, early_calls, service, stderr, thread};
 
 use crate::{detour, finish, start};
 
@@ -27,20 +26,12 @@ static ENDED_BY: AtomicU64 = AtomicU64::new(0);
 static ENDED_AT_NS: AtomicU64 = AtomicU64::new(0);
 /// The end is under way: whoever calls meanwhile is counted, and nobody begins anything.
 const NOT_YET: u64 = u64::MAX;
-static MISSED: AtomicU64 = AtomicU64::new(0);
-/// The process that it is of.
-static MISSED_IN: AtomicU64 = AtomicU64::new(0);
 static TIMES: AtomicU32 = AtomicU32::new(0);
 
 /// The calling thread ends the session, to become another program.
 pub fn comes() {
     let us = finish::us();
     ENDED_AT_NS.store(NOT_YET, Ordering::Relaxed);
-    // What was missed in a fork's parent is told there. In this process it is told by the thread
-    // that began the session anew, which may not have come to it.
-    if MISSED_IN.swap(us >> 32, Ordering::Relaxed) != us >> 32 {
-        MISSED.store(0, Ordering::Relaxed);
-    }
     // SYNC: pairs with the Acquire load in `begin_again`; the time comes before it.
     ENDED_BY.store(us, Ordering::Release);
 }
@@ -63,8 +54,8 @@ fn begin_again() -> Option<&'static Session> {
     if by >> 32 != us >> 32 {
         return None;
     }
+    // Another thread begins the next session, and who finds none counts its call.
     if by as u32 == 0 {
-        MISSED.fetch_add(1, Ordering::Relaxed);
         return None;
     }
     let ended_at_ns = ENDED_AT_NS.load(Ordering::Acquire);
@@ -78,13 +69,13 @@ fn begin_again() -> Option<&'static Session> {
         return None;
     }
     if ended_at_ns == NOT_YET || is_held || (by != us && waited_ns < WHILE_NS) {
-        MISSED.fetch_add(1, Ordering::Relaxed);
+        early_calls::count();
         return None;
     }
     thread::with(|slot| {
         let _inside = slot.enter()?;
         let Some(claim) = session::claim_again() else {
-            MISSED.fetch_add(1, Ordering::Relaxed);
+            early_calls::count();
             return None;
         };
         // Nobody else writes it now: there is no session that an exec could end.
@@ -101,7 +92,6 @@ fn begin_again() -> Option<&'static Session> {
         let _ = ENDED_BY.compare_exchange(begins, 0, Ordering::Release, Ordering::Relaxed);
         let session = session::current()?;
         session.notice(1, 0, b"an exec failed: the program goes on, in a session of its own");
-        session.count(Counter::NoRing, MISSED.swap(0, Ordering::Relaxed));
         // Where there was no context yet, the first one starts it.
         if had_service {
             service::start(session, start::turn);

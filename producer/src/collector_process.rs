@@ -83,7 +83,7 @@ pub unsafe fn start(
         // memory. The outer child is reaped by number; `__WCLONE` finds children without a signal.
         unsafe {
             let _held_back = HeldBack::with_faults();
-            let child = libc::clone(
+            let child = system::clone(
                 outer,
                 top_of(outer_stack),
                 libc::CLONE_VM | libc::CLONE_VFORK,
@@ -124,8 +124,12 @@ extern "C" fn outer(plan: *mut c_void) -> c_int {
     // SAFETY: raw calls on memory shared with a parent that waits; `inner` never returns.
     unsafe {
         system::call(libc::SYS_setsid, [0; 6]);
-        let child =
-            libc::clone(inner, shared.inner_stack, libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, plan);
+        let child = system::clone(
+            inner,
+            shared.inner_stack,
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            plan,
+        );
         COLLECTOR.store(child, Ordering::Release);
         system::call(libc::SYS_exit_group, [usize::from(child <= 0), 0, 0, 0, 0, 0]);
     }

@@ -42,6 +42,50 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     answer
 }
 
+/// Makes a process that runs `child` on a stack of its own and ends with what it returns; the answer is
+/// its number.
+///
+/// # Safety
+/// As clone(2): the flags are without CLONE_SETTLS and its like, `stack_top` is the end of writable memory
+/// that nobody else uses until the child is gone, and `child` keeps to what the flags allow.
+pub unsafe fn clone(
+    child: extern "C" fn(*mut c_void) -> c_int,
+    stack_top: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    let top = (stack_top as usize) & !15;
+    let answer: isize;
+    // SAFETY: the parent goes on behind the label as after any system call. The child has the caller's
+    // registers, which it reads, and its own stack, and never comes back here.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r8",
+            "call r9",
+            "mov edi, eax",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const libc::SYS_exit,
+            inlateout("rax") libc::SYS_clone as isize => answer,
+            in("rdi") flags as usize,
+            in("rsi") top,
+            in("rdx") 0usize,
+            in("r10") 0usize,
+            in("r8") argument,
+            in("r9") child,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    int(answer)
+}
+
 /// The answer of a system call that returns a C int.
 fn int(answer: isize) -> c_int {
     answer as c_int

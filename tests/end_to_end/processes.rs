@@ -118,7 +118,7 @@ fn what_is_launched_beside_an_exec_that_is_refused_is_recorded_or_counted() {
             "{how}: {launched} {report:#}"
         );
         assert!(recorded >= 5 && calls(report, "second_kernel") == 5, "{how}: {report:#}");
-        assert_eq!(report["dropped"]["no_ring"].as_u64().unwrap_or(0), lost, "{how}: {report:#}");
+        assert_eq!(report["dropped"]["before_session"].as_u64().unwrap_or(0), lost, "{how}: {report:#}");
     });
 }
 
