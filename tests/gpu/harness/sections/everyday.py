@@ -238,6 +238,9 @@ def one(bench, program, table):
     if not want:
         wrong.append(f"neither a hand count nor a client's: {client_run.ending() + ' ' + client_run.stderr.strip()[-200:] if client_run else 'the client was not built'}")
 
+    elif not want["kernel_calls"]:
+        wrong.append("it launched nothing")
+
     failed = {way: failures(report) for way, report in all_reports.items()}
     kept = {way: {"errors": report.get("errors"), "failures": report.get("failures")} for way, report in all_reports.items()}
     bench.keep(f"{name}-errors.json", json.dumps(kept, indent=1))
@@ -283,7 +286,12 @@ def tell_answers(bench, table):
 def run(bench):
     table, lock = {}, threading.Lock()
     wanted = programs(bench)
-    if bench.quick:
+    if bench.only:
+        wanted = [program for program in wanted if program.name in bench.only]
+        unknown = set(bench.only) - {program.name for program in wanted}
+        if unknown:
+            bench.row("only", "FAIL", f"no such program: {' '.join(sorted(unknown))}")
+    elif bench.quick:
         wanted = [program for program in wanted if program.name in ("transformers-llama", "flax", "torch-ipc", "launch-kinds", "threads-16", "sanitized")]
 
     def guarded(program):

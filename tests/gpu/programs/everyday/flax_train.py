@@ -18,6 +18,8 @@ class Network(nn.Module):
         return nn.Dense(16)(x)
 
 
+if jax.devices()[0].platform != "gpu":
+    raise SystemExit("JAX sees no GPU here")
 network, optimizer = Network(), optax.adam(1e-3)
 key = jax.random.PRNGKey(0)
 x = jax.random.normal(key, (64, 32))
