@@ -44,7 +44,8 @@ impl World {
 
     /// `cuLibraryGetKernel`.
     pub fn library_kernel(&self, library: Handle, name: &str) -> Result<Handle> {
-        self.libraries.get(library)?.kernels.get(name).copied().ok_or(Code::NOT_FOUND)
+        let kernel = self.libraries.get(library)?.kernels.get(name).copied().ok_or(Code::NOT_FOUND)?;
+        self.with_binary(kernel)
     }
 
     /// `cuLibraryGetModule`: the library's module in the current context, loaded at first use.

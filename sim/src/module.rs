@@ -124,7 +124,16 @@ impl World {
 
     /// `cuModuleGetFunction`.
     pub fn module_function(&self, module: Handle, name: &str) -> Result<Handle> {
-        self.modules.get(module)?.functions.get(name).copied().ok_or(Code::NOT_FOUND)
+        let function = self.modules.get(module)?.functions.get(name).copied().ok_or(Code::NOT_FOUND)?;
+        self.with_binary(function)
+    }
+
+    /// That function, if there is code of it for the device.
+    pub fn with_binary(&self, function: Handle) -> Result<Handle> {
+        if self.functions.get(function)?.entry.no_binary {
+            return Err(Code::NO_BINARY_FOR_GPU);
+        }
+        Ok(function)
     }
 
     /// `cuModuleGetGlobal`.

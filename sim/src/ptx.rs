@@ -33,6 +33,8 @@ pub struct Entry {
     pub duration_ns: Option<u64>,
     /// The code of the error that it ends in, if it states one.
     pub fault: Option<u32>,
+    /// Its code is for other devices: a look-up finds the name and no binary.
+    pub no_binary: bool,
     /// Most threads in a block, from `.maxntid` or `.reqntid`.
     pub max_threads: Option<u32>,
     pub required_cluster: Option<[u32; 3]>,
@@ -218,6 +220,7 @@ fn body(tokens: &[Token], entry: &mut Entry) {
                 match *key {
                     "duration_ns" => entry.duration_ns = value.parse().ok().map(|ns: u64| ns.min(LONGEST_NS)),
                     "fault" => entry.fault = value.parse().ok(),
+                    "no_binary" => entry.no_binary = *value == "1",
                     "registers" => stated_registers = value.parse::<u32>().ok(),
                     _ => {}
                 }

@@ -125,6 +125,30 @@ fn questions_that_are_answered_with_an_error_are_no_failures() {
 }
 
 #[test]
+fn kernels_that_nccl_has_no_code_of_are_no_failures_and_the_program_s_own_are() {
+    let name = "CUDA_ERROR_NO_BINARY_FOR_GPU".to_owned();
+    for (own, failed) in [(false, vec![]), (true, vec![("cuLibraryGetKernel".to_owned(), name, 1)])] {
+        let mut program = run("failed_calls").arg("binaries");
+        if own {
+            program = program.arg("own");
+        }
+        let traced = program.succeed();
+        let report = traced.report();
+        assert_eq!(errors(&report), failed, "{:#}", report["errors"]);
+        let answer = &report["errors"]["answers"][0];
+        assert_eq!((&answer["call"], &answer["calls"]), (&json!("cuLibraryGetKernel"), &json!(4)));
+        assert!(answer["why"].as_str().unwrap().contains("NCCL"), "{answer}");
+        assert_eq!(words(&traced).contains("Failed "), own, "{}", words(&traced));
+        let (spans, _) = exported(&traced, &["--all"]);
+        assert_eq!(spans.errors().len(), usize::from(own));
+        if own {
+            assert_eq!(error(&report, "cuLibraryGetKernel")["arguments"], json!({"kernel": "my_step"}));
+            assert_eq!(spans.errors()[0].attribute("gpu.kernel"), "my_step");
+        }
+    }
+}
+
+#[test]
 fn an_error_that_polling_finds_first_is_told_with_what_was_in_flight() {
     let traced = run("failed_calls").arg("polled").succeed();
     let report = traced.report();

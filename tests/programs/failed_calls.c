@@ -2,6 +2,7 @@
  * "memory"   memory is refused, cached pieces are given back, and it is asked for again (as PyTorch's allocator does);
  * "refused"  a launch with a shape that no device takes, a file that is not there, an allocation, each several times;
  * "answers"  only questions whose answer is an error;
+ * "binaries" kernels are looked up that have no code for the device: NCCL's, as it looks for them, and one of the program's;
  * "polled"   a kernel writes where it must not, and cuEventQuery is the first to tell. */
 #include "driver.h"
 
@@ -11,6 +12,9 @@ CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventQuery(CUevent event);
 CUresult cuStreamQuery(CUstream stream);
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
+CUresult cuLibraryLoadData(void **library, const void *image, void *options, void *values, unsigned count,
+                           void *library_options, void *library_values, unsigned library_count);
+CUresult cuLibraryGetKernel(void **kernel, void *library, const char *name);
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value);
 
 static const char *const TEXT = ".version 6.0\n.target sm_50\n.address_size 64\n"
@@ -67,6 +71,20 @@ static int answers(CUcontext first, CUmodule module, CUfunction slow)
     return cuEventQuery(event);
 }
 
+/* Of the program's own too if the second argument is "own". */
+static int binaries(int own)
+{
+    static const char *const OF_NCCL = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                                       ".visible .entry _Z29ncclSymkDevKernel_AllGather_LDPf() {\n// sim.no_binary = 1\n ret;\n}\n"
+                                       ".visible .entry _Z7my_stepPf() {\n// sim.no_binary = 1\n ret;\n}\n";
+    void *library, *kernel;
+    OK(cuLibraryLoadData(&library, OF_NCCL, NULL, NULL, 0, NULL, NULL, 0));
+    for (int i = 0; i < 4; i++)
+        if (cuLibraryGetKernel(&kernel, library, "_Z29ncclSymkDevKernel_AllGather_LDPf") != 209)
+            return 2;
+    return own && cuLibraryGetKernel(&kernel, library, "_Z7my_stepPf") != 209 ? 3 : 0;
+}
+
 static int polled(CUfunction bad_store)
 {
     CUevent event;
@@ -101,5 +119,7 @@ int main(int argc, char **argv)
         return refused(cuda.first, module);
     if (!strcmp(which, "answers"))
         return answers(cuda.context, module, slow);
+    if (!strcmp(which, "binaries"))
+        return binaries(argc > 2);
     return polled(bad_store);
 }

@@ -155,6 +155,8 @@ pub mod operation {
     pub const UNMAP: u8 = 18;
     pub const QUERY: u8 = 19;
     pub const ENABLE: u8 = 20;
+    /// A look-up that found no code for the device; `value` is the definition of the name that it asked for.
+    pub const LOOK_UP_FAILED: u8 = 21;
 }
 
 impl Call {

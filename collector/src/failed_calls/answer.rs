@@ -7,20 +7,29 @@ pub struct Answer {
     pub calls: &'static [&'static str],
     /// None: any status.
     pub statuses: &'static [u16],
+    /// Only of functions whose names begin so, before mangling; empty: whatever was asked for.
+    pub names: &'static str,
     pub why: &'static str,
 }
 
-pub static ANSWERS: [Answer; 11] = [
-    Answer { calls: &[], statuses: &[600], why: "asked whether something is done yet, and it is not" },
+pub static ANSWERS: [Answer; 12] = [
+    Answer {
+        calls: &[],
+        statuses: &[600],
+        names: "",
+        why: "asked whether something is done yet, and it is not",
+    },
     Answer {
         calls: &[],
         statuses: &[4],
+        names: "",
         why: "the process is ending and its driver is gone already: what is given back then is so by itself",
     },
-    Answer { calls: &["cuInit"], statuses: &[100], why: "asked whether there is a device" },
+    Answer { calls: &["cuInit"], statuses: &[100], names: "", why: "asked whether there is a device" },
     Answer {
         calls: &["cuGetProcAddress"],
         statuses: &[],
+        names: "",
         why: "asked which functions this driver has: an older one has fewer",
     },
     Answer {
@@ -35,47 +44,68 @@ pub static ANSWERS: [Answer; 11] = [
             "cuLibraryGetUnifiedFunction",
         ],
         statuses: &[500],
+        names: "",
         why: "looked for a name in one module of several",
+    },
+    // An ordinary two-rank DDP run had eight of these (gpu-test everyday, ddp-nccl-2): NCCL 2.28.9 has code for sm_100
+    // alone of four kernels, and asks for all its kernels in each process.
+    Answer {
+        calls: &["cuLibraryGetKernel", "cuModuleGetFunction"],
+        statuses: &[209],
+        names: "nccl",
+        why: "NCCL asks for each of its kernels, also for those that it has no code of for this device, and does without them",
     },
     Answer {
         calls: &["cuPointerGetAttribute", "cuPointerGetAttributes"],
         statuses: &[1],
+        names: "",
         why: "asked whether the driver knows a pointer: it knows none to ordinary memory",
     },
     Answer {
         calls: &["cuDeviceGetAttribute", "cuDeviceGetP2PAttribute"],
         statuses: &[1, 801],
+        names: "",
         why: "asked for a property that this driver or device does not know",
     },
     Answer {
         calls: &["cuDevicePrimaryCtxRetain"],
         statuses: &[46],
+        names: "",
         why: "tried one device after the other: another process has this one for itself",
     },
     Answer {
         calls: &["cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess"],
         statuses: &[704, 705],
+        names: "",
         why: "asked for what was so already, rather than to keep book of it",
     },
     Answer {
         calls: &["cuMemCreate", "cuMemPoolCreate", "cuMemExportToShareableHandle"],
         statuses: &[800, 801],
+        names: "",
         why: "tried a kind of memory (fabric handles) that not every machine has, before another kind",
     },
     Answer {
         calls: &["cuGraphExecUpdate"],
         statuses: &[910],
+        names: "",
         why: "tried to change a graph in place: where that cannot be, it is instantiated anew",
     },
 ];
 
-/// Why a call may return that by design.
-pub fn of(api: &str, status: u16) -> Option<&'static Answer> {
+/// Why a call may return that by design. `asked` is the mangled name of the function that it looked for, or empty.
+pub fn of(api: &str, status: u16, asked: &str) -> Option<&'static Answer> {
     let base = base(api);
     ANSWERS.iter().find(|answer| {
         (answer.calls.is_empty() || answer.calls.contains(&base))
             && (answer.statuses.is_empty() || answer.statuses.contains(&status))
+            && identifier(asked).starts_with(answer.names)
     })
+}
+
+/// `step` of `_Z4stepPf`, with what comes behind it; a name that is not mangled so is its own.
+fn identifier(name: &str) -> &str {
+    name.strip_prefix("_Z").map_or(name, |rest| rest.trim_start_matches(|digit: char| digit.is_ascii_digit()))
 }
 
 /// A driver's symbol without its version and its flavour of default stream.
@@ -119,8 +149,24 @@ mod tests {
             ("cuMemFree_v2", 1, false),
             ("", 1, false),
         ] {
-            assert_eq!(of(api, status).is_some(), is_answer, "{api} {status}");
+            assert_eq!(of(api, status, "").is_some(), is_answer, "{api} {status}");
         }
+    }
+
+    #[test]
+    fn a_kernel_without_code_for_the_device_is_an_answer_only_where_nccl_asks_for_its_own() {
+        for (asked, is_answer) in [
+            ("_Z47ncclSymkDevKernel_ReduceScatter_LDMC_sum_f8e4m321ncclSymkDevWorkArgs4K", true),
+            ("ncclDevKernel_Generic", true),
+            ("_Z4stepPf", false),
+            ("_ZN4nccl4stepEPf", false),
+            ("_Z9my_ncclOpPf", false),
+            ("", false),
+        ] {
+            assert_eq!(of("cuLibraryGetKernel", 209, asked).is_some(), is_answer, "{asked}");
+        }
+        assert!(of("cuLibraryLoadData", 209, "ncclDevKernel_Generic").is_none());
+        assert!(of("cuLibraryGetKernel", 700, "ncclDevKernel_Generic").is_none());
     }
 
     #[test]
@@ -129,6 +175,8 @@ mod tests {
         for answer in &ANSWERS {
             let calls: Vec<String> = answer.calls.iter().map(|call| format!("`{call}`")).collect();
             let calls = if calls.is_empty() { "any call".to_owned() } else { calls.join(", ") };
+            let named = format!(" of functions named `{}…`", answer.names);
+            let calls = calls + if answer.names.is_empty() { "" } else { &named };
             let errors: Vec<String> =
                 answer.statuses.iter().map(|status| format!("`{}`", name(*status))).collect();
             let errors = if errors.is_empty() { "any error".to_owned() } else { errors.join(", ") };

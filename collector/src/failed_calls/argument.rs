@@ -1,15 +1,16 @@
 //! What a call was asked for, as far as the trace says.
 
-use gputrace_wire::call::{Detail, direction, memory, wait};
+use gputrace_wire::call::{Detail, direction, memory, operation, wait};
 use serde::Serialize;
 
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
+use crate::names;
 
 /// Only what the call has is there.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Arguments {
-    /// Short name of the kernel; the caller's to fill in.
+    /// Short name of the kernel; of a launch the caller's to fill in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Sides that a trace cannot tell, longer ones than any device takes, are the most that it can.
@@ -57,9 +58,23 @@ impl Arguments {
             Detail::Module { module, .. } => {
                 all.file = Some(definitions.text(module).to_owned()).filter(|file| !file.is_empty());
             }
-            Detail::GraphLaunch { .. } | Detail::Graph { .. } | Detail::Other { .. } => {}
+            Detail::Other { .. } => {
+                let name = asked_name(call, definitions);
+                all.kernel = name.map(|name| names::short(&names::demangle(name.as_bytes())));
+            }
+            Detail::GraphLaunch { .. } | Detail::Graph { .. } => {}
         }
         all
+    }
+}
+
+/// The mangled name of the function that a look-up asked for, where the trace says it.
+pub fn asked_name<'d>(call: &HostCall, definitions: &'d Definitions) -> Option<&'d str> {
+    match call.detail {
+        Detail::Other { operation: operation::LOOK_UP_FAILED, value } => {
+            definitions.name(u32::try_from(value).ok()?)
+        }
+        _ => None,
     }
 }
 

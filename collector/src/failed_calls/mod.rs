@@ -48,7 +48,8 @@ pub fn has_failed(call: &HostCall, definitions: &Definitions) -> bool {
 
 #[cold]
 fn refusal(call: &HostCall, definitions: &Definitions) -> Outcome {
-    match answer::of(definitions.api(call.api).unwrap_or(""), call.status) {
+    let asked = argument::asked_name(call, definitions).unwrap_or("");
+    match answer::of(definitions.api(call.api).unwrap_or(""), call.status, asked) {
         Some(answer) => Outcome::Answered(answer),
         None => Outcome::Failed,
     }

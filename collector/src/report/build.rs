@@ -260,7 +260,7 @@ fn cost(totals: &Totals, wall_ns: u64) -> Cost {
 fn not_initialised(pid: u32, status: u16) -> NoticeReport {
     let advice = failed_calls::advice_on(status).map_or_else(String::new, |advice| format!(": {advice}"));
     let error = failed_calls::name(status);
-    let is_answer = failed_calls::answer("cuInit", status).is_some();
+    let is_answer = failed_calls::answer("cuInit", status, "").is_some();
     NoticeReport {
         severity: if is_answer { "information" } else { "warning" },
         text: format!("process {pid} has no CUDA: cuInit returned {error} ({status}){advice}"),

@@ -230,6 +230,7 @@ fn error(call: &HostCall, definitions: &Definitions) -> Vec<Attribute> {
     if let Detail::Fill { bytes, .. } = call.detail {
         attributes.push(("gpu.memset.bytes", Value::number(bytes)));
     }
+    attributes.extend(asked.kernel.map(|kernel| ("gpu.kernel", Value::text(&kernel))));
     attributes.extend(asked.memory.map(|memory| ("gpu.memory.kind", text(memory))));
     attributes.extend(asked.file.map(|file| ("gpu.module.file", Value::text(&file))));
     attributes

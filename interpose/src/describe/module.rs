@@ -15,6 +15,9 @@ use crate::driver::{Handle, Status};
 use crate::hook::{Context, Did, On};
 use crate::tables;
 
+/// CUDA_ERROR_NO_BINARY_FOR_GPU: the function is there, but its code is for other devices.
+const NO_BINARY_FOR_GPU: Status = 209;
+
 fn did(operation: u8, module: u32) -> Did {
     Did { kind: kind::MODULE, flags: 0, stream: On::Nothing, detail: Detail::Module { module, operation } }
 }
@@ -92,6 +95,11 @@ pub fn function(
     name: *const c_char,
     is_kernel: bool,
 ) -> Did {
+    if cx.status == NO_BINARY_FOR_GPU && !name.is_null() {
+        // SAFETY: the caller gave it to the driver as a C string, and the driver looked for it.
+        let name = unsafe { text(name, TEXT_MAX) };
+        return sync::other(cx, operation::LOOK_UP_FAILED, cx.tables.name(cx.session, name).into());
+    }
     // SAFETY: the call's own out pointer.
     let function = unsafe { written(cx, out) };
     if let Some(function) = function {

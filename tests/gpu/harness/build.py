@@ -116,6 +116,7 @@ def make_all(builder, wanted):
 
 
 STATIC = ["-cudart", "static"]
+ASAN = ["-Xcompiler", "-fsanitize=address"]
 # Every program and library that the sections use, by name.
 PARTS = {
     "vadd": lambda b: b.cuda("vadd", "vadd.cu", *STATIC),
@@ -128,6 +129,9 @@ PARTS = {
     "graph_capture": lambda b: b.cuda("graph_capture", "graph_capture.cu", *STATIC),
     "graph_nodes": lambda b: b.cuda("graph_nodes", "graph_nodes.cu", *b.shared_runtime_flags()),
     "graph_soak": lambda b: b.cuda("graph_soak", "graph_soak.cu", *STATIC),
+    "launch_kinds": lambda b: b.cuda("launch_kinds", "everyday/launch_kinds.cu", *STATIC),
+    "cuda_ipc": lambda b: b.cuda("cuda_ipc", "everyday/cuda_ipc.cu", *STATIC),
+    "pluggable_allocator": lambda b: b.cuda("pluggable_allocator", "everyday/pluggable_allocator.cu", *STATIC, "-shared", "-Xcompiler", "-fPIC", suffix=".so"),
     "two_gpus": lambda b: b.cuda("two_gpus", "two_gpus.cu", *STATIC),
     "empty_kernels": lambda b: b.cuda("empty_kernels", "empty_kernels.cu", *STATIC),
     "driver_kernels": lambda b: b.cuda("driver_kernels", "driver_kernels.cu", "-fatbin", suffix=".fatbin"),
@@ -151,6 +155,8 @@ OPTIONAL = {
     "cupti_user_static": lambda b: b.cupti_program("cupti_user_static", True),
     "cupti_user_library": lambda b: b.cupti_library("cupti_user_library"),
     "cupti_library_linked": lambda b: b.cupti_library_program("cupti_library_linked"),
+    "sanitized": lambda b: b.cuda("sanitized", "everyday/sanitized.cu", *STATIC, *ASAN),
+    "sanitized_static": lambda b: b.cuda("sanitized_static", "everyday/sanitized.cu", *STATIC, *ASAN, "-Xcompiler", "-static-libasan"),
 }
 
 

@@ -1,6 +1,6 @@
 //! What the numbers of processes that are told together become.
 
-use gputrace_wire::call::{Detail, Launch};
+use gputrace_wire::call::{Detail, Launch, operation};
 use gputrace_wire::definition::stack::FRAMES_MAX;
 use gputrace_wire::definition::{code, function, image, kind, module};
 use rustc_hash::FxHashMap;
@@ -86,6 +86,10 @@ impl<'a> Renumbering<'a> {
             Detail::GraphLaunch { .. } => Detail::GraphLaunch { graph: 0 },
             Detail::Graph { operation, .. } => Detail::Graph { graph: 0, source: 0, operation },
             Detail::Module { operation, .. } => Detail::Module { module: 0, operation },
+            // A failure keeps the name among its arguments.
+            Detail::Other { operation: operation @ operation::LOOK_UP_FAILED, .. } => {
+                Detail::Other { operation, value: 0 }
+            }
             other => other,
         };
         Some(HostCall {
