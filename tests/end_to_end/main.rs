@@ -59,3 +59,4 @@ mod torch_stacks;
 mod traps;
 mod variables;
 mod workers;
+mod wrapped_libc;

@@ -12,3 +12,4 @@ pub mod session;
 pub mod told;
 pub mod tool;
 pub mod users;
+pub mod wrapper;
