@@ -46,6 +46,7 @@ mod python_stacks;
 mod ranks;
 mod recorded_traces;
 mod resolution;
+mod sanitizers;
 mod secrets;
 mod sharing;
 mod signals;

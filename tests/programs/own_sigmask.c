@@ -4,18 +4,13 @@
 #include <dlfcn.h>
 #include <signal.h>
 
-static int depth, calls;
+static int calls;
 
 __attribute__((visibility("default"))) int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 {
     static int (*next)(int, const sigset_t *, sigset_t *);
-    if (!next) {
-        if (depth++ > 8) {
-            fputs("pthread_sigmask was called by its own lookup\n", stderr);
-            _Exit(3);
-        }
+    if (!next)
         next = (int (*)(int, const sigset_t *, sigset_t *))dlsym(RTLD_NEXT, "pthread_sigmask");
-    }
     calls++;
     return next(how, set, before);
 }

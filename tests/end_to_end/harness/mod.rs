@@ -8,6 +8,7 @@ pub mod process;
 pub mod program;
 pub mod root;
 pub mod rotel;
+pub mod sanitizer;
 pub mod session;
 pub mod told;
 pub mod tool;
