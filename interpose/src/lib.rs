@@ -17,6 +17,7 @@
 //! | `cupti/` | device times: which libcupti, its client, its buffers and records |
 //! | `start`, `finish` | a session's first and last moment |
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
+//! | `preload_once` | what `run` preloaded for one exec, taken out of the environment |
 //! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
 //! | `loaded` | how many objects the loader has mapped and unmapped |
@@ -66,6 +67,7 @@ mod native;
 mod nvtx;
 mod origin;
 mod patience;
+mod preload_once;
 mod python;
 mod rank;
 mod resolve;

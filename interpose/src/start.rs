@@ -20,11 +20,14 @@ use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
 use crate::resolve::{failed_look_up, originals};
 use crate::tables::{self, Tables};
-use crate::{cupti, detour, device, environment, finish, native, nvtx, python, settings, torch};
+use crate::{
+    cupti, detour, device, environment, finish, native, nvtx, preload_once, python, settings, torch,
+};
 
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
 fn loaded() {
+    preload_once::forget();
     // Our `dlsym`, `_exit` and their like are in the program's way even when the library is turned off.
     failed_look_up::prepare();
     finish::prepare();

@@ -23,7 +23,7 @@ use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, library, options, outputs, printable, spare_folder, variables};
 use crate::launch::control::About;
 use crate::launch::private_folder::{self, SessionFolder};
-use crate::launch::{child, ending, environment, refusal, signals, untraced};
+use crate::launch::{child, ending, environment, refusal, sanitizer_runtime, signals, untraced};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -141,7 +141,8 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     let mut variables = request.environment.clone();
     variables.extend(recorder.socket_path().map(|path| (options::SESSION, path.into())));
     variables.extend(spans::run::traceparent(recorder.begin()).map(|own| ("TRACEPARENT", own.into())));
-    variables.push(("LD_PRELOAD", environment::preload(&libraries.preload)));
+    let sanitizer = request.command.first().and_then(|program| sanitizer_runtime::of(program));
+    variables.push(("LD_PRELOAD", environment::preload(&libraries.preload, sanitizer.as_deref())));
     if request.simulate {
         variables.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));
     }

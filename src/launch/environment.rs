@@ -4,9 +4,16 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// `LD_PRELOAD` with our library in front of what is there.
-pub fn preload(library: &Path) -> OsString {
-    in_front(library.as_os_str(), env::var_os("LD_PRELOAD"))
+/// `LD_PRELOAD` with our library in front of what is there, and the program's own AddressSanitizer in
+/// front of that. The loader skips the empty element between the two; the library takes it and what
+/// comes before it out of the environment as it is loaded (`interpose/src/preload_once.rs`).
+pub fn preload(library: &Path, sanitizer: Option<&OsStr>) -> OsString {
+    let value = in_front(library.as_os_str(), env::var_os("LD_PRELOAD"));
+    let Some(sanitizer) = sanitizer else { return value };
+    let mut first = sanitizer.to_os_string();
+    first.push("::");
+    first.push(value);
+    first
 }
 
 /// `LD_LIBRARY_PATH` with a folder in front of what is there.

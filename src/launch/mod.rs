@@ -11,6 +11,7 @@ mod heard;
 pub mod inherited;
 pub mod private_folder;
 pub mod refusal;
+pub mod sanitizer_runtime;
 pub mod signals;
 mod to_each;
 pub mod traceable;

@@ -45,6 +45,21 @@ pub fn why_not(program: &OsStr) -> Option<String> {
     None
 }
 
+/// The file whose library list the loader reads: the program's, or that of the interpreter of a script.
+pub fn executed_file(program: &OsStr) -> Option<File> {
+    let mut path = find(program)?;
+    for _ in 0..SCRIPT_DEPTH {
+        let mut head = [0; HEAD_BYTES];
+        let mut file = File::open(&path).ok()?;
+        let count = file.read(&mut head).ok()?;
+        match interpreter(head.get(..count)?) {
+            Some(interpreter) => path = interpreter,
+            None => return Some(file),
+        }
+    }
+    None
+}
+
 /// The file that the name stands for.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {

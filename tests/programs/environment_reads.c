@@ -1,51 +1,75 @@
-/* Takes the environment away while the library's own thread takes some turns: reading it on another thread than the
-   program's own could race with the program's setenv. Whoever reads it meanwhile dies of SIGSEGV. */
+/* Counts who reads the environment after the start, on another thread than the program's own: there a read could race
+   with the program's setenv. The array of variables lies in memory that faults when it is read. The tracer's thread
+   has a turn whenever it waits. */
+#define _GNU_SOURCE
 #include "driver.h"
 #include <dirent.h>
+#include <signal.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern char **environ;
+#define BYTES (64 * 1024)
 
-/* How often the thread of that name gave the processor up; 0 while there is none. */
-static long turns_of(const char *wanted)
+static char **variables;
+static volatile sig_atomic_t reads;
+
+static void count_read(int number, siginfo_t *about, void *unused)
 {
-    char path[300], line[200], name[32];
-    long turns = 0;
-    DIR *threads = opendir("/proc/self/task");
-    for (struct dirent *thread; threads && (thread = readdir(threads));) {
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", thread->d_name);
+    (void)number, (void)unused;
+    if ((uintptr_t)about->si_addr - (uintptr_t)variables >= BYTES)
+        _exit(97);
+    reads++;
+    mprotect(variables, BYTES, PROT_READ);
+}
+
+/* How often the tracer's thread has waited; -1 where there is no such thread. */
+static long waits(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    long found = -1;
+    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks)) {
+        char path[300], line[200];
+        int is_tracer_s = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
         FILE *status = fopen(path, "r");
-        int is_it = 0;
         while (status && fgets(line, sizeof line, status)) {
-            if (sscanf(line, "Name: %31s", name) == 1)
-                is_it = !strcmp(name, wanted);
-            if (is_it)
-                sscanf(line, "voluntary_ctxt_switches: %ld", &turns);
+            if (!strncmp(line, "Name:\tgputrace", 14))
+                is_tracer_s = 1;
+            if (is_tracer_s)
+                sscanf(line, "voluntary_ctxt_switches: %ld", &found);
         }
         if (status)
             fclose(status);
     }
-    if (threads)
-        closedir(threads);
-    return turns;
+    closedir(tasks);
+    return found;
 }
 
 int main(void)
 {
+    struct sigaction action = {.sa_sigaction = count_read, .sa_flags = SA_SIGINFO};
     Cuda cuda = cuda_start();
     launch(cuda.first, NULL);
     OK(cuCtxSynchronize());
-    char **kept = environ;
-    environ = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    variables = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; environ[i] && (i + 1) * sizeof *environ < BYTES; i++)
+        variables[i] = environ[i];
+    sigaction(SIGSEGV, &action, NULL);
+    environ = variables;
     /* The library has a thread of its own from the first context on. */
-    long first = 0, now = 0;
-    for (int i = 0; (!first || now < first + 4) && i < 3000; i++) {
+    long before = waits();
+    for (int i = 0; before < 0 && i < 6000; i++) {
         usleep(10000);
-        now = turns_of("gputrace");
-        first = first ? first : now;
+        before = waits();
     }
-    environ = kept;
-    fprintf(stderr, "turns %d\n", first && now >= first + 4);
-    return 0;
+    long now = before;
+    mprotect(variables, BYTES, PROT_NONE);
+    for (int i = 0; now < before + 4 && i < 6000; i++) {
+        usleep(10000);
+        now = waits();
+    }
+    mprotect(variables, BYTES, PROT_READ);
+    fprintf(stderr, "turns %d\n", before >= 0 && now >= before + 4);
+    return reads;
 }

@@ -5,7 +5,6 @@ use crate::driver::driver;
 use crate::result::{INVALID_OPERATION, NOT_INITIALIZED, Result};
 use crate::state::{self, CHANGED};
 use std::cell::Cell;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 thread_local! {
@@ -80,8 +79,8 @@ fn deliver() {
             (true, _) => Some(period.saturating_sub(last_period.elapsed()).max(LOOK_AGAIN)),
         };
         state = match pause {
-            None => CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(pause) => CHANGED.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
+            None => CHANGED.wait(state),
+            Some(pause) => CHANGED.wait_timeout(state, pause),
         };
     }
 }
@@ -103,7 +102,7 @@ pub fn flush(forced: bool) -> Result {
     let ticket = state.buffers.asked;
     CHANGED.notify_all();
     while state.buffers.done < ticket {
-        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = CHANGED.wait(state);
     }
     Ok(())
 }

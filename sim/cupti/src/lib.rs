@@ -11,6 +11,7 @@ mod buffers;
 mod delivery;
 mod driver;
 mod identity;
+mod lock;
 mod pointer;
 mod record;
 mod result;

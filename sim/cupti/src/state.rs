@@ -1,9 +1,10 @@
 //! What this library keeps: enabled kinds, buffers, the subscriber, settings.
 
 use crate::buffers::Buffers;
+use crate::lock::{Condvar, Guard, Mutex};
 use crate::subscriber::Subscriber;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 
 /// Everything, behind one lock that is never held while a client is called.
 #[derive(Default)]
@@ -23,11 +24,11 @@ pub struct State {
     pub enabled_callbacks: HashSet<(u32, u32)>,
 }
 
-static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::default()));
 /// Signalled when the delivering thread has something to do or has done it; belongs to `STATE`.
 pub static CHANGED: Condvar = Condvar::new();
 
 /// The state.
-pub fn lock() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock() -> Guard<'static, State> {
+    STATE.lock()
 }

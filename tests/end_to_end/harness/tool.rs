@@ -20,6 +20,13 @@ pub fn gputrace() -> Command {
     command
 }
 
+/// Any program in such an environment.
+pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    clean(&mut command);
+    command
+}
+
 /// Takes our variables and the loader's out of a command's environment.
 pub fn clean(command: &mut Command) {
     hear_the_terminal();

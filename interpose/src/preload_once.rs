@@ -1,0 +1,90 @@
+//! Takes what was preloaded for this exec alone out of the environment, before the program runs.
+//!
+//! `gputrace run` puts a program's shared AddressSanitizer first: `LD_PRELOAD=libasan.so.8::<ours>`.
+//! The empty element, which the loader skips, marks the end of what children must not inherit.
+//! It runs at load and calls nothing: a sanitizer's wrappers may not work yet.
+
+use core::ffi::c_char;
+
+use crate::environment;
+
+/// Shifts the rest of `LD_PRELOAD` over what `run` put in front. A value without an empty element after
+/// the first one is the user's, and stays.
+pub fn forget() {
+    if let Some(value) = environment::value(c"LD_PRELOAD") {
+        // SAFETY: a C string in the memory that the kernel filled for the process, which is writable;
+        // at load nobody else uses it.
+        unsafe { cut_front(value.as_ptr().cast_mut()) };
+    }
+}
+
+/// # Safety
+/// A C string.
+unsafe fn begins_with(text: *const c_char, beginning: &[u8]) -> bool {
+    // SAFETY: a byte is read only if all before it were the same, and none of those is the NUL.
+    beginning.iter().enumerate().all(|(at, byte)| unsafe { *text.add(at) } == byte.cast_signed())
+}
+
+/// Moves what follows `NAME::` to the front, where the first element is an AddressSanitizer.
+///
+/// # Safety
+/// A writable C string that nobody else uses meanwhile.
+unsafe fn cut_front(value: *mut c_char) {
+    // SAFETY: the caller's C string. No byte behind its NUL is touched; the accesses are volatile, or
+    // the compiler might make calls of memmove of the loops.
+    unsafe {
+        if !begins_with(value, b"libasan.so") && !begins_with(value, b"libclang_rt.asan") {
+            return;
+        }
+        let mut from = value;
+        while *from != 0 && *from != b':' as c_char {
+            from = from.add(1);
+        }
+        if *from == 0 || *from.add(1) != b':' as c_char {
+            return;
+        }
+        from = from.add(2);
+        let mut to = value;
+        loop {
+            let byte = from.read_volatile();
+            to.write_volatile(byte);
+            if byte == 0 {
+                return;
+            }
+            (from, to) = (from.add(1), to.add(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::{CStr, CString};
+
+    fn cut(value: &str) -> String {
+        let text = CString::new(value).unwrap().into_raw();
+        // SAFETY: the test's own writable C string, taken back once.
+        unsafe {
+            cut_front(text);
+            let rest = CStr::from_ptr(text).to_str().unwrap().to_owned();
+            // It may be shorter now: the buffer is given back under its first length.
+            drop(Vec::from_raw_parts(text.cast::<u8>(), 0, value.len() + 1));
+            rest
+        }
+    }
+
+    #[test]
+    fn what_stands_before_the_empty_element_goes() {
+        assert_eq!(cut("libasan.so.8::/a/libgputrace.so:libm.so.6"), "/a/libgputrace.so:libm.so.6");
+        assert_eq!(cut("libclang_rt.asan-x86_64.so::/a.so"), "/a.so");
+    }
+
+    #[test]
+    fn other_values_stay() {
+        for value in
+            ["", "/a.so", "libasan.so.8", "libasan.so.8:/a.so::/b.so", "/a.so::/b.so", "libasan.so.8:", ":"]
+        {
+            assert_eq!(cut(value), value);
+        }
+    }
+}
