@@ -84,6 +84,11 @@ impl Analysis {
     pub fn events(&self) -> String {
         grouped_count(self.report.counts.host_calls + self.report.counts.executed_operations)
     }
+
+    /// Whether any call or operation was recorded.
+    pub fn has_events(&self) -> bool {
+        self.report.counts.host_calls + self.report.counts.executed_operations > 0
+    }
 }
 
 /// The columns of a terminal; `None` of anything else, and of a terminal that does not say.

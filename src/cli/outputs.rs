@@ -22,7 +22,7 @@ const SUMMARY: &str = "summary.txt";
 pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 /// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
-/// what was made and what was lost.
+/// what was made, what was lost and which file to open.
 pub fn finish(
     recording: &Recording<Aggregates>,
     folder: &OutputFolder,
@@ -78,7 +78,7 @@ fn write_drawings(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     results.into_iter().filter_map(Result::err).collect()
 }
 
-/// What was made and what was lost.
+/// What was made, what was lost and which file to open.
 fn last_line(
     analysis: &Analysis,
     recording: &Recording<Aggregates>,
@@ -96,5 +96,11 @@ fn last_line(
     let lost =
         if lost.is_empty() { "nothing lost".to_string() } else { format!("lost: {}", lost.join(", ")) };
     let written = if all_written { "wrote" } else { "wrote in part" };
-    format!("gputrace: {written} {} ({} events, {lost})", printable::name(folder), analysis.events())
+    // A drawing of nothing is not worth opening.
+    let open = if all_written && analysis.has_events() {
+        format!("; open {} in a browser", printable::name(folder.join(DRAWING)))
+    } else {
+        String::new()
+    };
+    format!("gputrace: {written} {} ({} events, {lost}){open}", printable::name(folder), analysis.events())
 }

@@ -119,6 +119,10 @@ impl Report {
             page.fact("Excerpt", &excerpt.line());
         }
         for damage in &self.damages {
+            if damage.skipped {
+                page.warning_fact("Trace", &line_safe(&damage.reason));
+                continue;
+            }
             let of = match self.sessions.max(self.damages.len()) {
                 0 | 1 => String::new(),
                 _ => format!("{}: ", line_safe(&damage.trace)),
@@ -235,7 +239,10 @@ impl Report {
         if self.counts.untimed_operations > 0 {
             lost.push(format!("device times of {}", operations(self.counts.untimed_operations)));
         }
-        for damage in self.damages.iter().filter(|damage| !damage.read_whole) {
+        if let skipped @ 1.. = self.damages.iter().filter(|damage| damage.skipped).count() {
+            lost.push(format!("all of {}", plural(skipped as u64, "trace", "traces")));
+        }
+        for damage in self.damages.iter().filter(|damage| !damage.read_whole && !damage.skipped) {
             lost.push(format!("all from byte {} of the trace on", count(damage.offset)));
         }
         lost

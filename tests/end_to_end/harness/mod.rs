@@ -9,6 +9,7 @@ pub mod program;
 pub mod root;
 pub mod rotel;
 pub mod session;
+pub mod terminal;
 pub mod told;
 pub mod tool;
 pub mod users;
