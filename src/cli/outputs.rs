@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use gputrace_collector::aggregate::Aggregates;
@@ -28,18 +29,19 @@ pub fn finish(
     folder: &OutputFolder,
     json: Option<&Path>,
     sending: Sending,
+    verbose: bool,
 ) -> String {
     let analysis = Analysis::new(&recording.totals, &recording.sink);
     let mut failures = write_drawings(&analysis, folder);
     // It was sending meanwhile.
     let sent = sending.finish();
     let sending = sent.text(folder.path());
-    failures.extend(folder.write(SUMMARY, (analysis.summary() + &sending).as_bytes()).err());
+    failures.extend(folder.write(SUMMARY, (analysis.summary(verbose) + &sending).as_bytes()).err());
     if let Some(json) = json {
         failures.extend(write_whole(json, analysis.json_with(sent.status.as_ref()).as_bytes()).err());
     }
     failures.extend(recording.trace_error.as_ref().map(Failure::from));
-    let mut told = analysis.summary();
+    let mut told = analysis.summary_on(&io::stderr(), verbose);
     for refusal in &recording.refused {
         let _ = writeln!(told, "gputrace: warning: not recorded: {refusal}");
     }
@@ -68,7 +70,7 @@ pub fn finish(
 /// One's failure does not keep the others from being written.
 pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     let mut failures = write_drawings(analysis, folder);
-    failures.extend(folder.write(SUMMARY, analysis.summary().as_bytes()).err());
+    failures.extend(folder.write(SUMMARY, analysis.summary(false).as_bytes()).err());
     failures
 }
 

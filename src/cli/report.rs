@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::traces::Named;
-use crate::cli::{exit_code, stdout, traces, variables};
+use crate::cli::{exit_code, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("report")
@@ -16,6 +16,7 @@ pub fn command() -> Command {
              that holds several sessions' folders is listed. The JSON is described in docs/report-json.md.",
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
+        .arg(run::verbose())
         .arg(traces::argument())
 }
 
@@ -33,7 +34,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let analysis = &read.analysis;
     let text = match is_json {
         true => analysis.json(),
-        false => analysis.summary_on(&io::stdout()),
+        false => analysis.summary_on(&io::stdout(), matches.get_flag("verbose")),
     };
     stdout::print(text.as_bytes())?;
     Ok(read.exit_code)

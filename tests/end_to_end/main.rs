@@ -58,4 +58,5 @@ mod threads;
 mod torch_stacks;
 mod traps;
 mod variables;
+mod widths;
 mod workers;

@@ -20,7 +20,7 @@ pub fn finish_on_terminal(command: &mut Command, columns: u16) -> (ExitStatus, S
     assert_eq!(made, 0, "openpty: {}", std::io::Error::last_os_error());
     // SAFETY: openpty made both descriptors for us.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    command.env_remove("COLUMNS").stdin(Stdio::null());
+    command.stdin(Stdio::null());
     command.stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     // The command keeps copies of the terminal's end until it is given others.

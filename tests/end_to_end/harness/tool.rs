@@ -29,6 +29,8 @@ pub fn clean(command: &mut Command) {
             command.env_remove(name);
         }
     }
+    // The width of the summary is what a test says, or the default.
+    command.env_remove("COLUMNS");
     command.env("GPUTRACE_CACHE", folder::base().join("cache"));
 }
 
