@@ -202,7 +202,7 @@ impl Report {
             ]);
         }
         if let more @ 1.. = ranges.len().saturating_sub(rows) {
-            table.row(vec![format!("and {} more", plural(more as u64, "range", "ranges"))]);
+            table.row(vec![format!("and {}", plural(more as u64, "more range", "more ranges"))]);
         }
         page.table(table, false);
     }
