@@ -22,8 +22,7 @@ fn traced(program: &str, arguments: &[&str]) -> Traced {
 }
 
 fn notices(traced: &Traced) -> String {
-    // Without the line breaks that keep the page narrow.
-    traced.read("summary.txt").split_whitespace().collect::<Vec<_>>().join(" ")
+    traced.summary_words()
 }
 
 /// Every launch has its device record, whatever the client did with CUPTI in between.

@@ -174,6 +174,11 @@ impl Traced {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
+    /// The words of its summary, without the line breaks that keep the page narrow.
+    pub fn summary_words(&self) -> String {
+        self.read("summary.txt").split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// `gputrace report --json` on its trace.
     #[track_caller]
     pub fn report(&self) -> Value {
