@@ -44,10 +44,10 @@ pub enum Error {
     TraceEmpty { path: PathBuf, bytes: u64 },
 
     #[error(
-        "the trace file {} has format version {major}.{minor} and this gputrace reads up to {supported}; read it with \
-         the gputrace that wrote it or a newer one", path.display()
+        "the trace file {} needs {needed}: it has format version {major}.{minor}, and this is gputrace {}, which reads \
+         version {}", path.display(), env!("CARGO_PKG_VERSION"), crate::trace_file::VERSION_MAJOR
     )]
-    TraceNewer { path: PathBuf, major: u16, minor: u16, supported: u16 },
+    TraceVersion { path: PathBuf, major: u16, minor: u16, needed: String },
 
     #[error("no trace file was named")]
     NoTraces,
@@ -84,7 +84,7 @@ impl Error {
     /// The documented exit code, one of [`exit_code`].
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::NotATrace { .. } | Error::TraceEmpty { .. } | Error::TraceNewer { .. } => {
+            Error::NotATrace { .. } | Error::TraceEmpty { .. } | Error::TraceVersion { .. } => {
                 exit_code::BAD_INPUT
             }
             Error::TraceMissing { .. } | Error::TraceRead { .. } | Error::NoTraces => exit_code::NO_INPUT,

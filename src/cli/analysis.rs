@@ -1,8 +1,8 @@
 //! What a session or some traces come to, in every form that is written or printed.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::os::fd::AsRawFd;
-use std::{env, io};
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::Flame;
@@ -46,15 +46,15 @@ impl Analysis {
         serde_json::to_string_pretty(&report).map_or(text, |text| text + "\n")
     }
 
-    /// The report for people, to be said on stderr.
-    pub fn summary(&self) -> String {
-        self.summary_on(&io::stderr())
+    /// The report for people in a file or a pipe.
+    pub fn summary(&self, verbose: bool) -> String {
+        self.report.to_text(&TextOptions { verbose, ..TextOptions::default() })
     }
 
-    /// The report for people, as wide as what it is written to.
-    pub fn summary_on(&self, output: &impl AsRawFd) -> String {
+    /// The same as wide as what it is written to.
+    pub fn summary_on(&self, output: &impl AsRawFd, verbose: bool) -> String {
         let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
-        let plain = TextOptions::default();
+        let plain = TextOptions { verbose, ..TextOptions::default() };
         let width = asked.filter(|width| *width > 0).or_else(|| terminal_width(output));
         self.report.to_text(&TextOptions { width: width.unwrap_or(plain.width), ..plain })
     }
@@ -83,6 +83,11 @@ impl Analysis {
     /// Host calls and executed operations that were recorded, as their number is read.
     pub fn events(&self) -> String {
         grouped_count(self.report.counts.host_calls + self.report.counts.executed_operations)
+    }
+
+    /// Whether any call or operation was recorded.
+    pub fn has_events(&self) -> bool {
+        self.report.counts.host_calls + self.report.counts.executed_operations > 0
     }
 }
 

@@ -20,6 +20,7 @@ pub fn command() -> Command {
     Command::new("demo")
         .about("Trace a bundled workload, on the GPU if there is one, else simulated")
         .arg(output_argument::folder("The folder to write to [default: gputrace-out/demo-<pid>]"))
+        .arg(run::verbose())
         .arg(run::json())
 }
 
@@ -48,6 +49,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         flight: None,
         otlp: otlp::Request::new(None),
         simulate,
+        verbose: matches.get_flag("verbose"),
         json: matches.get_one::<PathBuf>("json").cloned(),
     })
 }

@@ -10,7 +10,8 @@ pub use gputrace_collector::error::exit_code as collector;
 pub const SUCCESS: u8 = 0;
 /// `doctor`: tracing cannot work here. Otherwise: a failure with no code of its own.
 pub const FAILED: u8 = 1;
-/// The command line, or the length of a flight recorder, is wrong.
+/// The command line, or the length of a flight recorder, is wrong; no format was named to `export`;
+/// or a folder of several traces was named where one is needed.
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;
@@ -28,10 +29,20 @@ pub const TABLE: [(u8, &str); 14] = [
         FAILED,
         "doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped; otherwise: failed",
     ),
-    (USAGE, "the command line is wrong, or GPUTRACE_FLIGHT_RECORDER is"),
+    (
+        USAGE,
+        "the command line is wrong, or GPUTRACE_FLIGHT_RECORDER is; export: no format was named; flamegraph, export, \
+         report --json: a folder of several traces was named, which report lists (0)",
+    ),
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
-    (collector::BAD_INPUT, "an input is no trace, or of a version that cannot be read"),
-    (collector::NO_INPUT, "an input, or the session that ctl looks for, is not there or cannot be read"),
+    (
+        collector::BAD_INPUT,
+        "an input is no trace, or has a newer format; other inputs were read without it, and it was named on stderr",
+    ),
+    (
+        collector::NO_INPUT,
+        "an input, or the session that ctl looks for, is not there or cannot be read; other inputs were read without it",
+    ),
     (collector::UNDELIVERED, "export: the OTLP back end did not take everything"),
     (collector::DEFECT, "a defect of gputrace"),
     (collector::SYSTEM, "the system refused something that gputrace needs"),

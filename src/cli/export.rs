@@ -16,6 +16,10 @@ use crate::cli::output_folder::stream_whole;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, otlp, output_argument, traces, variables};
 
+/// The formats of `--format`, and what each is.
+const FORMATS: [(&str, &str); 1] =
+    [("otlp-json", "OpenTelemetry spans or metrics, one request a line, as the Collector reads them")];
+
 pub fn command() -> Command {
     Command::new("export")
         .about("Write traces as spans or metrics, for OpenTelemetry's tools, or send them")
@@ -31,8 +35,7 @@ pub fn command() -> Command {
             Arg::new("format")
                 .long("format")
                 .value_name("FORMAT")
-                .value_parser(["otlp-json"])
-                .required_unless_present("otlp")
+                .value_parser(FORMATS.map(|(name, _)| name))
                 .conflicts_with("otlp")
                 .help("What to write"),
         )
@@ -62,25 +65,49 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(asked) = matches.get_one::<String>("otlp") {
         return send(matches, &Asked::parse(asked));
     }
-    let inputs = traces::paths(matches);
+    if matches.get_one::<String>("format").is_none() {
+        return Err(no_format());
+    }
+    let inputs = traces::named(matches)?.files()?;
     match matches.get_one::<PathBuf>("output") {
         Some(path) => {
             traces::refuse_an_input(path, &inputs)?;
-            stream_whole(path, |file| export(matches, BufWriter::with_capacity(1 << 16, file), Some(path)))
+            stream_whole(path, |file| {
+                export(matches, inputs.clone(), BufWriter::with_capacity(1 << 16, file), Some(path))
+            })
         }
-        None => export(matches, BufWriter::with_capacity(1 << 16, io::stdout().lock()), None),
+        None => export(matches, inputs, BufWriter::with_capacity(1 << 16, io::stdout().lock()), None),
     }
 }
 
-fn export(matches: &ArgMatches, output: impl Write, path: Option<&Path>) -> Result<u8, Failure> {
+/// The formats that can be asked for, as an error of the command line.
+fn no_format() -> Failure {
+    say(format_args!("gputrace export writes these formats:\n"));
+    for (name, what) in FORMATS {
+        say(format_args!("  --format {name:<12}  {what}"));
+    }
+    say(format_args!(
+        "  --otlp URL             send spans or metrics to an OpenTelemetry back end at that URL\n"
+    ));
+    Failure::new("no format was named")
+        .hint("for example: gputrace export --format otlp-json -o spans.jsonl TRACE")
+        .code(exit_code::USAGE)
+}
+
+fn export(
+    matches: &ArgMatches,
+    inputs: Vec<PathBuf>,
+    output: impl Write,
+    path: Option<&Path>,
+) -> Result<u8, Failure> {
     if signal(matches) == Signal::Metrics {
         let metrics = Metrics::new(metrics::OtlpJson::new(output), settings(matches));
-        let (replay, exit_code) = traces::replay(matches, metrics)?;
+        let (replay, exit_code) = traces::replay(inputs, metrics)?;
         let (complaints, written) = replay.sink.finish();
         return written_to(written.finish(), "requests of metrics", complaints, path, exit_code);
     }
     let spans = Spans::new(OtlpJson::new(output, naming()), otlp::sampling(Some(matches)));
-    let (replay, exit_code) = traces::replay(matches, spans)?;
+    let (replay, exit_code) = traces::replay(inputs, spans)?;
     let (complaints, written) = replay.sink.finish();
     written_to(written.finish(), "spans", complaints, path, exit_code)
 }
@@ -128,6 +155,7 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     if config.is_empty() {
         return Err(wrong("the environment switches it off".to_owned()));
     }
+    let inputs = traces::named(matches)?.files()?;
     let patience = config.timeout() * 3;
     let news: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
     let (live, source) = Live::new(naming(), Full::Waits);
@@ -136,14 +164,14 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     let (complaints, exit_code) = match signal {
         Signal::Traces => {
             let spans = Spans::new(live.send_by(sender), otlp::sampling(Some(matches)));
-            let (replay, exit_code) = traces::replay(matches, spans)?;
+            let (replay, exit_code) = traces::replay(inputs, spans)?;
             let (complaints, live) = replay.sink.finish();
             live.flush();
             (complaints, exit_code)
         }
         Signal::Metrics => {
             let metrics = Metrics::new(metrics::Live::new(sender, Full::Waits), settings(matches));
-            let (replay, exit_code) = traces::replay(matches, metrics)?;
+            let (replay, exit_code) = traces::replay(inputs, metrics)?;
             (replay.sink.finish().0, exit_code)
         }
     };

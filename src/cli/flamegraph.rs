@@ -1,23 +1,38 @@
 //! `gputrace flamegraph`: the flamegraph of traces, drawn or folded.
 
-use std::path::PathBuf;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
-use crate::cli::output_folder::write_whole;
-use crate::cli::{group_by, options, output_argument, range_frames, run, stdout, traces, variables};
+use crate::cli::output_folder::{write_whole, write_without_replacing};
+use crate::cli::talk::say;
+use crate::cli::{
+    group_by, options, output_argument, printable, range_frames, run, stdout, traces, variables,
+};
+
+/// What is written on a terminal, in the current folder.
+const DEFAULT_DRAWING: &str = "flame.svg";
+/// The ending of a file of folded lines.
+const FOLDED: &str = "folded";
 
 pub fn command() -> Command {
     Command::new("flamegraph")
         .about("Make the flamegraph of traces, as SVG or as folded lines")
+        .after_help(
+            "On a terminal, without -o and --folded, the drawing is written to flame.svg in the current folder, or to \
+             flame-2.svg and so on: a file that is there is not replaced. To a pipe or a file, stdout gets the drawing.",
+        )
         .arg(
             Arg::new("folded")
                 .long("folded")
                 .action(ArgAction::SetTrue)
                 .help("Folded lines, weights in microseconds, instead of SVG"),
         )
-        .arg(output_argument::file())
+        .arg(output_argument::file().help(
+            "The file to write; folded lines if its name ends in .folded [default: flame.svg on a terminal, else stdout]",
+        ))
         .args(options::by_variable(options::NVTX_FRAMES).and_then(run::argument))
         .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
         .arg(
@@ -38,19 +53,27 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     range_frames::choose(matches);
     group_by::choose(matches);
-    if let Some(output) = matches.get_one::<PathBuf>("output") {
-        traces::refuse_an_input(output, &traces::paths(matches))?;
+    let output = matches.get_one::<PathBuf>("output");
+    let inputs = traces::named(matches)?.files()?;
+    if let Some(output) = output {
+        traces::refuse_an_input(output, &inputs)?;
     }
     let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
-    let read = traces::read_as(matches, |aggregates| {
+    let read = traces::read_as(inputs, |aggregates| {
         if by_replay {
             aggregates.device_stacks.by_replay();
         }
     })?;
-    let contents =
-        if matches.get_flag("folded") { read.analysis.folded().into_bytes() } else { read.analysis.svg()? };
-    match matches.get_one::<PathBuf>("output") {
+    let ends_in_folded = output.and_then(|path| path.extension()).is_some_and(|ending| ending == FOLDED);
+    let is_folded = matches.get_flag("folded") || ends_in_folded;
+    let contents = if is_folded { read.analysis.folded().into_bytes() } else { read.analysis.svg()? };
+    match output {
         Some(path) => write_whole(path, &contents)?,
+        None if !is_folded && io::stdout().is_terminal() => {
+            let written = write_without_replacing(Path::new(DEFAULT_DRAWING), &contents)?;
+            let written = printable::name(written);
+            say(format_args!("gputrace: wrote {written}; open it in a browser"));
+        }
         None => stdout::print(&contents)?,
     }
     Ok(read.exit_code)

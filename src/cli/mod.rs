@@ -28,5 +28,7 @@ pub mod spare_folder;
 pub mod standing;
 pub mod stdout;
 pub mod talk;
+pub mod trace_folder;
+pub mod trace_list;
 pub mod traces;
 pub mod variables;

@@ -13,7 +13,7 @@ use crate::cli::failure::{Failure, reason, remedy};
 use crate::cli::{exit_code, outputs, printable};
 
 /// Where outputs go if nobody says.
-const DEFAULT_BASE: &str = "gputrace-out";
+pub const DEFAULT_BASE: &str = "gputrace-out";
 /// Folders of one name that are tried.
 const FURTHER_MAX: u32 = 10_000;
 
@@ -159,6 +159,35 @@ impl Drop for SetAside {
 /// Writes a file that the user named, which appears whole or not at all.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), Failure> {
     try_write_whole(path, contents).map_err(|error| unwritable("write", path, &error))
+}
+
+/// Writes a file under the given name, or under `name-2.svg` and so on where a file has the name
+/// already, and returns the path. The file appears whole or not at all.
+pub fn write_without_replacing(path: &Path, contents: &[u8]) -> Result<PathBuf, Failure> {
+    let stem = path.file_stem().unwrap_or_default();
+    let ending = path.extension().unwrap_or_default();
+    for number in 1..FURTHER_MAX {
+        let mut name = stem.to_os_string();
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        let free = path.with_file_name(name).with_extension(ending);
+        // The empty file keeps the name for us, and is then replaced by the whole one.
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&free) {
+            Ok(_) => {
+                return match replace(&free, contents) {
+                    Ok(()) => Ok(free),
+                    Err(error) => {
+                        let _ = fs::remove_file(&free);
+                        Err(unwritable("write", &free, &error))
+                    }
+                };
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unwritable("write", &free, &error)),
+        }
+    }
+    Err(unwritable("write", path, &io::ErrorKind::AlreadyExists.into()))
 }
 
 fn try_write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {

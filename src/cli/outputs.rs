@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use gputrace_collector::aggregate::Aggregates;
@@ -22,24 +23,25 @@ const SUMMARY: &str = "summary.txt";
 pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 /// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
-/// what was made and what was lost.
+/// what was made, what was lost and which file to open.
 pub fn finish(
     recording: &Recording<Aggregates>,
     folder: &OutputFolder,
     json: Option<&Path>,
     sending: Sending,
+    verbose: bool,
 ) -> String {
     let analysis = Analysis::new(&recording.totals, &recording.sink);
     let mut failures = write_drawings(&analysis, folder);
     // It was sending meanwhile.
     let sent = sending.finish();
     let sending = sent.text(folder.path());
-    failures.extend(folder.write(SUMMARY, (analysis.summary() + &sending).as_bytes()).err());
+    failures.extend(folder.write(SUMMARY, (analysis.summary(verbose) + &sending).as_bytes()).err());
     if let Some(json) = json {
         failures.extend(write_whole(json, analysis.json_with(sent.status.as_ref()).as_bytes()).err());
     }
     failures.extend(recording.trace_error.as_ref().map(Failure::from));
-    let mut told = analysis.summary();
+    let mut told = analysis.summary_on(&io::stderr(), verbose);
     for refusal in &recording.refused {
         let _ = writeln!(told, "gputrace: warning: not recorded: {refusal}");
     }
@@ -68,7 +70,7 @@ pub fn finish(
 /// One's failure does not keep the others from being written.
 pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     let mut failures = write_drawings(analysis, folder);
-    failures.extend(folder.write(SUMMARY, analysis.summary().as_bytes()).err());
+    failures.extend(folder.write(SUMMARY, analysis.summary(false).as_bytes()).err());
     failures
 }
 
@@ -78,7 +80,7 @@ fn write_drawings(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     results.into_iter().filter_map(Result::err).collect()
 }
 
-/// What was made and what was lost.
+/// What was made, what was lost and which file to open.
 fn last_line(
     analysis: &Analysis,
     recording: &Recording<Aggregates>,
@@ -96,5 +98,11 @@ fn last_line(
     let lost =
         if lost.is_empty() { "nothing lost".to_string() } else { format!("lost: {}", lost.join(", ")) };
     let written = if all_written { "wrote" } else { "wrote in part" };
-    format!("gputrace: {written} {} ({} events, {lost})", printable::name(folder), analysis.events())
+    // A drawing of nothing is not worth opening.
+    let open = if all_written && analysis.has_events() {
+        format!("; open {} in a browser", printable::name(folder.join(DRAWING)))
+    } else {
+        String::new()
+    };
+    format!("gputrace: {written} {} ({} events, {lost}){open}", printable::name(folder), analysis.events())
 }

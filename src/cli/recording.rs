@@ -44,6 +44,8 @@ pub struct Request {
     pub flight: Option<Duration>,
     pub otlp: otlp::Request,
     pub simulate: bool,
+    /// Whether the summary shows what only experts look for.
+    pub verbose: bool,
     /// Where to put the live session's report as JSON.
     pub json: Option<PathBuf>,
 }
@@ -179,7 +181,13 @@ fn traced(request: &Request) -> Result<u8, Failure> {
             before.hear_the_end();
             let recording = sending.take_last(recording);
             warn_about_running(&recording);
-            say_text(&outputs::finish(&recording, &folder, request.json.as_deref(), sending));
+            say_text(&outputs::finish(
+                &recording,
+                &folder,
+                request.json.as_deref(),
+                sending,
+                request.verbose,
+            ));
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
     }

@@ -5,23 +5,36 @@ use std::io;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
-use crate::cli::{stdout, traces, variables};
+use crate::cli::traces::Named;
+use crate::cli::{exit_code, run, stdout, traces, variables};
 
 pub fn command() -> Command {
     Command::new("report")
         .about("Print what traces hold: kernels, transfers, counts, losses")
-        .after_help("Several traces are reported as one. The JSON is described in docs/report-json.md.")
+        .after_help(
+            "Several traces are reported as one; one that cannot be read is skipped, and the exit code says so. A folder \
+             that holds several sessions' folders is listed. The JSON is described in docs/report-json.md.",
+        )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
+        .arg(run::verbose())
         .arg(traces::argument())
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let read = traces::read(matches)?;
+    let is_json = matches.get_flag("json");
+    let named = traces::named(matches)?;
+    if let Named::Several { list, .. } = &named
+        && !is_json
+    {
+        stdout::print(list.as_bytes())?;
+        return Ok(exit_code::SUCCESS);
+    }
+    let read = traces::read_as(named.files()?, |_| {})?;
     let analysis = &read.analysis;
-    let text = match matches.get_flag("json") {
+    let text = match is_json {
         true => analysis.json(),
-        false => analysis.summary_on(&io::stdout()),
+        false => analysis.summary_on(&io::stdout(), matches.get_flag("verbose")),
     };
     stdout::print(text.as_bytes())?;
     Ok(read.exit_code)

@@ -21,10 +21,11 @@ pub fn command() -> Command {
         .after_help(
             "Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
              Files of these four names that an earlier run left in the folder are replaced.\n\
-             Each option but --simulate has a variable for bare use: gputrace help variables.",
+             Each option but --simulate and --verbose has a variable for bare use: gputrace help variables.",
         )
         .args(SETTINGS.iter().filter_map(argument))
         .arg(simulate())
+        .arg(verbose())
         .arg(json())
         .arg(
             Arg::new("command")
@@ -85,6 +86,15 @@ fn simulate() -> Arg {
         .help("Put the simulated driver in front of the real one; for programs that use the driver API")
 }
 
+/// `-v` of everything that prints a summary.
+pub fn verbose() -> Arg {
+    Arg::new("verbose")
+        .short('v')
+        .long("verbose")
+        .action(ArgAction::SetTrue)
+        .help("Show in the summary what only experts look for: occupancy, how late device records came")
+}
+
 /// For tests: the report as the live session made it.
 pub fn json() -> Arg {
     Arg::new("json").long("json").value_name("FILE").value_parser(value_parser!(PathBuf)).hide(true)
@@ -110,6 +120,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         flight: flight_recorder::asked(matches)?,
         otlp: otlp::Request::new(Some(matches)),
         simulate: matches.get_flag("simulate"),
+        verbose: matches.get_flag("verbose"),
         json: matches.get_one::<PathBuf>("json").cloned(),
     })
 }

@@ -13,17 +13,17 @@ use gputrace_collector::stream::replay::{Replay, read_traces};
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
 use crate::cli::progress::Progress;
-use crate::cli::talk::say;
-use crate::cli::{exit_code, outputs, printable};
+use crate::cli::talk::{say, say_text};
+use crate::cli::trace_folder::{self, TraceFolder};
+use crate::cli::{exit_code, output_folder, printable, trace_list};
 
-/// The argument `TRACE…`.
+/// The argument `TRACE…`. If no trace is named, the newest one in `gputrace-out` is read.
 pub fn argument() -> Arg {
     Arg::new("traces")
         .value_name("TRACE")
         .num_args(1..)
-        .required(true)
         .value_parser(value_parser!(PathBuf))
-        .help("Trace files; a folder stands for the trace.gputrace in it")
+        .help("Trace files, or folders that each hold one session's trace [default: the newest trace in gputrace-out]")
 }
 
 /// What was read, and the exit code that says whether it was all there.
@@ -33,10 +33,73 @@ pub struct Read {
     pub exit_code: u8,
 }
 
-/// The trace files that were named.
-pub fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
-    let named = matches.get_many::<PathBuf>("traces").into_iter().flatten();
-    named.map(|path| if path.is_dir() { path.join(outputs::TRACE) } else { path.clone() }).collect()
+/// What was named on the command line.
+#[derive(Debug)]
+pub enum Named {
+    /// Trace files to read.
+    Files(Vec<PathBuf>),
+    /// One folder with several traces, of which none was chosen: the list of them.
+    Several { folder: PathBuf, list: String },
+}
+
+/// Finds the traces that were named, or the newest one in `gputrace-out`.
+pub fn named(matches: &ArgMatches) -> Result<Named, Failure> {
+    let named: Vec<&PathBuf> = matches.get_many("traces").into_iter().flatten().collect();
+    if named.is_empty() {
+        return newest().map(Named::Files);
+    }
+    let mut files = Vec::new();
+    for path in &named {
+        if !path.is_dir() {
+            files.push((*path).clone());
+            continue;
+        }
+        match TraceFolder::open(path) {
+            TraceFolder::One(of_session) => files.extend(of_session),
+            TraceFolder::Several(found) => {
+                let several =
+                    Named::Several { folder: (*path).clone(), list: trace_list::text(path, &found) };
+                return if named.len() == 1 { Ok(several) } else { several.files().map(Named::Files) };
+            }
+        }
+    }
+    Ok(Named::Files(files))
+}
+
+impl Named {
+    /// The files to read. A folder of several traces is an error of the command line, after their list.
+    pub fn files(self) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            Named::Files(files) => Ok(files),
+            Named::Several { folder, list } => {
+                say_text(&list);
+                let folder = folder.display();
+                let failure =
+                    Failure::new(format!("{folder} is a folder of traces, and none of them was chosen"));
+                Err(failure
+                    .hint(format!("name one of them, or {folder}/* to read all of them as one"))
+                    .code(exit_code::USAGE))
+            }
+        }
+    }
+}
+
+fn newest() -> Result<Vec<PathBuf>, Failure> {
+    let base = Path::new(output_folder::DEFAULT_BASE);
+    match trace_folder::newest(base) {
+        Some(found) => {
+            let path = printable::name(&found.path);
+            say(format_args!("gputrace: reading {path}, the newest trace in {}", base.display()));
+            Ok(found.files)
+        }
+        None => {
+            let failure =
+                Failure::new(format!("no trace was named, and there is none in {}", base.display()));
+            Err(failure
+                .hint("name a trace, or record one: gputrace run -- CMD")
+                .code(exit_code::collector::NO_INPUT))
+        }
+    }
 }
 
 /// Each file once, whatever its names: read twice, everything in it would count twice.
@@ -52,21 +115,17 @@ fn each_once(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     paths
 }
 
-/// Reads them all. Damage is said on stderr and stops nothing; a file that is no trace does.
-pub fn read(matches: &ArgMatches) -> Result<Read, Failure> {
-    read_as(matches, |_| {})
-}
-
-/// The same, after a change to what was added up.
-pub fn read_as(matches: &ArgMatches, change: impl FnOnce(&mut Aggregates)) -> Result<Read, Failure> {
-    let (mut replay, exit_code) = replay(matches, Aggregates::default())?;
+/// Reads them all, and changes what was added up before it is analysed.
+pub fn read_as(paths: Vec<PathBuf>, change: impl FnOnce(&mut Aggregates)) -> Result<Read, Failure> {
+    let (mut replay, exit_code) = replay(paths, Aggregates::default())?;
     change(&mut replay.sink);
     Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink), exit_code })
 }
 
-/// Reads them all into a sink, with the exit code that says whether they were whole.
-pub fn replay<S: Sink>(matches: &ArgMatches, sink: S) -> Result<(Replay<S>, u8), Failure> {
-    let paths = each_once(paths(matches));
+/// Reads them all into a sink. Damage, and a file that is no trace among others that are, is reported
+/// on stderr and stops nothing; the exit code says so.
+pub fn replay<S: Sink>(paths: Vec<PathBuf>, sink: S) -> Result<(Replay<S>, u8), Failure> {
+    let paths = each_once(paths);
     let mut progress = Progress::new("gputrace: reading".into());
     let replay = read_traces(&paths, sink, &mut |at| {
         progress.at((at.bytes_read, at.bytes_total));
@@ -75,7 +134,14 @@ pub fn replay<S: Sink>(matches: &ArgMatches, sink: S) -> Result<(Replay<S>, u8),
     for (path, damage) in &replay.damages {
         say(format_args!("gputrace: warning: {} was read in part: {damage}", path.display()));
     }
-    let exit_code = if replay.damages.is_empty() { exit_code::SUCCESS } else { exit_code::PARTIAL };
+    for (_, error) in &replay.skipped {
+        say(format_args!("gputrace: warning: skipped: {error}"));
+    }
+    let exit_code = match replay.skipped.first() {
+        Some((_, error)) => error.exit_code(),
+        None if replay.damages.is_empty() => exit_code::SUCCESS,
+        None => exit_code::PARTIAL,
+    };
     Ok((replay, exit_code))
 }
 

@@ -2,4 +2,8 @@
 //! any other program. It knows nothing of the tracer.
 
 pub mod driver;
+mod gpu;
+mod kernels;
+mod network;
+mod ranges;
 pub mod training;

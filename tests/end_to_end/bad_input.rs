@@ -311,11 +311,21 @@ fn a_trace_of_a_newer_format_is_refused() {
     let mut bytes = fs::read(traced.trace()).unwrap();
     // The major version: docs/FORMAT.md, "The trace file".
     bytes[10] = bytes[10].wrapping_add(1);
+    // The writer's version, which every later format has here.
+    bytes[20..44].fill(0);
+    bytes[20..26].copy_from_slice(b"12.3.4");
     let folder = Folder::new();
     let newer = folder.join("newer");
     fs::write(&newer, &bytes).unwrap();
-    let ended = report_on(&newer).expect_code(65);
-    assert!(ended.stderr.contains("has format version"), "{}", ended.stderr);
+    let own = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        "gputrace: the trace file DIR/newer needs gputrace 12.3.4 or newer: it has format version 2.3, and this is \
+         gputrace {own}, which reads version 1\n"
+    );
+    for command in [&["report"][..], &["flamegraph"], &["export", "--format", "otlp-json"]] {
+        let ended = finish(gputrace().args(command).arg(&newer)).expect_code(65);
+        assert_eq!(talk(&ended, &folder), expected);
+    }
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn of_a_library_that_is_there_at_cuinit_it_is_left_alone() {
         assert_eq!(traced.ended.stdout, expected, "{when}");
         expect_timed(&traced, 0);
         let said = "no device times: libinner.so has a CUPTI linked in";
-        assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
+        assert!(traced.summary_words().contains(said), "{}", traced.read("summary.txt"));
         let line = format!("gputrace: {said}");
         assert_eq!(traced.ended.stderr.matches(&line).count(), 1, "{}", traced.ended.stderr);
     }
@@ -134,7 +134,7 @@ fn of_a_library_that_comes_later_it_gets_the_driver_if_ours_lets_go() {
     assert_eq!(traced.ended.stdout, expected);
     expect_timed(&traced, BEFORE_THE_CLIENT);
     let said = "no device times from here on: the CUPTI linked into libinner.so took CUPTI over";
-    assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
+    assert!(traced.summary_words().contains(said), "{}", traced.read("summary.txt"));
 }
 
 /// What asked there before held none, asked often, and was unloaded.
@@ -152,7 +152,7 @@ fn of_a_library_that_comes_to_lie_where_another_asked_it_is_found() {
     assert_eq!(traced.ended.stdout, expected);
     expect_timed(&traced, BEFORE_THE_CLIENT);
     let said = "the CUPTI linked into libinner.so took CUPTI over";
-    assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
+    assert!(traced.summary_words().contains(said), "{}", traced.read("summary.txt"));
 }
 
 /// CUPTI 13.0 never lets go of the driver, so the other is refused: once that is said, in both places.
@@ -166,7 +166,7 @@ fn of_a_library_that_comes_later_it_is_refused_and_said_if_ours_never_lets_go() 
     assert!(traced.ended.stdout.contains("subscribe 39\n"), "{}", traced.ended.stdout);
     expect_timed(&traced, LAUNCHES);
     let said = "the CUPTI linked into libinner.so cannot have the driver";
-    assert!(traced.read("summary.txt").contains(said), "{}", traced.read("summary.txt"));
+    assert!(traced.summary_words().contains(said), "{}", traced.read("summary.txt"));
     let line = format!("gputrace: {said}");
     assert_eq!(traced.ended.stderr.matches(&line).count(), 1, "{}", traced.ended.stderr);
 }

@@ -7,6 +7,7 @@ use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::Session;
+use crate::harness::terminal::finish_on_terminal;
 use crate::harness::tool::{self, count, gputrace, run};
 
 #[test]
@@ -37,6 +38,8 @@ fn stderr_ends_with_what_was_made_and_what_was_lost() {
     assert!(talk.contains(&traced.read("summary.txt")), "{talk}");
     let last = talk.lines().last().unwrap();
     assert!(last.contains(traced.output.to_str().unwrap()) && last.contains("nothing lost"), "{last}");
+    let open = format!("; open {} in a browser", traced.output.join("flame.svg").display());
+    assert!(last.ends_with(&open), "{last}");
     assert_eq!(traced.ended.stdout, "");
 }
 
@@ -69,6 +72,48 @@ fn flamegraph_writes_to_a_file_too() {
     let ended = finish(gputrace().arg("flamegraph").arg(traced.trace()).arg("-o").arg(&to)).expect_code(0);
     assert_eq!(ended.stdout, "");
     assert_eq!(fs::read_to_string(to).unwrap(), traced.read("flame.svg"));
+}
+
+#[test]
+fn flamegraph_on_a_terminal_writes_a_file_and_replaces_none() {
+    let traced = run("basic").succeed();
+    let drawing = traced.read("flame.svg");
+    let folder = Folder::new();
+    fs::write(folder.join("flame.svg"), "mine").unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.join("flame-2.svg")).unwrap();
+    for made in ["flame-3.svg", "flame-4.svg"] {
+        let mut command = gputrace();
+        let command = command.current_dir(folder.path()).arg("flamegraph").arg(traced.trace());
+        let (status, said) = finish_on_terminal(command, 80);
+        assert!(status.success(), "{said}");
+        assert_eq!(said, format!("gputrace: wrote {made}; open it in a browser\n"));
+        assert_eq!(fs::read_to_string(folder.join(made)).unwrap(), drawing);
+    }
+    assert_eq!(fs::read_to_string(folder.join("flame.svg")).unwrap(), "mine");
+    assert_eq!(names_in(folder.path()), ["flame-2.svg", "flame-3.svg", "flame-4.svg", "flame.svg"]);
+    // Folded lines are text: they go to the terminal.
+    let mut command = gputrace();
+    command.current_dir(folder.path()).args(["flamegraph", "--folded"]).arg(traced.trace());
+    let (status, folded) = finish_on_terminal(&mut command, 80);
+    assert!(status.success() && folded == traced.read("flame.folded"), "{folded}");
+    assert_eq!(names_in(folder.path()).len(), 4);
+}
+
+#[test]
+fn flamegraph_chooses_the_format_by_the_file_s_ending() {
+    let traced = run("basic").succeed();
+    let folder = Folder::new();
+    for (name, options, like) in [
+        ("x.folded", &[][..], "flame.folded"),
+        ("x.svg", &[], "flame.svg"),
+        ("x", &[], "flame.svg"),
+        ("y.svg", &["--folded"], "flame.folded"),
+    ] {
+        let mut command = gputrace();
+        command.arg("flamegraph").args(options).arg(traced.trace()).arg("-o").arg(folder.join(name));
+        finish(&mut command).expect_code(0);
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), traced.read(like), "{name}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn traced(program: &str, arguments: &[&str]) -> Traced {
 }
 
 fn notices(traced: &Traced) -> String {
-    traced.read("summary.txt")
+    traced.summary_words()
 }
 
 /// Every launch has its device record, whatever the client did with CUPTI in between.

@@ -206,7 +206,8 @@ fn of_contexts_that_were_lost_calls_are_told_once() {
     assert_eq!(text.matches("CUDA_ERROR_ILLEGAL_ADDRESS").count(), 2, "by process: {text}");
     // Where nobody else tells of them, they are failed calls.
     totals.processes.clear();
-    let text = Report::new(&totals, &aggregates).to_text(&TextOptions::default());
+    let text =
+        Report::new(&totals, &aggregates).to_text(&TextOptions { width: 100, ..TextOptions::default() });
     assert!(
         text.contains("serve [ended]: cuStreamQuery returned CUDA_ERROR_ILLEGAL_ADDRESS 2 times"),
         "{text}"

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap, StrokeColor};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use crate::flame::folded::folded_stack;
@@ -66,10 +66,11 @@ impl Flame {
         options.font_width = 0.6;
         options.text_truncate_direction = TextTruncateDirection::Right;
         options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
+        options.stroke_color = StrokeColor::Color(BACKGROUND);
         options.palette_map = Some(&mut colours);
         let mut svg = Vec::new();
         from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).map_err(io::Error::other)?;
-        Ok(with_named_root(svg))
+        Ok(with_thin_strokes(with_named_root(svg)))
     }
 }
 
@@ -85,6 +86,13 @@ fn with_named_root(svg: Vec<u8>) -> Vec<u8> {
         Some(format!("{before}{label}>all</text>{end}</g>{rest}"))
     });
     named.map_or(svg, String::into_bytes)
+}
+
+/// Neighbours of one colour need a line between them, and inferno's is as wide as the narrow frames are.
+fn with_thin_strokes(svg: Vec<u8>) -> Vec<u8> {
+    const WIDE: &str = "stroke-width:1; }";
+    const THIN: &str = "stroke-width:0.5; }";
+    String::from_utf8_lossy(&svg).replacen(WIDE, THIN, 1).into_bytes()
 }
 
 /// Cool greys for where work came from, violet for the program's own lines and a pale one for its

@@ -58,6 +58,10 @@ fn the_svg_is_one_document_with_its_title() {
     ] {
         assert!(svg.contains(part), "{part}");
     }
+    assert!(
+        svg.contains("#frames > g > rect { stroke:") && svg.contains("stroke-width:0.5; }"),
+        "no lines between frames"
+    );
     assert_eq!(svg, String::from_utf8(flame.svg().unwrap()).unwrap(), "drawn twice, it differs");
 }
 

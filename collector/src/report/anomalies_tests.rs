@@ -41,7 +41,7 @@ fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
     assert_eq!(anomaly.stack[0].text(), "adam.py:217 Adam.step");
     // It began when that step's third launch was asked for, or after.
     assert!(anomaly.at_ns > 120 * 3 * 3_400 && anomaly.at_ns < 121 * 3 * 3_400 + 5_000, "{anomaly:?}");
-    let text = report.to_text(&TextOptions::default());
+    let text = report.to_text(&TextOptions { width: 100, ..TextOptions::default() });
     let at = text.find("Far slower than usual").unwrap_or_else(|| panic!("{text}"));
     let table: Vec<&str> = text[at..].lines().take_while(|line| !line.is_empty()).collect();
     let [_, row] = table[..] else { panic!("{text}") };
@@ -49,6 +49,12 @@ fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
         assert!(row.contains(said), "{said}: {row}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    // A narrow page keeps what it cost.
+    for width in 60..100 {
+        let text = report.to_text(&TextOptions { width, ..TextOptions::default() });
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        assert!(text.contains("  460 µs  400 µs"), "{text}");
+    }
 }
 
 #[test]

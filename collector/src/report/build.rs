@@ -51,7 +51,11 @@ impl Report {
             version: VERSION,
             simulated: totals.simulated(),
             complete: totals.unrecorded.is_empty()
-                && totals.sessions.iter().all(|session| session.wall_ns.is_some()),
+                && totals.sessions.iter().all(|session| session.wall_ns.is_some())
+                && !totals
+                    .damages
+                    .iter()
+                    .any(|(_, damage)| matches!(damage.reason, DamageReason::Skipped(_))),
             sessions: totals.sessions.len(),
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
             wall_ns,
@@ -129,6 +133,7 @@ fn damage_report((path, damage): &(PathBuf, Damage)) -> DamageReport {
         offset: damage.offset,
         reason: damage.reason.to_string(),
         read_whole: damage.reason == DamageReason::Trailing,
+        skipped: matches!(damage.reason, DamageReason::Skipped(_)),
     }
 }
 

@@ -277,6 +277,8 @@ pub struct DamageReport {
     pub reason: String,
     /// Whether all of the trace was read, and what follows is no part of it.
     pub read_whole: bool,
+    /// Whether nothing of the trace was read.
+    pub skipped: bool,
 }
 
 impl SourceReport {

@@ -47,4 +47,4 @@ pub(crate) use stream_names::stream_name;
 pub use streams::StreamReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
-pub use units::count as grouped_count;
+pub use units::{bytes as readable_bytes, count as grouped_count};

@@ -5,6 +5,8 @@
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Headings of the columns that are left out where the first one has too little space, in this order.
+    optional: Vec<&'static str>,
 }
 
 /// Between two columns.
@@ -12,7 +14,30 @@ const GAP: usize = 2;
 
 impl Table {
     pub fn new(header: &[&str]) -> Table {
-        Table { header: header.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+        let header = header.iter().map(|cell| (*cell).to_owned()).collect();
+        Table { header, rows: Vec::new(), optional: Vec::new() }
+    }
+
+    /// Columns that may be left out, in this order.
+    pub fn optional(mut self, headings: &[&'static str]) -> Table {
+        self.optional = headings.to_vec();
+        self
+    }
+
+    /// Leaves optional columns out until the first column can have `first_min` characters, or all that it
+    /// needs.
+    pub fn narrow(&mut self, width: usize, first_min: usize) {
+        let mut optional = std::mem::take(&mut self.optional).into_iter();
+        let needed = self.widths().first().copied().unwrap_or(0).min(first_min);
+        while self.room(width) < needed {
+            let Some(heading) = optional.next() else { return };
+            let Some(column) = self.header.iter().position(|cell| cell == heading) else { continue };
+            for row in std::iter::once(&mut self.header).chain(&mut self.rows) {
+                if column < row.len() {
+                    row.remove(column);
+                }
+            }
+        }
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
@@ -101,6 +126,33 @@ mod tests {
         assert_eq!(table.lines(34, 0)[1], "add  a.py:7            12  1.20 ms");
         table.rename(0, "add".into());
         assert_eq!(table.lines(80, 36)[1], format!("{:<36}     12  1.20 ms", "add"));
+    }
+
+    #[test]
+    fn columns_are_left_out_until_the_first_has_its_space() {
+        let table = || {
+            let mut table = Table::new(&["kernel", "calls", "min", "max"]).optional(&["min", "calls"]);
+            table.row(vec!["a_kernel_with_a_long_name".into(), "12".into(), "1".into(), "9".into()]);
+            table.row(vec!["in all".into(), "12".into()]);
+            table
+        };
+        let header = |width, first_min| {
+            let mut table = table();
+            table.narrow(width, first_min);
+            table.lines(width, 0)[0].split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(header(42, 28), "kernel calls min max");
+        assert_eq!(header(37, 20), "kernel calls min max");
+        assert_eq!(header(36, 20), "kernel calls max");
+        assert_eq!(header(26, 20), "kernel max");
+        // No more than what may go, goes.
+        assert_eq!(header(10, 20), "kernel max");
+        let mut table = table();
+        table.narrow(36, 20);
+        assert_eq!(
+            table.lines(36, 0)[1..],
+            ["a_kernel_wit…a_long_name     12    9", "in all                       12"]
+        );
     }
 
     #[test]

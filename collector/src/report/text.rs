@@ -1,4 +1,4 @@
-//! The summary that people read: as wide as the terminal and some 40 lines, nothing they must skip.
+//! The summary that people read: as wide as the terminal, 60 to 160 columns, and some 40 lines.
 
 mod page;
 mod tables;
@@ -16,9 +16,11 @@ use words::{operations, plural};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
-    /// Columns of the page; wider ones than 100 only give names more room.
+    /// Columns of the page. A narrow page has fewer columns of figures, a wide one longer names.
     pub width: usize,
     pub color: bool,
+    /// Shows what only experts look for: occupancy, how late device records came, why a cost is not shown.
+    pub verbose: bool,
     /// Rows of the table of kernels.
     pub kernels: usize,
     /// Rows of the table of lines.
@@ -29,11 +31,11 @@ pub struct TextOptions {
 
 impl Default for TextOptions {
     fn default() -> Self {
-        TextOptions { width: 100, color: false, kernels: 10, lines: 8, ranges: 8 }
+        TextOptions { width: 80, color: false, verbose: false, kernels: 10, lines: 8, ranges: 8 }
     }
 }
 
-const WIDTH_MIN: usize = 80;
+const WIDTH_MIN: usize = 60;
 const WIDTH_MAX: usize = 160;
 const DEVICES_SHOWN: usize = 8;
 const NOTICES_SHOWN: usize = 4;
@@ -44,13 +46,13 @@ impl Report {
     /// The summary, ending in a newline.
     pub fn to_text(&self, options: &TextOptions) -> String {
         let width = options.width.clamp(WIDTH_MIN, WIDTH_MAX);
-        let mut page = Page { text: String::new(), width, color: options.color };
+        let mut page = Page { text: String::new(), width, color: options.color, verbose: options.verbose };
         self.title(&mut page);
         self.overview(&mut page);
         self.failed(&mut page);
         if self.counts.host_calls == 0 && self.counts.executed_operations == 0 {
             page.blank();
-            page.line(self.why_empty());
+            page.paragraph(self.why_empty());
             self.range_table(&mut page, options.ranges);
             if !self.lost().is_empty() {
                 page.blank();
@@ -119,6 +121,10 @@ impl Report {
             page.fact("Excerpt", &excerpt.line());
         }
         for damage in &self.damages {
+            if damage.skipped {
+                page.warning_fact("Trace", &line_safe(&damage.reason));
+                continue;
+            }
             let of = match self.sessions.max(self.damages.len()) {
                 0 | 1 => String::new(),
                 _ => format!("{}: ", line_safe(&damage.trace)),
@@ -202,13 +208,17 @@ impl Report {
         if has_launches {
             page.fact("Graphs", &graph_times::line(&self.graph_times));
         }
-        if let Some(lag_ns) = self.cost.record_lag_max_ns {
+        if page.verbose
+            && let Some(lag_ns) = self.cost.record_lag_max_ns
+        {
             page.fact("Lag", &format!("device records came at most {} after their end", duration(lag_ns)));
         }
         self.lost_line(page);
         // First sights cost a hundred times an ordinary call: a few samples tell of them alone.
         if self.cost.sampled_hooks > 0 && self.cost.sampled_hooks < COST_SAMPLES_MIN {
-            page.fact("Cost", "too few calls to tell what a hook costs");
+            if page.verbose {
+                page.fact("Cost", "too few calls to tell what a hook costs");
+            }
         } else if let (Some(each_ns), Some(all_ns)) = (self.cost.hook_ns, self.cost.hooks_total_ns) {
             let share = self.cost.hooks_share_of_wall.unwrap_or(0.0) * 100.0;
             page.fact(
@@ -235,7 +245,10 @@ impl Report {
         if self.counts.untimed_operations > 0 {
             lost.push(format!("device times of {}", operations(self.counts.untimed_operations)));
         }
-        for damage in self.damages.iter().filter(|damage| !damage.read_whole) {
+        if let skipped @ 1.. = self.damages.iter().filter(|damage| damage.skipped).count() {
+            lost.push(format!("all of {}", plural(skipped as u64, "trace", "traces")));
+        }
+        for damage in self.damages.iter().filter(|damage| !damage.read_whole && !damage.skipped) {
             lost.push(format!("all from byte {} of the trace on", count(damage.offset)));
         }
         lost

@@ -21,23 +21,30 @@ pub struct Replay<S> {
     pub sink: S,
     /// Files that were read to their first damage only.
     pub damages: Vec<(PathBuf, Damage)>,
+    /// Files of which nothing could be read, with the reason.
+    pub skipped: Vec<(PathBuf, Error)>,
 }
 
 /// Reads traces one after the other into one model; processes are numbered on from file to file.
 ///
-/// A file that cannot be opened is an error before anything is read; damage within a file is
-/// not: what lies before it counts, and [`Replay::damages`] says what is missing.
+/// Damage within a file is no error: what lies before it counts, and [`Replay::damages`] names what
+/// is missing. A file that is no trace, or cannot be opened, is skipped if another one can be read,
+/// and is in [`Replay::skipped`]; if none can be read, the first file's error is returned.
 pub fn read_traces<S: Sink>(
     paths: &[impl AsRef<Path>],
     sink: S,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Replay<S>, Error> {
     let mut readers = Vec::new();
-    for path in paths {
-        readers.push((path.as_ref().to_owned(), TraceReader::open(path.as_ref())?));
+    let mut skipped = Vec::new();
+    for path in paths.iter().map(AsRef::as_ref) {
+        match TraceReader::open(path) {
+            Ok(reader) => readers.push((path.to_owned(), reader)),
+            Err(error) => skipped.push((path.to_owned(), error)),
+        }
     }
     if readers.is_empty() {
-        return Err(Error::NoTraces);
+        return Err(skipped.into_iter().next().map_or(Error::NoTraces, |(_, error)| error));
     }
     let bytes_total = readers.iter().map(|(_, reader)| reader.progress().1).sum();
     let mut model = Model::new(sink);
@@ -56,5 +63,6 @@ pub fn read_traces<S: Sink>(
     }
     let (mut totals, sink) = model.finish();
     totals.damages.clone_from(&damages);
-    Ok(Replay { totals, sink, damages })
+    totals.damages.extend(skipped.iter().map(|(path, error)| (path.clone(), Damage::skipped(error))));
+    Ok(Replay { totals, sink, damages, skipped })
 }

@@ -31,6 +31,15 @@ pub enum DamageReason {
     Trailing,
     /// The system refused to read on.
     Read(String),
+    /// Nothing was read: the file cannot be opened or is no trace of a known version.
+    Skipped(String),
+}
+
+impl Damage {
+    /// Of a file that could not be opened as a trace, with the error's text.
+    pub fn skipped(error: &crate::error::Error) -> Damage {
+        Damage { offset: 0, blocks_read: 0, reason: DamageReason::Skipped(error.to_string()) }
+    }
 }
 
 impl fmt::Display for DamageReason {
@@ -47,6 +56,7 @@ impl fmt::Display for DamageReason {
             DamageReason::Contents => "a block's contents make no sense",
             DamageReason::Trailing => "something follows the end of the trace, all of which was read",
             DamageReason::Read(error) => return write!(f, "reading failed: {error}"),
+            DamageReason::Skipped(error) => return write!(f, "skipped: {error}"),
         })
     }
 }

@@ -1,10 +1,14 @@
 //! The file's first 64 bytes: what it is and which version wrote it.
 //!
 //! ```text
-//!   0  "gputrace"           16  wire version u32
-//!   8  version u32          20  reserved, zero
+//!   0  "gputrace"           20  version of the gputrace that wrote it, text, NUL-padded
+//!   8  version u32          44  reserved, zero
 //!  12  header bytes u32     60  crc32 of bytes 0 to 59, u32
+//!  16  wire version u32
 //! ```
+//!
+//! The writer's version is there for readers that are too old for the rest: they can name the gputrace
+//! that is needed. It stays at this offset in every format version.
 
 /// First bytes of every trace file.
 pub const MAGIC: [u8; 8] = *b"gputrace";
@@ -12,7 +16,10 @@ pub const HEADER_BYTES: usize = 64;
 /// Raised when an older reader would misread the file; it refuses such a file.
 pub const VERSION_MAJOR: u16 = 1;
 /// Raised when something is added that an older reader can skip.
-pub const VERSION_MINOR: u16 = 2;
+pub const VERSION_MINOR: u16 = 3;
+/// The writer's version: offset and length.
+const WRITER: usize = 20;
+const WRITER_BYTES: usize = 24;
 
 pub fn to_bytes() -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
@@ -21,6 +28,8 @@ pub fn to_bytes() -> [u8; HEADER_BYTES] {
     put(&mut bytes, 8, &version.to_le_bytes());
     put(&mut bytes, 12, &(HEADER_BYTES as u32).to_le_bytes());
     put(&mut bytes, 16, &gputrace_wire::VERSION.to_le_bytes());
+    let writer = env!("CARGO_PKG_VERSION").as_bytes();
+    put(&mut bytes, WRITER, writer.get(..WRITER_BYTES).unwrap_or(writer));
     let checksum = crc32fast::hash(bytes.get(..60).unwrap_or(&[]));
     put(&mut bytes, 60, &checksum.to_le_bytes());
     bytes
@@ -39,13 +48,16 @@ pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// What a file's first bytes are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Header {
     Good,
     NotATrace,
-    Newer {
+    /// Of a format version that this reader does not know.
+    Unknown {
         major: u16,
         minor: u16,
+        /// Version of the gputrace that wrote the file; `None` of files of formats before 1.3.
+        writer: Option<String>,
     },
     /// It begins as a trace, and its header is damaged.
     Damaged,
@@ -62,7 +74,20 @@ pub fn check(bytes: &[u8; HEADER_BYTES]) -> Header {
         if major == VERSION_MAJOR && gputrace_wire::major_of(wire) == gputrace_wire::VERSION_MAJOR {
             return Header::Good;
         }
-        return Header::Newer { major, minor };
+        return Header::Unknown { major, minor, writer: writer(bytes) };
     }
-    if major > VERSION_MAJOR { Header::Newer { major, minor } } else { Header::Damaged }
+    if major > VERSION_MAJOR {
+        Header::Unknown { major, minor, writer: writer(bytes) }
+    } else {
+        Header::Damaged
+    }
+}
+
+/// The writer's version, if what is there looks like one: it is printed.
+fn writer(bytes: &[u8; HEADER_BYTES]) -> Option<String> {
+    let field = bytes.get(WRITER..WRITER + WRITER_BYTES)?;
+    let text = field.split(|byte| *byte == 0).next()?;
+    let is_version = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+');
+    let is_whole = text.first().is_some_and(u8::is_ascii_digit) && text.iter().all(is_version);
+    is_whole.then(|| String::from_utf8_lossy(text).into_owned())
 }

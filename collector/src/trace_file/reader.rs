@@ -61,13 +61,15 @@ impl<R: Read> TraceReader<R> {
         let state = match header::check(&first) {
             Header::Good => State::Reading,
             Header::NotATrace => return Err(Error::NotATrace { path: path.to_owned() }),
-            Header::Newer { major, minor } => {
-                return Err(Error::TraceNewer {
-                    path: path.to_owned(),
-                    major,
-                    minor,
-                    supported: header::VERSION_MAJOR,
-                });
+            Header::Unknown { major, minor, writer } => {
+                // A higher minor version alone is read; an unknown wire version is a newer one.
+                let needed = match (writer, major < header::VERSION_MAJOR) {
+                    (Some(writer), true) => format!("gputrace {writer}"),
+                    (Some(writer), false) => format!("gputrace {writer} or newer"),
+                    (None, true) => "an older gputrace".to_owned(),
+                    (None, false) => "a newer gputrace".to_owned(),
+                };
+                return Err(Error::TraceVersion { path: path.to_owned(), major, minor, needed });
             }
             Header::Damaged => {
                 State::Damaged(Damage { offset: 0, blocks_read: 0, reason: DamageReason::Checksum })

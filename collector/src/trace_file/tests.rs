@@ -169,7 +169,7 @@ fn any_changed_byte_is_noticed_and_nothing_wrong_is_read() {
         changed[at] ^= 0x41;
         match read(&changed) {
             Err(Error::NotATrace { .. }) => assert!(at < 8),
-            Err(Error::TraceNewer { .. }) => assert!((8..20).contains(&at)),
+            Err(Error::TraceVersion { .. }) => assert!((8..20).contains(&at)),
             Err(error) => panic!("{at}: {error}"),
             Ok((batches, damage)) => {
                 assert!(batches == stream[..batches.len()], "{at}");
@@ -207,14 +207,42 @@ fn what_is_no_trace_says_so() {
 }
 
 #[test]
-fn a_newer_file_names_its_version_and_what_to_do() {
+fn a_newer_file_names_the_version_that_is_needed() {
     let mut bytes = write(&small_stream());
+    let own = env!("CARGO_PKG_VERSION").as_bytes();
+    assert_eq!(&bytes[20..20 + own.len()], own);
     bytes[10] = 7;
     bytes[8] = 3;
-    let error = read(&bytes).err().unwrap();
-    assert!(matches!(error, Error::TraceNewer { major: 7, minor: 3, .. }));
-    let text = error.to_string();
-    assert!(text.contains("version 7.3") && text.contains("newer"), "{text}");
+    bytes[20..44].fill(0);
+    // Without a writer's version, as files of 1.2 are, and with text that is none and is not repeated.
+    for nothing in [&b""[..], b"\x1b[31m", b"words"] {
+        bytes[20..20 + nothing.len()].copy_from_slice(nothing);
+        let error = read(&bytes).err().unwrap();
+        assert!(matches!(error, Error::TraceVersion { major: 7, minor: 3, .. }));
+        let text = error.to_string();
+        assert!(text.contains("needs a newer gputrace: it has format version 7.3,"), "{text}");
+        assert!(!text.contains('\x1b'), "{text:?}");
+    }
+    for (version, needed) in
+        [(&b"4.2.0-rc.1"[..], "gputrace 4.2.0-rc.1 or newer"), (&[b'9'; 24], "999 or newer")]
+    {
+        bytes[20..44].fill(0);
+        bytes[20..20 + version.len()].copy_from_slice(version);
+        let text = read(&bytes).err().unwrap().to_string();
+        assert!(text.contains(needed), "{text}");
+    }
+}
+
+#[test]
+fn a_file_of_an_earlier_minor_version_without_a_writer_s_version_is_read() {
+    let stream = small_stream();
+    let mut bytes = write(&stream);
+    bytes[8] = 2;
+    bytes[20..60].fill(0);
+    let checksum = crc32fast::hash(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+    let (batches, damage) = read(&bytes).unwrap();
+    assert!(batches == stream && damage.is_none());
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn failures_and_graphs_of_what_runs_have_room_however_many_programs_ended() {
     }
 
     // Each lost its context, which is told of as its failure; three of the others are shown.
-    let text = report.to_text(&TextOptions::default());
+    let text = report.to_text(&TextOptions { width: 100, ..TextOptions::default() });
     assert!(text.contains("and 5,998 more calls, in the JSON by line"), "{text}");
     assert!(text.contains("graph 3 of python short.py [ended]"), "{text}");
 

@@ -10,6 +10,7 @@ pub mod root;
 pub mod rotel;
 pub mod sanitizer;
 pub mod session;
+pub mod terminal;
 pub mod told;
 pub mod tool;
 pub mod users;

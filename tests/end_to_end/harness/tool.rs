@@ -36,6 +36,8 @@ pub fn clean(command: &mut Command) {
             command.env_remove(name);
         }
     }
+    // The width of the summary is what a test says, or the default.
+    command.env_remove("COLUMNS");
     command.env("GPUTRACE_CACHE", folder::base().join("cache"));
 }
 
@@ -177,6 +179,11 @@ impl Traced {
     pub fn read(&self, name: &str) -> String {
         let path = self.output.join(name);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The words of its summary, without the line breaks that keep the page narrow.
+    pub fn summary_words(&self) -> String {
+        self.read("summary.txt").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// `gputrace report --json` on its trace.

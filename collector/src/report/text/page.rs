@@ -2,8 +2,8 @@
 
 use crate::report::table::{Table, fit};
 
-/// The first column of the small tables.
-const NAME_MIN: usize = 28;
+/// The first column of the small tables, and what a long name has before other columns are left out.
+pub(super) const NAME_MIN: usize = 28;
 /// What stands in front of a line of facts.
 const LABEL: usize = 11;
 
@@ -15,6 +15,8 @@ pub(super) struct Page {
     pub text: String,
     pub width: usize,
     pub color: bool,
+    /// Whether what only experts look for is shown as well.
+    pub verbose: bool,
 }
 
 impl Page {
@@ -36,6 +38,13 @@ impl Page {
         self.line(&line);
     }
 
+    /// A text without a label.
+    pub fn paragraph(&mut self, text: &str) {
+        for piece in wrap(text, self.width) {
+            self.line(&piece);
+        }
+    }
+
     pub fn fact(&mut self, label: &str, text: &str) {
         self.labelled(label, text, DIM);
     }
@@ -54,12 +63,14 @@ impl Page {
         }
     }
 
-    /// A table under a blank line; its last row may be a sum. Nothing if it has no rows.
-    pub fn table(&mut self, table: &Table, sum: bool) {
+    /// A table under a blank line, without the columns for which there is no space; its last row may be a
+    /// sum. Nothing if it has no rows.
+    pub fn table(&mut self, mut table: Table, sum: bool) {
         if table.is_empty() {
             return;
         }
         self.blank();
+        table.narrow(self.width, NAME_MIN);
         let lines = table.lines(self.width, NAME_MIN);
         let last = lines.len() - 1;
         for (at, line) in lines.iter().enumerate() {

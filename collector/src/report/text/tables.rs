@@ -2,7 +2,7 @@
 
 use crate::names::line_safe;
 use crate::report::table::{Table, fit};
-use crate::report::text::page::Page;
+use crate::report::text::page::{NAME_MIN, Page};
 use crate::report::text::words::{dash, plural};
 use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::report::{
@@ -19,6 +19,11 @@ const ANOMALIES_SHOWN: usize = 3;
 const PLACE_WIDTH: usize = 28;
 /// A place that is cut to less says nothing.
 const PLACE_WIDTH_MIN: usize = 16;
+/// What a line's time went to for the most part: the widest name, the narrowest that is worth a column,
+/// and what the other columns need.
+const MOSTLY_WIDTH: usize = 32;
+const MOSTLY_WIDTH_MIN: usize = 16;
+const MOSTLY_BESIDE: usize = 62;
 
 impl Report {
     pub(super) fn kernel_table(&self, page: &mut Page, rows: usize) {
@@ -32,16 +37,17 @@ impl Report {
             ..NARROW => format!("Kernels ({})", unit.name),
             _ => format!("Kernels (min to max in {})", unit.name),
         };
-        let mut table = match timed {
-            true => Table::new(&[
-                &heading, "calls", "total", "share", "min", "mean", "median", "p99", "max", "occ",
-            ]),
-            false => Table::new(&["Kernels (no device times)", "calls", "occ"]),
+        let mut header = match timed {
+            true => vec![heading.as_str(), "calls", "total", "share", "min", "mean", "median", "p99", "max"],
+            false => vec!["Kernels (no device times)", "calls"],
         };
+        let verbose = page.verbose;
+        header.extend(verbose.then_some("occ"));
+        let mut table = Table::new(&header).optional(&["p99", "min", "median", "max"]);
         let row = |name: String, calls: u64, rest: Vec<String>, occupancy: String| {
             let mut cells = vec![name, count(calls)];
             cells.extend(rest.into_iter().take(if timed { 7 } else { 0 }));
-            cells.push(occupancy);
+            cells.extend(verbose.then_some(occupancy));
             cells
         };
         for kernel in shown {
@@ -72,6 +78,7 @@ impl Report {
         }
         table.row(row(name, calls, rest, String::new()));
         // Where a kernel is written stands behind its name, as long as that costs no other column and no name anything.
+        table.narrow(page.width, NAME_MIN);
         let room = table.room(page.width);
         for (row, kernel) in shown.iter().enumerate() {
             let Some(source) = &kernel.source else { continue };
@@ -86,16 +93,18 @@ impl Report {
                 table.rename(row, format!("{}  {}{others}", kernel.name, fit(&place, left)));
             }
         }
-        page.table(&table, true);
+        page.table(table, true);
     }
 
     /// Kernels with runs far from their own history, those that cost the most.
     pub(super) fn anomaly_table(&self, page: &mut Page) {
         let mut table =
-            Table::new(&["Far slower than usual", "runs", "over", "worst", "usual", "after", "at"]);
+            Table::new(&["Far slower than usual", "runs", "over", "worst", "usual", "after", "at"])
+                .optional(&["after", "usual", "at"]);
+        let widest_place = PLACE_WIDTH.min(page.width / 4);
         // The last column is set left, by being as wide as its widest.
         let place = |anomaly: &AnomalyReport| {
-            anomaly.line.as_ref().map_or_else(dash, |line| line_safe(&line.fitted(PLACE_WIDTH)).into_owned())
+            anomaly.line.as_ref().map_or_else(dash, |line| line_safe(&line.fitted(widest_place)).into_owned())
         };
         let shown = self.anomalies.list.iter().take(ANOMALIES_SHOWN);
         let widest = shown.clone().map(|anomaly| place(anomaly).chars().count()).max().unwrap_or(0);
@@ -115,7 +124,7 @@ impl Report {
         if more > 0 {
             table.row(vec!["of other kernels".to_owned(), count(more)]);
         }
-        page.table(&table, true);
+        page.table(table, true);
     }
 
     /// The lines that answer for the most; without device times, for the most host time.
@@ -139,9 +148,10 @@ impl Report {
         let heading = if timed { "Where" } else { "Where (no device times)" };
         let time = if timed { "total" } else { "host time" };
         let shown = charged.get(..rows).unwrap_or(&charged);
-        let mostly: Vec<String> = shown.iter().map(|line| mostly(line)).collect();
+        let mostly_width = page.width.saturating_sub(MOSTLY_BESIDE).min(MOSTLY_WIDTH);
+        let mostly: Vec<String> = shown.iter().map(|line| mostly(line, mostly_width)).collect();
         let widest = mostly.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-        let has_mostly = timed && page.width >= NARROW;
+        let has_mostly = timed && mostly_width >= MOSTLY_WIDTH_MIN;
         // The last column is set left, by being as wide as its widest.
         let last = |text: &str| has_mostly.then(|| format!("{text:<widest$}"));
         let mut header = vec![heading.to_owned(), "calls".to_owned(), time.to_owned(), "share".to_owned()];
@@ -167,7 +177,7 @@ impl Report {
         for (row, line) in shown.iter().enumerate() {
             table.rename(row, line_safe(&line.place.fitted(room)).into_owned());
         }
-        page.table(&table, true);
+        page.table(table, true);
     }
 
     /// What the program said it was doing. Ranges lie inside each other, so there is no sum.
@@ -178,7 +188,8 @@ impl Report {
             return;
         }
         let mut table =
-            Table::new(&["Ranges (NVTX)", "calls", "host time", "GPU calls", "GPU time", "share"]);
+            Table::new(&["Ranges (NVTX)", "calls", "host time", "GPU calls", "GPU time", "share"])
+                .optional(&["GPU calls", "host time"]);
         for range in ranges.iter().take(rows) {
             let host = if range.calls > 0 { duration(range.host_total_ns) } else { dash() };
             table.row(vec![
@@ -191,9 +202,9 @@ impl Report {
             ]);
         }
         if let more @ 1.. = ranges.len().saturating_sub(rows) {
-            table.row(vec![format!("and {} more", plural(more as u64, "range", "ranges"))]);
+            table.row(vec![format!("and {}", plural(more as u64, "more range", "more ranges"))]);
         }
-        page.table(&table, false);
+        page.table(table, false);
     }
 
     pub(super) fn transfer_table(&self, page: &mut Page) {
@@ -213,7 +224,7 @@ impl Report {
             add(transfer.direction, &transfer.moved);
         }
         add("memset", &self.memsets);
-        page.table(&table, false);
+        page.table(table, false);
     }
 
     pub(super) fn call_table(&self, page: &mut Page) {
@@ -227,18 +238,20 @@ impl Report {
             ("alloc", "allocating memory"),
             ("free", "freeing memory"),
         ];
-        let mut table = Table::new(&["Time in calls", "calls", "total", "mean", "median", "p99", "max"]);
+        let mut table = Table::new(&["Time in calls", "calls", "total", "mean", "median", "p99", "max"])
+            .optional(&["p99", "median", "max"]);
         let of_class = |class: &str| self.call_classes.iter().find(|call| call.class == class);
         for (title, call) in ROWS.iter().filter_map(|(class, title)| Some((title, of_class(class)?))) {
             table.row(call_row(title, call));
         }
-        page.table(&table, false);
+        page.table(table, false);
     }
 
     /// Graphs that were timed as a whole.
     pub(super) fn graph_table(&self, page: &mut Page) {
         let timed: Vec<&GraphReport> = self.graphs.iter().filter(|graph| graph.timed_calls > 0).collect();
-        let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"]);
+        let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"])
+            .optional(&["p99", "median", "max"]);
         for graph in timed.iter().take(PARTS_SHOWN) {
             let spread = &graph.spread;
             table.row(vec![
@@ -257,7 +270,7 @@ impl Report {
         if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
             table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);
         }
-        page.table(&table, false);
+        page.table(table, false);
     }
 
     /// What threads asked for, where the program or the system has names for them.
@@ -322,14 +335,13 @@ fn divided(heading: &str, one: &str, rows: impl Iterator<Item = Row>, left_out: 
     if more > 0 {
         table.row(vec![format!("and {}", plural(more, &format!("more {one}"), &format!("more {one}s")))]);
     }
-    page.table(&table, false);
+    page.table(table, false);
 }
 
 /// `sm90_gemm 81%`: what a line's time went to for the most part.
-fn mostly(line: &LineReport) -> String {
-    const WIDTH: usize = 32;
+fn mostly(line: &LineReport, width: usize) -> String {
     let Some(first) = line.charged_kernels.first() else { return String::new() };
-    let name = fit(&line_safe(&first.name), WIDTH);
+    let name = fit(&line_safe(&first.name), width);
     match (first.total_ns, line.charged_ns) {
         (Some(ns), Some(all_ns)) if ns < all_ns => format!("{name} {}", percent(ns as f64 / all_ns as f64)),
         _ => name,
