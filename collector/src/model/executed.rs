@@ -1,6 +1,6 @@
 //! Executed operations: what the join handed on, completed and counted on its way to the sink.
 
-use gputrace_wire::call::{Detail, direction};
+use gputrace_wire::call::{Detail, Launch, direction};
 
 use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
@@ -90,18 +90,7 @@ impl<S: Sink> Out<'_, S> {
     /// A call that executed something of which no record is known.
     pub fn call_alone(&mut self, call: HostCall) {
         let what = match &call.detail {
-            Detail::Launch(launch) => {
-                let function = self.definitions.function(launch.function);
-                What::Kernel(Kernel {
-                    name: function.map_or(0, |f| f.name_id),
-                    grid: launch.grid,
-                    block: launch.block.map(u32::from),
-                    cluster: launch.cluster.map(u32::from),
-                    registers: function.map_or(0, |f| f.registers),
-                    static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
-                    dynamic_shared_bytes: launch.dynamic_shared_bytes,
-                })
-            }
+            Detail::Launch(launch) => What::Kernel(launched(launch, self.definitions)),
             Detail::Copy(copy) => What::Copy {
                 direction: direction_of_call(copy.direction),
                 bytes: copy.bytes,
@@ -125,6 +114,20 @@ impl<S: Sink> Out<'_, S> {
         };
         self.counts.executed += 1;
         self.sink.operation(&operation, self.definitions);
+    }
+}
+
+/// The kernel that a call launched, as its record describes it.
+pub(super) fn launched(launch: &Launch, definitions: &Definitions) -> Kernel {
+    let function = definitions.function(launch.function);
+    Kernel {
+        name: function.map_or(0, |f| f.name_id),
+        grid: launch.grid,
+        block: launch.block.map(u32::from),
+        cluster: launch.cluster.map(u32::from),
+        registers: function.map_or(0, |f| f.registers),
+        static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
+        dynamic_shared_bytes: launch.dynamic_shared_bytes,
     }
 }
 

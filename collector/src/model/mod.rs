@@ -9,6 +9,7 @@ pub mod callers;
 pub mod clock;
 pub mod correlate;
 pub mod definitions;
+mod elapsed;
 mod ended;
 mod epochs;
 mod executed;

@@ -16,6 +16,7 @@ use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Outcome};
 use crate::model::definitions::Definitions;
+use crate::model::elapsed::Elapsed;
 use crate::model::epochs::Epochs;
 use crate::model::executed::Out;
 use crate::model::graphs::Graphs;
@@ -77,6 +78,8 @@ pub(super) struct ProcessState {
     /// Whether more than one collector recorded it, one after the other.
     resumed: bool,
     pub(super) last_seen_ns: u64,
+    /// The same without the end, which somebody else notices.
+    alive_ns: u64,
 }
 
 impl ProcessState {
@@ -104,6 +107,7 @@ impl ProcessState {
             losses: Vec::new(),
             resumed: false,
             last_seen_ns: begin.start_monotonic_ns,
+            alive_ns: begin.start_monotonic_ns,
             begin,
         }
     }
@@ -317,6 +321,7 @@ impl ProcessState {
 
     /// The session ended, and the process with it or not.
     pub(super) fn end_as(&mut self, end: ProcessEnd, at_ns: u64) {
+        self.alive_ns = self.last_seen_ns;
         self.last_seen_ns = self.last_seen_ns.max(at_ns);
         self.end = self.end.or(Some((end, at_ns)));
     }
@@ -341,9 +346,16 @@ impl ProcessState {
             alone(&mut out, call);
         }
         if tells {
+            let elapsed = Elapsed {
+                alive_ns: self.alive_ns,
+                noticed_ns: self.last_seen_ns,
+                histories: &self.histories,
+                definitions: &self.definitions,
+            };
+            let elapsed = Some(elapsed).filter(|_| vanished && self.saw_device_record);
             self.in_flight = InFlight {
                 by_waits_only: !self.saw_device_record,
-                ..self.progress.finish(left.into_iter(), vanished, &self.definitions)
+                ..self.progress.finish(left.into_iter(), vanished, elapsed, &self.definitions)
             };
         }
         self.close_ranges(sink);
