@@ -92,7 +92,7 @@ impl Report {
                 calls: aggregates.kernels.other().calls,
                 total_ns: aggregates.kernels.other().durations.total_ns(),
             },
-            anomalies: anomalies::anomalies(totals, aggregates, &mut stacks),
+            anomalies: anomalies::anomalies(totals, aggregates, wall_ns, &mut stacks),
             transfers: aggregates
                 .transfers
                 .copies

@@ -214,7 +214,7 @@ impl Report {
             page.fact(
                 "Cost",
                 &format!(
-                    "{each_ns:.0} ns a hook, {} in {} hooks: {share:.2}% of wall time",
+                    "hooks alone {share:.2}% of wall time: {} in {} hooks, {each_ns:.0} ns each",
                     duration(all_ns as u64),
                     count(counts.host_calls)
                 ),
