@@ -6,6 +6,7 @@ use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
+use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
 use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
@@ -18,6 +19,7 @@ pub(super) struct Out<'a, S> {
     pub counts: &'a mut Counts,
     pub unidentified: &'a mut Unidentified,
     pub progress: &'a mut Progress,
+    pub host_copies: &'a mut HostCopies,
     pub histories: &'a mut Histories,
     pub sink: &'a mut S,
 }
@@ -89,6 +91,7 @@ impl<S: Sink> Out<'_, S> {
 
     /// A call that executed something of which no record is known.
     pub fn call_alone(&mut self, call: HostCall) {
+        self.host_copies.add(&call, || self.progress.has_passed(&call, self.definitions));
         let what = match &call.detail {
             Detail::Launch(launch) => What::Kernel(launched(launch, self.definitions)),
             Detail::Copy(copy) => What::Copy {

@@ -105,6 +105,8 @@ pub(super) struct Progress {
     failure: Option<HostCall>,
     /// Whether the device was made to wait for something of which no record tells.
     waits_elsewhere: bool,
+    /// Whether the process ended with a good-bye, when all records had been delivered.
+    said_good_bye: bool,
 }
 
 impl Progress {
@@ -240,6 +242,20 @@ impl Progress {
             self.forgotten = self.recent.pop_front();
         }
         self.recent.push_back(call.clone());
+    }
+
+    pub fn note_good_bye(&mut self) {
+        self.said_good_bye = true;
+    }
+
+    /// Whether the record of a call would have come by now: one of a later call in its stream has, or the
+    /// call is done and the process said good-bye after that.
+    pub fn has_passed(&self, call: &HostCall, definitions: &Definitions) -> bool {
+        let stream = u64::from(call.stream) + 1;
+        let done = self.places.get(&call.stream).and_then(|place| self.streams.get(*place));
+        stream == self.latest_stream && call.start_ns < self.latest_to_ns
+            || done.is_some_and(|done| call.start_ns < done.to_ns)
+            || self.said_good_bye && self.is_done(call, definitions, definitions.contexts() <= 1)
     }
 
     pub fn failure(&self) -> Option<&HostCall> {

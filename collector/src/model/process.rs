@@ -21,6 +21,7 @@ use crate::model::epochs::Epochs;
 use crate::model::executed::Out;
 use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
+use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::{InFlight, Progress};
 use crate::model::instances::Numbers;
 use crate::model::key::Key;
@@ -45,6 +46,7 @@ macro_rules! out {
             counts: &mut $self.counts,
             unidentified: &mut $self.unidentified,
             progress: &mut $self.progress,
+            host_copies: &mut $self.host_copies,
             histories: &mut $self.histories,
             sink: $sink,
         }
@@ -68,6 +70,7 @@ pub(super) struct ProcessState {
     callers: Callers,
     graphs: Graphs,
     progress: Progress,
+    host_copies: HostCopies,
     histories: Histories,
     in_flight: InFlight,
     /// Decided at the first call that executes something: the libraries are known by then.
@@ -99,6 +102,7 @@ impl ProcessState {
             callers: Callers::default(),
             graphs: Graphs::default(),
             progress: Progress::default(),
+            host_copies: HostCopies::default(),
             histories: Histories::default(),
             in_flight: InFlight::default(),
             ids_are_unreliable: None,
@@ -331,6 +335,9 @@ impl ProcessState {
         let mut out = out!(self, sink);
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
         let tells = vanished || out.progress.failure().is_some();
+        if matches!(self.end, Some((ProcessEnd::Exit, _))) {
+            out.progress.note_good_bye();
+        }
         let mut left = Vec::new();
         let mut alone = |out: &mut Out<'_, S>, call: HostCall| {
             if tells {
@@ -377,6 +384,10 @@ impl ProcessState {
         self.counts.evicted_calls = self.join.evicted_calls;
         self.counts.evicted_records = self.join.evicted_records;
         let losses = self.lost();
+        // Where no times are taken, or now and then, a missing record says nothing.
+        if !matches!(self.definitions.rung(), rung::HOOKS | rung::WINDOWS) {
+            self.counts.host_to_host = self.host_copies.count(&self.counters, !losses.is_empty());
+        }
         for ring in self.rings.values() {
             self.ranges.left_open(ring.ranges);
         }

@@ -91,6 +91,8 @@ pub struct ReportCounts {
     pub device_only: u64,
     pub executed_operations: u64,
     pub timed_operations: u64,
+    /// Executed copies that no device had a part in.
+    pub host_to_host: u64,
     /// Operations whose device times were wanted and are missing.
     pub untimed_operations: u64,
     pub invalid_timing: u64,
