@@ -199,7 +199,9 @@ impl World {
             self.after.copy(copy.shape);
         }
         let kind = if copy.copy_kind == 10 { activity::MEMCPY_PEER } else { activity::MEMCPY };
-        if activity::wanted(kind) && self.node_records_wanted(node) {
+        // Between two places of ordinary memory the CPU copies: CUPTI has no record of that.
+        let by_cpu = copy.source_kind == PAGEABLE && copy.target_kind == PAGEABLE;
+        if activity::wanted(kind) && self.node_records_wanted(node) && !by_cpu {
             let uid =
                 |world: &World, context| world.contexts.get(context).map_or(place.context_uid, |c| c.uid);
             let record = Activity {

@@ -138,10 +138,15 @@ fn text(status: &Value) -> String {
             ),
         },
     ));
+    // Where the collector is behind, or has ended and writes its outputs.
+    let age = match recording["age_ns"].as_u64().unwrap_or(0) / 1_000_000_000 {
+        0 => String::new(),
+        seconds => format!(" ({seconds} s ago)"),
+    };
     lines.push((
         "Recorded",
         format!(
-            "{} launches, {} host calls, {} device records; {} events a second",
+            "{} launches, {} host calls, {} device records; {} events a second{age}",
             count(&recording["launches"]),
             count(&recording["host_calls"]),
             count(&recording["device_records"]),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::harness::back_end::{BackEnd, Reply};
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
@@ -46,11 +47,9 @@ fn a_session_says_how_it_goes_to_who_names_it_or_its_program() {
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], flight(), &["wait", "0.1"]);
     let launched: u64 = session.line().parse().unwrap();
-    // What the programs published is told once a second.
-    let status = eventually("all launches are told", || {
-        let status = status(session.pid());
-        (count(&status["recording"], "launches") == launched).then_some(status)
-    });
+    // All of them at once, though it began a fraction of a second ago.
+    let status = status(session.pid());
+    assert_eq!(count(&status["recording"], "launches"), launched, "{status:#}");
     assert_eq!(count(&status, "pid"), u64::from(session.pid()));
     assert_eq!(status["kind"], "run");
     assert_eq!(status["command"].as_array().unwrap().len(), 3);
@@ -76,6 +75,54 @@ fn a_session_says_how_it_goes_to_who_names_it_or_its_program() {
         assert!(text.contains(&line), "{line:?} is missing:\n{text}");
     }
     assert_eq!(session.end().0.code(), Some(0));
+}
+
+/// A program that makes no call any more has a rate of 0, with and without somebody who asks meanwhile.
+#[test]
+fn a_rate_ends_when_nothing_comes() {
+    for options in [&[][..], &["--flight-recorder=60"]] {
+        let folder = Folder::new();
+        let mut session = Session::run(&folder, options, flight(), &["wait", "0.5"]);
+        session.line();
+        let rate = || status(session.pid())["recording"]["events_per_second"].as_f64().unwrap();
+        assert!(rate() > 10.0);
+        std::thread::sleep(Duration::from_secs(4));
+        assert_eq!((rate(), rate()), (0.0, 0.0));
+        assert_eq!(session.end().0.code(), Some(0));
+    }
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_told_as_running() {
+    for options in [&[][..], &["--flight-recorder=60"]] {
+        let folder = Folder::new();
+        let script = format!("{} wait 0 </dev/null; echo ended; read line", flight().display());
+        let mut session = Session::run(&folder, options, "sh", &["-c", &script]);
+        assert_eq!((session.line().as_str(), session.line().as_str()), ("100", "ended"));
+        let recording = &status(session.pid())["recording"];
+        assert_eq!((count(recording, "running"), count(recording, "ended")), (0, 1), "{recording:#}");
+        assert_eq!(count(recording, "launches"), 100);
+        session.end();
+    }
+}
+
+/// The session answers while it waits for a back end, when its programs have ended.
+#[test]
+fn at_the_end_nothing_is_told_as_running() {
+    let folder = Folder::new();
+    let back_end = BackEnd::new(&[Reply::Hangs]);
+    let mut session = Session::run(&folder, &["--otlp", &back_end.url()], flight(), &["wait", "0"]);
+    let program = {
+        session.line();
+        session.program()
+    };
+    // SAFETY: plain numbers; the process is this test's and waits for its input.
+    assert_eq!(unsafe { libc::kill(program.cast_signed(), libc::SIGTERM) }, 0);
+    let out = folder.join("out");
+    eventually("the drawing", || out.join("flame.svg").exists().then_some(()));
+    let recording = &status(session.pid())["recording"];
+    assert_eq!((count(recording, "running"), count(recording, "ended")), (0, 1), "{recording:#}");
+    session.end();
 }
 
 #[test]

@@ -21,6 +21,23 @@ fn a_missing_libcupti_is_one_line_and_no_failure() {
     assert!(talk.contains("/nonexistent/libcupti.so"), "{talk}");
 }
 
+/// CUPTI has no record of a copy that the CPU does: it is no operation whose times are missing.
+#[test]
+fn host_to_host_copies_are_told_as_such_and_not_as_missing_times() {
+    let traced = run("host_copies").succeed();
+    let report = traced.report();
+    assert_eq!(count(&report, "executed_operations"), 11, "{report:#}");
+    assert_eq!((count(&report, "host_to_host"), count(&report, "untimed_operations")), (8, 0), "{report:#}");
+    assert_eq!((count(&report, "timed_operations"), &report["device_times"]), (3, &"full".into()));
+    let summary = traced.read("summary.txt");
+    assert!(
+        summary.contains("By the CPU 8 copies from host to host, which have no device times\n"),
+        "{summary}"
+    );
+    assert!(summary.contains("100% of 3 operations"), "{summary}");
+    assert!(!summary.contains("device times are missing"), "{summary}");
+}
+
 #[test]
 fn the_option_and_the_variable_are_one() {
     use crate::harness::folder::Folder;

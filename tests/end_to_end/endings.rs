@@ -12,7 +12,7 @@ use crate::harness::folder::Folder;
 use crate::harness::life::{report_of_all, same_as_untraced};
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::tool::{self, Traced, bare_command, calls, count, run_command};
+use crate::harness::tool::{self, Traced, bare_command, calls, count, run, run_command};
 
 /// How a program ended, and how many of its launches have a device record.
 #[track_caller]
@@ -42,6 +42,22 @@ fn ends_that_run_none() {
 fn ends_that_nobody_can_catch() {
     ending("syscall").expect_code(5);
     assert_eq!(ending("kill").ended.signal(), Some(libc::SIGKILL));
+}
+
+/// Nothing of ours runs at a raw `exit_group`, so the records of the last 50 ms are not asked for.
+#[test]
+fn a_raw_exit_group_keeps_all_counts_and_counts_the_missing_times() {
+    let traced = run("ending").arg("go").go().expect_code(5);
+    let report = traced.report();
+    assert_eq!((count(&report, "launches"), count(&report, "executed_operations")), (20, 20));
+    let missing = count(&report, "untimed_operations");
+    assert!(missing > 0, "{report:#}");
+    assert_eq!(count(&report, "timed_operations") + missing, 20, "{report:#}");
+    // The host waited for all of them.
+    assert_eq!(report["in_flight"], serde_json::json!([]));
+    let summary = traced.read("summary.txt").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(summary.contains(&format!("device times of {missing} operations")), "{summary}");
+    assert!(summary.contains("ended without exit handlers"), "{summary}");
 }
 
 #[test]

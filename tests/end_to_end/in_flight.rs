@@ -77,6 +77,22 @@ fn what_a_killed_program_had_in_flight_is_told() {
     assert!(summary(&traced).contains(", which vanished,"));
 }
 
+/// Records of the last 50 ms are missing, and the kernels had ended all the same: each but the last was
+/// followed by much more time than any of them took.
+#[test]
+fn short_kernels_on_an_idle_device_are_not_told_as_in_flight() {
+    let traced = run("faulting").arg("idle").go();
+    assert_eq!(traced.ended.signal(), Some(libc::SIGINT));
+    let report = traced.report();
+    assert_eq!(report["processes"][0]["end"], "vanished", "{report:#}");
+    let operations: u64 =
+        report["in_flight"].as_array().unwrap().iter().map(|of| of["operations"].as_u64().unwrap()).sum();
+    assert!(operations <= 1, "{report:#}");
+    assert_eq!(count(&report, "launches"), 204);
+    let missing = count(&report, "untimed_operations");
+    assert!(missing > 1, "{missing} without times: the test shows nothing");
+}
+
 #[test]
 fn a_program_that_ends_well_has_neither() {
     let report = run("basic").succeed().report();

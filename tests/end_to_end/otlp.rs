@@ -201,6 +201,27 @@ fn a_back_end_that_refuses_is_asked_once_and_told() {
     export_to(&back_end.url(), &[], &traced).expect_code(69);
 }
 
+/// A proxy before the back end answers 200 to everything, with its login page.
+#[test]
+fn a_login_page_is_a_refusal_and_nothing_counts_as_sent() {
+    let back_end = BackEnd::new(&[Reply::LoginPage]);
+    let (folder, run) = with_report(&["--otlp", &back_end.url()]);
+    let traced = run.succeed();
+    let all = exported(&traced, &[]).len();
+    let report = report(&folder);
+    assert_eq!((&report["rejected"], &report["sent"]), (&all.into(), &0.into()), "{report}");
+    let said = &traced.ended.stderr;
+    for items in ["spans", "data points"] {
+        let refuses =
+            format!("refuses {items}: it answers 200 with text/html; charset=utf-8, which is no answer");
+        assert_eq!(said.matches(&refuses).count(), 1, "{said}");
+    }
+    assert!(!said.contains("gputrace: sent ") || said.contains("gputrace: sent 0 "), "{said}");
+    let ended = export_to(&back_end.url(), &[], &traced).expect_code(69);
+    assert_eq!(ended.stderr.matches("refuses spans: it answers 200 with text/html").count(), 1);
+    assert!(ended.stderr.contains(&format!("not delivered: {all} spans")), "{}", ended.stderr);
+}
+
 #[test]
 fn a_back_end_that_takes_a_part_is_believed() {
     let back_end = BackEnd::new(&[Reply::Rejects(2, "too\nold"), Reply::Takes]);

@@ -1,5 +1,6 @@
 /* Kernels in flight on two streams when the end comes that the argument names: "fault", a kernel writes where it must not;
- * "leave", the same, and the program leaves without asking what became of it; "kill", SIGKILL while the device is busy. */
+ * "leave", the same, and the program leaves without asking what became of it; "kill", SIGKILL while the device is busy;
+ * "idle", short kernels one by one on a device that is idle between them, nothing waits for them, and SIGINT. */
 #include "driver.h"
 #include <signal.h>
 #include <unistd.h>
@@ -37,6 +38,13 @@ int main(int argc, char **argv)
         on(lengthy, second);
         on(steady, second);
         kill(getpid(), SIGKILL);
+    }
+    if (!strcmp(how, "idle")) {
+        for (int i = 0; i < 200; i++) {
+            on(steady, first);
+            usleep(2000);
+        }
+        kill(getpid(), SIGINT);
     }
     /* What follows is accepted before the bad kernel runs. */
     on(spin, first);

@@ -27,7 +27,7 @@ pub(crate) fn run<S: Sink>(
     let mut deaths = BTreeMap::new();
     // Why the session ends, as far as its processes show: the last of them crashed, or none did.
     let mut ended_by = None;
-    let mut pace = Pace::default();
+    let mut pace = Pace::with_ticks();
     loop {
         let next = pace.next(steps);
         let now_ns = monotonic_ns();
@@ -38,8 +38,14 @@ pub(crate) fn run<S: Sink>(
                 continue;
             }
             // What is held reaches the sink at the end.
-            Next::Tick => continue,
-            Next::End => break,
+            Next::Tick => {
+                board.time_passes();
+                continue;
+            }
+            Next::End => {
+                board.flight(&window, now_ns);
+                break;
+            }
         };
         match step {
             Step::Batch(batch) => {
@@ -64,6 +70,10 @@ pub(crate) fn run<S: Sink>(
             }
             Step::Death { process, death } => {
                 deaths.insert(process, death);
+            }
+            Step::Look(asked) => {
+                board.flight(&window, now_ns);
+                asked.iter().for_each(|asked| _ = asked.try_send(()));
             }
             Step::Dump(request) => {
                 let reason = request.reason.name();

@@ -1,11 +1,12 @@
 //! Executed operations: what the join handed on, completed and counted on its way to the sink.
 
-use gputrace_wire::call::{Detail, direction};
+use gputrace_wire::call::{Detail, Launch, direction};
 
 use crate::model::correlate::Outcome;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
+use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
 use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, What};
 use crate::model::totals::Counts;
@@ -18,6 +19,7 @@ pub(super) struct Out<'a, S> {
     pub counts: &'a mut Counts,
     pub unidentified: &'a mut Unidentified,
     pub progress: &'a mut Progress,
+    pub host_copies: &'a mut HostCopies,
     pub histories: &'a mut Histories,
     pub sink: &'a mut S,
 }
@@ -89,19 +91,9 @@ impl<S: Sink> Out<'_, S> {
 
     /// A call that executed something of which no record is known.
     pub fn call_alone(&mut self, call: HostCall) {
+        self.host_copies.add(&call, || self.progress.has_passed(&call, self.definitions));
         let what = match &call.detail {
-            Detail::Launch(launch) => {
-                let function = self.definitions.function(launch.function);
-                What::Kernel(Kernel {
-                    name: function.map_or(0, |f| f.name_id),
-                    grid: launch.grid,
-                    block: launch.block.map(u32::from),
-                    cluster: launch.cluster.map(u32::from),
-                    registers: function.map_or(0, |f| f.registers),
-                    static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
-                    dynamic_shared_bytes: launch.dynamic_shared_bytes,
-                })
-            }
+            Detail::Launch(launch) => What::Kernel(launched(launch, self.definitions)),
             Detail::Copy(copy) => What::Copy {
                 direction: direction_of_call(copy.direction),
                 bytes: copy.bytes,
@@ -125,6 +117,20 @@ impl<S: Sink> Out<'_, S> {
         };
         self.counts.executed += 1;
         self.sink.operation(&operation, self.definitions);
+    }
+}
+
+/// The kernel that a call launched, as its record describes it.
+pub(super) fn launched(launch: &Launch, definitions: &Definitions) -> Kernel {
+    let function = definitions.function(launch.function);
+    Kernel {
+        name: function.map_or(0, |f| f.name_id),
+        grid: launch.grid,
+        block: launch.block.map(u32::from),
+        cluster: launch.cluster.map(u32::from),
+        registers: function.map_or(0, |f| f.registers),
+        static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
+        dynamic_shared_bytes: launch.dynamic_shared_bytes,
     }
 }
 

@@ -142,6 +142,13 @@ impl Histories {
         self.judge_first(shape, duration_ns)
     }
 
+    /// The longest of the latest times of a kernel launched in that shape, where there are enough of them.
+    pub fn longest_ns(&self, kernel: &Kernel) -> Option<u64> {
+        let history = self.all.get(&shape(kernel)).filter(|history| history.looked_at >= NEEDED)?;
+        let times = self.times.get(usize::from(history.times))?;
+        times.iter().map(|time| time.ns().ceil() as u64).max()
+    }
+
     #[cold]
     #[inline(never)]
     fn judge_first(&mut self, shape: u64, duration_ns: u64) -> Verdict {

@@ -12,6 +12,7 @@ use gputrace_wire::cell::{flag, kind};
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
+use crate::model::elapsed::Elapsed;
 use crate::model::operation::{HostCall, Operation, What};
 use crate::model::sticky::is_sticky;
 
@@ -102,6 +103,10 @@ pub(super) struct Progress {
     forgotten: Option<HostCall>,
     /// The first call that returned an error that stays.
     failure: Option<HostCall>,
+    /// Whether the device was made to wait for something of which no record tells.
+    waits_elsewhere: bool,
+    /// Whether the process ended with a good-bye, when all records had been delivered.
+    said_good_bye: bool,
 }
 
 impl Progress {
@@ -182,6 +187,7 @@ impl Progress {
         }
         match call.detail {
             Detail::Wait { what, handle } => self.waited(call, what, handle),
+            Detail::Other { operation: operation::HOST_FUNCTION, .. } => self.waits_elsewhere = true,
             Detail::Other { operation: operation::RECORD, value } => {
                 let fits = self.events.len() < EVENTS_MAX || self.events.contains_key(&value);
                 if fits && call.flags & flag::CAPTURED == 0 {
@@ -211,6 +217,9 @@ impl Progress {
                 let latest_ns = self.waits.entry((what, handle)).or_default();
                 *latest_ns = call.start_ns.max(*latest_ns);
             }
+            wait::STREAM_ON_VALUE => self.waits_elsewhere = true,
+            // Of another process, say.
+            wait::STREAM_ON_EVENT if !self.events.contains_key(&handle) => self.waits_elsewhere = true,
             wait::EVENT => {
                 let recorded = self.events.get(&handle).copied();
                 // Another ring may be further: then the event was recorded again since.
@@ -235,6 +244,20 @@ impl Progress {
         self.recent.push_back(call.clone());
     }
 
+    pub fn note_good_bye(&mut self) {
+        self.said_good_bye = true;
+    }
+
+    /// Whether the record of a call would have come by now: one of a later call in its stream has, or the
+    /// call is done and the process said good-bye after that.
+    pub fn has_passed(&self, call: &HostCall, definitions: &Definitions) -> bool {
+        let stream = u64::from(call.stream) + 1;
+        let done = self.places.get(&call.stream).and_then(|place| self.streams.get(*place));
+        stream == self.latest_stream && call.start_ns < self.latest_to_ns
+            || done.is_some_and(|done| call.start_ns < done.to_ns)
+            || self.said_good_bye && self.is_done(call, definitions, definitions.contexts() <= 1)
+    }
+
     pub fn failure(&self) -> Option<&HostCall> {
         self.failure.as_ref()
     }
@@ -244,10 +267,12 @@ impl Progress {
     }
 
     /// The calls among those at the end without a record, and those remembered, that are in flight.
+    /// `elapsed`: of a process that vanished while records came.
     pub fn finish(
         &mut self,
         left: impl Iterator<Item = HostCall>,
         vanished: bool,
+        elapsed: Option<Elapsed<'_>>,
         definitions: &Definitions,
     ) -> InFlight {
         self.keep_latest();
@@ -267,11 +292,13 @@ impl Progress {
         calls.sort_by_key(|call| std::cmp::Reverse((call.start_ns, call.thread)));
         // Several records without times may have been of one call.
         calls.dedup();
-        let mut all = InFlight {
-            operations: calls.len() as u64,
-            at_least: self.forgotten.as_ref().is_some_and(in_flight),
-            ..InFlight::default()
-        };
+        let at_least = self.forgotten.as_ref().is_some_and(in_flight);
+        // An error may be any kernel's, however short it was before.
+        let is_plain = self.failure.is_none() && !self.waits_elsewhere && !at_least;
+        if let Some(elapsed) = elapsed.filter(|_| is_plain) {
+            elapsed.take_ended(&mut calls);
+        }
+        let mut all = InFlight { operations: calls.len() as u64, at_least, ..InFlight::default() };
         let mut places: FxHashMap<u32, usize> = FxHashMap::default();
         let mut by_stream: Vec<(u32, Vec<HostCall>)> = Vec::new();
         for call in calls {

@@ -2,13 +2,14 @@
 
 use gputrace_wire::call::{self, Call, Detail, Launch, direction, operation, wait};
 use gputrace_wire::cell::{Cell, flag, kind};
+use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{kind as def, rung};
 use gputrace_wire::device::{self, Place};
 
 use super::Model;
 use super::in_flight::{InFlight, NEWEST_SHOWN, OLDEST_SHOWN, STREAMS_SHOWN};
 use super::totals::Process;
-use crate::batch::{Batch, Definition, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 
 const HOST: u32 = 2;
 const OTHER_HOST: u32 = 3;
@@ -284,4 +285,41 @@ fn many_streams_are_counted_and_not_all_listed() {
     let all = feed.vanishes();
     assert_eq!((all.operations, all.streams.len(), all.streams_left_out), (30, STREAMS_SHOWN, 14));
     assert_eq!(all.streams[0].stream, 39);
+}
+
+/// Copies of the CPU's, by the records that did not come: one that later work in its stream went past,
+/// one that was only waited for, and one whose call says that a device has a part in it.
+#[test]
+fn a_copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_stream_went_past() {
+    let copy = |direction| Detail::Copy(call::Copy { direction, bytes: 8, count: 1 });
+    for (end, loses, expected) in
+        [(ProcessEnd::Vanished, false, 1), (ProcessEnd::Exit, false, 2), (ProcessEnd::Exit, true, 0)]
+    {
+        let mut feed = Feed::new();
+        feed.call(kind::COPY, FIRST, copy(direction::UNKNOWN));
+        feed.call(kind::COPY, FIRST, copy(direction::HOST_TO_DEVICE));
+        let behind = feed.launch(FIRST);
+        feed.record(behind, 0);
+        feed.call(kind::COPY, SECOND, copy(direction::UNKNOWN));
+        feed.wait(wait::STREAM, 0x50);
+        feed.call(kind::COPY, SECOND, copy(direction::UNKNOWN));
+        if loses {
+            let mut counters = Counters::default();
+            counters.values[Counter::RecordsDropped as usize] = 1;
+            feed.model.consume(&Batch::Counters(counters));
+        }
+        let process = feed.end(end);
+        assert_eq!(process.counts.host_to_host, expected, "{end:?} {loses}");
+        let missing: u64 = process.untimed().iter().map(|(_, missing)| missing).sum();
+        assert_eq!(missing + expected, 4);
+    }
+}
+
+#[test]
+fn a_copy_that_names_host_memory_twice_or_no_bytes_is_from_host_to_host() {
+    let mut feed = Feed::new();
+    for (direction, bytes) in [(direction::HOST_TO_HOST, 8), (direction::DEVICE_TO_HOST, 0)] {
+        feed.call(kind::COPY, FIRST, Detail::Copy(call::Copy { direction, bytes, count: 1 }));
+    }
+    assert_eq!(feed.end(ProcessEnd::Vanished).counts.host_to_host, 2);
 }

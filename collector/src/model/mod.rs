@@ -9,6 +9,7 @@ pub mod callers;
 pub mod clock;
 pub mod correlate;
 pub mod definitions;
+mod elapsed;
 mod ended;
 mod epochs;
 mod executed;
@@ -16,6 +17,7 @@ mod feed;
 mod given_up;
 mod graphs;
 pub mod history;
+pub mod host_copies;
 pub mod in_flight;
 #[cfg(test)]
 mod in_flight_tests;

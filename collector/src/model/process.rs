@@ -16,10 +16,12 @@ use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Outcome};
 use crate::model::definitions::Definitions;
+use crate::model::elapsed::Elapsed;
 use crate::model::epochs::Epochs;
 use crate::model::executed::Out;
 use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
+use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::{InFlight, Progress};
 use crate::model::instances::Numbers;
 use crate::model::key::Key;
@@ -44,6 +46,7 @@ macro_rules! out {
             counts: &mut $self.counts,
             unidentified: &mut $self.unidentified,
             progress: &mut $self.progress,
+            host_copies: &mut $self.host_copies,
             histories: &mut $self.histories,
             sink: $sink,
         }
@@ -67,6 +70,7 @@ pub(super) struct ProcessState {
     callers: Callers,
     graphs: Graphs,
     progress: Progress,
+    host_copies: HostCopies,
     histories: Histories,
     in_flight: InFlight,
     /// Decided at the first call that executes something: the libraries are known by then.
@@ -77,6 +81,8 @@ pub(super) struct ProcessState {
     /// Whether more than one collector recorded it, one after the other.
     resumed: bool,
     pub(super) last_seen_ns: u64,
+    /// The same without the end, which somebody else notices.
+    alive_ns: u64,
 }
 
 impl ProcessState {
@@ -96,6 +102,7 @@ impl ProcessState {
             callers: Callers::default(),
             graphs: Graphs::default(),
             progress: Progress::default(),
+            host_copies: HostCopies::default(),
             histories: Histories::default(),
             in_flight: InFlight::default(),
             ids_are_unreliable: None,
@@ -104,6 +111,7 @@ impl ProcessState {
             losses: Vec::new(),
             resumed: false,
             last_seen_ns: begin.start_monotonic_ns,
+            alive_ns: begin.start_monotonic_ns,
             begin,
         }
     }
@@ -317,6 +325,7 @@ impl ProcessState {
 
     /// The session ended, and the process with it or not.
     pub(super) fn end_as(&mut self, end: ProcessEnd, at_ns: u64) {
+        self.alive_ns = self.last_seen_ns;
         self.last_seen_ns = self.last_seen_ns.max(at_ns);
         self.end = self.end.or(Some((end, at_ns)));
     }
@@ -326,6 +335,9 @@ impl ProcessState {
         let mut out = out!(self, sink);
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
         let tells = vanished || out.progress.failure().is_some();
+        if matches!(self.end, Some((ProcessEnd::Exit, _))) {
+            out.progress.note_good_bye();
+        }
         let mut left = Vec::new();
         let mut alone = |out: &mut Out<'_, S>, call: HostCall| {
             if tells {
@@ -341,9 +353,16 @@ impl ProcessState {
             alone(&mut out, call);
         }
         if tells {
+            let elapsed = Elapsed {
+                alive_ns: self.alive_ns,
+                noticed_ns: self.last_seen_ns,
+                histories: &self.histories,
+                definitions: &self.definitions,
+            };
+            let elapsed = Some(elapsed).filter(|_| vanished && self.saw_device_record);
             self.in_flight = InFlight {
                 by_waits_only: !self.saw_device_record,
-                ..self.progress.finish(left.into_iter(), vanished, &self.definitions)
+                ..self.progress.finish(left.into_iter(), vanished, elapsed, &self.definitions)
             };
         }
         self.close_ranges(sink);
@@ -365,6 +384,10 @@ impl ProcessState {
         self.counts.evicted_calls = self.join.evicted_calls;
         self.counts.evicted_records = self.join.evicted_records;
         let losses = self.lost();
+        // Where no times are taken, or now and then, a missing record says nothing.
+        if !matches!(self.definitions.rung(), rung::HOOKS | rung::WINDOWS) {
+            self.counts.host_to_host = self.host_copies.count(&self.counters, !losses.is_empty());
+        }
         for ring in self.rings.values() {
             self.ranges.left_open(ring.ranges);
         }

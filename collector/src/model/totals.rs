@@ -41,6 +41,9 @@ pub struct Counts {
     pub executed: u64,
     /// Executed operations with valid device times.
     pub timed: u64,
+    /// Executed copies that no device had a part in, so that there are no device times to be had: from host to
+    /// host, or of no bytes. [`crate::model::host_copies`] has the rules.
+    pub host_to_host: u64,
     /// Device records whose times cannot be used.
     pub invalid_timing: u64,
     /// Records of graph launches that came as a whole and by node, in the form that came second: the
@@ -68,6 +71,7 @@ impl Default for Counts {
             device_only: 0,
             executed: 0,
             timed: 0,
+            host_to_host: 0,
             invalid_timing: 0,
             doubled_graph_records: 0,
             evicted_calls: 0,
@@ -109,9 +113,14 @@ impl Counts {
         (kind::LAUNCH..=kind::CALL).map(|kind| self.entries(kind)).sum()
     }
 
-    /// Executed operations with valid times over executed operations; 1 if nothing executed.
+    /// Operations that a device had a part in.
+    pub fn on_devices(&self) -> u64 {
+        self.executed.saturating_sub(self.host_to_host)
+    }
+
+    /// Those of them with valid times over all of them; 1 if there are none.
     pub fn device_time_coverage(&self) -> f64 {
-        if self.executed == 0 { 1.0 } else { self.timed as f64 / self.executed as f64 }
+        if self.on_devices() == 0 { 1.0 } else { self.timed as f64 / self.on_devices() as f64 }
     }
 
     /// Adds another's counts.
@@ -126,6 +135,7 @@ impl Counts {
         self.device_only += other.device_only;
         self.executed += other.executed;
         self.timed += other.timed;
+        self.host_to_host += other.host_to_host;
         self.invalid_timing += other.invalid_timing;
         self.doubled_graph_records += other.doubled_graph_records;
         self.evicted_calls += other.evicted_calls;

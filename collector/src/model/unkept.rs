@@ -26,7 +26,7 @@ impl Process {
     pub fn untimed(&self) -> [(Untimed, u64); 2] {
         let missing = match self.definitions.rung() {
             rung::HOOKS | rung::WINDOWS => 0,
-            _ => self.counts.executed.saturating_sub(self.counts.timed),
+            _ => self.counts.on_devices().saturating_sub(self.counts.timed),
         };
         let unusable = self.counts.invalid_timing.min(missing);
         let cause = match self.end {

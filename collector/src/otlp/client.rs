@@ -83,7 +83,7 @@ impl Client {
                     if protocol == Protocol::Grpc {
                         grpc::answer(head.status, &head.headers, &body, trailers.as_ref())
                     } else {
-                        http::answer(head.status, &head.headers, &body)
+                        http::answer(protocol, head.status, &head.headers, &body)
                     }
                 }
                 Err(error) => Answer::away(one_line(&format!("its answer ended early: {error}"))),

@@ -9,6 +9,10 @@ use crate::report::lines::{charged_place, innermost};
 use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
 
+/// A kernel's odd runs are reported if they took at least one part in so many of the run beyond what is
+/// usual. Below 0.1 % of the run nobody notices them, and most runs of seconds have a few of microseconds.
+pub const REPORTED_PARTS: u64 = 1000;
+
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct AnomaliesReport {
     /// Runs that were far from their kernel's history.
@@ -17,6 +21,8 @@ pub struct AnomaliesReport {
     pub unjudged: u64,
     /// Odd runs of kernels that are not in the list: beyond those told apart.
     pub left_out: u64,
+    /// Odd runs of kernels that are not in the list since they cost less than one of [`REPORTED_PARTS`].
+    pub negligible: u64,
     /// The kernel whose odd runs cost the most first.
     pub list: Vec<AnomalyReport>,
 }
@@ -50,6 +56,7 @@ pub struct AnomalyReport {
 pub(super) fn anomalies<'a>(
     totals: &'a Totals,
     aggregates: &'a Aggregates,
+    wall_ns: u64,
     stacks: &mut Stacks<'a>,
 ) -> AnomaliesReport {
     let found = &aggregates.anomalies;
@@ -64,14 +71,18 @@ pub(super) fn anomalies<'a>(
     }
     let mut names = KernelNames::new(totals, aggregates);
     let mut list = Vec::new();
-    let mut unkept = 0;
+    let (mut unkept, mut negligible) = (0, 0);
     for (key, runs) in found.sorted() {
+        if runs.over_ns.saturating_mul(REPORTED_PARTS) < wall_ns {
+            negligible += runs.runs;
+            continue;
+        }
         match totals.named_process(key.process) {
             Some(process) => list.push(report(process, &mut names, stacks, key, runs)),
             None => unkept += runs.runs,
         }
     }
-    AnomaliesReport { list, left_out: counts.left_out + unkept, ..counts }
+    AnomaliesReport { list, left_out: counts.left_out + unkept, negligible, ..counts }
 }
 
 fn report(

@@ -1,6 +1,7 @@
 //! Kernels that ran far slower than usual, in the report.
 
 use crate::batch::Counters;
+use crate::report::anomalies::REPORTED_PARTS;
 use crate::report::tape::{Tape, python_stacks};
 use crate::report::{Report, TextOptions};
 
@@ -55,6 +56,30 @@ fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
         assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
         assert!(text.contains("  460 µs  400 µs"), "{text}");
     }
+}
+
+/// One run of two hundred that takes 30 µs more: in a run of a millisecond that is something, in one of
+/// twenty seconds it is not.
+#[test]
+fn odd_runs_that_cost_nearly_nothing_are_counted_and_not_told() {
+    let report = |wall_ns| {
+        let mut tape = Tape::new(false);
+        python_stacks(&mut tape);
+        tape.at(111);
+        for step in 0..200u64 {
+            tape.launch(42, 256, Some(if step == 100 { 60_000 } else { 30_000 }));
+        }
+        let (mut totals, aggregates) = tape.play(Counters::default());
+        totals.sessions[0].wall_ns = Some(wall_ns);
+        let report = Report::new(&totals, &aggregates);
+        assert_eq!((report.wall_ns, report.anomalies.runs), (wall_ns, 1));
+        report
+    };
+    let short = report(30_000 * REPORTED_PARTS);
+    assert_eq!((short.anomalies.list.len(), short.anomalies.negligible), (1, 0));
+    let long = report(30_000 * REPORTED_PARTS + 1);
+    assert_eq!((long.anomalies.list.len(), long.anomalies.negligible), (0, 1));
+    assert!(!long.to_text(&TextOptions::default()).contains("Far slower"));
 }
 
 #[test]

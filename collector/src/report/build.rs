@@ -70,6 +70,7 @@ impl Report {
                 device_only: counts.device_only,
                 executed_operations: counts.executed,
                 timed_operations: counts.timed,
+                host_to_host: counts.host_to_host,
                 untimed_operations: missing_times::untimed_operations(totals),
                 invalid_timing: counts.invalid_timing,
                 doubled_graph_records: counts.doubled_graph_records,
@@ -96,7 +97,7 @@ impl Report {
                 calls: aggregates.kernels.other().calls,
                 total_ns: aggregates.kernels.other().durations.total_ns(),
             },
-            anomalies: anomalies::anomalies(totals, aggregates, &mut stacks),
+            anomalies: anomalies::anomalies(totals, aggregates, wall_ns, &mut stacks),
             transfers: aggregates
                 .transfers
                 .copies
@@ -140,11 +141,11 @@ fn damage_report((path, damage): &(PathBuf, Damage)) -> DamageReport {
 fn device_times(totals: &Totals) -> DeviceTimes {
     let (counts, unkept) = (&totals.counts, &totals.unkept);
     let on_rung = |wanted| totals.processes.iter().any(|process| process.definitions.rung() == wanted);
-    if counts.timed == 0 && (counts.executed > 0 || (unkept.hooks || on_rung(rung::HOOKS))) {
+    if counts.timed == 0 && (counts.on_devices() > 0 || (unkept.hooks || on_rung(rung::HOOKS))) {
         DeviceTimes::None
     } else if unkept.windows || on_rung(rung::WINDOWS) {
         DeviceTimes::Windows
-    } else if counts.timed < counts.executed {
+    } else if counts.timed < counts.on_devices() {
         DeviceTimes::Partial
     } else {
         DeviceTimes::Full

@@ -91,6 +91,8 @@ pub struct ReportCounts {
     pub device_only: u64,
     pub executed_operations: u64,
     pub timed_operations: u64,
+    /// Executed copies that no device had a part in.
+    pub host_to_host: u64,
     /// Operations whose device times were wanted and are missing.
     pub untimed_operations: u64,
     pub invalid_timing: u64,
@@ -246,13 +248,13 @@ pub struct CallReport {
     pub spread: Spread,
 }
 
-/// What tracing cost, as far as it was measured.
+/// What tracing cost, as far as it was measured: what CUPTI itself adds to the program's calls is not.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Cost {
     pub sampled_hooks: u64,
     pub hook_ns: Option<f64>,
     pub hooks_total_ns: Option<f64>,
-    /// Over all threads, so it can be more than 1.
+    /// Of the hooks alone. Over all threads, so it can be more than 1.
     pub hooks_share_of_wall: Option<f64>,
     pub records: u64,
     /// Handling of device records, off the program's threads.

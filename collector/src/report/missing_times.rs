@@ -24,7 +24,7 @@ fn causes(totals: &Totals) -> BTreeMap<Untimed, Missing> {
 /// A sentence for each cause that applies.
 pub fn explanations(totals: &Totals) -> Vec<String> {
     let causes = causes(totals);
-    let executed = totals.counts.executed;
+    let executed = totals.counts.on_devices();
     let lost_records = lost_records(totals);
     causes
         .iter()

@@ -194,16 +194,17 @@ impl Report {
         add(counts.device_only, format!("{} device-only", count(counts.device_only)));
         add(counts.failed_calls, format!("{} refused", count(counts.failed_calls)));
         page.fact("Counted", &counted.join(", "));
+        let on_devices = operations(counts.executed_operations.saturating_sub(counts.host_to_host));
         let coverage = match self.device_times {
-            DeviceTimes::None => format!("none of {}", operations(counts.executed_operations)),
-            _ => format!(
-                "{} of {}",
-                percent(self.device_time_coverage),
-                operations(counts.executed_operations)
-            ),
+            DeviceTimes::None => format!("none of {on_devices}"),
+            _ => format!("{} of {on_devices}", percent(self.device_time_coverage)),
         };
         let mode = if self.device_times == DeviceTimes::Windows { ", in windows" } else { "" };
         page.fact("Timed", &(coverage + mode));
+        if counts.host_to_host > 0 {
+            let copies = plural(counts.host_to_host, "copy", "copies");
+            page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));
+        }
         let has_launches = counts.graph_launches > 0 && self.device_times != DeviceTimes::None;
         if has_launches {
             page.fact("Graphs", &graph_times::line(&self.graph_times));
@@ -224,7 +225,7 @@ impl Report {
             page.fact(
                 "Cost",
                 &format!(
-                    "{each_ns:.0} ns a hook, {} in {} hooks: {share:.2}% of wall time",
+                    "hooks alone {share:.2}% of wall time: {} in {} hooks, {each_ns:.0} ns each",
                     duration(all_ns as u64),
                     count(counts.host_calls)
                 ),

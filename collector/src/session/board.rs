@@ -1,5 +1,5 @@
 //! A session's state for whoever asks while it goes on: written by the digest thread at most twice a
-//! second, read by the control socket's.
+//! second and when somebody asks, read by the control socket's.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -37,7 +37,8 @@ pub struct Status {
     pub launches: u64,
     pub host_calls: u64,
     pub device_records: u64,
-    /// Host calls and device records a second, over the last second or more.
+    /// Host calls and device records a second, over the last second or two; in the first second, since the
+    /// session began. 0 once nothing came for two seconds.
     pub events_per_second: f64,
     /// By reason, over all processes.
     pub dropped: BTreeMap<&'static str, u64>,
@@ -51,10 +52,18 @@ pub struct Status {
     /// When the rate was last reckoned, and how many events there were then.
     #[serde(skip)]
     rate_from: (u64, u64),
+    /// Whether that was the session's beginning.
+    #[serde(skip)]
+    is_first_rate: bool,
 }
 
-/// A rate over less than this says little.
+/// A rate over less than this says little; what came is told after so long at most ([`Pace`], and the
+/// drain thread's gathering).
 const RATE_OVER_NS: u64 = 1_000_000_000;
+/// Where nothing was told for so long, nothing came.
+const SILENCE_NS: u64 = 2 * RATE_OVER_NS;
+/// Not even a first rate is made of less.
+const FIRST_RATE_OVER_NS: u64 = RATE_OVER_NS / 10;
 
 /// A process that runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -74,12 +83,21 @@ pub(crate) struct Board(Mutex<Status>);
 impl Board {
     pub fn new(window: Option<Duration>) -> Board {
         let flight_recorder_seconds = window.map(|window| window.as_secs_f64());
-        Board(Mutex::new(Status { flight_recorder_seconds, told_at_ns: monotonic_ns(), ..Status::default() }))
+        let told_at_ns = monotonic_ns();
+        Board(Mutex::new(Status {
+            flight_recorder_seconds,
+            told_at_ns,
+            rate_from: (told_at_ns, 0),
+            is_first_rate: true,
+            ..Status::default()
+        }))
     }
 
     pub fn status(&self) -> Status {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        status.age_ns = monotonic_ns().saturating_sub(status.told_at_ns);
+        let now_ns = monotonic_ns();
+        status.end_rate(now_ns);
+        status.age_ns = now_ns.saturating_sub(status.told_at_ns);
         status
     }
 
@@ -90,6 +108,7 @@ impl Board {
             told_at_ns: monotonic_ns(),
             events_per_second: status.events_per_second,
             rate_from: status.rate_from,
+            is_first_rate: status.is_first_rate,
             trace_ends_at_byte: status.trace_ends_at_byte,
             not_in_trace: status.not_in_trace,
             ..Status::default()
@@ -97,6 +116,12 @@ impl Board {
         change(&mut now);
         now.reckon_rate();
         *status = now;
+    }
+
+    /// Half a second has passed. Nothing is told while nothing comes, so only this ends a rate.
+    pub fn time_passes(&self) {
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        status.end_rate(monotonic_ns());
     }
 
     /// Where the trace file ends for now, if it is not written, and what it lacks.
@@ -231,16 +256,30 @@ impl Status {
     }
 
     fn reckon_rate(&mut self) {
-        let events = self.host_calls.saturating_add(self.device_records);
         let (from_ns, before) = self.rate_from;
         let passed_ns = self.told_at_ns.saturating_sub(from_ns);
-        if from_ns == 0 {
-            self.rate_from = (self.told_at_ns, events);
-        } else if passed_ns >= RATE_OVER_NS {
+        let is_due = passed_ns >= RATE_OVER_NS;
+        if is_due || self.is_first_rate && passed_ns >= FIRST_RATE_OVER_NS {
             let seconds = Duration::from_nanos(passed_ns).as_secs_f64();
-            self.events_per_second = events.saturating_sub(before) as f64 / seconds;
-            self.rate_from = (self.told_at_ns, events);
+            self.events_per_second = self.events().saturating_sub(before) as f64 / seconds;
         }
+        if is_due {
+            self.rate_from = (self.told_at_ns, self.events());
+            self.is_first_rate = false;
+        }
+    }
+
+    /// What comes from now on is reckoned from a moment ago, and not from when something came last.
+    fn end_rate(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.told_at_ns) >= SILENCE_NS {
+            self.events_per_second = 0.0;
+            self.rate_from = (now_ns.saturating_sub(RATE_OVER_NS / 2), self.events());
+            self.is_first_rate = false;
+        }
+    }
+
+    fn events(&self) -> u64 {
+        self.host_calls.saturating_add(self.device_records)
     }
 
     fn sum(&mut self, counters: &Counters, [launches, host_calls, device_records]: [u64; 3]) {
@@ -292,6 +331,45 @@ mod tests {
         assert!(begin.elapsed() >= 2 * TOLD_EVERY, "{:?}", begin.elapsed());
         drop(stream);
         assert!(matches!(pace.next(&steps), Next::End));
+    }
+
+    /// Events at moments after the beginning, in tenths of a second, and the rate that is told then.
+    fn rates(told: &[(u64, u64)]) -> Vec<u64> {
+        let begin_ns = 1_000_000_000_000;
+        let mut status = Status {
+            told_at_ns: begin_ns,
+            rate_from: (begin_ns, 0),
+            is_first_rate: true,
+            ..Status::default()
+        };
+        let rate = |(tenths, events): &(u64, u64)| {
+            (status.told_at_ns, status.host_calls) = (begin_ns + tenths * 100_000_000, *events);
+            status.reckon_rate();
+            status.events_per_second.round() as u64
+        };
+        told.iter().map(rate).collect()
+    }
+
+    #[test]
+    fn a_rate_is_told_from_the_beginning_and_then_of_the_last_second() {
+        assert_eq!(rates(&[(0, 0), (2, 400), (5, 1000), (10, 2000)]), [0, 2000, 2000, 2000]);
+        assert_eq!(rates(&[(10, 2000), (15, 2500), (20, 3000)]), [2000, 2000, 1000]);
+    }
+
+    #[test]
+    fn a_rate_ends_once_nothing_comes() {
+        let second = 1_000_000_000;
+        let told_at_ns = 1_000 * second;
+        let mut status =
+            Status { told_at_ns, host_calls: 9_000, events_per_second: 1998.0, ..Status::default() };
+        status.end_rate(told_at_ns + second);
+        assert_eq!(status.events_per_second, 1998.0);
+        status.end_rate(told_at_ns + 12 * second);
+        assert_eq!(status.events_per_second, 0.0);
+        // What comes after that is not spread over the silence.
+        (status.told_at_ns, status.host_calls) = (told_at_ns + 12 * second + second / 2, 10_000);
+        status.reckon_rate();
+        assert_eq!(status.events_per_second, 1000.0);
     }
 
     /// However many batches come, the board is written by time; and the last of them is told though

@@ -36,6 +36,11 @@ pub fn run<S: Sink>(
     loop {
         let batch = match pace.next(steps) {
             Next::Step(Step::Batch(batch)) => batch,
+            Next::Step(Step::Look(asked)) => {
+                board.model(&model);
+                asked.iter().for_each(|asked| _ = asked.try_send(()));
+                continue;
+            }
             // Nothing is dumped where everything is kept.
             Next::Step(_) => continue,
             Next::Tell => {
@@ -44,9 +49,14 @@ pub fn run<S: Sink>(
             }
             Next::Tick => {
                 model.time_passes(monotonic_ns());
+                board.time_passes();
                 continue;
             }
-            Next::End => break,
+            Next::End => {
+                // Outputs and what is sent may take a while yet, and somebody may ask meanwhile.
+                board.model(&model);
+                break;
+            }
         };
         pace.note(&batch);
         if store.write(&batch) || store.ends_at().is_some() {

@@ -147,6 +147,11 @@ impl Drain {
                 self.flush();
                 self.out.step(Step::Dump(request));
             }
+            let looks = self.shared.take_looks();
+            if !looks.is_empty() {
+                self.flush();
+                self.out.step(Step::Look(looks));
+            }
             pause = match turn {
                 Turn::More => Duration::ZERO,
                 Turn::Some => BUSY,
@@ -170,7 +175,7 @@ impl Drain {
             }
         }
         self.finish();
-        self.shared.close_dumps();
+        self.shared.close_requests();
         self.reply
     }
 

@@ -11,6 +11,9 @@ use crate::session::board::{Board, Status};
 use crate::session::death::Death;
 use crate::session::shared::Shared;
 
+/// How long whoever asks waits for what was read so far to be in the answer.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+
 /// A running session as its other threads see it.
 #[derive(Clone)]
 pub struct Handle {
@@ -27,7 +30,7 @@ impl Handle {
 
     /// The same, waiting at most so long. Says where it is, or why not.
     pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
-        if self.status().flight_recorder_seconds.is_none() {
+        if self.board.status().flight_recorder_seconds.is_none() {
             return Err(
                 "it keeps everything in its trace; there is something to dump with --flight-recorder".into(),
             );
@@ -48,8 +51,13 @@ impl Handle {
         self.shared.note_death(pid, signal.map_or(Death::Exit, Death::Signal));
     }
 
-    /// As the stream told it last, half a second ago at most while the collector keeps up.
+    /// As it is now, or, where the collector does not get that far within [`LOOK_LIMIT`], as it was
+    /// [`Status::age_ns`] ago.
     pub fn status(&self) -> Status {
+        let (reply, done) = crossbeam_channel::bounded(1);
+        if self.shared.order_look(reply) {
+            let _ = done.recv_timeout(LOOK_LIMIT);
+        }
         self.board.status()
     }
 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Sender;
 use gputrace_wire::atomic::{AtomicU64, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -13,6 +14,8 @@ use crate::session::death::Death;
 
 /// Dumps that are asked for and not yet begun.
 const DUMPS_WAITING: usize = 4;
+/// Looks at the board that are asked for and not yet begun.
+const LOOKS_WAITING: usize = 16;
 /// Refusals that are remembered.
 const REFUSED_MAX: usize = 100;
 
@@ -30,6 +33,8 @@ pub(super) struct Shared {
     pub stored: AtomicU64,
     /// `None` once nobody takes them any more.
     dumps: Mutex<Option<Vec<DumpRequest>>>,
+    /// Those who wait for the board to be of this moment; `None` likewise.
+    looks: Mutex<Option<Vec<Sender<()>>>>,
     /// A process that somebody waited for, and what it died of.
     death: Mutex<Option<(u32, Death)>>,
 }
@@ -59,6 +64,7 @@ impl Shared {
             refused_more: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             dumps: Mutex::new(Some(Vec::new())),
+            looks: Mutex::new(Some(Vec::new())),
             death: Mutex::new(None),
         })
     }
@@ -85,9 +91,25 @@ impl Shared {
         lock(&self.dumps).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Nobody takes them any more; those who wait hear so.
-    pub fn close_dumps(&self) {
+    /// Has the board written soon, and `reply` written to after that. False where it is not going to be.
+    pub fn order_look(&self, reply: Sender<()>) -> bool {
+        let mut looks = lock(&self.looks);
+        let Some(waiting) = looks.as_mut().filter(|waiting| waiting.len() < LOOKS_WAITING) else {
+            return false;
+        };
+        waiting.push(reply);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        true
+    }
+
+    pub fn take_looks(&self) -> Vec<Sender<()>> {
+        lock(&self.looks).as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nobody takes dumps and looks any more; those who wait hear so.
+    pub fn close_requests(&self) {
         *lock(&self.dumps) = None;
+        *lock(&self.looks) = None;
     }
 
     pub fn note_death(&self, pid: u32, death: Death) {

@@ -1,5 +1,7 @@
 //! What crosses from the drain thread to the digest thread.
 
+use crossbeam_channel::Sender;
+
 use crate::batch::Batch;
 use crate::flight_recorder::DumpRequest;
 use crate::session::death::Death;
@@ -14,4 +16,6 @@ pub(crate) enum Step {
     },
     /// Somebody wants what is held up to here.
     Dump(DumpRequest),
+    /// Somebody wants the board to be of this moment; each sender is written to once it is.
+    Look(Vec<Sender<()>>),
 }

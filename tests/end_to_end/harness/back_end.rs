@@ -24,6 +24,8 @@ pub enum Reply {
     TakesSlowly(Duration),
     Rejects(i64, &'static str),
     Answers(u16, &'static str),
+    /// As a proxy that wants a login does: 200 and a page, to metrics too.
+    LoginPage,
     Hangs,
 }
 
@@ -198,9 +200,10 @@ impl Shared {
             let reply = {
                 let mut requests = self.requests.lock().unwrap();
                 let number = requests.iter().filter(|request| request.is_of_spans()).count();
-                let reply = self.replies.get(number).or(self.replies.last()).cloned().filter(|_| is_of_spans);
+                let reply = self.replies.get(number).or(self.replies.last()).cloned();
+                let reply = reply.filter(|reply| is_of_spans || matches!(reply, Reply::LoginPage));
                 let reply = reply.unwrap_or(Reply::Takes);
-                let is_taken = !matches!(reply, Reply::Answers(..) | Reply::Hangs);
+                let is_taken = !matches!(reply, Reply::Answers(..) | Reply::LoginPage | Reply::Hangs);
                 requests.push(Request { path, headers, body, is_taken });
                 reply
             };
@@ -217,15 +220,24 @@ impl Shared {
                     (200, "")
                 }
                 Reply::Answers(status, more) => (status, more),
+                Reply::LoginPage => (200, ""),
                 // Until the other end gives up, or this one dies.
                 Reply::Hangs => {
                     let _ = stream.read(&mut [0]);
                     return;
                 }
             };
-            let body = ExportTraceServiceResponse { partial_success: partial }.encode_to_vec();
+            let (kind, body) = match reply {
+                Reply::LoginPage => {
+                    ("text/html; charset=utf-8", b"<!DOCTYPE html><title>Sign in</title>".to_vec())
+                }
+                _ => {
+                    let response = ExportTraceServiceResponse { partial_success: partial };
+                    ("application/x-protobuf", response.encode_to_vec())
+                }
+            };
             let head = format!(
-                "HTTP/1.1 {status} Said\r\n{more}content-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
+                "HTTP/1.1 {status} Said\r\n{more}content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
                 body.len()
             );
             if stream.write_all(&[head.as_bytes(), &body].concat()).and_then(|()| stream.flush()).is_err() {

@@ -1,0 +1,143 @@
+//! Which of the last calls of a killed process had ended for certain, by the time that had passed.
+//!
+//! Records come some 50 ms after an operation's end, so the last calls of a process that is killed have
+//! none, though the device was idle. A call counts as ended here only if all of this holds:
+//! - It came so shortly before the end that its record may just have been on its way. An earlier call
+//!   without a record did not end: the kernel hangs, or waits.
+//! - All calls before it, on all streams, are known to be done or are ended by these rules.
+//! - The process was alive, by its own clock, for much longer after the call than operations like it
+//!   have taken so far.
+//!
+//! Nothing is decided of a process whose device may have waited for something that no record shows: a
+//! value in memory, a function of the host, an event of another process.
+
+use gputrace_wire::call::Detail;
+
+use crate::model::definitions::Definitions;
+use crate::model::executed::launched;
+use crate::model::history::Histories;
+use crate::model::operation::HostCall;
+
+/// An earlier call would have its record, had it ended: 50 ms between two deliveries, and the time until
+/// a killed process's end is noticed, which on a GPU includes the release of its memory.
+const RECORD_LATE_NS: u64 = 500_000_000;
+/// How many times the longest time so far an operation is given.
+const PATIENCE: u64 = 10;
+/// What is added once: a launch's way to an idle device whose clocks are low.
+const LATENCY_NS: u64 = 1_000_000;
+/// What any copy or fill is given, and per byte: 1 GB/s is slower than any bus.
+const TRANSFER_NS: u64 = 20_000;
+const TRANSFER_NS_PER_BYTE: u64 = 1;
+
+/// What is known at the end of a process that was killed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elapsed<'a> {
+    /// The latest moment of which the process itself told.
+    pub alive_ns: u64,
+    /// When its end was noticed.
+    pub noticed_ns: u64,
+    pub histories: &'a Histories,
+    pub definitions: &'a Definitions,
+}
+
+impl Elapsed<'_> {
+    /// Takes away the oldest calls for as long as each had surely ended. `calls`: those of which nothing
+    /// else says that they are done, newest first.
+    pub fn take_ended(&self, calls: &mut Vec<HostCall>) {
+        let mut free_ns = 0;
+        while let Some(call) = calls.last() {
+            let Some(longest_ns) = self.longest_ns(call) else { return };
+            let returned_ns = call.start_ns.saturating_add(call.duration_ns);
+            let end_ns = returned_ns.max(free_ns).saturating_add(longest_ns.saturating_mul(PATIENCE));
+            let is_recent = self.noticed_ns.saturating_sub(call.start_ns) <= RECORD_LATE_NS;
+            if !is_recent || end_ns.saturating_add(LATENCY_NS) > self.alive_ns {
+                return;
+            }
+            free_ns = end_ns;
+            calls.pop();
+        }
+    }
+
+    /// `None` where nothing is known to go by.
+    fn longest_ns(&self, call: &HostCall) -> Option<u64> {
+        let transfer = |bytes: u64| bytes.saturating_mul(TRANSFER_NS_PER_BYTE).saturating_add(TRANSFER_NS);
+        match &call.detail {
+            Detail::Launch(launch) => self.histories.longest_ns(&launched(launch, self.definitions)),
+            Detail::Copy(copy) if copy.count == 1 => Some(transfer(copy.bytes)),
+            Detail::Fill { bytes, .. } => Some(transfer(*bytes)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_wire::call::{Copy, Launch};
+
+    use super::*;
+    use crate::model::operation::Kernel;
+
+    const MS: u64 = 1_000_000;
+    /// Long after anything that these tests begin.
+    const NOW: u64 = 10_000 * MS;
+
+    fn launch(ms_before: u64) -> HostCall {
+        HostCall {
+            start_ns: NOW - ms_before * MS,
+            duration_ns: 1_000,
+            detail: Detail::Launch(Launch::default()),
+            ..HostCall::default()
+        }
+    }
+
+    fn copy(ms_before: u64, bytes: u64) -> HostCall {
+        let detail = Detail::Copy(Copy { direction: 1, bytes, count: 1 });
+        HostCall { detail, ..launch(ms_before) }
+    }
+
+    /// How many of the calls are left, of a kernel that took so long so often.
+    fn left(times: u32, kernel_ns: u64, alive_ns: u64, noticed_ns: u64, mut calls: Vec<HostCall>) -> usize {
+        let mut histories = Histories::default();
+        (0..times).for_each(|_| _ = histories.judge(&Kernel::default(), kernel_ns));
+        let definitions = Definitions::default();
+        Elapsed { alive_ns, noticed_ns, histories: &histories, definitions: &definitions }
+            .take_ended(&mut calls);
+        calls.len()
+    }
+
+    #[test]
+    fn short_kernels_long_before_the_end_have_ended_and_the_last_one_is_not_known_to() {
+        let calls: Vec<_> = (0..25).map(|at| launch(at * 2)).collect();
+        assert_eq!(left(100, 2_000, NOW, NOW, calls), 1);
+    }
+
+    #[test]
+    fn kernels_that_took_longer_before_may_still_run() {
+        let calls = || (0..25).map(|at| launch(at * 2)).collect();
+        assert_eq!(left(100, 10 * MS, NOW, NOW, calls()), 25);
+        // One after the other: 24 of them may take 48 ms.
+        assert_eq!(left(100, 190_000, NOW, NOW, calls()), 2);
+        assert_eq!(left(5, 2_000, NOW, NOW, calls()), 25, "too few times to go by");
+    }
+
+    #[test]
+    fn a_call_whose_record_should_have_come_hangs_and_all_after_it_wait() {
+        let calls = || vec![launch(10), launch(20), launch(501)];
+        assert_eq!(left(100, 2_000, NOW, NOW, calls()), 3);
+        assert_eq!(left(100, 2_000, NOW, NOW + 490 * MS, vec![launch(5), launch(20)]), 2);
+        assert_eq!(left(100, 2_000, NOW, NOW, vec![launch(10), launch(20)]), 0);
+    }
+
+    #[test]
+    fn what_the_process_did_not_live_to_see_is_not_known() {
+        assert_eq!(left(100, 2_000, NOW - 20 * MS, NOW, vec![launch(10), launch(20)]), 2);
+    }
+
+    #[test]
+    fn copies_have_the_time_of_a_slow_bus_and_graphs_none() {
+        assert_eq!(left(0, 0, NOW, NOW, vec![copy(10, 1 << 10)]), 0);
+        assert_eq!(left(0, 0, NOW, NOW, vec![copy(10, 1 << 30)]), 1);
+        let graph = HostCall { detail: Detail::GraphLaunch { graph: 1 }, ..launch(10) };
+        assert_eq!(left(100, 2_000, NOW, NOW, vec![launch(5), graph]), 2);
+    }
+}
