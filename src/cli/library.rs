@@ -54,6 +54,17 @@ pub fn for_session(session: &SessionFolder) -> Result<Libraries, Failure> {
     in_cache().or_else(|_| in_session(session.path()))
 }
 
+/// For a command that this process becomes: nobody is left to remove a folder of the session's when the command ends,
+/// so that the next run sweeps it.
+pub fn for_untraced() -> Result<Libraries, Failure> {
+    in_cache().or_else(|failure| {
+        let session = SessionFolder::create().map_err(|_| failure)?;
+        let libraries = in_session(session.path())?;
+        std::mem::forget(session);
+        Ok(libraries)
+    })
+}
+
 fn in_session(folder: &Path) -> Result<Libraries, Failure> {
     let hint = "set GPUTRACE_CACHE to a folder of your own";
     let libraries = extract::extract(folder).map_err(|error| {

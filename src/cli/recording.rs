@@ -23,7 +23,7 @@ use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, library, options, outputs, printable, spare_folder, variables};
 use crate::launch::control::About;
 use crate::launch::private_folder::{self, SessionFolder};
-use crate::launch::{child, ending, environment, refusal, signals, untraced};
+use crate::launch::{child, descriptors, ending, environment, refusal, signals, untraced};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -51,6 +51,11 @@ pub struct Request {
 /// Runs the command and returns its exit code; dies of its signal if it died of one. A command that
 /// cannot be traced is run all the same, which is said: its user wants what it does above all.
 pub fn record(mut request: Request) -> Result<u8, Failure> {
+    descriptors::raise();
+    if let Err(why) = descriptors::are_enough() {
+        say(format_args!("gputrace: warning: the command runs untraced: {why}"));
+        return Err(run_untraced(&request));
+    }
     let failure = match traced(&request) {
         Err(failure) if failure.exit_code == exit_code::NOT_STARTED => failure,
         ended => return ended,
@@ -77,10 +82,25 @@ pub fn record(mut request: Request) -> Result<u8, Failure> {
         }
     }
     say(format_args!("gputrace: warning: the command runs untraced"));
-    let status = untraced::run(&request.command)
-        .map_err(|error| refusal::explain(&request.command[0], &error))?
-        .map_err(|error| cannot_wait(&error))?;
-    Ok(ending::end_as(status))
+    Err(run_untraced(&request))
+}
+
+/// Becomes the command, on the simulated driver if that was asked for. Returns only why it cannot.
+fn run_untraced(request: &Request) -> Failure {
+    let mut environment = Vec::new();
+    if request.simulate {
+        match library::for_untraced() {
+            Ok(libraries) => {
+                environment.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));
+            }
+            Err(failure) => {
+                say(format_args!("{failure}"));
+                say(format_args!("gputrace: warning: the command runs without the simulated driver"));
+            }
+        }
+    }
+    let error = untraced::become_the_command(&request.command, &environment);
+    refusal::explain(&request.command[0], &error)
 }
 
 /// Whether it is the name that is wrong, and not a lack of room.
@@ -158,12 +178,16 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     let program = match child::start(&request.command, &variables, before) {
         Ok(program) => program,
         Err(error) => {
-            before.restore();
+            before.restore_all();
             drop(control);
             drop(recorder);
             let _ = fs::remove_file(&trace);
             drop(earlier);
             folder.discard_if_empty();
+            if descriptors::is_shortage(&error) {
+                let message = format!("cannot run the command under gputrace: {}", reason(&error));
+                return Err(not_started(Failure::new(message)));
+            }
             return Err(refusal::explain(&request.command[0], &error));
         }
     };

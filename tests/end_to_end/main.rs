@@ -54,6 +54,7 @@ mod spans;
 mod standing;
 mod surroundings;
 mod threads;
+mod tight_limits;
 mod torch_stacks;
 mod traps;
 mod variables;
