@@ -1,7 +1,9 @@
 //! The GPUTRACE_… variables that this library reads. Their documentation is the program's option
 //! table; unknown ones are warned about there. `rank` reads the launchers' variables by way of here.
 
-use core::ffi::CStr;
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The session socket's path; set by `gputrace run`.
 pub const SESSION: &CStr = c"GPUTRACE_SESSION";
@@ -26,7 +28,61 @@ pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 
-/// The variable's value; `None` where it is unset or empty.
+/// Enough for all of them with paths as long as they usually are; a variable that does not fit is not remembered.
+const REMEMBERED_BYTES: usize = 4096;
+
+/// Our variables as they were at load, `NAME=value` and a zero each: a program that clears its environment
+/// (`clearenv`) before it uses CUDA still belongs to the session that it was started for.
+struct Remembered {
+    entries: UnsafeCell<[u8; REMEMBERED_BYTES]>,
+    /// Bytes of `entries` that are written; written last, and once.
+    length: AtomicUsize,
+}
+
+// SAFETY: `entries` is written once, by `remember`, before `length` says so (Release, which the Acquire in `entries()`
+// pairs with), and only read from then on.
+unsafe impl Sync for Remembered {}
+
+static REMEMBERED: Remembered =
+    Remembered { entries: UnsafeCell::new([0; REMEMBERED_BYTES]), length: AtomicUsize::new(0) };
+
+/// At load, on the only thread there is: remembers our variables. Calls nothing.
+pub fn remember() {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: the loader runs this once, before the program's threads, and nobody reads `entries` while `length` is 0.
+    // `environ` is the C library's array of C strings, null-terminated, which nobody else changes meanwhile.
+    unsafe {
+        let room = &mut *REMEMBERED.entries.get();
+        let mut length = 0;
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = CStr::from_ptr(*entry).to_bytes_with_nul();
+            if text.starts_with(b"GPUTRACE")
+                && let Some(place) = room.get_mut(length..length + text.len())
+            {
+                place.copy_from_slice(text);
+                length += text.len();
+            }
+            entry = entry.add(1);
+        }
+        REMEMBERED.length.store(length, Ordering::Release);
+    }
+}
+
+/// The variable's value at load.
+fn remembered(name: &CStr) -> Option<&'static CStr> {
+    let length = REMEMBERED.length.load(Ordering::Acquire);
+    // SAFETY: so many bytes were written before the length was, and nobody writes them again.
+    let entries = unsafe { &*REMEMBERED.entries.get() }.get(..length)?;
+    entries.split_inclusive(|byte| *byte == 0).find_map(|entry| {
+        let value = entry.strip_prefix(name.to_bytes())?.strip_prefix(b"=")?;
+        CStr::from_bytes_with_nul(value).ok()
+    })
+}
+
+/// The variable's value, as it was at load if the program took it away since; `None` where it is unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: the name is a C string. The result lives until the program changes that variable,
     // which it has no reason to. No thread of ours reads: each read is on a thread of the program's,
@@ -34,7 +90,7 @@ pub fn get(name: &CStr) -> Option<&'static CStr> {
     // on another as any getenv there would.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
-        return None;
+        return remembered(name).filter(|value| !value.is_empty());
     }
     // SAFETY: getenv returns a C string.
     Some(unsafe { CStr::from_ptr(value) }).filter(|value| !value.is_empty())

@@ -11,7 +11,7 @@ use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
-use gputrace_producer::{collector_process, descriptor, on_full, service, stderr, thread, untraced};
+use gputrace_producer::{collector_process, descriptor, on_full, segment, service, stderr, thread, untraced};
 use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
@@ -22,6 +22,7 @@ use crate::{cupti, detour, device, finish, native, nvtx, python, settings, table
 /// At load: what must be early and costs nothing.
 #[ctor::ctor(unsafe)]
 fn loaded() {
+    settings::remember();
     thread::prepare();
     stderr::remember();
     failed_look_up::prepare();
@@ -131,7 +132,8 @@ pub fn begin(claim: Claim) {
                     b"nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"
                 }
                 (NotConnected::NotOurs, false) => {
-                    b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder"
+                    b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder (if this process \
+                      changed its user, put `gputrace run` behind that)"
                 }
             };
             say(why);
@@ -144,10 +146,17 @@ pub fn begin(claim: Claim) {
                 say(b"no memory for the tables of handles (RLIMIT_AS too low)");
             }
         }
-        Err(StartError::Memory) => {
-            say(b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)")
-        }
+        Err(StartError::Memory) => say(no_shared_memory()),
         Err(StartError::HandOver) => say(b"the collector did not take the hand-over"),
+    }
+}
+
+/// Why there is no memory file, as far as the limits show it.
+fn no_shared_memory() -> &'static [u8] {
+    if segment::is_kept_out_by_file_limit() {
+        b"no shared memory to be had (RLIMIT_FSIZE too low: ulimit -f)"
+    } else {
+        b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)"
     }
 }
 

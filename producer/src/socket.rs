@@ -84,7 +84,8 @@ impl Address {
             return Err(NotConnected::Nobody);
         }
         let connected = if !connect_in_time(number, &self.0, most_ns) {
-            Err(NotConnected::Nobody)
+            // The session's folder is open to its own user alone.
+            Err(if stderr::errno() == libc::EACCES { NotConnected::NotOurs } else { NotConnected::Nobody })
         } else if !ownership::peer_is_us(number) || !ownership::folder_is_ours(self.path()) {
             Err(NotConnected::NotOurs)
         } else {

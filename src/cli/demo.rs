@@ -48,6 +48,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         flight: None,
         otlp: otlp::Request::new(None),
         simulate,
+        untraceable: None,
         json: matches.get_one::<PathBuf>("json").cloned(),
     })
 }

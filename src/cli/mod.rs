@@ -29,4 +29,5 @@ pub mod standing;
 pub mod stdout;
 pub mod talk;
 pub mod traces;
+pub mod unseen;
 pub mod variables;

@@ -20,8 +20,11 @@ use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
-use crate::cli::{exit_code, flight_recorder, library, options, outputs, printable, spare_folder, variables};
+use crate::cli::{
+    exit_code, flight_recorder, library, options, outputs, printable, spare_folder, unseen, variables,
+};
 use crate::launch::control::About;
+use crate::launch::descendants::{Seen, Watch};
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::{child, descriptors, ending, environment, refusal, signals, untraced};
 
@@ -44,6 +47,8 @@ pub struct Request {
     pub flight: Option<Duration>,
     pub otlp: otlp::Request,
     pub simulate: bool,
+    /// Why the command's own program cannot be traced, if that is known beforehand.
+    pub untraceable: Option<String>,
     /// Where to put the live session's report as JSON.
     pub json: Option<PathBuf>,
 }
@@ -192,8 +197,21 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         }
     };
     earlier.remove();
-    let status =
-        program.wait(|pid, signal| handle.note_death(pid, signal)).map_err(|error| cannot_wait(&error))?;
+    let session_variable = recorder.socket_path().map(|path| {
+        let mut variable = format!("{}=", options::SESSION).into_bytes();
+        variable.extend_from_slice(path.as_os_str().as_encoded_bytes());
+        variable
+    });
+    let watch = Watch::start(program.pid(), session_variable.unwrap_or_default());
+    let mut seen = Seen::default();
+    let ended = program.wait(|pid, signal| {
+        handle.note_death(pid, signal);
+        seen = watch.finish();
+    });
+    let status = ended.map_err(|error| cannot_wait(&error))?;
+    for line in unseen::other_users(&seen) {
+        handle.note_unrecorded(line);
+    }
 
     // What was recorded is written now, whatever is wrong with it; the exit code stays the
     // command's. Once the trace is closed, signals mean us again: the first ends the wait for a back end.
@@ -202,7 +220,16 @@ fn traced(request: &Request) -> Result<u8, Failure> {
             before.hear_the_end();
             let recording = sending.take_last(recording);
             warn_about_running(&recording);
+            let why_nothing = unseen::why_nothing(
+                &recording.totals,
+                &seen,
+                request.untraceable.as_deref(),
+                request.simulate,
+            );
             say_text(&outputs::finish(&recording, &folder, request.json.as_deref(), sending));
+            if let Some(why) = why_nothing {
+                say_text(&format!("{why}\n"));
+            }
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
     }

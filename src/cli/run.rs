@@ -95,10 +95,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     range_frames::choose(matches);
     group_by::choose(matches);
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
-    if let Some(program) = command.first()
-        && let Some(why) = traceable::why_not(program)
-    {
-        say(format_args!("gputrace: warning: {} cannot be traced because {why}", program.display()));
+    let untraceable = command.first().and_then(|program| traceable::why_not(program));
+    if let (Some(program), Some(why)) = (command.first(), &untraceable) {
+        say(format_args!("gputrace: warning: {}", why.sentence(program)));
     }
     let output = matches.get_one::<PathBuf>("output").cloned();
     recording::record(Request {
@@ -110,6 +109,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         flight: flight_recorder::asked(matches)?,
         otlp: otlp::Request::new(Some(matches)),
         simulate: matches.get_flag("simulate"),
+        untraceable: untraceable.map(|why| why.text),
         json: matches.get_one::<PathBuf>("json").cloned(),
     })
 }

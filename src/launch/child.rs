@@ -42,6 +42,10 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
 }
 
 impl Program {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the program has ended. `ended` hears its number, and the signal that killed it,
     /// before it is reaped.
     pub fn wait(mut self, ended: impl FnOnce(u32, Option<i32>)) -> io::Result<ExitStatus> {

@@ -3,6 +3,7 @@
 mod arrivals;
 pub mod child;
 pub mod control;
+pub mod descendants;
 pub mod descriptors;
 pub mod ending;
 pub mod environment;

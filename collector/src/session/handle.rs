@@ -48,6 +48,12 @@ impl Handle {
         self.shared.note_death(pid, signal.map_or(Death::Exit, Death::Signal));
     }
 
+    /// Adds a line about processes that should be recorded and do not come to the session's socket: the report has
+    /// it, and is not complete.
+    pub fn note_unrecorded(&self, line: String) {
+        self.shared.miss(line);
+    }
+
     /// As the stream told it last, half a second ago at most while the collector keeps up.
     pub fn status(&self) -> Status {
         self.board.status()
