@@ -10,7 +10,7 @@ pub use gputrace_collector::error::exit_code as collector;
 pub const SUCCESS: u8 = 0;
 /// `doctor`: tracing cannot work here. Otherwise: a failure with no code of its own.
 pub const FAILED: u8 = 1;
-/// The command line, or the length of a flight recorder, is wrong.
+/// The command line, or the length of a flight recorder, is wrong; attaching to a running process is asked for.
 pub const USAGE: u8 = 2;
 /// A trace was damaged or cut off: what could be read was used, and the loss was stated.
 pub const PARTIAL: u8 = 3;
@@ -28,7 +28,10 @@ pub const TABLE: [(u8, &str); 14] = [
         FAILED,
         "doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped; otherwise: failed",
     ),
-    (USAGE, "the command line is wrong, or GPUTRACE_FLIGHT_RECORDER is"),
+    (
+        USAGE,
+        "the command line is wrong or asks to attach to a running process, or GPUTRACE_FLIGHT_RECORDER is wrong",
+    ),
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
     (collector::BAD_INPUT, "an input is no trace, or of a version that cannot be read"),
     (collector::NO_INPUT, "an input, or the session that ctl looks for, is not there or cannot be read"),

@@ -13,6 +13,8 @@ pub mod flamegraph;
 pub mod flight_recorder;
 pub mod group_by;
 pub mod library;
+mod misplaced;
+mod no_subcommand;
 pub mod options;
 pub mod otlp;
 pub mod output_argument;

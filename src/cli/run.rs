@@ -12,7 +12,7 @@ use crate::cli::failure::Failure;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{flight_recorder, group_by, otlp, range_frames, variables};
+use crate::cli::{flight_recorder, group_by, misplaced, no_subcommand, otlp, range_frames, variables};
 use crate::launch::traceable;
 
 pub fn command() -> Command {
@@ -27,10 +27,14 @@ pub fn command() -> Command {
         .arg(simulate())
         .arg(json())
         .arg(
+            // Other tracers have it.
+            Arg::new("pid").short('p').long("pid").value_name("PID").value_parser(value_parser!(OsString)).hide(true),
+        )
+        .arg(
             Arg::new("command")
                 .value_name("CMD")
                 .num_args(1..)
-                .required(true)
+                .required_unless_present("pid")
                 .trailing_var_arg(true)
                 .value_parser(value_parser!(OsString))
                 .help("The command and its arguments, after --; without --, it begins with the first word that is no option"),
@@ -91,6 +95,9 @@ pub fn json() -> Arg {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    if let Some(pid) = matches.get_one::<OsString>("pid") {
+        return Err(no_subcommand::attaching(Some(pid)));
+    }
     variables::warn_about_unknown();
     range_frames::choose(matches);
     group_by::choose(matches);
@@ -98,6 +105,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let untraceable = command.first().and_then(|program| traceable::why_not(program));
     if let (Some(program), Some(why)) = (command.first(), &untraceable) {
         say(format_args!("gputrace: warning: {}", why.sentence(program)));
+    }
+    if let Some(warning) = misplaced::warning(&command) {
+        say(format_args!("gputrace: warning: {warning}"));
     }
     let output = matches.get_one::<PathBuf>("output").cloned();
     recording::record(Request {

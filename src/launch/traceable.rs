@@ -69,7 +69,7 @@ pub fn why_not(program: &OsStr) -> Option<Reason> {
 }
 
 /// The file that the name stands for.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
     }

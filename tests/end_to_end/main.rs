@@ -7,6 +7,7 @@ mod bad_collector;
 mod bad_input;
 mod bare_use;
 mod callers;
+mod command_line;
 mod control;
 mod counting;
 mod descriptors;
