@@ -5,11 +5,12 @@ mod embedded;
 mod heap;
 mod launch;
 mod machine;
+mod stack;
 mod workload;
 
 fn main() -> std::process::ExitCode {
     launch::witness::live_if_asked();
     heap::prepare();
     launch::signals::outlive_file_limits();
-    cli::entry::main()
+    stack::run(cli::entry::main)
 }

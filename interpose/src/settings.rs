@@ -1,8 +1,9 @@
 //! The GPUTRACE_… variables that this library reads. Their documentation is the program's option
 //! table; unknown ones are warned about there. `rank` reads the launchers' variables by way of here.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::environment;
 
@@ -29,6 +30,53 @@ pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 
+/// Enough for all of them with paths as long as they usually are; a variable that does not fit is not remembered.
+const REMEMBERED_BYTES: usize = 4096;
+
+/// Our variables as they were at load, `NAME=value` and a zero each: a program that clears its environment
+/// (`clearenv`) before it uses CUDA still belongs to the session that it was started for.
+struct Remembered {
+    entries: UnsafeCell<[u8; REMEMBERED_BYTES]>,
+    /// Bytes of `entries` that are written; written last, and once.
+    length: AtomicUsize,
+}
+
+// SAFETY: `entries` is written once, by `remember`, before `length` says so (Release, which the Acquire in `entries()`
+// pairs with), and only read from then on.
+unsafe impl Sync for Remembered {}
+
+static REMEMBERED: Remembered =
+    Remembered { entries: UnsafeCell::new([0; REMEMBERED_BYTES]), length: AtomicUsize::new(0) };
+
+/// At load, on the only thread there is: remembers our variables. Calls nothing.
+pub fn remember() {
+    // SAFETY: the loader runs this once, before the program's threads, and nobody reads `entries` while `length` is 0.
+    let room = unsafe { &mut *REMEMBERED.entries.get() };
+    let mut length = 0;
+    for entry in environment::entries() {
+        // SAFETY: a C string of the environment's.
+        let text = unsafe { CStr::from_ptr(entry) }.to_bytes_with_nul();
+        if text.starts_with(b"GPUTRACE")
+            && let Some(place) = room.get_mut(length..length + text.len())
+        {
+            place.copy_from_slice(text);
+            length += text.len();
+        }
+    }
+    REMEMBERED.length.store(length, Ordering::Release);
+}
+
+/// The variable's value at load.
+fn remembered(name: &CStr) -> Option<&'static CStr> {
+    let length = REMEMBERED.length.load(Ordering::Acquire);
+    // SAFETY: so many bytes were written before the length was, and nobody writes them again.
+    let entries = unsafe { &*REMEMBERED.entries.get() }.get(..length)?;
+    entries.split_inclusive(|byte| *byte == 0).find_map(|entry| {
+        let value = entry.strip_prefix(name.to_bytes())?.strip_prefix(b"=")?;
+        CStr::from_bytes_with_nul(value).ok()
+    })
+}
+
 /// Whether `GPUTRACE=off` was in the environment when the process began. Then nothing is prepared, looked up
 /// names get the real functions, and what the program links to us goes straight on to the driver.
 pub fn is_turned_off() -> bool {
@@ -49,9 +97,9 @@ pub fn is_turned_off() -> bool {
     }
 }
 
-/// The variable's value; `None` where it is unset or empty.
+/// The variable's value, as it was at load if the program took it away since; `None` where it is unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
-    environment::value(name).filter(|value| !value.is_empty())
+    environment::value(name).or_else(|| remembered(name)).filter(|value| !value.is_empty())
 }
 
 /// Whether a variable says `off` (or `0`, `no`, `false`).

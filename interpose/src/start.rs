@@ -12,7 +12,7 @@ use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
 use gputrace_producer::{
-    collector_process, descriptor, early_calls, on_full, service, stderr, system, thread, untraced,
+    collector_process, descriptor, early_calls, on_full, segment, service, stderr, system, thread, untraced,
 };
 use gputrace_wire::definition::{kind, library_role};
 
@@ -28,6 +28,7 @@ use crate::{
 #[ctor::ctor(unsafe)]
 fn loaded() {
     preload_once::forget();
+    settings::remember();
     // Our `dlsym`, `_exit` and their like are in the program's way even when the library is turned off.
     failed_look_up::prepare();
     finish::prepare();
@@ -173,7 +174,8 @@ pub fn begin(claim: Claim) {
                     b"nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"
                 }
                 (NotConnected::NotOurs, false) => {
-                    b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder"
+                    b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder (if this process \
+                      changed its user, put `gputrace run` behind that)"
                 }
             };
             say(why);
@@ -193,10 +195,17 @@ pub fn begin(claim: Claim) {
                 say(b"no memory for the tables of handles (RLIMIT_AS too low)");
             }
         },
-        Err(StartError::Memory) => {
-            say(b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)")
-        }
+        Err(StartError::Memory) => say(no_shared_memory()),
         Err(StartError::HandOver) => say(b"the collector did not take the hand-over"),
+    }
+}
+
+/// Why there is no memory file, as far as the limits show it.
+fn no_shared_memory() -> &'static [u8] {
+    if segment::is_kept_out_by_file_limit() {
+        b"no shared memory to be had (RLIMIT_FSIZE too low: ulimit -f)"
+    } else {
+        b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)"
     }
 }
 

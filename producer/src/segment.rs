@@ -258,6 +258,11 @@ fn may_make_a_file_of(bytes: usize) -> bool {
     bytes as u64 <= limit::soft(libc::RLIMIT_FSIZE)
 }
 
+/// Whether RLIMIT_FSIZE is the reason why there is no primary segment, not even a small one.
+pub fn is_kept_out_by_file_limit() -> bool {
+    !may_make_a_file_of(Plan::PRIMARY_SMALL.total_bytes())
+}
+
 const _: () = assert!(size_of::<AtomicU32>() == 4);
 
 #[cfg(test)]

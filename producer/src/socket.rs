@@ -82,8 +82,10 @@ impl Address {
         if number < 0 {
             return Err(NotConnected::Nobody);
         }
-        let connected = if !connect_in_time(number, &self.0, most_ns) {
-            Err(NotConnected::Nobody)
+        let answer = connect_in_time(number, &self.0, most_ns);
+        let connected = if answer != 0 {
+            // The session's folder is open to its own user alone.
+            Err(if answer == -libc::EACCES { NotConnected::NotOurs } else { NotConnected::Nobody })
         } else if !ownership::peer_is_us(number) || !ownership::folder_is_ours(self.path()) {
             Err(NotConnected::NotOurs)
         } else {
@@ -233,17 +235,15 @@ impl ControlRoom {
 
 const _: () = assert!(HEAD_BYTES == 32);
 
-/// Tries at least once, and until the time is over; true once connected.
-fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -> bool {
+/// Tries at least once, and until the time is over; 0 once connected, else the last
+/// negated errno value.
+fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -> i32 {
     let deadline = clock::monotonic_ns() + most_ns;
     loop {
         let answer = system::connect(descriptor, address, size_of::<libc::sockaddr_un>());
-        if answer == 0 {
-            return true;
-        }
         // EAGAIN is a unix socket's word for a full queue.
         if !matches!(-answer, libc::EAGAIN | libc::EINTR) || clock::monotonic_ns() >= deadline {
-            return false;
+            return answer;
         }
         system::sleep_ns(CONNECT_STEP_NS);
     }

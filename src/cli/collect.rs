@@ -105,7 +105,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             drop(control);
             let recording = sending.take_last(recording?);
             let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
-            told += &outputs::finish(&recording, &folder, None, sending, false);
+            told += &outputs::finish(&recording, &folder, None, sending, outputs::Talk::default());
             recording.reply(&told);
             Ok(exit_code::SUCCESS)
         }

@@ -50,6 +50,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         otlp: otlp::Request::new(None),
         simulate,
         verbose: matches.get_flag("verbose"),
+        untraceable: None,
         json: matches.get_one::<PathBuf>("json").cloned(),
     })
 }

@@ -20,7 +20,9 @@ pub fn command() -> Command {
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let cache = extract::cache_folder(variables::value(options::CACHE).map(Into::into));
+    let caches = extract::cache_folders(variables::value(options::CACHE).map(Into::into));
+    let usable = caches.iter().find(|cache| extract::extract(cache).is_ok());
+    let cache = usable.or(caches.first()).cloned();
     let mut findings = system::findings();
     findings.extend(preload::findings(cache));
     findings.extend(switched_off());

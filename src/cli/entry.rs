@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, printable, report, run, stdout,
-    variables,
+    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, no_subcommand, printable, report,
+    run, stdout, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
@@ -35,9 +36,15 @@ pub fn main() -> ExitCode {
     {
         return finish(stdout::print(page.as_bytes()).map(|()| exit_code::SUCCESS));
     }
+    let words: Vec<_> = arguments.iter().skip(1).cloned().collect();
     let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
+            if error.kind() == ErrorKind::InvalidSubcommand
+                && let Some(failure) = no_subcommand::explain(&words)
+            {
+                return finish(Err(failure));
+            }
             // Help and version are data, asked for; everything else is talk.
             let text = error.render().to_string();
             if error.use_stderr() {

@@ -18,6 +18,12 @@ pub fn command() -> Command {
 pub fn main(_: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_near(options::CACHE);
     let libraries = in_cache()?;
+    if !libraries.has_program {
+        return Err(Failure::new(
+            "cannot find the program gputrace itself, which collects in bare use: /proc is not mounted",
+        )
+        .hint("mount -t proc proc /proc; gputrace run works without"));
+    }
     let mut line = libraries.preload.into_os_string().into_encoded_bytes();
     line.push(b'\n');
     stdout::print(&line)?;
@@ -27,14 +33,22 @@ pub fn main(_: &ArgMatches) -> Result<u8, Failure> {
 /// Extracts the libraries into the cache folder.
 fn in_cache() -> Result<Libraries, Failure> {
     let hint = "set GPUTRACE_CACHE to a folder of your own";
-    let base = extract::cache_folder(variables::value(options::CACHE).map(Into::into)).ok_or_else(|| {
-        Failure::new("no folder for the preload library: neither HOME nor XDG_CACHE_HOME is set").hint(hint)
-    })?;
-    let libraries = extract::extract(&base).map_err(|error| {
-        let message = format!("cannot put the preload library into {}: {}", base.display(), reason(&error));
-        Failure::new(message).hint(hint)
-    })?;
-    usable(libraries).map_err(|failure| failure.hint(hint))
+    let mut last =
+        Failure::new("no folder for the preload library: neither HOME nor XDG_CACHE_HOME is set").hint(hint);
+    for base in extract::cache_folders(variables::value(options::CACHE).map(Into::into)) {
+        let extracted = extract::extract(&base).map_err(|error| {
+            Failure::new(format!(
+                "cannot put the preload library into {}: {}",
+                base.display(),
+                reason(&error)
+            ))
+        });
+        match extracted.and_then(usable) {
+            Ok(libraries) => return Ok(libraries),
+            Err(failure) => last = failure.hint(hint),
+        }
+    }
+    Err(last)
 }
 
 /// A library that the loader could not take would be ignored, with a line on the program's stderr.
@@ -52,6 +66,17 @@ fn usable(libraries: Libraries) -> Result<Libraries, Failure> {
 /// For `run`: the cache folder if it will do, else a folder that lives as long as the session.
 pub fn for_session(session: &SessionFolder) -> Result<Libraries, Failure> {
     in_cache().or_else(|_| in_session(session.path()))
+}
+
+/// For a command that this process becomes: nobody is left to remove a folder of the session's when the command ends,
+/// so that the next run sweeps it.
+pub fn for_untraced() -> Result<Libraries, Failure> {
+    in_cache().or_else(|failure| {
+        let session = SessionFolder::create().map_err(|_| failure)?;
+        let libraries = in_session(session.path())?;
+        std::mem::forget(session);
+        Ok(libraries)
+    })
 }
 
 fn in_session(folder: &Path) -> Result<Libraries, Failure> {

@@ -22,6 +22,15 @@ const SUMMARY: &str = "summary.txt";
 /// Every file that a run leaves in its folder.
 pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
+/// What the text on stderr has besides the summary.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Talk<'a> {
+    /// Whether the summary shows what only experts look for.
+    pub verbose: bool,
+    /// Why no CUDA call was seen, if none was.
+    pub why_nothing: Option<&'a str>,
+}
+
 /// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
 /// what was made, what was lost and which file to open.
 pub fn finish(
@@ -29,19 +38,19 @@ pub fn finish(
     folder: &OutputFolder,
     json: Option<&Path>,
     sending: Sending,
-    verbose: bool,
+    talk: Talk<'_>,
 ) -> String {
     let analysis = Analysis::new(&recording.totals, &recording.sink);
     let mut failures = write_drawings(&analysis, folder);
     // It was sending meanwhile.
     let sent = sending.finish();
     let sending = sent.text(folder.path());
-    failures.extend(folder.write(SUMMARY, (analysis.summary(verbose) + &sending).as_bytes()).err());
+    failures.extend(folder.write(SUMMARY, (analysis.summary(talk.verbose) + &sending).as_bytes()).err());
     if let Some(json) = json {
         failures.extend(write_whole(json, analysis.json_with(sent.status.as_ref()).as_bytes()).err());
     }
     failures.extend(recording.trace_error.as_ref().map(Failure::from));
-    let mut told = analysis.summary_on(&io::stderr(), verbose);
+    let mut told = analysis.summary_on(&io::stderr(), talk.verbose);
     for refusal in &recording.refused {
         let _ = writeln!(told, "gputrace: warning: not recorded: {refusal}");
     }
@@ -62,6 +71,9 @@ pub fn finish(
     told += &sending;
     for failure in &failures {
         let _ = writeln!(told, "{failure}");
+    }
+    if let Some(why) = talk.why_nothing {
+        let _ = writeln!(told, "{why}");
     }
     let _ = writeln!(told, "{}", last_line(&analysis, recording, folder.path(), failures.is_empty()));
     told

@@ -20,10 +20,13 @@ use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::talk::{say, say_text};
-use crate::cli::{exit_code, flight_recorder, library, options, outputs, printable, spare_folder, variables};
+use crate::cli::{
+    exit_code, flight_recorder, library, options, outputs, printable, spare_folder, unseen, variables,
+};
 use crate::launch::control::About;
+use crate::launch::descendants::{Seen, Watch};
 use crate::launch::private_folder::{self, SessionFolder};
-use crate::launch::{child, ending, environment, refusal, sanitizer_runtime, signals, untraced};
+use crate::launch::{child, descriptors, ending, environment, refusal, sanitizer_runtime, signals, untraced};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -46,6 +49,8 @@ pub struct Request {
     pub simulate: bool,
     /// Whether the summary shows what only experts look for.
     pub verbose: bool,
+    /// Why the command's own program cannot be traced, if that is known beforehand.
+    pub untraceable: Option<String>,
     /// Where to put the live session's report as JSON.
     pub json: Option<PathBuf>,
 }
@@ -53,6 +58,11 @@ pub struct Request {
 /// Runs the command and returns its exit code; dies of its signal if it died of one. A command that
 /// cannot be traced is run all the same, which is said: its user wants what it does above all.
 pub fn record(mut request: Request) -> Result<u8, Failure> {
+    descriptors::raise();
+    if let Err(why) = descriptors::are_enough() {
+        say(format_args!("gputrace: warning: the command runs untraced: {why}"));
+        return Err(run_untraced(&request));
+    }
     let failure = match traced(&request) {
         Err(failure) if failure.exit_code == exit_code::NOT_STARTED => failure,
         ended => return ended,
@@ -79,10 +89,25 @@ pub fn record(mut request: Request) -> Result<u8, Failure> {
         }
     }
     say(format_args!("gputrace: warning: the command runs untraced"));
-    let status = untraced::run(&request.command)
-        .map_err(|error| refusal::explain(&request.command[0], &error))?
-        .map_err(|error| cannot_wait(&error))?;
-    Ok(ending::end_as(status))
+    Err(run_untraced(&request))
+}
+
+/// Becomes the command, on the simulated driver if that was asked for. Returns only why it cannot.
+fn run_untraced(request: &Request) -> Failure {
+    let mut environment = Vec::new();
+    if request.simulate {
+        match library::for_untraced() {
+            Ok(libraries) => {
+                environment.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));
+            }
+            Err(failure) => {
+                say(format_args!("{failure}"));
+                say(format_args!("gputrace: warning: the command runs without the simulated driver"));
+            }
+        }
+    }
+    let error = untraced::become_the_command(&request.command, &environment);
+    refusal::explain(&request.command[0], &error)
 }
 
 /// Whether it is the name that is wrong, and not a lack of room.
@@ -161,18 +186,35 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     let program = match child::start(&request.command, &variables, before) {
         Ok(program) => program,
         Err(error) => {
-            before.restore();
+            before.restore_all();
             drop(control);
             drop(recorder);
             let _ = fs::remove_file(&trace);
             drop(earlier);
             folder.discard_if_empty();
+            if descriptors::is_shortage(&error) {
+                let message = format!("cannot run the command under gputrace: {}", reason(&error));
+                return Err(not_started(Failure::new(message)));
+            }
             return Err(refusal::explain(&request.command[0], &error));
         }
     };
     earlier.remove();
-    let status =
-        program.wait(|pid, signal| handle.note_death(pid, signal)).map_err(|error| cannot_wait(&error))?;
+    let session_variable = recorder.socket_path().map(|path| {
+        let mut variable = format!("{}=", options::SESSION).into_bytes();
+        variable.extend_from_slice(path.as_os_str().as_encoded_bytes());
+        variable
+    });
+    let watch = Watch::start(program.pid(), session_variable.unwrap_or_default());
+    let mut seen = Seen::default();
+    let ended = program.wait(|pid, signal| {
+        handle.note_death(pid, signal);
+        seen = watch.finish();
+    });
+    let status = ended.map_err(|error| cannot_wait(&error))?;
+    for line in unseen::other_users(&seen) {
+        handle.note_unrecorded(line);
+    }
 
     // What was recorded is written now, whatever is wrong with it; the exit code stays the
     // command's. Once the trace is closed, signals mean us again: the first ends the wait for a back end.
@@ -181,13 +223,14 @@ fn traced(request: &Request) -> Result<u8, Failure> {
             before.hear_the_end();
             let recording = sending.take_last(recording);
             warn_about_running(&recording);
-            say_text(&outputs::finish(
-                &recording,
-                &folder,
-                request.json.as_deref(),
-                sending,
-                request.verbose,
-            ));
+            let why_nothing = unseen::why_nothing(
+                &recording.totals,
+                &seen,
+                request.untraceable.as_deref(),
+                request.simulate,
+            );
+            let talk = outputs::Talk { verbose: request.verbose, why_nothing: why_nothing.as_deref() };
+            say_text(&outputs::finish(&recording, &folder, request.json.as_deref(), sending, talk));
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
     }

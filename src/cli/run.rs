@@ -12,7 +12,7 @@ use crate::cli::failure::Failure;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{flight_recorder, group_by, otlp, range_frames, variables};
+use crate::cli::{flight_recorder, group_by, misplaced, no_subcommand, otlp, range_frames, variables};
 use crate::launch::traceable;
 
 pub fn command() -> Command {
@@ -28,10 +28,14 @@ pub fn command() -> Command {
         .arg(verbose())
         .arg(json())
         .arg(
+            // Other tracers have it.
+            Arg::new("pid").short('p').long("pid").value_name("PID").value_parser(value_parser!(OsString)).hide(true),
+        )
+        .arg(
             Arg::new("command")
                 .value_name("CMD")
                 .num_args(1..)
-                .required(true)
+                .required_unless_present("pid")
                 .trailing_var_arg(true)
                 .value_parser(value_parser!(OsString))
                 .help("The command and its arguments, after --; without --, it begins with the first word that is no option"),
@@ -101,14 +105,19 @@ pub fn json() -> Arg {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
+    if let Some(pid) = matches.get_one::<OsString>("pid") {
+        return Err(no_subcommand::attaching(Some(pid)));
+    }
     variables::warn_about_unknown();
     range_frames::choose(matches);
     group_by::choose(matches);
     let command: Vec<OsString> = matches.get_many("command").into_iter().flatten().cloned().collect();
-    if let Some(program) = command.first()
-        && let Some(why) = traceable::why_not(program)
-    {
-        say(format_args!("gputrace: warning: {} cannot be traced because {why}", program.display()));
+    let untraceable = command.first().and_then(|program| traceable::why_not(program));
+    if let (Some(program), Some(why)) = (command.first(), &untraceable) {
+        say(format_args!("gputrace: warning: {}", why.sentence(program)));
+    }
+    if let Some(warning) = misplaced::warning(&command) {
+        say(format_args!("gputrace: warning: {warning}"));
     }
     let output = matches.get_one::<PathBuf>("output").cloned();
     recording::record(Request {
@@ -121,6 +130,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         otlp: otlp::Request::new(Some(matches)),
         simulate: matches.get_flag("simulate"),
         verbose: matches.get_flag("verbose"),
+        untraceable: untraceable.map(|why| why.text),
         json: matches.get_one::<PathBuf>("json").cloned(),
     })
 }

@@ -66,7 +66,7 @@ pub fn collect(
     match finished {
         Ok(recording) => {
             let recording = sending.take_last(recording);
-            say_text(&outputs::finish(&recording, folder, None, sending, false));
+            say_text(&outputs::finish(&recording, folder, None, sending, outputs::Talk::default()));
             Ok(exit_code::SUCCESS)
         }
         Err(error) => {

@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
 use crate::launch::group_signals::GroupSignals;
-use crate::launch::inherited;
 use crate::launch::signals::{self, Before};
+use crate::launch::{descriptors, inherited};
 
 #[derive(Debug)]
 pub struct Program {
@@ -23,10 +23,11 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
     let mut builder = Command::new(program);
     builder.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
     // SAFETY: the closure runs between fork and exec and makes async-signal-safe calls only:
-    // sigaction, pthread_sigmask, signal and close on plain copied data.
+    // sigaction, pthread_sigmask, signal, setrlimit and close on plain copied data.
     unsafe {
         builder.pre_exec(move || {
             before.restore_for_program();
+            descriptors::restore_for_program();
             inherited::close_again();
             Ok(())
         });
@@ -41,6 +42,10 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
 }
 
 impl Program {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the program has ended. `ended` hears its number, and the signal that killed it,
     /// before it is reaped.
     pub fn wait(mut self, ended: impl FnOnce(u32, Option<i32>)) -> io::Result<ExitStatus> {

@@ -9,7 +9,7 @@ use std::env;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -23,14 +23,37 @@ pub struct Libraries {
     pub preload: PathBuf,
     /// The folder with the simulated driver and its libcupti.
     pub simulated: PathBuf,
+    /// Whether this program lies beside the library, by a link: bare use starts the collector by it. It does not
+    /// where this program cannot find itself, since /proc is not mounted.
+    pub has_program: bool,
 }
 
-/// `GPUTRACE_CACHE`, or the user's cache folder; `None` where there is no home.
-pub fn cache_folder(asked: Option<PathBuf>) -> Option<PathBuf> {
+/// For root, where its cache folder is closed to others: the system's, and one for images that are read-only.
+const ROOTS_CACHES: [&str; 2] = ["/var/cache/gputrace", "/tmp/gputrace-cache"];
+
+/// Where the libraries can be put, best first: `GPUTRACE_CACHE` and nowhere else, or the user's cache folder. Empty
+/// where there is no home.
+///
+/// What root starts may become another user's, with LD_PRELOAD in its environment, and the loader writes an error
+/// into the output of each program that may not read the library. So for root a folder comes first that all users
+/// can enter.
+pub fn cache_folders(asked: Option<PathBuf>) -> Vec<PathBuf> {
+    if let Some(asked) = asked {
+        return vec![asked];
+    }
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    asked
-        .or_else(|| absolute("XDG_CACHE_HOME").map(|cache| cache.join("gputrace")))
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache/gputrace")))
+    let own = absolute("XDG_CACHE_HOME")
+        .map(|cache| cache.join("gputrace"))
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache/gputrace")));
+    match own {
+        Some(own) if !is_root() || private_folder::is_open_to_others(&own) => vec![own],
+        own if is_root() => ROOTS_CACHES.iter().map(PathBuf::from).chain(own).collect(),
+        own => own.into_iter().collect(),
+    }
+}
+
+fn is_root() -> bool {
+    private_folder::own_id() == 0
 }
 
 /// Version and content of everything embedded.
@@ -48,6 +71,7 @@ const STALE_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Extracts into the folder what is not there yet, and checks what is.
 pub fn extract(base: &Path) -> io::Result<Libraries> {
     let base = std::path::absolute(base)?;
+    let is_new = !base.exists();
     private_folder::ensure(&base)?;
     let base = private_folder::trusted(&base)?;
     let lock = private_folder::open(&base)?;
@@ -59,14 +83,22 @@ pub fn extract(base: &Path) -> io::Result<Libraries> {
     let simulated = folder.join("simulated");
     private_folder::ensure(&folder)?;
     private_folder::ensure(&simulated)?;
+    if is_root() {
+        // A folder that was there is somebody's choice.
+        let opened = [&folder, &simulated].into_iter().chain(is_new.then_some(&base));
+        opened.for_each(|folder| let_others_read(folder));
+    }
     let _ = private_folder::open(&folder)?.set_modified(SystemTime::now());
     let preload = ensure_file(&folder, &LIBGPUTRACE)?;
     ensure_file(&simulated, &SIMULATED_DRIVER)?;
     ensure_file(&simulated, &SIMULATED_CUPTI)?;
-    link_program(&folder)?;
+    let has_program = match env::current_exe() {
+        Ok(program) => link_program(&folder, &program).map(|()| true)?,
+        Err(_) => false,
+    };
     let _ = lock.unlock();
     remove_stale(&base, &lock);
-    Ok(Libraries { preload, simulated })
+    Ok(Libraries { preload, simulated, has_program })
 }
 
 /// Removes the copies of other builds that were not used for long and that no process has mapped.
@@ -143,6 +175,9 @@ fn ensure_file(folder: &Path, embedded: &Embedded) -> io::Result<PathBuf> {
             return Err(io::Error::other(format!("{} is not what was written there", path.display())));
         }
     }
+    if is_root() {
+        let_others_read(&path);
+    }
     Ok(path)
 }
 
@@ -192,6 +227,19 @@ fn is_intact(path: &Path, embedded: &Embedded) -> io::Result<bool> {
     Ok(bytes == embedded.bytes)
 }
 
+/// Lets all users read a folder or a file of ours, and enter or map it. Where that fails, a program of another user's
+/// runs untraced, with the loader's error.
+fn let_others_read(path: &Path) {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    if let Ok(file) = opened
+        && let Ok(found) = file.metadata()
+        && found.uid() == private_folder::own_id()
+        && found.mode() & 0o777 != 0o755
+    {
+        let _ = file.set_permissions(fs::Permissions::from_mode(0o755));
+    }
+}
+
 /// Never writes into a file that a running program has mapped: a new file takes its place.
 fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = part_of(path);
@@ -209,14 +257,13 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The library starts `gputrace collect` through this link, which lies beside it.
-fn link_program(folder: &Path) -> io::Result<()> {
-    let program = env::current_exe()?;
+fn link_program(folder: &Path, program: &Path) -> io::Result<()> {
     let link = folder.join("gputrace");
     if fs::read_link(&link).is_ok_and(|target| target == program) {
         return Ok(());
     }
     let temporary = part_of(&link);
-    symlink(&program, &temporary)?;
+    symlink(program, &temporary)?;
     fs::rename(&temporary, &link).inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
     })
@@ -345,7 +392,6 @@ mod tests {
 
     #[test]
     fn a_cache_that_others_can_exchange_or_that_is_a_link_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
         let base = SessionFolder::create().unwrap();
         let above = base.path().join("above");
         let cache = above.join("cache");

@@ -3,6 +3,8 @@
 mod arrivals;
 pub mod child;
 pub mod control;
+pub mod descendants;
+pub mod descriptors;
 pub mod ending;
 pub mod environment;
 pub mod extract;

@@ -50,6 +50,12 @@ pub fn trusted(folder: &Path) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
+/// Whether all users can enter the folder, as far as it is there; what is made below gets a mode of its own.
+pub fn is_open_to_others(folder: &Path) -> bool {
+    let modes = folder.ancestors().filter_map(|part| fs::metadata(part).ok()).map(|found| found.mode());
+    modes.into_iter().all(|mode| mode & 0o001 != 0)
+}
+
 /// What the kernel says of an owner who has no number in our user namespace, such as the one of a
 /// container's root folder. Outside of such a namespace it is the number of a user like others.
 const OVERFLOW_ID: u32 = 65534;

@@ -181,14 +181,6 @@ pub fn take_over() -> Before {
 }
 
 impl Before {
-    /// The program is gone: what ends a process ends us again. The rest was meant for the program, and
-    /// is for nobody now.
-    pub fn restore(&self) {
-        for signal in END_US_AFTERWARDS.into_iter().chain([libc::SIGCHLD]) {
-            self.restore_one(signal);
-        }
-    }
-
     /// The program is gone and its trace is whole: the first of each signal that ends a process is
     /// told by [`is_end_wanted`], the second ends us. What we were told to ignore we ignore.
     pub fn hear_the_end(&self) {
@@ -211,18 +203,19 @@ impl Before {
         self.restore_one(libc::SIGCHLD);
     }
 
-    /// Puts back what [`take_over`] changed, with SIGPIPE and SIGXFSZ as this program found them.
-    /// Async-signal-safe: runs in the forked child.
-    pub fn restore_for_program(&self) {
+    /// Puts back what [`take_over`] changed. Async-signal-safe.
+    pub fn restore_all(&self) {
         for signal in 1..SIGNALS {
             self.restore_one(signal as c_int);
         }
-        // SAFETY: signal takes plain numbers; the mask is the one that the kernel gave.
-        unsafe {
-            libc::signal(libc::SIGPIPE, inherited::sigpipe());
-            libc::signal(libc::SIGXFSZ, inherited::sigxfsz());
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut());
-        }
+        // SAFETY: the mask is the one that the kernel gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut()) };
+    }
+
+    /// The same with SIGPIPE and SIGXFSZ as this program found them. Async-signal-safe: runs in the forked child.
+    pub fn restore_for_program(&self) {
+        self.restore_all();
+        restore_inherited();
     }
 
     fn restore_one(&self, signal: c_int) {
@@ -230,6 +223,15 @@ impl Before {
             // SAFETY: the action is the one that the kernel gave in `take_over`.
             unsafe { libc::sigaction(signal, action, null_mut()) };
         }
+    }
+}
+
+/// Puts back what Rust's runtime and `main` changed. Async-signal-safe.
+pub fn restore_inherited() {
+    // SAFETY: signal takes plain numbers.
+    unsafe {
+        libc::signal(libc::SIGPIPE, inherited::sigpipe());
+        libc::signal(libc::SIGXFSZ, inherited::sigxfsz());
     }
 }
 

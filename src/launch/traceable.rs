@@ -28,9 +28,32 @@ const OUR_MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const OUR_MACHINE: u16 = 183;
 
-/// The reason, to stand behind "because"; `None` for a program that can be traced as far as its
+/// Why a program cannot be traced.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// A clause about the file.
+    pub text: String,
+    /// Whether the programs that it starts get LD_PRELOAD all the same.
+    hands_on: bool,
+}
+
+impl Reason {
+    /// One sentence about the command's program.
+    pub fn sentence(&self, program: &OsStr) -> String {
+        let (program, text) = (program.display(), &self.text);
+        if self.hands_on {
+            format!(
+                "{program} itself cannot be traced because {text}; the programs that it starts are traced"
+            )
+        } else {
+            format!("{program} cannot be traced because {text}")
+        }
+    }
+}
+
+/// The reason; `None` for a program that can be traced as far as its
 /// file shows. A script is judged by its interpreter: the kernel ignores the script's own rights.
-pub fn why_not(program: &OsStr) -> Option<String> {
+pub fn why_not(program: &OsStr) -> Option<Reason> {
     let mut path = find(program)?;
     for _ in 0..SCRIPT_DEPTH {
         let mut head = [0; HEAD_BYTES];
@@ -61,7 +84,7 @@ pub fn executed_file(program: &OsStr) -> Option<File> {
 }
 
 /// The file that the name stands for.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
     }
@@ -79,20 +102,23 @@ fn interpreter(head: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(word.to_vec())))
 }
 
-fn judge(path: &Path, file: &File, head: &[u8]) -> Option<String> {
+fn judge(path: &Path, file: &File, head: &[u8]) -> Option<Reason> {
     if !head.starts_with(b"\x7fELF") {
         return None;
     }
     let name = path.display();
     let machine = u16::from_le_bytes(*head.get(18..)?.first_chunk()?);
     if head.get(4..6)? != [ELF_CLASS_64, ELF_LITTLE_ENDIAN] || machine != OUR_MACHINE {
-        return Some(format!("{name} is of another architecture than gputrace"));
+        let text = format!("{name} is of another architecture than gputrace");
+        return Some(Reason { text, hands_on: true });
     }
     if is_static(file, head)? {
-        return Some(format!("{name} is linked statically, so that no loader puts a library into it"));
+        let text = format!("{name} is linked statically, so that no loader puts a library into it");
+        return Some(Reason { text, hands_on: true });
     }
     let right = gained_rights(path, file)?;
-    Some(format!("{name} {right}: the loader ignores LD_PRELOAD in a program that gains rights"))
+    let text = format!("{name} {right}: the loader ignores LD_PRELOAD in a program that gains rights");
+    Some(Reason { text, hands_on: false })
 }
 
 /// Whether it names no loader, and is not a loader itself. `None` where the headers are nonsense.

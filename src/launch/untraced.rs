@@ -2,15 +2,18 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::process::ExitStatus;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
-use crate::launch::{child, signals};
+use crate::launch::{descriptors, inherited, signals};
 
-/// Runs it with what we were given and nothing else. The outer error: it could not be started.
-pub fn run(command: &[OsString]) -> io::Result<io::Result<ExitStatus>> {
-    let before = signals::take_over();
-    let program = child::start(command, &[], before).inspect_err(|_| before.restore())?;
-    let status = program.wait(|_, _| {});
-    before.restore();
-    Ok(status)
+/// Becomes the command, with `environment` laid over ours and otherwise with what this program was started with: no
+/// other process and no further descriptor is needed. Returns only if the command cannot be started.
+pub fn become_the_command(command: &[OsString], environment: &[(&str, OsString)]) -> io::Error {
+    let [program, arguments @ ..] = command else { return io::ErrorKind::InvalidInput.into() };
+    signals::restore_inherited();
+    descriptors::restore_for_program();
+    inherited::close_again();
+    let environment = environment.iter().map(|(name, value)| (name, value));
+    Command::new(program).args(arguments).envs(environment).exec()
 }

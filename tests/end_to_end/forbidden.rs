@@ -25,7 +25,9 @@ fn runs_untraced(program: &Path, why: &str) {
 #[track_caller]
 fn warned(ended: &Ended, program: &Path, why: &str) {
     let lines: Vec<_> = ended.stderr.lines().filter(|line| line.contains("cannot be traced")).collect();
-    let begin = format!("gputrace: warning: {} cannot be traced because ", program.display());
+    // A program that gains rights takes LD_PRELOAD from what it starts as well.
+    let itself = if why.contains("is set") || why.contains("capabilities") { "" } else { " itself" };
+    let begin = format!("gputrace: warning: {}{itself} cannot be traced because ", program.display());
     assert!(lines.len() == 1 && lines[0].starts_with(&begin) && lines[0].contains(why), "{}", ended.stderr);
     assert_eq!(ended.stderr.lines().next(), lines.first().copied());
 }
@@ -36,10 +38,10 @@ fn executable(path: PathBuf, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// The program linked statically, in the one or the other way; `None`, and said, without a
+/// The source linked statically, in the one or the other way; `None`, and said, without a
 /// static C library.
-fn static_program(test: &str, folder: &Folder, option: &str) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ends_with_nine.c");
+fn static_program(test: &str, folder: &Folder, option: &str, name: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let program = folder.join("static");
     let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     let made = finish(compiler.arg(option).arg("-o").arg(&program).arg(source));
@@ -52,19 +54,34 @@ fn static_program(test: &str, folder: &Folder, option: &str) -> Option<PathBuf> 
 
 #[test]
 fn a_static_program_is_said_not_to_be_traced() {
+    let test = "a_static_program_is_said_not_to_be_traced";
     for option in ["-static", "-static-pie"] {
         let folder = Folder::new();
-        if let Some(program) = static_program("a_static_program_is_said_not_to_be_traced", &folder, option) {
+        if let Some(program) = static_program(test, &folder, option, "ends_with_nine") {
             runs_untraced(&program, "is linked statically");
         }
     }
+}
+
+/// As many launchers are that are written in Go or Rust.
+#[test]
+fn a_static_launcher_is_said_to_hand_tracing_on() {
+    let folder = Folder::new();
+    let test = "a_static_launcher_is_said_to_hand_tracing_on";
+    let Some(launcher) = static_program(test, &folder, "-static", "becomes") else { return };
+    let traced = run_command(&launcher).arg(compiled("basic", Link::Driver)).succeed();
+    assert_eq!(count(&traced.report(), "launches"), 10);
+    let line = traced.ended.stderr.lines().next().unwrap_or_default();
+    let begin = format!("gputrace: warning: {} itself cannot be traced because ", launcher.display());
+    assert!(line.starts_with(&begin), "{line}");
+    assert!(line.ends_with("; the programs that it starts are traced"), "{line}");
 }
 
 #[test]
 fn a_script_is_judged_by_its_interpreter() {
     let folder = Folder::new();
     let test = "a_script_is_judged_by_its_interpreter";
-    if let Some(interpreter) = static_program(test, &folder, "-static") {
+    if let Some(interpreter) = static_program(test, &folder, "-static", "ends_with_nine") {
         let script = format!("#! {} -x\n", interpreter.display());
         runs_untraced(&executable(folder.join("script"), script.as_bytes()), "/static is linked statically");
     }

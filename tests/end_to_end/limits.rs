@@ -78,6 +78,7 @@ fn limited(name: &str, value: &str, under_run: Then, in_bare_use: Then) {
 }
 
 const NO_MEMORY: Then = Then::Said("no shared memory to be had");
+const NO_FILE: Then = Then::Said("no shared memory to be had (RLIMIT_FSIZE too low");
 const NO_ADDRESS_SPACE: Then = Then::Said("less than 1 GiB of address space is left, or 128 MiB of data");
 const NO_COLLECTOR: Then = Then::Said("the collector could not be started");
 const NO_DESCRIPTORS: Then = Then::Said("hardly any descriptor is free");
@@ -185,5 +186,5 @@ fn no_memory_may_be_locked() {
 /// A file that grows past the limit raises SIGXFSZ, which kills: we do not try.
 #[test]
 fn no_file_may_be_written() {
-    limited("fsize", "0", NO_MEMORY, NO_MEMORY);
+    limited("fsize", "0", NO_FILE, NO_FILE);
 }

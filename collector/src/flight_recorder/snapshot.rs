@@ -38,6 +38,7 @@ pub struct Snapshot {
     pub(super) excerpt: Excerpt,
     pub(super) parts: Vec<Part>,
     pub(super) blocks: Vec<Block>,
+    pub(super) unrecorded: Vec<String>,
     pub(super) wall_ns: u64,
 }
 
@@ -64,6 +65,9 @@ impl Snapshot {
         self.blocks.iter().try_for_each(|block| take(Step::Block(block)))?;
         for part in &self.parts {
             part.ending.iter().try_for_each(|batch| take(Step::Batch(batch)))?;
+        }
+        if !self.unrecorded.is_empty() {
+            take(Step::Batch(&Batch::Unrecorded(self.unrecorded.clone())))?;
         }
         take(Step::Batch(&Batch::SessionEnd { wall_ns: self.wall_ns }))
     }

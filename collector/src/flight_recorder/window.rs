@@ -55,6 +55,7 @@ pub struct Window {
     newest_ns: u64,
     left_out: LeftOut,
     wall_ns: Option<u64>,
+    unrecorded: Vec<String>,
     /// Processes that ended without an event in it, in that order, with the bytes that each takes.
     quiet: VecDeque<(u32, usize)>,
     quiet_bytes: usize,
@@ -74,6 +75,7 @@ impl Window {
             newest_ns: 0,
             left_out: LeftOut::default(),
             wall_ns: None,
+            unrecorded: Vec::new(),
             quiet: VecDeque::new(),
             quiet_bytes: 0,
         })
@@ -153,6 +155,7 @@ impl Window {
                 self.end(*process, *end, (*monotonic_ns).min(now_ns));
             }
             Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
+            Batch::Unrecorded(lines) => self.unrecorded.clone_from(lines),
             // Only a stream that was kept in part says so.
             Batch::Excerpt(_) => {}
         }
@@ -299,7 +302,8 @@ impl Window {
         let wall_ns = self.wall_ns.unwrap_or_else(|| now_ns.saturating_sub(self.begin.monotonic_ns));
         let parts = self.processes.values().map(|kept| Part::new(kept, now_ns)).collect();
         let blocks = self.entries.iter().flat_map(|entry| entry.blocks.iter().cloned()).collect();
-        Snapshot { begin: self.begin.clone(), excerpt, parts, blocks, wall_ns }
+        let unrecorded = self.unrecorded.clone();
+        Snapshot { begin: self.begin.clone(), excerpt, parts, blocks, unrecorded, wall_ns }
     }
 }
 

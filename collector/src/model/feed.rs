@@ -67,6 +67,7 @@ impl<S: Sink> Model<S> {
                     excerpt: None,
                     wall_ns: None,
                     last_seen_ns,
+                    unrecorded: Vec::new(),
                 });
             }
             Batch::Excerpt(excerpt) => {
@@ -92,6 +93,11 @@ impl<S: Sink> Model<S> {
                 {
                     self.saw(state.last_seen_ns);
                     self.close_process(*state);
+                }
+            }
+            Batch::Unrecorded(lines) => {
+                if let Some(session) = self.sessions.last_mut() {
+                    session.unrecorded.clone_from(lines);
                 }
             }
             Batch::SessionEnd { wall_ns } => {
@@ -191,6 +197,8 @@ impl<S: Sink> Model<S> {
             self.close_process(state);
         }
         let totals = self.ended.into_totals(&mut self.sink);
-        (Totals { sessions: self.sessions, ..totals }, self.sink)
+        let unrecorded =
+            self.sessions.iter().flat_map(|session| session.unrecorded.iter().cloned()).collect();
+        (Totals { sessions: self.sessions, unrecorded, ..totals }, self.sink)
     }
 }

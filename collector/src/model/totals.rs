@@ -157,6 +157,8 @@ pub struct Session {
     pub wall_ns: Option<u64>,
     /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.
     pub last_seen_ns: u64,
+    /// Processes that should be in it and are not, and why.
+    pub unrecorded: Vec<String>,
 }
 
 impl Session {
@@ -247,7 +249,7 @@ pub struct Totals {
     pub counts: Counts,
     /// Files that were read to their first damage only; nothing of that is known live.
     pub damages: Vec<(PathBuf, Damage)>,
-    /// Processes that wanted to join and could not, and why; known live only.
+    /// Processes that should be in one of the sessions and are not, and why.
     pub unrecorded: Vec<String>,
     /// Processes whose `cuInit` failed, and what it returned; known live only.
     pub not_initialised: Vec<(u32, u16)>,

@@ -16,6 +16,9 @@ use crate::report::*;
 use crate::source::Stacks;
 use crate::trace_file::{Damage, DamageReason};
 
+/// What a notice about processes begins with that should be in the trace and are not.
+pub(super) const NOT_RECORDED: &str = "not recorded: ";
+
 /// Losses that take no device record away: names, stacks or calls are missing, not times.
 const KEEPS_RECORDS: [&str; 11] = [
     Counter::Nested.name(),
@@ -297,7 +300,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
             }
         }
     }
-    let unrecorded = totals.unrecorded.iter().map(|who| format!("not recorded: {who}"));
+    let unrecorded = totals.unrecorded.iter().map(|who| format!("{NOT_RECORDED}{who}"));
     let others = missing_times::explanations(totals).into_iter().chain(more);
     notices.extend(unrecorded.chain(others).map(|text| NoticeReport {
         severity: "warning",

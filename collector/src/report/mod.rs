@@ -33,6 +33,8 @@ pub(crate) mod tape;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use build::NOT_RECORDED;
+
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::ExcerptReport;

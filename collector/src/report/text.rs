@@ -6,6 +6,7 @@ mod words;
 
 use crate::model::Loss;
 use crate::names::line_safe;
+use crate::report::NOT_RECORDED;
 use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
@@ -114,7 +115,12 @@ impl Report {
             0 | 1 => String::new(),
             sessions => format!(", {} sessions", count(sessions as u64)),
         };
-        let unfinished = if self.complete { "" } else { ", not closed in order" };
+        let is_missing = self.notices.iter().any(|notice| notice.text.starts_with(NOT_RECORDED));
+        let unfinished = match (self.complete, is_missing) {
+            (true, _) => "",
+            (false, true) => ", incomplete: see below",
+            (false, false) => ", not closed in order",
+        };
         let wall = duration(self.wall_ns);
         page.fact("Wall time", &format!("{wall}, {processes}{sessions}{unfinished}"));
         for excerpt in &self.excerpts {

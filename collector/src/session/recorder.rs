@@ -108,7 +108,7 @@ pub struct Recording<S> {
     pub trace_error: Option<Error>,
     /// What was dumped while the session went on, and what could not be.
     pub dumps: Vec<Dump>,
-    /// Processes that wanted to be recorded and were not, and why.
+    /// Processes that should have been recorded and were not, and why.
     pub refused: Vec<String>,
     connection: Option<OwnedFd>,
 }
@@ -207,8 +207,12 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let lost = |name| Error::ThreadLost { name };
         let drain = self.drain.take().ok_or(lost("drain"))?;
         let drained = drain.join();
+        let (not_initialised, refused) = self.unrecorded();
         if let Some(stream) = self.stream.take() {
             let wall_ns = clock::monotonic_ns().saturating_sub(self.begin.monotonic_ns);
+            if !refused.is_empty() {
+                let _ = stream.send(Step::Batch(Batch::Unrecorded(refused.clone())));
+            }
             let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
         let digest = self.digest.take().ok_or(lost("digest"))?;
@@ -216,17 +220,24 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let digested = digested.ok_or(lost("digest"))?;
         let connection = drained.map_err(|_| lost("drain"))?;
         let Digested { mut totals, sink, trace_path, trace_bytes, trace_error } = digested;
+        // One whose CUDA came later is there itself.
+        let is_there = |pid| totals.processes.iter().any(|process| process.begin.pid == pid);
+        totals.not_initialised = not_initialised.into_iter().filter(|(pid, _)| !is_there(*pid)).collect();
+        Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
+    }
+}
+
+impl<S> Recorder<S> {
+    /// Processes whose `cuInit` failed, with what it returned; and lines about those that are not recorded.
+    fn unrecorded(&self) -> (Vec<(u32, u16)>, Vec<String>) {
+        let mut not_initialised = Vec::new();
         for (pid, why) in self.place.as_ref().map(Place::untraced).unwrap_or_default() {
             match why.strip_prefix(NOT_INITIALISED).and_then(|status| status.parse().ok()) {
-                // One whose CUDA came later is there itself.
-                Some(_) if totals.processes.iter().any(|process| process.begin.pid == pid) => {}
-                Some(status) => totals.not_initialised.push((pid, status)),
+                Some(status) => not_initialised.push((pid, status)),
                 None => self.shared.refuse_unless_known(pid, &why),
             }
         }
-        let refused = self.shared.take_refused();
-        totals.unrecorded.clone_from(&refused);
-        Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
+        (not_initialised, self.shared.take_refused())
     }
 }
 

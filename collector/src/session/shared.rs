@@ -27,6 +27,8 @@ pub(super) struct Shared {
     ended: Mutex<bool>,
     ended_changed: Condvar,
     refused: Mutex<Vec<(u32, String)>>,
+    /// Lines about processes that did not come here at all.
+    missed: Mutex<Vec<String>>,
     /// Refusals beyond those that are remembered.
     refused_more: AtomicU64,
     /// Batches that the digest thread is done with.
@@ -61,6 +63,7 @@ impl Shared {
             ended: Mutex::new(false),
             ended_changed: Condvar::new(),
             refused: Mutex::new(Vec::new()),
+            missed: Mutex::new(Vec::new()),
             refused_more: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             dumps: Mutex::new(Some(Vec::new())),
@@ -165,11 +168,16 @@ impl Shared {
         }
     }
 
-    /// Who was refused and why, in words.
+    /// Remembers a line about processes that should be recorded and do not come here.
+    pub fn miss(&self, line: String) {
+        lock(&self.missed).push(line);
+    }
+
+    /// Who was missed or refused and why, in words.
     pub fn take_refused(&self) -> Vec<String> {
+        let mut lines = std::mem::take(&mut *lock(&self.missed));
         let refused = std::mem::take(&mut *lock(&self.refused));
-        let mut lines: Vec<_> =
-            refused.into_iter().map(|(pid, why)| format!("process {pid}: {why}")).collect();
+        lines.extend(refused.into_iter().map(|(pid, why)| format!("process {pid}: {why}")));
         let more = self.refused_more.load(Ordering::Relaxed);
         if more > 0 {
             lines.push(format!("{more} more"));

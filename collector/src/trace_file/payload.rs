@@ -47,6 +47,22 @@ pub fn excerpt(payload: &[u8]) -> Option<Excerpt> {
     Some(Excerpt { window_ns, from_ns, to_ns, reason, left_out: LeftOut::from_values(values) })
 }
 
+pub fn put_unrecorded(out: &mut Vec<u8>, lines: &[String]) {
+    put_varint(out, lines.len() as u64);
+    lines.iter().for_each(|line| put_text(out, line.as_bytes()));
+}
+
+pub fn unrecorded(payload: &[u8]) -> Option<Vec<String>> {
+    let mut bytes = Bytes::new(payload);
+    let count = bytes.varint()?;
+    // Grows with what is there: a count may be any.
+    let mut lines = Vec::new();
+    for _ in 0..count {
+        lines.push(lossy(bytes.text()?));
+    }
+    Some(lines)
+}
+
 fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }

@@ -246,6 +246,20 @@ fn a_file_of_an_earlier_minor_version_without_a_writer_s_version_is_read() {
 }
 
 #[test]
+fn lines_about_processes_that_are_missing_are_read_back() {
+    let mut stream = small_stream();
+    let lines = vec!["process 7 runs as user 65534".to_owned(), String::new()];
+    stream.insert(stream.len() - 1, Batch::Unrecorded(lines.clone()));
+    let (batches, damage) = read(&write(&stream)).unwrap();
+    assert!(batches == stream && damage.is_none());
+    let mut model = crate::model::Model::new(crate::aggregate::Aggregates::default());
+    batches.iter().for_each(|batch| model.consume(batch));
+    let (totals, aggregates) = model.finish();
+    assert_eq!(totals.unrecorded, lines);
+    assert!(!crate::report::Report::new(&totals, &aggregates).complete);
+}
+
+#[test]
 fn blocks_of_unknown_types_are_skipped() {
     let stream = small_stream();
     let mut bytes = write(&stream[..stream.len() - 1]);

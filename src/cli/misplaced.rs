@@ -1,0 +1,137 @@
+//! Options of `run` that stand behind the command, and so are the command's own.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::cli::options::{self, SETTINGS, Setting};
+use crate::cli::{flight_recorder, group_by};
+
+/// Options with names that hardly any other program has. Not among them: `-o`, `--output`, `--all`, `--json`,
+/// `--redact`, `--simulate`, `--cupti` and `--traceparent`, which programs do have.
+const OURS: [&str; 11] = [
+    "device-times",
+    "graph-times",
+    "on-full",
+    "stacks",
+    "torch-ops",
+    "nvtx-frames",
+    "group-by",
+    "flight-recorder",
+    "otlp",
+    "threshold-us",
+    "spans-per-second",
+];
+
+/// One line about the options that were surely meant for `run`. To be sure: a word of the command is the long name of one of
+/// [`OURS`], with a value behind it that `run` would take, before any `--` of the command's own; and the command is
+/// not, and does not start, a gputrace that may have the option.
+pub fn warning(command: &[OsString]) -> Option<String> {
+    let is_gputrace = |word: &OsString| Path::new(word).file_name().is_some_and(|name| name == "gputrace");
+    if command.iter().any(is_gputrace) {
+        return None;
+    }
+    let words: Vec<&str> = command
+        .iter()
+        .skip(1)
+        .take_while(|word| *word != "--")
+        .map(|word| word.to_str().unwrap_or(""))
+        .collect();
+    let followed = words.iter().zip(words.iter().skip(1).copied().chain([""]));
+    let found: Vec<String> =
+        followed.filter_map(|(word, next)| ours(word, next)).map(|name| format!("--{name}")).collect();
+    let first = found.first()?;
+    let (was, they) = if found.len() == 1 { ("comes", "it") } else { ("come", "them") };
+    Some(format!(
+        "{} {was} after the command and so went to it; to have gputrace take {they}: gputrace run {first} … -- {}",
+        found.join(", "),
+        command.first()?.display()
+    ))
+}
+
+/// The name of our option that the word is, with `next` behind it.
+fn ours(word: &str, next: &str) -> Option<&'static str> {
+    let word = word.strip_prefix("--")?;
+    let (name, inline) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+    let setting = SETTINGS.iter().find(|setting| setting.option == Some(name))?;
+    let name = setting.option.filter(|name| OURS.contains(name))?;
+    let is_flag = setting.values == ["on", "off"];
+    let is_taken = match inline {
+        None if is_flag => true,
+        value => takes(setting, value.unwrap_or(next)),
+    };
+    is_taken.then_some(name)
+}
+
+/// Whether `run` would take the value.
+fn takes(setting: &Setting, value: &str) -> bool {
+    if !setting.values.is_empty() {
+        return setting.values.contains(&value);
+    }
+    match setting.value {
+        options::SECONDS => flight_recorder::parse(value).is_ok(),
+        options::PARTS => group_by::parse(value).is_ok(),
+        options::NUMBER => value.parse::<u32>().is_ok(),
+        _ => !value.is_empty() && !value.starts_with('-'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warns(command: &str) -> bool {
+        let words: Vec<OsString> = command.split(' ').map(Into::into).collect();
+        warning(&words).is_some()
+    }
+
+    #[test]
+    fn every_name_is_one_of_runs_options() {
+        for name in OURS {
+            assert!(SETTINGS.iter().any(|setting| setting.option == Some(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_option_of_ours_after_the_command_is_found() {
+        for command in [
+            "python x.py --otlp http://localhost:4318",
+            "python x.py --flight-recorder 30",
+            "python x.py --flight-recorder=30",
+            "./app --device-times off -v",
+            "./app --torch-ops",
+            "./app --threshold-us 100",
+            "./app --group-by process,thread",
+            "./app --stacks native",
+        ] {
+            assert!(warns(command), "{command}");
+        }
+        let command: Vec<OsString> = ["python", "x.py", "--torch-ops", "--otlp=u"].map(Into::into).into();
+        assert_eq!(
+            warning(&command).unwrap(),
+            "--torch-ops, --otlp come after the command and so went to it; to have gputrace take them: gputrace run \
+             --torch-ops … -- python"
+        );
+    }
+
+    #[test]
+    fn what_may_be_the_programs_own_is_left_alone() {
+        for command in [
+            "python x.py",
+            "python x.py -o out --output out --all --json --simulate --redact",
+            // Values that we would not take.
+            "python x.py --flight-recorder",
+            "python x.py --flight-recorder buffer",
+            "python x.py --stacks 3",
+            "python x.py --group-by user_id",
+            "python x.py --threshold-us 0.5",
+            "python x.py --otlp --verbose",
+            // For somebody behind the command.
+            "torchrun -- x.py --torch-ops",
+            "sh -c gputrace --torch-ops",
+            "env A=1 /usr/bin/gputrace run --torch-ops x",
+            "--torch-ops",
+        ] {
+            assert!(!warns(command), "{command}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What is said where the first word is no subcommand of ours: a command that was meant to be traced, or what other
+//! tracers call it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::cli::exit_code;
+use crate::cli::failure::Failure;
+use crate::launch::traceable;
+
+/// The failure for the words behind `gputrace`; `None` where there is nothing better to say than that the command line
+/// is wrong.
+pub fn explain(words: &[OsString]) -> Option<Failure> {
+    let (first, rest) = words.split_first()?;
+    // What a tracer is asked that attaches to processes or records a command: strace, gdb, py-spy, perf, rocprof.
+    if first == "attach" {
+        return Some(attaching(rest.first().map(OsString::as_os_str)));
+    }
+    if first == "record" {
+        let own: Vec<_> = rest.iter().take_while(|word| *word != "--").collect();
+        let is_pid = |word: &&OsString| *word == "-p" || *word == "--pid";
+        if let Some(at) = own.iter().position(is_pid) {
+            return Some(attaching(own.get(at + 1).map(|pid| pid.as_os_str())));
+        }
+        let command = rest.strip_prefix(&[OsString::from("--")]).unwrap_or(rest);
+        return Some(failure("record is no subcommand", command));
+    }
+    let is_program = traceable::find(first).as_deref().is_some_and(is_executable);
+    if is_program {
+        return Some(failure(&format!("{} is no subcommand, but a program", first.display()), words));
+    }
+    if Path::new(first).extension() == Some(OsStr::new("py")) && Path::new(first).is_file() {
+        let command: Vec<_> = [OsString::from("python3")].into_iter().chain(words.iter().cloned()).collect();
+        return Some(failure(&format!("{} is no subcommand, but a Python file", first.display()), &command));
+    }
+    None
+}
+
+fn failure(message: &str, command: &[OsString]) -> Failure {
+    let command: Vec<_> = command.iter().map(|word| quoted(word)).collect();
+    let command = if command.is_empty() { "CMD".to_owned() } else { command.join(" ") };
+    Failure::new(message).hint(format!("to trace it: gputrace run -- {command}")).code(exit_code::USAGE)
+}
+
+/// Nobody can be traced who runs already.
+pub fn attaching(pid: Option<&OsStr>) -> Failure {
+    let pid = pid.and_then(OsStr::to_str).filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()));
+    let (process, number) = match pid {
+        Some(pid) => (format!("process {pid}"), pid),
+        None => ("a process".to_owned(), "PID"),
+    };
+    Failure::new(format!(
+        "cannot attach to {process} that runs already: the library is loaded when a program starts"
+    ))
+    .hint(format!(
+        "restart it by gputrace run -- CMD, or with LD_PRELOAD=$(gputrace lib); one that is traced already \
+             answers gputrace ctl {number} status"
+    ))
+    .code(exit_code::USAGE)
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &OsStr) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(byte);
+    let text = word.to_string_lossy();
+    if !word.is_empty() && word.as_bytes().iter().all(is_plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &[&str]) -> Option<String> {
+        let words: Vec<OsString> = line.iter().map(Into::into).collect();
+        explain(&words).map(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_program_is_traced_by_run() {
+        let line = said(&["sh", "-c", "echo it's", "x"]).unwrap();
+        assert!(line.ends_with("\n  hint: to trace it: gputrace run -- sh -c 'echo it'\\''s' x"), "{line}");
+        assert!(said(&["/bin/sh"]).unwrap().ends_with("gputrace run -- /bin/sh"));
+        assert_eq!(said(&["reprot", "x"]), None);
+        assert_eq!(said(&["/etc/passwd"]), None);
+        assert_eq!(said(&["/etc"]), None);
+        assert_eq!(said(&[]), None);
+    }
+
+    #[test]
+    fn nobody_is_attached_to() {
+        for line in [&["attach", "12"][..], &["record", "-p", "12"], &["record", "-o", "x", "--pid", "12"]] {
+            let line = said(line).unwrap();
+            assert!(
+                line.contains("cannot attach to process 12 ") && line.contains("gputrace ctl 12 status"),
+                "{line}"
+            );
+        }
+        assert!(said(&["attach"]).unwrap().contains("gputrace ctl PID status"));
+        let line = said(&["record", "--", "./app", "-p", "1"]).unwrap();
+        assert!(line.ends_with("gputrace run -- ./app -p 1"), "{line}");
+    }
+}
