@@ -28,7 +28,8 @@ pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 
-/// Enough for all of them with paths as long as they usually are; a variable that does not fit is not remembered.
+/// Enough for all of them with paths as long as they usually are; a variable that does not fit is not
+/// remembered.
 const REMEMBERED_BYTES: usize = 4096;
 
 /// Our variables as they were at load, `NAME=value` and a zero each: a program that clears its environment
@@ -39,8 +40,8 @@ struct Remembered {
     length: AtomicUsize,
 }
 
-// SAFETY: `entries` is written once, by `remember`, before `length` says so (Release, which the Acquire in `entries()`
-// pairs with), and only read from then on.
+// SAFETY: `entries` is written once, by `remember`, before `length` says so (Release, which the Acquire in
+// `entries()` pairs with), and only read from then on.
 unsafe impl Sync for Remembered {}
 
 static REMEMBERED: Remembered =
@@ -51,8 +52,9 @@ pub fn remember() {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }
-    // SAFETY: the loader runs this once, before the program's threads, and nobody reads `entries` while `length` is 0.
-    // `environ` is the C library's array of C strings, null-terminated, which nobody else changes meanwhile.
+    // SAFETY: the loader runs this once, before the program's threads, and nobody reads `entries` while
+    // `length` is 0. `environ` is the C library's array of C strings, null-terminated, which nobody else
+    // changes meanwhile.
     unsafe {
         let room = &mut *REMEMBERED.entries.get();
         let mut length = 0;
@@ -82,7 +84,8 @@ fn remembered(name: &CStr) -> Option<&'static CStr> {
     })
 }
 
-/// The variable's value, as it was at load if the program took it away since; `None` where it is unset or empty.
+/// The variable's value, as it was at load if the program took it away since; `None` where it is unset or
+/// empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: the name is a C string. The result lives until the program changes that variable,
     // which it has no reason to. No thread of ours reads: each read is on a thread of the program's,
