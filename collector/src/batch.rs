@@ -32,7 +32,8 @@ pub enum Batch {
         end: ProcessEnd,
         monotonic_ns: u64,
     },
-    /// Processes that are not in the stream and should be, and why: one line each. Next to last, if there are any.
+    /// Processes that are not in the stream and should be, and why: one line each. Next to last, if there are
+    /// any.
     Unrecorded(Vec<String>),
     /// Last in a stream that was closed in order.
     SessionEnd {

@@ -68,8 +68,8 @@ pub fn for_session(session: &SessionFolder) -> Result<Libraries, Failure> {
     in_cache().or_else(|_| in_session(session.path()))
 }
 
-/// For a command that this process becomes: nobody is left to remove a folder of the session's when the command ends,
-/// so that the next run sweeps it.
+/// For a command that this process becomes: nobody is left to remove a folder of the session's when the
+/// command ends, so that the next run sweeps it.
 pub fn for_untraced() -> Result<Libraries, Failure> {
     in_cache().or_else(|failure| {
         let session = SessionFolder::create().map_err(|_| failure)?;

@@ -22,9 +22,9 @@ const OURS: [&str; 11] = [
     "spans-per-second",
 ];
 
-/// One line about the options that were surely meant for `run`. To be sure: a word of the command is the long name of one of
-/// [`OURS`], with a value behind it that `run` would take, before any `--` of the command's own; and the command is
-/// not, and does not start, a gputrace that may have the option.
+/// One line about the options that were surely meant for `run`. To be sure: a word of the command is the long
+/// name of one of [`OURS`], with a value behind it that `run` would take, before any `--` of the command's
+/// own; and the command is not, and does not start, a gputrace that may have the option.
 pub fn warning(command: &[OsString]) -> Option<String> {
     let is_gputrace = |word: &OsString| Path::new(word).file_name().is_some_and(|name| name == "gputrace");
     if command.iter().any(is_gputrace) {

@@ -1,5 +1,5 @@
-//! What is said where the first word is no subcommand of ours: a command that was meant to be traced, or what other
-//! tracers call it.
+//! What is said where the first word is no subcommand of ours: a command that was meant to be traced, or what
+//! other tracers call it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,11 +11,12 @@ use crate::cli::exit_code;
 use crate::cli::failure::Failure;
 use crate::launch::traceable;
 
-/// The failure for the words behind `gputrace`; `None` where there is nothing better to say than that the command line
-/// is wrong.
+/// The failure for the words behind `gputrace`; `None` where there is nothing better to say than that the
+/// command line is wrong.
 pub fn explain(words: &[OsString]) -> Option<Failure> {
     let (first, rest) = words.split_first()?;
-    // What a tracer is asked that attaches to processes or records a command: strace, gdb, py-spy, perf, rocprof.
+    // What a tracer is asked that attaches to processes or records a command: strace, gdb, py-spy, perf,
+    // rocprof.
     if first == "attach" {
         return Some(attaching(rest.first().map(OsString::as_os_str)));
     }

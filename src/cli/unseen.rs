@@ -1,12 +1,12 @@
-//! What `run` says of processes that are not in the record though they came of the command, and why there may be no
-//! CUDA call at all.
+//! What `run` says of processes that are not in the record though they came of the command, and why there may
+//! be no CUDA call at all.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use gputrace_collector::model::Totals;
 
-use crate::cli::printable;
+use crate::cli::{printable, variables};
 use crate::launch::descendants::Seen;
 use crate::workload::driver::Driver;
 
@@ -37,8 +37,8 @@ pub fn other_users(seen: &Seen) -> Vec<String> {
     lines
 }
 
-/// Where no process came to be traced: why that may be so, the likeliest cause first, of those that can apply.
-/// `untraceable` says why the command's own program cannot be traced.
+/// Where no process came to be traced: why that may be so, the likeliest cause first, of those that can
+/// apply. `untraceable` says why the command's own program cannot be traced.
 pub fn why_nothing(
     totals: &Totals,
     seen: &Seen,
@@ -46,7 +46,7 @@ pub fn why_nothing(
     simulate: bool,
 ) -> Option<String> {
     let is_known = !totals.not_initialised.is_empty() || totals.sessions.iter().any(has_refused(seen));
-    if !totals.processes.is_empty() || is_known {
+    if !totals.processes.is_empty() || is_known || variables::switched_off().is_some() {
         return None;
     }
     let mut causes = Vec::new();

@@ -1,9 +1,9 @@
 //! Watches the command's descendants by /proc: which run as another user, and which were started without the
 //! variables that would have them traced.
 //!
-//! Reads /proc and nothing else: no process is stopped, asked or adopted. A process that lives for less than the time
-//! between two scans may be missed, and so is one whose parent ended before a scan saw it. The command itself is not:
-//! it is looked at before it is reaped.
+//! Reads /proc and nothing else: no process is stopped, asked or adopted. A process that lives for less than
+//! the time between two scans may be missed, and so is one whose parent ended before a scan saw it. The
+//! command itself is not: it is looked at before it is reaped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,14 +19,15 @@ use crate::launch::private_folder::own_id;
 const FIRST_INTERVAL: Duration = Duration::from_millis(20);
 const INTERVAL: Duration = Duration::from_millis(100);
 const START: Duration = Duration::from_secs(2);
-/// Scans take at most this part of one processor. With 100 processes on the machine the first one took 2 ms, since
-/// it reads about each of them, and the later ones 0.2 to 0.5 ms.
+/// Scans take at most this part of one processor. With 100 processes on the machine the first one took 2 ms,
+/// since it reads about each of them, and the later ones 0.2 to 0.5 ms.
 const COST_MOST: u32 = 100;
 /// For the thread, where memory is limited.
 const STACK_BYTES: usize = 256 << 10;
 /// Processes that are named of each kind; more are counted.
 const NAMED_MAX: usize = 1000;
-/// Of a process's environment: enough for the largest that a kernel takes by default (a quarter of the stack).
+/// Of a process's environment: enough for the largest that a kernel takes by default (a quarter of the
+/// stack).
 const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
 
 /// What was seen until now.
@@ -56,8 +57,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches this process and those that come of it. `variable`, with its value, is what the command was given.
-    /// Where there can be no thread, there is one scan, at the end.
+    /// Watches this process and those that come of it. `variable`, with its value, is what the command was
+    /// given. Where there can be no thread, there is one scan, at the end.
     pub fn start(command: u32, variable: Vec<u8>) -> Watch {
         let scanner = Arc::new(Mutex::new(Scanner::new(command, variable)));
         let end = Arc::new((Mutex::new(false), Condvar::new()));
@@ -191,8 +192,8 @@ impl Scanner {
         }
     }
 
-    /// Whether the program that the process runs was started without the variable. A process that ended has no
-    /// environment any more, and one of another user's cannot be asked.
+    /// Whether the program that the process runs was started without the variable. A process that ended has
+    /// no environment any more, and one of another user's cannot be asked.
     fn lacks_the_variable(&self, pid: u32) -> bool {
         let mut environment = Vec::new();
         let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) else { return false };
@@ -221,8 +222,9 @@ fn is_zombie(pid: u32) -> bool {
     read(pid, "stat").is_none_or(|stat| fields(&stat).next() == Some("Z"))
 }
 
-/// Whether a process with this /proc/PID/status changed its user. A setuid program of our user's has not: only its
-/// file's owner was added to what it is. The loader ignores LD_PRELOAD there, and most such programs only help.
+/// Whether a process with this /proc/PID/status changed its user. A setuid program of our user's has not:
+/// only its file's owner was added to what it is. The loader ignores LD_PRELOAD there, and most such programs
+/// only help.
 fn is_other_user(status: &str, own: u32) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let ids: Vec<u32> = ids.unwrap_or("").split_whitespace().filter_map(|id| id.parse().ok()).collect();

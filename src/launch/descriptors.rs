@@ -1,14 +1,15 @@
-//! The limit on open descriptors: this program raises its own soft limit, and the traced one gets back the original.
+//! The limit on open descriptors: this program raises its own soft limit, and the traced one gets back the
+//! original.
 
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The soft limit that this program works with, if the hard one allows it. A traced process takes a few descriptors
-/// of the collector's.
+/// The soft limit that this program works with, if the hard one allows it. A traced process takes a few
+/// descriptors of the collector's.
 const WANTED: u64 = 65_536;
-/// What a session takes at its start, before any process joins, is 14; a traced process needs 20 of its own
-/// (`producer/src/descriptor.rs`), so that below this nothing could be traced.
+/// With 13 free descriptors a session cannot start, with 15 it can; a traced process needs 20
+/// (`producer/src/descriptor.rs`), so that with fewer nothing could be traced.
 const NEEDED: usize = 20;
 /// What [`ORIGINAL`] holds while the soft limit is as it was.
 const UNCHANGED: u64 = u64::MAX;

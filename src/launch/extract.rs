@@ -23,20 +23,20 @@ pub struct Libraries {
     pub preload: PathBuf,
     /// The folder with the simulated driver and its libcupti.
     pub simulated: PathBuf,
-    /// Whether this program lies beside the library, by a link: bare use starts the collector by it. It does not
-    /// where this program cannot find itself, since /proc is not mounted.
+    /// Whether this program lies beside the library, by a link: bare use starts the collector by it. It does
+    /// not where this program cannot find itself, since /proc is not mounted.
     pub has_program: bool,
 }
 
 /// For root, where its cache folder is closed to others: the system's, and one for images that are read-only.
 const ROOTS_CACHES: [&str; 2] = ["/var/cache/gputrace", "/tmp/gputrace-cache"];
 
-/// Where the libraries can be put, best first: `GPUTRACE_CACHE` and nowhere else, or the user's cache folder. Empty
-/// where there is no home.
+/// Where the libraries can be put, best first: `GPUTRACE_CACHE` and nowhere else, or the user's cache folder.
+/// Empty where there is no home.
 ///
-/// What root starts may become another user's, with LD_PRELOAD in its environment, and the loader writes an error
-/// into the output of each program that may not read the library. So for root a folder comes first that all users
-/// can enter.
+/// What root starts may become another user's, with LD_PRELOAD in its environment, and the loader writes an
+/// error into the output of each program that may not read the library. So for root a folder comes first that
+/// all users can enter.
 pub fn cache_folders(asked: Option<PathBuf>) -> Vec<PathBuf> {
     if let Some(asked) = asked {
         return vec![asked];
@@ -227,8 +227,8 @@ fn is_intact(path: &Path, embedded: &Embedded) -> io::Result<bool> {
     Ok(bytes == embedded.bytes)
 }
 
-/// Lets all users read a folder or a file of ours, and enter or map it. Where that fails, a program of another user's
-/// runs untraced, with the loader's error.
+/// Lets all users read a folder or a file of ours, and enter or map it. Where that fails, a program of
+/// another user's runs untraced, with the loader's error.
 fn let_others_read(path: &Path) {
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     if let Ok(file) = opened

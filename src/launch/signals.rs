@@ -212,7 +212,8 @@ impl Before {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut()) };
     }
 
-    /// The same with SIGPIPE and SIGXFSZ as this program found them. Async-signal-safe: runs in the forked child.
+    /// The same with SIGPIPE and SIGXFSZ as this program found them. Async-signal-safe: runs in the forked
+    /// child.
     pub fn restore_for_program(&self) {
         self.restore_all();
         restore_inherited();

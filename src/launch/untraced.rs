@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::launch::{descriptors, inherited, signals};
 
-/// Becomes the command, with `environment` laid over ours and otherwise with what this program was started with: no
-/// other process and no further descriptor is needed. Returns only if the command cannot be started.
+/// Becomes the command, with `environment` laid over ours and otherwise with what this program was started
+/// with: no other process and no further descriptor is needed. Returns only if the command cannot be started.
 pub fn become_the_command(command: &[OsString], environment: &[(&str, OsString)]) -> io::Error {
     let [program, arguments @ ..] = command else { return io::ErrorKind::InvalidInput.into() };
     signals::restore_inherited();

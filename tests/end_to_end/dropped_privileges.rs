@@ -1,5 +1,5 @@
-//! Processes that become another user's under `run`: they run as without us, and the record says that it lacks them.
-//! Needs root.
+//! Processes that become another user's under `run`: they run as without us, and the record says that it
+//! lacks them. Needs root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -72,8 +72,8 @@ fn dropped_privileges_before_an_exec_make_the_record_incomplete() {
     );
 }
 
-/// root's own cache folder is usually closed to others. Then the library lies in the system's, which this test has one
-/// of its own of.
+/// root's own cache folder is usually closed to others. Then the library lies in the system's, which this
+/// test has one of its own of.
 #[test]
 fn dropped_privileges_leave_the_library_readable() {
     let test = "dropped_privileges_leave_the_library_readable";

@@ -1,4 +1,5 @@
-//! Programs whose environment is cleared, and machines without /proc: traced all the same, or the cause is named.
+//! Programs whose environment is cleared, and machines without /proc: traced all the same, or the cause is
+//! named.
 
 use std::process::Command;
 

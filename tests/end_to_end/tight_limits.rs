@@ -1,5 +1,5 @@
-//! `run` where the limits that it was started with leave gputrace itself hardly anything: the command runs with its
-//! own output, exit code and limits, and one line says so where it is not traced.
+//! `run` where the limits that it was started with leave gputrace itself hardly anything: the command runs
+//! with its own output, exit code and limits, and one line says so where it is not traced.
 
 use std::process::Command;
 
@@ -24,7 +24,8 @@ fn limited(ulimit: &str) -> Ended {
     shell(&format!("ulimit {ulimit} || exit 99; exec \"$0\" run -o \"$1\" -- \"$2\""), &folder)
 }
 
-/// With three there is none beside stdin, stdout and stderr, and the loader starts neither the command nor us.
+/// With three there is none beside stdin, stdout and stderr, and the loader starts neither the command nor
+/// us.
 #[test]
 fn tight_limits_of_descriptors_leave_the_command_as_it_is() {
     for number in (3..=20).chain([24, 32, 40]) {
@@ -35,7 +36,8 @@ fn tight_limits_of_descriptors_leave_the_command_as_it_is() {
         }
         let ended = ended.expect_code(9);
         assert_eq!(ended.stdout, "ran\n", "{number}: {}", ended.stderr);
-        // Another test's thread may have a descriptor open that this shell inherits: a few numbers are not decided.
+        // Another test's thread may have a descriptor open that this shell inherits: a few numbers are not
+        // decided.
         let untraced = ended.stderr.starts_with(NOT_ENOUGH);
         assert!(untraced || number > 22, "{number}: {}", ended.stderr);
         assert!(!untraced || number < 30, "{number}: {}", ended.stderr);

@@ -51,8 +51,8 @@ impl Handle {
         self.shared.note_death(pid, signal.map_or(Death::Exit, Death::Signal));
     }
 
-    /// Adds a line about processes that should be recorded and do not come to the session's socket: the report has
-    /// it, and is not complete.
+    /// Adds a line about processes that should be recorded and do not come to the session's socket: the
+    /// report has it, and is not complete.
     pub fn note_unrecorded(&self, line: String) {
         self.shared.miss(line);
     }
