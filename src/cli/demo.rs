@@ -46,6 +46,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         environment: Vec::new(),
         hands_on: variables::hands_on(None),
         flight: None,
+        max_bytes: None,
         otlp: otlp::Request::new(None),
         simulate,
         json: matches.get_one::<PathBuf>("json").cloned(),

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::report::{bytes, grouped_count};
 use gputrace_collector::session::Recording;
 
 use crate::cli::analysis::Analysis;
@@ -93,8 +94,16 @@ fn last_line(
     if fs::symlink_metadata(folder.join(TRACE)).is_err() {
         lost.push("the trace, which was removed or moved away meanwhile".to_owned());
     }
+    // Not lost: it is in the other outputs, as was asked.
+    let limited = recording.size_limit.map_or_else(String::new, |limit| {
+        let entries = grouped_count(limit.left_out.entries);
+        format!(
+            "; {TRACE} has the first {} and lacks {entries} entries, the rest covers all",
+            bytes(limit.max_bytes)
+        )
+    });
     let lost =
         if lost.is_empty() { "nothing lost".to_string() } else { format!("lost: {}", lost.join(", ")) };
     let written = if all_written { "wrote" } else { "wrote in part" };
-    format!("gputrace: {written} {} ({} events, {lost})", printable::name(folder), analysis.events())
+    format!("gputrace: {written} {} ({} events, {lost}{limited})", printable::name(folder), analysis.events())
 }

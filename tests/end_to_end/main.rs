@@ -28,6 +28,7 @@ mod limits;
 mod linkage;
 mod linked_in;
 mod live_and_file;
+mod max_size;
 mod metrics;
 mod names;
 mod native_stacks;

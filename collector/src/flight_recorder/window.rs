@@ -154,7 +154,7 @@ impl Window {
             }
             Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
             // Only a stream that was kept in part says so.
-            Batch::Excerpt(_) => {}
+            Batch::Excerpt(_) | Batch::SizeLimit(_) => {}
         }
         Ok(())
     }

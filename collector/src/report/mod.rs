@@ -35,7 +35,7 @@ pub(crate) mod tests;
 
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
-pub use excerpt::ExcerptReport;
+pub use excerpt::{ExcerptReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
@@ -47,4 +47,4 @@ pub(crate) use stream_names::stream_name;
 pub use streams::StreamReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
-pub use units::count as grouped_count;
+pub use units::{bytes, count as grouped_count};

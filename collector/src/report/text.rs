@@ -118,6 +118,9 @@ impl Report {
         for excerpt in &self.excerpts {
             page.fact("Excerpt", &excerpt.line());
         }
+        for limit in &self.size_limits {
+            page.warning_fact("Part", &limit.line());
+        }
         for damage in &self.damages {
             let of = match self.sessions.max(self.damages.len()) {
                 0 | 1 => String::new(),

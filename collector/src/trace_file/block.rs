@@ -27,6 +27,7 @@ pub mod kind {
     pub const PROCESS_END: u16 = 6;
     pub const SESSION_END: u16 = 7;
     pub const EXCERPT: u16 = 8;
+    pub const SIZE_LIMIT: u16 = 9;
 }
 
 /// How the payload is stored.

@@ -12,7 +12,7 @@ pub const HEADER_BYTES: usize = 64;
 /// Raised when an older reader would misread the file; it refuses such a file.
 pub const VERSION_MAJOR: u16 = 1;
 /// Raised when something is added that an older reader can skip.
-pub const VERSION_MINOR: u16 = 2;
+pub const VERSION_MINOR: u16 = 3;
 
 pub fn to_bytes() -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
