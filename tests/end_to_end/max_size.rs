@@ -1,4 +1,4 @@
-//! `--max-size`: the trace file holds the first part, everything else covers all, and what is left out is counted.
+//! `--max-size`: the trace file holds the first part, the rest covers all; what is left out is counted.
 
 use std::fs;
 
