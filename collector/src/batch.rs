@@ -4,7 +4,7 @@
 //! numbers agree to the last digit. A batch owns plain data that was copied out of shared
 //! memory and checked for bounds, never for meaning: ids in it may be nonsense.
 
-use gputrace_wire::cell::{Cell, kind};
+use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
 
@@ -35,6 +35,9 @@ pub enum Batch {
     /// Processes that are not in the stream and should be, and why: one line each. Next to last, if there are
     /// any.
     Unrecorded(Vec<String>),
+    /// In a trace file only: it holds the first part of the stream, since its size was limited. Stored when
+    /// the limit was reached, and again before the session's end, with what was left out.
+    SizeLimit(SizeLimit),
     /// Last in a stream that was closed in order.
     SessionEnd {
         wall_ns: u64,
@@ -67,7 +70,15 @@ pub struct Excerpt {
     pub left_out: LeftOut,
 }
 
-/// What an excerpt leaves out, counted as it went.
+/// How long a trace file was allowed to be, and what is not in it for that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SizeLimit {
+    pub max_bytes: u64,
+    /// `processes` began after the limit was reached; they are not in the file at all.
+    pub left_out: LeftOut,
+}
+
+/// What an excerpt or a file of limited size leaves out, counted as it went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeftOut {
     /// Processes that ended before it; those of which it has anything are whole but for events.
@@ -86,6 +97,34 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
+    /// Counts whole entries of a ring.
+    pub fn note_entries(&mut self, cells: &[Cell]) {
+        let mut rest = cells;
+        while let Some(first) = rest.first() {
+            rest = rest.get(usize::from(first.cells()).max(1)..).unwrap_or(&[]);
+            self.note_entry(first);
+        }
+    }
+
+    /// Counts an entry by its first cell.
+    pub fn note_entry(&mut self, first: &Cell) {
+        self.entries += 1;
+        let entry = first.kind();
+        match entry {
+            kind::LAUNCH..=kind::CALL => {
+                self.host_calls += 1;
+                let accepted = u64::from(first.u16_at(60) == 0 && first.flags() & flag::CAPTURED == 0);
+                match entry {
+                    kind::LAUNCH => self.launches += accepted,
+                    kind::GRAPH_LAUNCH => self.graph_launches += accepted,
+                    _ => {}
+                }
+            }
+            kind::DEVICE_KERNEL..=47 => self.device_records += 1,
+            _ => {}
+        }
+    }
+
     /// In the order in which they are stored; new ones go at the end.
     pub fn values(&self) -> [u64; 8] {
         [

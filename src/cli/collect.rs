@@ -20,8 +20,8 @@ use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
 use crate::cli::{
-    exit_code, flight_recorder, group_by, options, output_argument, outputs, recording, run, standing,
-    variables,
+    exit_code, flight_recorder, group_by, max_size, options, output_argument, outputs, recording, run,
+    standing, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
@@ -65,6 +65,7 @@ pub fn command() -> Command {
         )
         .arg(output_argument::folder("The folder to write to; a folder inside it, where it holds a trace"))
         .args(options::by_variable(options::FLIGHT_RECORDER).and_then(run::argument))
+        .args(options::by_variable(options::MAX_SIZE).and_then(run::argument))
         .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
         .args(options::by_variable(options::OTLP).and_then(run::argument))
         .args(otlp::arguments())
@@ -87,17 +88,22 @@ pub fn command() -> Command {
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     group_by::choose(matches);
     let flight = flight_recorder::asked(matches);
+    let max_bytes = match &flight {
+        Ok(flight) => max_size::asked(matches, flight.is_some()),
+        Err(_) => Ok(None),
+    };
     let otlp = otlp::Request::new(Some(matches));
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let folder = choose_folder(asked_folder(matches), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"), flight?, &otlp);
+        return standing::collect(directory, &folder, matches.get_flag("once"), flight?, max_bytes?, &otlp);
     }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
     // the recording works; kept longer it would hide the socket's end from the process.
     let second = socket.try_clone().ok();
-    match flight.and_then(|flight| start(matches, socket, flight, &otlp)) {
+    let limits = flight.and_then(|flight| Ok((flight, max_bytes?)));
+    match limits.and_then(|limits| start(matches, socket, limits, &otlp)) {
         Ok((recorder, folder, control, mut sending)) => {
             drop(second);
             recorder.wait_for_end();
@@ -124,7 +130,7 @@ type Started = (Recorder<Sinks>, OutputFolder, (Option<Control>, Option<SessionF
 fn start(
     matches: &ArgMatches,
     socket: OwnedFd,
-    flight: Option<Duration>,
+    (flight, max_bytes): (Option<Duration>, Option<u64>),
     otlp: &otlp::Request,
 ) -> Result<Started, Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
@@ -135,6 +141,7 @@ fn start(
         trace_path: folder.file(outputs::TRACE),
         begin: recording::begin(command_of(pid), variables::redacts(&[])),
         flight: flight_recorder::config(flight, &folder),
+        max_bytes,
         // Nobody reads what this one says before the end.
         hears_trace_news: None,
     };

@@ -162,6 +162,11 @@ fn text(status: &Value) -> String {
     if let Some(entries) = recording["not_in_trace"].as_u64().filter(|entries| *entries > 0) {
         lost.push(format!("{entries} not_in_trace"));
     }
+    if recording["trace_max_bytes"].is_u64() {
+        let entries = count(&recording["beyond_trace_max"]);
+        let limit = size(&recording["trace_max_bytes"]);
+        lines.push(("Trace", format!("has the first {limit}, as --max-size asked; lacks {entries} entries")));
+    }
     if let Some(bytes) = recording["trace_ends_at_byte"].as_u64() {
         lost.push(format!(
             "the trace after its first {bytes} bytes, where it could not be written on so far"

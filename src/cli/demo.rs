@@ -47,6 +47,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         environment: Vec::new(),
         hands_on: variables::hands_on(None),
         flight: None,
+        max_bytes: None,
         otlp: otlp::Request::new(None),
         simulate,
         verbose: matches.get_flag("verbose"),

@@ -13,6 +13,7 @@ pub mod flamegraph;
 pub mod flight_recorder;
 pub mod group_by;
 pub mod library;
+mod max_size;
 mod misplaced;
 mod no_subcommand;
 pub mod options;

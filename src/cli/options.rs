@@ -47,6 +47,7 @@ pub const ALL_SPANS: &str = "GPUTRACE_ALL";
 pub const SPANS_PER_SECOND: &str = "GPUTRACE_SPANS_PER_SECOND";
 pub const METRICS_KERNELS: &str = "GPUTRACE_METRICS_KERNELS";
 pub const FLIGHT_RECORDER: &str = "GPUTRACE_FLIGHT_RECORDER";
+pub const MAX_SIZE: &str = "GPUTRACE_MAX_SIZE";
 
 /// Whether the library does anything at all, and the values with which it does not.
 pub const SWITCH: &str = "GPUTRACE";
@@ -54,6 +55,9 @@ pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
 
 /// Stands for a length of time, or for none.
 pub const SECONDS: &str = "SECONDS";
+
+/// Stands for a number of bytes, or for no limit.
+pub const SIZE: &str = "SIZE";
 
 /// Stands for what a flamegraph's bottom is made of.
 pub const PARTS: &str = "PART,…|none";
@@ -219,6 +223,16 @@ pub const SETTINGS: &[Setting] = &[
         reader: Reader::Program,
         help: "Keep the last SECONDS (0.1 to 86400) only, in 64 MiB of memory at most, and write them at the end; and \
                into folders of their own when a process crashes, on SIGUSR2 to gputrace and on gputrace ctl PID dump",
+    },
+    Setting {
+        variable: MAX_SIZE,
+        option: Some("max-size"),
+        value: SIZE,
+        values: &[],
+        default: "off",
+        reader: Reader::Program,
+        help: "The most bytes that the trace file may have (64K or more; 500M, 2G): it holds the first part of the run then, \
+               and what is left out is counted. The summary and the flamegraph cover everything all the same",
     },
     Setting {
         variable: OTLP,

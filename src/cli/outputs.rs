@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use gputrace_collector::aggregate::Aggregates;
+use gputrace_collector::report::{bytes, grouped_count};
 use gputrace_collector::session::Recording;
 
 use crate::cli::analysis::Analysis;
@@ -107,6 +108,14 @@ fn last_line(
     if fs::symlink_metadata(folder.join(TRACE)).is_err() {
         lost.push("the trace, which was removed or moved away meanwhile".to_owned());
     }
+    // Not lost: it is in the other outputs, as was asked.
+    let limited = recording.size_limit.map_or_else(String::new, |limit| {
+        let entries = grouped_count(limit.left_out.entries);
+        format!(
+            "; {TRACE} has the first {} and lacks {entries} entries, the rest covers all",
+            bytes(limit.max_bytes)
+        )
+    });
     let lost =
         if lost.is_empty() { "nothing lost".to_string() } else { format!("lost: {}", lost.join(", ")) };
     let written = if all_written { "wrote" } else { "wrote in part" };
@@ -116,5 +125,9 @@ fn last_line(
     } else {
         String::new()
     };
-    format!("gputrace: {written} {} ({} events, {lost}){open}", printable::name(folder), analysis.events())
+    format!(
+        "gputrace: {written} {} ({} events, {lost}{limited}){open}",
+        printable::name(folder),
+        analysis.events()
+    )
 }

@@ -45,6 +45,8 @@ pub struct Request {
     pub hands_on: bool,
     /// How much a flight recorder keeps; `None`: everything.
     pub flight: Option<Duration>,
+    /// How long the trace file may be; `None`: as long as it gets.
+    pub max_bytes: Option<u64>,
     pub otlp: otlp::Request,
     pub simulate: bool,
     /// Whether the summary shows what only experts look for.
@@ -152,6 +154,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         trace_path: trace.clone(),
         begin,
         flight: flight_recorder::config(request.flight, &folder),
+        max_bytes: request.max_bytes,
         hears_trace_news: Some(say_at_once),
     };
     let (sinks, mut sending) = otlp::start(&request.otlp, Audience::Person, DRAIN);

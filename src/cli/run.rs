@@ -12,7 +12,9 @@ use crate::cli::failure::Failure;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
 use crate::cli::recording::{self, Request};
 use crate::cli::talk::say;
-use crate::cli::{flight_recorder, group_by, misplaced, no_subcommand, otlp, range_frames, variables};
+use crate::cli::{
+    flight_recorder, group_by, max_size, misplaced, no_subcommand, otlp, range_frames, variables,
+};
 use crate::launch::traceable;
 
 pub fn command() -> Command {
@@ -58,6 +60,8 @@ pub fn argument(setting: &'static Setting) -> Option<Arg> {
     }
     Some(if setting.value == options::SECONDS {
         argument.value_parser(flight_recorder::parse)
+    } else if setting.value == options::SIZE {
+        argument.value_parser(max_size::parse)
     } else if setting.value == options::PARTS {
         argument.value_parser(group_by::parse)
     } else if setting.value == options::DESTINATION {
@@ -120,13 +124,15 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         say(format_args!("gputrace: warning: {warning}"));
     }
     let output = matches.get_one::<PathBuf>("output").cloned();
+    let flight = flight_recorder::asked(matches)?;
     recording::record(Request {
         name: command.first().cloned().unwrap_or_default(),
         command,
         output: output.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from)),
         environment: environment(matches),
         hands_on: variables::hands_on(matches.get_one::<String>("traceparent").map(String::as_str)),
-        flight: flight_recorder::asked(matches)?,
+        flight,
+        max_bytes: max_size::asked(matches, flight.is_some())?,
         otlp: otlp::Request::new(Some(matches)),
         simulate: matches.get_flag("simulate"),
         verbose: matches.get_flag("verbose"),

@@ -30,6 +30,7 @@ pub fn collect(
     folder: &OutputFolder,
     once: bool,
     flight: Option<Duration>,
+    max_bytes: Option<u64>,
     otlp: &otlp::Request,
 ) -> Result<u8, Failure> {
     variables::warn_about_unknown();
@@ -43,6 +44,7 @@ pub fn collect(
         trace_path: trace.clone(),
         begin: recording::begin(std::env::args().collect(), variables::redacts(&[])),
         flight: flight_recorder::config(flight, folder),
+        max_bytes,
         hears_trace_news: Some(recording::say_at_once),
     };
     let (sinks, mut sending) = otlp::start(otlp, Audience::Person, recording::DRAIN);

@@ -69,6 +69,7 @@ fn read(traced: &Traced) -> HashMap<u32, Seen> {
             Batch::ProcessEnd { process, end, .. } => processes.get_mut(&process).unwrap().end = Some(end),
             Batch::SessionBegin(_)
             | Batch::Excerpt(_)
+            | Batch::SizeLimit(_)
             | Batch::Definitions { .. }
             | Batch::Unrecorded(_)
             | Batch::SessionEnd { .. } => {}

@@ -33,6 +33,7 @@ mod linkage;
 mod linked_in;
 mod live_and_file;
 mod lost_surroundings;
+mod max_size;
 mod metrics;
 mod names;
 mod native_stacks;

@@ -101,6 +101,7 @@ pub(crate) fn run<S: Sink>(
             trace_path: writer.path().to_owned(),
             trace_bytes: writer.whole_bytes(),
             trace_error,
+            size_limit: None,
         }
     });
     (digested, dumps)

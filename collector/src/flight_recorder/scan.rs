@@ -34,7 +34,7 @@ pub fn scan(ring: u32, cells: &[Cell], clocks: &mut Clocks, epoch: &mut u32) -> 
     let mut rest = cells;
     while let Some(first) = rest.first() {
         rest = rest.get(usize::from(first.cells()).max(1)..).unwrap_or(&[]);
-        scan.counts.entries += 1;
+        scan.counts.note_entry(first);
         let entry = first.kind();
         scan.has_events |= entry >= FIRST_EVENT;
         match entry {
@@ -42,20 +42,12 @@ pub fn scan(ring: u32, cells: &[Cell], clocks: &mut Clocks, epoch: &mut u32) -> 
                 let shift = if first.flags() & flag::LONG_DURATION != 0 { LONG_DURATION_SHIFT } else { 0 };
                 let duration = u64::from(first.u32_at(16)) << shift;
                 widen(&mut calls, first.u64_at(8).saturating_add(duration));
-                scan.counts.host_calls += 1;
-                let accepted = u64::from(first.u16_at(60) == 0 && first.flags() & flag::CAPTURED == 0);
-                match entry {
-                    kind::LAUNCH => scan.counts.launches += accepted,
-                    kind::GRAPH_LAUNCH => scan.counts.graph_launches += accepted,
-                    _ => {}
-                }
             }
             kind::DEVICE_KERNEL..=47 => {
                 let (start, end) = (first.u64_at(8), first.u64_at(16));
                 if start != 0 && end >= start {
                     widen(&mut records, end);
                 }
-                scan.counts.device_records += 1;
             }
             kind::ANCHOR => clocks.anchor(&Anchor::from_cell(first)),
             kind::EPOCH_BEGIN => {

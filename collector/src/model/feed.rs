@@ -65,6 +65,7 @@ impl<S: Sink> Model<S> {
                 self.sessions.push(Session {
                     begin: begin.clone(),
                     excerpt: None,
+                    size_limit: None,
                     wall_ns: None,
                     last_seen_ns,
                     unrecorded: Vec::new(),
@@ -73,6 +74,11 @@ impl<S: Sink> Model<S> {
             Batch::Excerpt(excerpt) => {
                 if let Some(session) = self.sessions.last_mut() {
                     session.excerpt = Some(excerpt.clone());
+                }
+            }
+            Batch::SizeLimit(limit) => {
+                if let Some(session) = self.sessions.last_mut() {
+                    session.size_limit = Some(*limit);
                 }
             }
             Batch::ProcessBegin(begin) => self.process_begin(begin),

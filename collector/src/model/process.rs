@@ -334,7 +334,9 @@ impl ProcessState {
     pub(super) fn finish<S: Sink>(mut self, sink: &mut S) -> (Process, Vec<(Loss, u64)>) {
         let mut out = out!(self, sink);
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
-        let tells = vanished || out.progress.failure().is_some();
+        // What is not in the file may have been the records of the last calls in it.
+        let is_cut = self.losses.iter().any(|(loss, _)| *loss == Loss::NotInTrace);
+        let tells = (vanished || out.progress.failure().is_some()) && !is_cut;
         if matches!(self.end, Some((ProcessEnd::Exit, _))) {
             out.progress.note_good_bye();
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 
-use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{Counters, Excerpt, ProcessBegin, ProcessEnd, SessionBegin, SizeLimit};
 use crate::model::definitions::{Definitions, Notice};
 use crate::model::in_flight::InFlight;
 use crate::model::loss::Loss;
@@ -153,6 +153,8 @@ pub struct Session {
     pub begin: SessionBegin,
     /// Where the stream is the last part of the session's only.
     pub excerpt: Option<Excerpt>,
+    /// Where the stream is the first part of the session's only, from a file of limited size.
+    pub size_limit: Option<SizeLimit>,
     /// As the recorder measured it; `None` if the stream was not closed in order.
     pub wall_ns: Option<u64>,
     /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.

@@ -63,6 +63,7 @@ impl Report {
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
             wall_ns,
             excerpts: excerpt::excerpts(totals),
+            size_limits: excerpt::size_limits(totals),
             device_times: device_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {

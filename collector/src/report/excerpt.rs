@@ -1,11 +1,12 @@
-//! What a flight recorder kept of a session, and what it left out.
+//! What is there of a session that is not there as a whole: the last part, of a flight recorder, or the
+//! first, of a trace whose size was limited; and what is left out.
 
 use serde::Serialize;
 
 use crate::batch::LeftOut;
 use crate::model::Totals;
 use crate::names::line_safe;
-use crate::report::units::{count, duration};
+use crate::report::units::{bytes, count, duration};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ExcerptReport {
@@ -33,6 +34,49 @@ pub(super) fn excerpts(totals: &Totals) -> Vec<ExcerptReport> {
             left_out: excerpt.left_out,
         })
         .collect()
+}
+
+/// A trace file that has the first part of its session only.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SizeLimitReport {
+    pub max_bytes: u64,
+    /// Whether `left_out` is all: the session was closed in order.
+    pub is_counted: bool,
+    pub left_out: LeftOut,
+}
+
+pub(super) fn size_limits(totals: &Totals) -> Vec<SizeLimitReport> {
+    let limited = totals.sessions.iter().filter_map(|session| Some((session, session.size_limit?)));
+    limited
+        .map(|(session, limit)| SizeLimitReport {
+            max_bytes: limit.max_bytes,
+            is_counted: session.wall_ns.is_some(),
+            left_out: limit.left_out,
+        })
+        .collect()
+}
+
+impl SizeLimitReport {
+    pub(super) fn line(&self) -> String {
+        let limit = bytes(self.max_bytes);
+        let mut line = format!("the first {limit} of the trace, as --max-size asked; not in it: ");
+        if !self.is_counted {
+            return line + "what came later, which nobody counted, since the session was not closed in order";
+        }
+        let LeftOut { launches, graph_launches, host_calls, device_records, processes, .. } = self.left_out;
+        line += &format!(
+            "{} launches, {} host calls, {} device records",
+            count(launches.saturating_add(graph_launches)),
+            count(host_calls),
+            count(device_records)
+        );
+        match processes {
+            0 => {}
+            1 => line += ", and 1 process that began later",
+            many => line += &format!(", and {} processes that began later", count(many)),
+        }
+        line
+    }
 }
 
 impl ExcerptReport {

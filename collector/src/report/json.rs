@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
-    InFlightReport, LineReport, NoLineReport, RangeReport, StreamReport, ThreadReport,
+    InFlightReport, LineReport, NoLineReport, RangeReport, SizeLimitReport, StreamReport, ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -26,6 +26,8 @@ pub struct Report {
     pub wall_ns: u64,
     /// Sessions of which a flight recorder kept the end.
     pub excerpts: Vec<ExcerptReport>,
+    /// Sessions whose trace file has their first part only.
+    pub size_limits: Vec<SizeLimitReport>,
     pub device_times: DeviceTimes,
     pub device_time_coverage: f64,
     #[serde(flatten)]

@@ -26,12 +26,16 @@ pub fn explanations(totals: &Totals) -> Vec<String> {
     let causes = causes(totals);
     let executed = totals.counts.on_devices();
     let lost_records = lost_records(totals);
+    let is_cut = totals.sessions.iter().any(|session| session.size_limit.is_some());
     causes
         .iter()
         .map(|(cause, missing)| {
             let operations = if executed == 1 { "operation" } else { "operations" };
             let (operations_missing, executed) = (count(missing.operations), count(executed));
             let why = match cause {
+                cause if is_cut && *cause != Untimed::Unusable => {
+                    "the trace's limit of size came before them, or CUPTI had not delivered them".to_owned()
+                }
                 Untimed::NoRecord if !lost_records.is_empty() => {
                     format!("their records came too late or were lost ({})", lost_records.join(", "))
                 }

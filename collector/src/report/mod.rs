@@ -37,7 +37,7 @@ use build::NOT_RECORDED;
 
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
-pub use excerpt::ExcerptReport;
+pub use excerpt::{ExcerptReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
@@ -49,4 +49,4 @@ pub(crate) use stream_names::stream_name;
 pub use streams::StreamReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
-pub use units::{bytes as readable_bytes, count as grouped_count};
+pub use units::{bytes, bytes as readable_bytes, count as grouped_count};

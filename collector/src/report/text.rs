@@ -126,6 +126,9 @@ impl Report {
         for excerpt in &self.excerpts {
             page.fact("Excerpt", &excerpt.line());
         }
+        for limit in &self.size_limits {
+            page.warning_fact("Part", &limit.line());
+        }
         for damage in &self.damages {
             if damage.skipped {
                 page.warning_fact("Trace", &line_safe(&damage.reason));

@@ -10,7 +10,7 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::counter::Counter;
 use serde::Serialize;
 
-use crate::batch::{Batch, Counters, ProcessBegin};
+use crate::batch::{Batch, Counters, ProcessBegin, SizeLimit};
 use crate::flight_recorder::Window;
 use crate::model::operation::Sink;
 use crate::model::{Counts, Model};
@@ -46,6 +46,9 @@ pub struct Status {
     pub trace_ends_at_byte: Option<u64>,
     /// Entries that are not in it, all in all.
     pub not_in_trace: u64,
+    /// The limit of its size, once that is reached, and entries that are not in it for that.
+    pub trace_max_bytes: Option<u64>,
+    pub beyond_trace_max: u64,
     pub processes: Vec<ProcessStatus>,
     #[serde(skip)]
     told_at_ns: u64,
@@ -111,6 +114,8 @@ impl Board {
             is_first_rate: status.is_first_rate,
             trace_ends_at_byte: status.trace_ends_at_byte,
             not_in_trace: status.not_in_trace,
+            trace_max_bytes: status.trace_max_bytes,
+            beyond_trace_max: status.beyond_trace_max,
             ..Status::default()
         };
         change(&mut now);
@@ -128,6 +133,12 @@ impl Board {
     pub fn trace(&self, ends_at_byte: Option<u64>, not_in_trace: u64) {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (status.trace_ends_at_byte, status.not_in_trace) = (ends_at_byte, not_in_trace);
+    }
+
+    /// The trace file is as long as it may be.
+    pub fn size_limit(&self, limit: &SizeLimit) {
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (status.trace_max_bytes, status.beyond_trace_max) = (Some(limit.max_bytes), limit.left_out.entries);
     }
 
     /// Of a session that keeps everything.

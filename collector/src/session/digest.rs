@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crossbeam_channel::Receiver;
 use gputrace_wire::atomic::{AtomicU64, Ordering};
 
+use crate::batch::SizeLimit;
 use crate::error::Error;
 use crate::model::operation::Sink;
 use crate::model::{Model, Totals};
@@ -21,6 +22,8 @@ pub struct Digested<S> {
     pub trace_bytes: u64,
     /// Why the file is not whole.
     pub trace_error: Option<Error>,
+    /// The limit of its size and what it leaves out for that, if it was reached.
+    pub size_limit: Option<SizeLimit>,
 }
 
 /// Consumes the stream up to its end. A file that cannot be written does not stop the model. `stored` counts the batches that are in the file, or never will be.
@@ -62,6 +65,9 @@ pub fn run<S: Sink>(
         if store.write(&batch) || store.ends_at().is_some() {
             board.trace(store.ends_at(), store.left_out());
         }
+        if let Some(limit) = store.size_limit() {
+            board.size_limit(&limit);
+        }
         // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file.
         stored.fetch_add(1, Ordering::Release);
         model.consume(&batch);
@@ -75,5 +81,6 @@ pub fn run<S: Sink>(
         trace_path: stored.path,
         trace_bytes: stored.whole_bytes,
         trace_error: stored.error,
+        size_limit: stored.size_limit,
     }
 }

@@ -7,6 +7,7 @@
 
 mod area;
 mod board;
+mod bound;
 mod clock;
 mod death;
 mod digest;

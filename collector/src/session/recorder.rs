@@ -9,13 +9,14 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use gputrace_wire::handshake::{self, Head};
 
-use crate::batch::{Batch, SessionBegin};
+use crate::batch::{Batch, SessionBegin, SizeLimit};
 use crate::command_line;
 use crate::error::Error;
 use crate::flight_recorder::{self, Dump, Dumper, Window, WriteDump};
 use crate::model::Totals;
 use crate::model::operation::Sink;
 use crate::session::board::Board;
+use crate::session::bound::Bound;
 use crate::session::clock;
 use crate::session::digest::{self, Digested};
 use crate::session::drain::Drain;
@@ -68,6 +69,8 @@ pub struct RecorderConfig {
     /// Times left 0 are filled in.
     pub begin: SessionBegin,
     pub flight: Option<FlightConfig>,
+    /// How long the trace file may be; with a flight recorder, which is bounded itself, of no effect.
+    pub max_bytes: Option<u64>,
     /// Hears at once, on the digest thread, what becomes of the trace file.
     pub hears_trace_news: Option<HearsTraceNews>,
 }
@@ -106,6 +109,8 @@ pub struct Recording<S> {
     pub trace_bytes: u64,
     /// Why the trace file is not whole; the totals are, in any case.
     pub trace_error: Option<Error>,
+    /// The limit of the trace file's size, if it was reached, and what only the totals have for that.
+    pub size_limit: Option<SizeLimit>,
     /// What was dumped while the session went on, and what could not be.
     pub dumps: Vec<Dump>,
     /// Processes that should have been recorded and were not, and why.
@@ -116,7 +121,7 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin, flight, hears_trace_news } = config;
+        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, hears_trace_news } = config;
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
         let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
@@ -146,7 +151,10 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let digest = match flight {
             None => {
                 let shared = Arc::clone(&shared);
-                let store = Store::new(writer, hears_trace_news);
+                let bound = max_bytes.map(Bound::new).transpose();
+                let bound =
+                    bound.map_err(|source| Error::System { operation: "making a compressor", source })?;
+                let store = Store::new(writer, bound, hears_trace_news);
                 let run = move || digest::run(&batches, store, &shared.stored, &board, sink);
                 spawn("digest", move || (Some(run()), Vec::new()))?
             }
@@ -219,11 +227,21 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let (digested, dumps) = digest.join().map_err(|_| lost("digest"))?;
         let digested = digested.ok_or(lost("digest"))?;
         let connection = drained.map_err(|_| lost("drain"))?;
-        let Digested { mut totals, sink, trace_path, trace_bytes, trace_error } = digested;
+        let Digested { mut totals, sink, trace_path, trace_bytes, trace_error, size_limit } = digested;
         // One whose CUDA came later is there itself.
         let is_there = |pid| totals.processes.iter().any(|process| process.begin.pid == pid);
         totals.not_initialised = not_initialised.into_iter().filter(|(pid, _)| !is_there(*pid)).collect();
-        Ok(Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection })
+        Ok(Recording {
+            totals,
+            sink,
+            trace_path,
+            trace_bytes,
+            trace_error,
+            size_limit,
+            dumps,
+            refused,
+            connection,
+        })
     }
 }
 
@@ -259,11 +277,29 @@ impl<S> Drop for Recorder<S> {
 impl<S, T> Recording<(S, T)> {
     /// The same with the first of two sinks, and the other one.
     pub fn split(self) -> (Recording<S>, T) {
-        let Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection } =
-            self;
+        let Recording {
+            totals,
+            sink,
+            trace_path,
+            trace_bytes,
+            trace_error,
+            size_limit,
+            dumps,
+            refused,
+            connection,
+        } = self;
         let (sink, other) = sink;
-        let rest =
-            Recording { totals, sink, trace_path, trace_bytes, trace_error, dumps, refused, connection };
+        let rest = Recording {
+            totals,
+            sink,
+            trace_path,
+            trace_bytes,
+            trace_error,
+            size_limit,
+            dumps,
+            refused,
+            connection,
+        };
         (rest, other)
     }
 }

@@ -10,9 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::batch::{Batch, Gap, GapReason};
+use crate::batch::{Batch, Gap, GapReason, SizeLimit};
 use crate::error::Error;
 use crate::flight_recorder::{Block, Marks};
+use crate::session::bound::{Admitted, Bound};
 use crate::trace_file::{BlockEncoder, TraceWriter};
 
 /// Between a failure and the next attempt, twice as long after each stop up to the most: a file system
@@ -40,6 +41,8 @@ pub type HearsTraceNews = fn(&TraceNews);
 
 pub(super) struct Store {
     writer: TraceWriter,
+    /// Where the file's size is limited.
+    bound: Option<Bound>,
     hears: Option<HearsTraceNews>,
     stall: Option<Stall>,
     pause: Duration,
@@ -73,14 +76,17 @@ pub(super) struct Stored {
     pub path: PathBuf,
     pub whole_bytes: u64,
     pub left_out: u64,
+    /// Its limit and what it leaves out, if that was reached.
+    pub size_limit: Option<SizeLimit>,
     /// Why it is not whole up to its end.
     pub error: Option<Error>,
 }
 
 impl Store {
-    pub fn new(writer: TraceWriter, hears: Option<HearsTraceNews>) -> Store {
+    pub fn new(writer: TraceWriter, bound: Option<Bound>, hears: Option<HearsTraceNews>) -> Store {
         Store {
             writer,
+            bound,
             hears,
             stall: None,
             pause: PAUSE_FIRST,
@@ -99,9 +105,27 @@ impl Store {
         self.left_out
     }
 
-    /// Writes a batch, or keeps of it what is needed later. True if the file's state changed.
+    /// The limit of the file's size and what it leaves out so far, once it is reached.
+    pub fn size_limit(&self) -> Option<SizeLimit> {
+        self.bound.as_ref().and_then(Bound::reached)
+    }
+
+    /// Writes a batch, or of it what the file's limit admits, or keeps of it what is needed later. True if
+    /// the file's state changed.
     pub fn write(&mut self, batch: &Batch) -> bool {
         self.look();
+        let Some(bound) = &mut self.bound else { return self.write_now(batch) };
+        let held = self.stall.as_ref().map_or(0, |stall| stall.held_bytes as u64);
+        // Without a compressor nothing could be written either.
+        match bound.admit(batch, self.writer.whole_bytes() + held).unwrap_or(Admitted::Whole) {
+            Admitted::Whole => self.write_now(batch),
+            Admitted::Instead(batches) => {
+                batches.iter().fold(false, |changed, batch| self.write_now(batch) | changed)
+            }
+        }
+    }
+
+    fn write_now(&mut self, batch: &Batch) -> bool {
         let resumed = self.stall.as_ref().is_some_and(|stall| stall.tried_at.elapsed() >= self.pause)
             && self.try_again();
         if let Some(stall) = &mut self.stall {
@@ -163,6 +187,7 @@ impl Store {
             path: self.writer.path().to_owned(),
             whole_bytes: self.writer.whole_bytes(),
             left_out: self.left_out,
+            size_limit: self.size_limit(),
             error: self.stall.map(|stall| stall.error),
         }
     }

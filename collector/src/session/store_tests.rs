@@ -51,7 +51,7 @@ struct Full {
 fn full_after(first: &[Batch]) -> Full {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
-    let mut store = Store::new(TraceWriter::create(&path).unwrap(), Some(hear));
+    let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(hear));
     first.iter().for_each(|batch| assert!(!store.write(batch)));
     store.writer.set_file(OpenOptions::new().write(true).open("/dev/full").unwrap());
     Full { store, path, _folder: folder }
@@ -158,7 +158,7 @@ fn what_is_held_is_bounded() {
 fn a_file_that_was_moved_away_is_missed_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
-    let mut store = Store::new(TraceWriter::create(&path).unwrap(), Some(hear));
+    let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(hear));
     let look = |store: &mut Store| {
         store.looked_at = store.looked_at.and_then(|last| last.checked_sub(LOOK_EVERY));
         store.write(&cells(0, 1, 1));

@@ -28,6 +28,7 @@ pub mod kind {
     pub const SESSION_END: u16 = 7;
     pub const EXCERPT: u16 = 8;
     pub const UNRECORDED: u16 = 9;
+    pub const SIZE_LIMIT: u16 = 10;
 }
 
 /// How the payload is stored.

@@ -97,6 +97,10 @@ impl BlockEncoder {
                 payload::put_unrecorded(&mut self.raw, lines);
                 self.put(kind::UNRECORDED, 0, 0, take)
             }
+            Batch::SizeLimit(limit) => {
+                payload::put_size_limit(&mut self.raw, limit);
+                self.put(kind::SIZE_LIMIT, 0, 0, take)
+            }
             Batch::SessionEnd { wall_ns } => {
                 put_varint(&mut self.raw, *wall_ns);
                 self.put(kind::SESSION_END, 0, 0, take)

@@ -21,6 +21,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use block::HEADER_BYTES as BLOCK_HEADER_BYTES;
 pub use damage::{Damage, DamageReason};
 pub(crate) use encode::BlockEncoder;
 pub use header::{VERSION_MAJOR, VERSION_MINOR};

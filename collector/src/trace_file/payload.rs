@@ -4,7 +4,9 @@
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX};
 
-use crate::batch::{Counters, Definition, Excerpt, LeftOut, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{
+    Counters, Definition, Excerpt, LeftOut, ProcessBegin, ProcessEnd, SessionBegin, SizeLimit,
+};
 use crate::trace_file::bytes::{Bytes, put_text, put_varint};
 
 pub fn put_session_begin(out: &mut Vec<u8>, begin: &SessionBegin) {
@@ -40,11 +42,25 @@ pub fn excerpt(payload: &[u8]) -> Option<Excerpt> {
     let mut bytes = Bytes::new(payload);
     let (window_ns, from_ns, to_ns) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
     let reason = lossy(bytes.text()?);
+    Some(Excerpt { window_ns, from_ns, to_ns, reason, left_out: left_out(&mut bytes)? })
+}
+
+fn left_out(bytes: &mut Bytes<'_>) -> Option<LeftOut> {
     let mut values = LeftOut::default().values();
     for value in &mut values {
         *value = bytes.varint()?;
     }
-    Some(Excerpt { window_ns, from_ns, to_ns, reason, left_out: LeftOut::from_values(values) })
+    Some(LeftOut::from_values(values))
+}
+
+pub fn put_size_limit(out: &mut Vec<u8>, limit: &SizeLimit) {
+    put_varint(out, limit.max_bytes);
+    limit.left_out.values().into_iter().for_each(|value| put_varint(out, value));
+}
+
+pub fn size_limit(payload: &[u8]) -> Option<SizeLimit> {
+    let mut bytes = Bytes::new(payload);
+    Some(SizeLimit { max_bytes: bytes.varint()?, left_out: left_out(&mut bytes)? })
 }
 
 pub fn put_unrecorded(out: &mut Vec<u8>, lines: &[String]) {

@@ -203,7 +203,7 @@ impl BlockDecoder {
             return Err(DamageReason::Contents);
         }
         match block.kind {
-            kind::SESSION_BEGIN..=kind::UNRECORDED => {
+            kind::SESSION_BEGIN..=kind::SIZE_LIMIT => {
                 to_batch(block, raw).map(Some).ok_or(DamageReason::Contents)
             }
             _ => Ok(None),
@@ -226,6 +226,7 @@ fn to_batch(about: &Encoded, raw: &[u8]) -> Option<Batch> {
         kind::SESSION_END => Batch::SessionEnd { wall_ns: Bytes::new(raw).varint()? },
         kind::EXCERPT => Batch::Excerpt(payload::excerpt(raw)?),
         kind::UNRECORDED => Batch::Unrecorded(payload::unrecorded(raw)?),
+        kind::SIZE_LIMIT => Batch::SizeLimit(payload::size_limit(raw)?),
         _ => return None,
     })
 }

@@ -414,7 +414,7 @@ proptest! {
     /// With checksums made right, contents can be anything: nothing panics, nothing is huge.
     #[test]
     fn any_contents_are_read_or_refused(
-        blocks in prop::collection::vec((0u16..9, any::<u32>(), prop::collection::vec(any::<u8>(), 0..60)), 0..8),
+        blocks in prop::collection::vec((0u16..10, any::<u32>(), prop::collection::vec(any::<u8>(), 0..60)), 0..8),
     ) {
         let mut bytes = header::to_bytes().to_vec();
         for (sequence, (kind, process, payload)) in blocks.into_iter().enumerate() {

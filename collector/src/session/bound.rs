@@ -1,0 +1,223 @@
+//! `--max-size`: the trace file holds the first part of the stream, up to so many bytes.
+//!
+//! While there is room all is admitted. What cannot be left out for a file to be whole is kept room for:
+//! each process's last counters and its end, a gap for each of its rings, and the session's end. Once
+//! something else no longer fits, events and definitions are left out, counted by kind; each ring's gap says
+//! how many of its entries are missing. Processes that begin after that are not in the file at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use gputrace_wire::cell::Cell;
+
+use crate::batch::{Batch, Counters, Gap, GapReason, LeftOut, SizeLimit};
+use crate::trace_file::{BLOCK_HEADER_BYTES, BlockEncoder};
+
+/// What the end of the session takes: this batch twice, and the session's end.
+const END_BYTES: u64 = 512;
+/// What the end of a process takes: counters, end, and the gap of rings that came too late.
+const PROCESS_BYTES: u64 = 1024;
+/// A gap.
+const RING_BYTES: u64 = 256;
+/// Entries of rings that began after the limit was reached, and of no ring.
+const NO_RING: u32 = u32::MAX;
+/// How often a batch of events that does not fit is halved until a part of it does.
+const HALVINGS: u32 = 5;
+
+/// What is to be stored of a batch.
+#[derive(PartialEq, Debug)]
+pub(super) enum Admitted {
+    Whole,
+    Instead(Vec<Batch>),
+}
+
+pub(super) struct Bound {
+    max_bytes: u64,
+    encoder: BlockEncoder,
+    /// Processes that are in the file and have not ended, and rings of which something is.
+    processes: BTreeSet<u32>,
+    rings: BTreeSet<(u32, u32)>,
+    /// Since the limit was reached: what was left out, also by ring, and the processes' counters.
+    reached: Option<LeftOut>,
+    gaps: BTreeMap<(u32, u32), u64>,
+    counters: BTreeMap<u32, Counters>,
+}
+
+impl Bound {
+    pub fn new(max_bytes: u64) -> io::Result<Bound> {
+        Ok(Bound {
+            max_bytes,
+            encoder: BlockEncoder::new()?,
+            processes: BTreeSet::new(),
+            rings: BTreeSet::new(),
+            reached: None,
+            gaps: BTreeMap::new(),
+            counters: BTreeMap::new(),
+        })
+    }
+
+    /// The limit and what it leaves out so far, once it is reached.
+    pub fn reached(&self) -> Option<SizeLimit> {
+        self.reached.map(|left_out| SizeLimit { max_bytes: self.max_bytes, left_out })
+    }
+
+    /// Decides what is stored of a batch, behind a file of so many bytes.
+    pub fn admit(&mut self, batch: &Batch, file_bytes: u64) -> io::Result<Admitted> {
+        if self.reached.is_none() {
+            let (reserves, ends) = self.note(batch);
+            if reserves == 0 && ends || self.fits(batch, file_bytes)? {
+                return Ok(Admitted::Whole);
+            }
+            self.forget(batch, reserves);
+            self.reached = Some(LeftOut::default());
+            let mut stored = Vec::new();
+            let rest = match self.first_part(batch, file_bytes)? {
+                Some((first, rest)) => {
+                    stored.push(first);
+                    rest
+                }
+                None => batch.clone(),
+            };
+            stored.extend(self.leave_out(&rest));
+            // Whoever reads the file of a collector that was killed knows by this that it is a part.
+            stored.extend(self.reached().map(Batch::SizeLimit));
+            return Ok(Admitted::Instead(stored));
+        }
+        Ok(Admitted::Instead(self.leave_out(batch)))
+    }
+
+    /// Takes note of what a batch brings for which room must be kept, and how much; and whether it is one
+    /// for which room was kept.
+    fn note(&mut self, batch: &Batch) -> (u64, bool) {
+        match batch {
+            Batch::ProcessBegin(begin) => (u64::from(self.processes.insert(begin.process)), false),
+            Batch::Cells { process, ring, .. } => (u64::from(self.rings.insert((*process, *ring))), false),
+            Batch::ProcessEnd { process, .. } => {
+                self.end(*process);
+                (0, true)
+            }
+            Batch::SessionBegin(_) | Batch::SessionEnd { .. } => (0, true),
+            _ => (0, false),
+        }
+    }
+
+    /// It is not in the file after all.
+    fn forget(&mut self, batch: &Batch, reserves: u64) {
+        match batch {
+            Batch::ProcessBegin(begin) if reserves > 0 => _ = self.processes.remove(&begin.process),
+            Batch::Cells { process, ring, .. } if reserves > 0 => _ = self.rings.remove(&(*process, *ring)),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, process: u32) -> bool {
+        self.rings.retain(|(of, _)| *of != process);
+        self.processes.remove(&process)
+    }
+
+    fn reserved(&self) -> u64 {
+        END_BYTES + PROCESS_BYTES * self.processes.len() as u64 + RING_BYTES * self.rings.len() as u64
+    }
+
+    fn fits(&mut self, batch: &Batch, file_bytes: u64) -> io::Result<bool> {
+        let room = self.max_bytes.saturating_sub(file_bytes.saturating_add(self.reserved()));
+        if bytes_at_most(batch) <= room {
+            return Ok(true);
+        }
+        let mut bytes = 0;
+        self.encoder.encode(batch, &mut |encoded| {
+            bytes += (BLOCK_HEADER_BYTES + encoded.stored.len()) as u64;
+            Ok(())
+        })?;
+        Ok(bytes <= room)
+    }
+
+    /// The first part of a batch of events that fits, and the rest of it.
+    fn first_part(&mut self, batch: &Batch, file_bytes: u64) -> io::Result<Option<(Batch, Batch)>> {
+        let Batch::Cells { process, ring, cells } = batch else { return Ok(None) };
+        let (process, ring) = (*process, *ring);
+        let known = !self.rings.insert((process, ring));
+        let mut length = cells.len();
+        for _ in 0..HALVINGS {
+            length = whole_entries(cells, length / 2);
+            let (first, rest) = cells.split_at(length);
+            let part = |cells: &[Cell]| Batch::Cells { process, ring, cells: cells.to_vec() };
+            let first = part(first);
+            if length > 0 && self.fits(&first, file_bytes)? {
+                return Ok(Some((first, part(rest))));
+            }
+        }
+        if !known {
+            self.rings.remove(&(process, ring));
+        }
+        Ok(None)
+    }
+
+    /// Counts what a batch brings, and returns what of it is stored all the same.
+    fn leave_out(&mut self, batch: &Batch) -> Vec<Batch> {
+        let Some(left_out) = &mut self.reached else { return Vec::new() };
+        match batch {
+            Batch::ProcessBegin(_) => left_out.processes += 1,
+            Batch::Cells { process, ring, cells } => {
+                let before = left_out.entries;
+                left_out.note_entries(cells);
+                if self.processes.contains(process) {
+                    let ring = if self.rings.contains(&(*process, *ring)) { *ring } else { NO_RING };
+                    *self.gaps.entry((*process, ring)).or_default() += left_out.entries - before;
+                }
+            }
+            Batch::Counters(counters) if self.processes.contains(&counters.process) => {
+                self.counters.insert(counters.process, counters.clone());
+            }
+            Batch::ProcessEnd { process, .. } if self.end(*process) => {
+                let gaps = self.gaps.extract_if(.., |(of, _), _| of == process);
+                let mut stored: Vec<_> =
+                    gaps.map(|((process, ring), count)| gap(process, ring, count)).collect();
+                stored.extend(self.counters.remove(process).map(Batch::Counters));
+                stored.push(batch.clone());
+                return stored;
+            }
+            Batch::SessionEnd { .. } => {
+                return self.reached().map(Batch::SizeLimit).into_iter().chain([batch.clone()]).collect();
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+}
+
+fn gap(process: u32, ring: u32, count: u64) -> Batch {
+    let gap = Gap { reason: GapReason::NotStored, count };
+    Batch::Cells { process, ring, cells: vec![gap.to_cell()] }
+}
+
+/// So many cells at most, without half an entry at the end.
+fn whole_entries(cells: &[Cell], most: usize) -> usize {
+    let mut length = 0;
+    while let Some(first) = cells.get(length) {
+        let next = length + usize::from(first.cells()).max(1);
+        if next > most {
+            break;
+        }
+        length = next;
+    }
+    length
+}
+
+/// What a batch takes in the file, without a look at how well it compresses.
+fn bytes_at_most(batch: &Batch) -> u64 {
+    let bytes = match batch {
+        // Columns of numbers of any length take at most a quarter more than the numbers.
+        Batch::Cells { cells, .. } => size_of_val(cells.as_slice()) * 5 / 4 + 1024,
+        Batch::Definitions { records, .. } => {
+            let bytes = records.iter().map(|record| record.text.len() + record.fields.len() * 10 + 64);
+            bytes.sum::<usize>() * 5 / 4 + 1024
+        }
+        _ => 1024,
+    };
+    bytes as u64
+}
+
+#[cfg(test)]
+#[path = "bound_tests.rs"]
+mod tests;

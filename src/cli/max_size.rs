@@ -1,0 +1,72 @@
+//! `--max-size`: how long the trace file may be.
+
+use clap::ArgMatches;
+
+use crate::cli::failure::Failure;
+use crate::cli::{exit_code, options, variables};
+
+/// Below that there would be hardly more in it than what a process is.
+const MIN_BYTES: u64 = 64 << 10;
+
+/// A value of the option or the variable: bytes, K, M, G or T of 1024, or no limit.
+pub fn parse(text: &str) -> Result<Option<u64>, String> {
+    if text == options::OFF[0] {
+        return Ok(None);
+    }
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => Some(0),
+        "K" | "KB" | "KIB" => Some(10),
+        "M" | "MB" | "MIB" => Some(20),
+        "G" | "GB" | "GIB" => Some(30),
+        "T" | "TB" | "TIB" => Some(40),
+        _ => None,
+    };
+    let bytes = digits.parse::<u64>().ok().zip(shift);
+    match bytes.and_then(|(number, shift)| number.checked_mul(1 << shift)) {
+        Some(bytes) if bytes >= MIN_BYTES => Ok(Some(bytes)),
+        Some(_) => Err(format!("a trace of less than {} KiB holds nothing", MIN_BYTES >> 10)),
+        None => Err("a size is a whole number of bytes, or of K, M, G or T (500M, 2G), or off".to_owned()),
+    }
+}
+
+/// The limit, as the option says, else the variable. `records_end`: whether there is a flight recorder, which
+/// keeps the last part of a session in memory of its own limit, where this would keep the first.
+pub fn asked(matches: &ArgMatches, records_end: bool) -> Result<Option<u64>, Failure> {
+    let usage = |message: String| Failure::new(message).code(exit_code::USAGE);
+    let asked = match matches.get_one::<Option<u64>>("max-size") {
+        Some(asked) => *asked,
+        None => match variables::value(options::MAX_SIZE) {
+            None => None,
+            Some(value) => {
+                let value = value.to_string_lossy();
+                parse(value.trim()).map_err(|why| usage(format!("{}={value}: {why}", options::MAX_SIZE)))?
+            }
+        },
+    };
+    if asked.is_some() && records_end {
+        return Err(usage("--max-size and --flight-recorder do not go together".to_owned()).hint(
+            "a flight recorder keeps the last seconds, in 64 MiB at most; --max-size keeps the first part of a \
+             whole recording",
+        ));
+    }
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_or_have_a_letter() {
+        for (text, bytes) in
+            [("65536", 65_536), ("64K", 65_536), ("500M", 500 << 20), ("2g", 2 << 30), ("1TiB", 1 << 40)]
+        {
+            assert_eq!(parse(text), Ok(Some(bytes)), "{text}");
+        }
+        assert_eq!(parse("off"), Ok(None));
+        for text in ["", "0", "63K", "M", "-1", "1.5G", "10X", "99999999999G", "1 0M"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}
