@@ -72,7 +72,7 @@ pub fn around(
     describe: impl FnOnce(&Context) -> Did,
 ) -> Status {
     let Some(session) = session::current().or_else(failed_exec::session) else {
-        return start::without_session(entry, original());
+        return start::without_session(entry, original);
     };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else {
@@ -128,8 +128,8 @@ pub fn around(
                 graph::tell_nodes(&context, slot, &call);
             }
         } else {
-            // Another thread is just beginning the session, and has no tables yet.
-            session.count(Counter::NoRing, 1);
+            // There was no memory for the tables, and the session is being given up.
+            session.count(Counter::BeforeSession, 1);
         }
         if let Some(first_ticks) = sampled {
             // All but the original: from the first reading to its start, and from its end to now.

@@ -14,7 +14,6 @@
 //! | `memory` | anonymous mappings that only grow |
 //! | `segment` | the sealed memory file and its layout |
 //! | `address_space` | what a limit leaves of it |
-//! | `limit` | the process's resource limits |
 //! | `descriptor` | a descriptor of ours, and the check that it still is |
 //! | `socket` | the session socket: messages with descriptors beside them |
 //! | `ownership` | whether a session is this user's |
@@ -53,7 +52,6 @@ pub mod early_calls;
 pub mod fork;
 pub mod handles;
 pub mod held_back;
-pub mod limit;
 pub mod loader;
 pub mod memory;
 pub mod native;

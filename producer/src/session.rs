@@ -128,7 +128,9 @@ fn own_pid() -> i32 {
 
 /// Whether a thread of this process is starting its session: it is claimed and not published yet.
 pub fn is_starting() -> bool {
-    STATE.load(Ordering::Acquire) == own(state::STARTING)
+    // The process is asked for only in that state: every hooked call without a session comes by here.
+    let found = STATE.load(Ordering::Acquire);
+    found as u32 == state::STARTING && found == own(state::STARTING)
 }
 
 /// Starts a session with the collector at the other end of `socket`.

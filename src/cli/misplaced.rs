@@ -8,7 +8,7 @@ use crate::cli::{flight_recorder, group_by};
 
 /// Options with names that hardly any other program has. Not among them: `-o`, `--output`, `--all`, `--json`,
 /// `--redact`, `--simulate`, `--cupti` and `--traceparent`, which programs do have.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "device-times",
     "graph-times",
     "on-full",
@@ -17,6 +17,7 @@ const OURS: [&str; 11] = [
     "nvtx-frames",
     "group-by",
     "flight-recorder",
+    "max-size",
     "otlp",
     "threshold-us",
     "spans-per-second",

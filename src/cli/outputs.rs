@@ -108,6 +108,9 @@ fn last_line(
     if fs::symlink_metadata(folder.join(TRACE)).is_err() {
         lost.push("the trace, which was removed or moved away meanwhile".to_owned());
     }
+    if !recording.refused.is_empty() {
+        lost.push("the processes that are named above as not recorded".to_owned());
+    }
     // Not lost: it is in the other outputs, as was asked.
     let limited = recording.size_limit.map_or_else(String::new, |limit| {
         let entries = grouped_count(limit.left_out.entries);
