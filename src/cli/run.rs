@@ -23,7 +23,9 @@ pub fn command() -> Command {
         .after_help(
             "Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
              Files of these four names that an earlier run left in the folder are replaced.\n\
-             Each option but --simulate and --verbose has a variable for bare use: gputrace help variables.",
+             Each option but --simulate and --verbose has a variable for bare use: gputrace help variables.\n\
+             A signal that is sent to run is passed on to CMD; one that is sent both to run and to its process\n\
+             group (timeout does that) may arrive more than once.",
         )
         .args(SETTINGS.iter().filter_map(argument))
         .arg(simulate())
