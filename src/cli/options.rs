@@ -381,7 +381,7 @@ pub fn nearest(unknown: &str) -> Option<&'static str> {
         .filter(|setting| setting.reader != Reader::Internal)
         .filter_map(|setting| {
             let known = setting.variable.strip_prefix(PREFIX)?;
-            let distance = distance(unknown, known);
+            let distance = strsim::levenshtein(unknown, known);
             let is_near = distance * 3 <= known.len().max(unknown.len());
             // OUTPUT and OUT: the one begins with the other.
             let begins = unknown.len().min(known.len()) >= 3
@@ -390,22 +390,6 @@ pub fn nearest(unknown: &str) -> Option<&'static str> {
         })
         .min()
         .map(|(_, variable)| variable)
-}
-
-/// Letters to insert, delete or change to get from one word to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -428,10 +412,5 @@ mod tests {
         assert_eq!(nearest("GPUTRACE_SOMETHING_ELSE_ENTIRELY"), None);
         // As long as the other, and not one letter in its place.
         assert_eq!(nearest("GPUTRACE_FOO"), None);
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!((distance("", "abc"), distance("abc", "abc"), distance("kitten", "sitting")), (3, 0, 3));
     }
 }
