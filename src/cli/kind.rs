@@ -11,25 +11,8 @@ use crate::cli::{flight_recorder, max_size};
 /// The values with which a setting is off.
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
 
-/// Whose frames may be asked for: each of the three, with any others, in any order.
-const STACKS: [&str; 16] = [
-    "python",
-    "native",
-    "nvtx",
-    "python,native",
-    "native,python",
-    "python,nvtx",
-    "nvtx,python",
-    "native,nvtx",
-    "nvtx,native",
-    "python,native,nvtx",
-    "python,nvtx,native",
-    "native,python,nvtx",
-    "native,nvtx,python",
-    "nvtx,python,native",
-    "nvtx,native,python",
-    "none",
-];
+/// Whose frames may be asked for.
+const STACKS: [&str; 3] = ["python", "native", "nvtx"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -39,7 +22,7 @@ pub enum Kind {
     Switch,
     /// One of these words, which have `|` between them.
     OneOf(&'static str),
-    /// Whose frames are kept of each call.
+    /// Whose frames are kept of each call: some of [`STACKS`] with commas between them, or none.
     Stacks,
     /// A whole number.
     Number,
@@ -78,7 +61,6 @@ impl Kind {
     fn words(self) -> Vec<&'static str> {
         match self {
             Kind::Switch => [&["on"][..], &OFF].concat(),
-            Kind::Stacks => STACKS.to_vec(),
             Kind::Flag | Kind::OneOf(_) => self.placeholder().split('|').collect(),
             _ => Vec::new(),
         }
@@ -87,9 +69,8 @@ impl Kind {
     /// What clap reads an option's value by.
     pub fn parser(self) -> ValueParser {
         match self {
-            Kind::Flag | Kind::Switch | Kind::OneOf(_) | Kind::Stacks => {
-                PossibleValuesParser::new(self.words()).into()
-            }
+            Kind::Flag | Kind::Switch | Kind::OneOf(_) => PossibleValuesParser::new(self.words()).into(),
+            Kind::Stacks => ValueParser::new(stacks),
             Kind::Number => value_parser!(u32).into(),
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
             Kind::Seconds => ValueParser::new(flight_recorder::parse),
@@ -111,6 +92,7 @@ impl Kind {
             Kind::Number | Kind::NumberIn(..) => {
                 value.trim().parse::<u64>().is_err().then(|| " is no whole number".to_owned())
             }
+            Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
             Kind::Parts => Bottom::parse(value).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
             _ => Some(format!(" is not one of {}", words.join(", "))),
@@ -120,12 +102,42 @@ impl Kind {
     /// Whether the word can be an option's value.
     pub fn takes(self, word: &str) -> bool {
         match self {
-            Kind::Flag | Kind::Switch | Kind::OneOf(_) | Kind::Stacks => self.words().contains(&word),
+            Kind::Flag | Kind::Switch | Kind::OneOf(_) => self.words().contains(&word),
+            Kind::Stacks => stacks(word).is_ok(),
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
             Kind::Seconds => flight_recorder::parse(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Parts => Bottom::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),
+        }
+    }
+}
+
+/// A value of [`Kind::Stacks`], as the library reads it.
+fn stacks(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = text.split(',').collect();
+    for (at, word) in words.iter().enumerate() {
+        if text != "none" && !STACKS.contains(word) {
+            return Err(format!("'{word}' is none of {}; or none, alone", STACKS.join(", ")));
+        }
+        if words[..at].contains(word) {
+            return Err(format!("{word} is there twice"));
+        }
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_some_of_three_in_any_order_or_none() {
+        for text in ["python", "nvtx,native,python", "native,python", "none"] {
+            assert_eq!(stacks(text).as_deref(), Ok(text));
+        }
+        for text in ["", "python,", "python,python", "none,nvtx", "Python", "python, nvtx"] {
+            assert!(stacks(text).is_err(), "{text}");
         }
     }
 }
