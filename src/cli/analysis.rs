@@ -10,8 +10,9 @@ use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::Status;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
+use crate::cli::exit_code;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::{exit_code, group_by, range_frames};
+use crate::cli::settings::Flames;
 
 #[derive(Debug)]
 pub struct Analysis {
@@ -20,10 +21,10 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    pub fn new(totals: &Totals, aggregates: &Aggregates) -> Analysis {
+    pub fn new(totals: &Totals, aggregates: &Aggregates, flames: &Flames) -> Analysis {
         Analysis {
             report: Report::new(totals, aggregates),
-            flame: Flame::with(totals, aggregates, range_frames::chosen(), group_by::chosen()),
+            flame: Flame::with(totals, aggregates, flames.ranges, &flames.bottom),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::cli::failure::Failure;
 use crate::cli::otlp::Sending;
 use crate::cli::output_folder::{OutputFolder, write_whole};
 use crate::cli::printable;
+use crate::cli::settings::Flames;
 
 pub const TRACE: &str = "trace.gputrace";
 const FOLDED: &str = "flame.folded";
@@ -39,9 +40,10 @@ pub fn finish(
     folder: &OutputFolder,
     json: Option<&Path>,
     sending: Sending,
+    flames: &Flames,
     talk: Talk<'_>,
 ) -> String {
-    let analysis = Analysis::new(&recording.totals, &recording.sink);
+    let analysis = Analysis::new(&recording.totals, &recording.sink, flames);
     let mut failures = write_drawings(&analysis, folder);
     // It was sending meanwhile.
     let sent = sending.finish();
