@@ -18,6 +18,7 @@ use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
 
 use crate::api::Entry;
+use crate::cuda_slot::CudaSlot;
 use crate::describe::graph;
 use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
@@ -83,11 +84,12 @@ pub fn around(
         if let Some(tables) = tables::of(session) {
             tables.expect(entry, slot);
         }
-        slot.set_correlation(0);
+        let vendor = CudaSlot::of(slot);
+        vendor.correlation.set(0);
         let start_ticks = clock::now();
         let status = original();
         let end_ticks = clock::now();
-        let correlation = slot.take_correlation();
+        let correlation = vendor.correlation.take();
         // Asked again: they may have been made in the meantime.
         if let Some(tables) = tables::of(session) {
             let context = Context { session, tables, status };
@@ -124,7 +126,7 @@ pub fn around(
             if !(works.may_be() || slot.works_for_somebody()) || says_for_whom(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
-            if slot.nodes().1 != 0 {
+            if vendor.nodes.get().1 != 0 {
                 graph::tell_nodes(&context, slot, &call);
             }
         } else {

@@ -12,7 +12,7 @@
 //! ranges follow the mark, or whatever entry about one did not fit.
 
 use core::cell::{Cell as Shared, UnsafeCell};
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use gputrace_wire::caller::{Caller, WorksFor};
@@ -53,13 +53,9 @@ pub struct Slot {
     header: Shared<Option<&'static RingHeader>>,
     /// The thread's own definition.
     thread: Shared<u32>,
-    /// The correlation id that the device library gave to the call under way.
-    correlation: Shared<u32>,
-    /// Nodes that the call under way made: the first one, and how many follow each other.
-    nodes: Shared<(u64, u32)>,
     calls: Shared<u32>,
-    /// A word for the vendor's side: what it knows of the thread and may forget at any time.
-    note: Shared<u64>,
+    /// What the vendor's side keeps of the thread and of the call under way.
+    pub vendor: Area<4>,
     /// Whether the thread may be made to wait for room: the program's are, ours are not.
     may_wait: Shared<bool>,
     vain: Vain,
@@ -73,6 +69,27 @@ pub struct Slot {
     recent_stack: Shared<recent::Place>,
 }
 
+/// Memory in a slot for a layer above this crate, which alone knows the type of its content. Zero at first.
+#[derive(Debug)]
+pub struct Area<const WORDS: usize>(UnsafeCell<[u64; WORDS]>);
+
+impl<const WORDS: usize> Area<WORDS> {
+    const fn new() -> Area<WORDS> {
+        Area(UnsafeCell::new([0; WORDS]))
+    }
+
+    /// The content.
+    ///
+    /// # Safety
+    /// Whoever calls guarantees that zero is a valid `T`, and that nobody uses this area as another type.
+    #[inline(always)]
+    pub unsafe fn content<T>(&self) -> &T {
+        const { assert!(size_of::<T>() <= WORDS * size_of::<u64>() && align_of::<T>() <= align_of::<u64>()) };
+        // SAFETY: large enough and aligned as checked above; the caller guarantees the rest.
+        unsafe { &*self.0.get().cast::<T>() }
+    }
+}
+
 thread_local! {
     static SLOT: Slot = const {
         Slot {
@@ -83,10 +100,8 @@ thread_local! {
             ring: UnsafeCell::new(MaybeUninit::uninit()),
             header: Shared::new(None),
             thread: Shared::new(0),
-            correlation: Shared::new(0),
-            nodes: Shared::new((0, 0)),
             calls: Shared::new(0),
-            note: Shared::new(0),
+            vendor: Area::new(),
             may_wait: Shared::new(false),
             vain: Vain::new(),
             open: Shared::new(None),
@@ -146,38 +161,6 @@ impl Slot {
 
     pub fn is_inside(&self) -> bool {
         self.inside.get()
-    }
-
-    #[inline(always)]
-    pub fn set_correlation(&self, correlation: u32) {
-        self.correlation.set(correlation);
-    }
-
-    /// The correlation id given since the last take.
-    #[inline(always)]
-    pub fn take_correlation(&self) -> u32 {
-        self.correlation.replace(0)
-    }
-
-    /// Nodes of a graph that were made since the last [`set_nodes`](Slot::set_nodes): the first, and
-    /// how many there are.
-    #[inline(always)]
-    pub fn nodes(&self) -> (u64, u32) {
-        self.nodes.get()
-    }
-
-    pub fn set_nodes(&self, nodes: (u64, u32)) {
-        self.nodes.set(nodes);
-    }
-
-    /// The vendor's word; 0 where it knows nothing.
-    #[inline(always)]
-    pub fn note(&self) -> u64 {
-        self.note.get()
-    }
-
-    pub fn set_note(&self, note: u64) {
-        self.note.set(note);
     }
 
     #[inline(always)]
