@@ -9,6 +9,7 @@ use std::io::Write as _;
 
 use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
+use gputrace_producer::native::bounds;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
 use gputrace_producer::{
@@ -246,6 +247,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
 
 /// What the service thread does at each turn.
 pub fn turn(session: &'static Session) {
+    bounds::turn(session);
     if UNDER_WAY.load(Ordering::Acquire) == session.pid {
         return;
     }

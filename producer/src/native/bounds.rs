@@ -8,9 +8,10 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::{array, cell::UnsafeCell};
 
-use super::maps;
 use super::pages::PAGE;
+use super::{maps, surroundings};
 use crate::python::memory::{Checked, Lent, Memory};
+use crate::session::Session;
 
 const WORD: u64 = 8;
 /// How much of a descriptor is looked through.
@@ -19,6 +20,11 @@ const DESCRIPTOR_BYTES: u64 = 2304;
 const ABOVE_DESCRIPTOR_BYTES: u64 = 64 << 10;
 /// How far below what is known of the first thread's stack that stack may have grown since: the kernel keeps so much free for it.
 const GROWTH_BYTES: u64 = 128 << 20;
+
+const STACKS_UNKNOWN: &[u8] =
+    b"native stacks cost more than they should: where this C library says which stack a thread has is not \
+                                known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
+                                forbid that";
 
 /// From the lowest word that may be touched to the end above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,8 +206,24 @@ pub fn look_at_first() {
     ROOM.is_taken.store(false, Ordering::Release);
 }
 
-/// What the service thread does at each turn: the first thread's stack may have grown.
-pub fn look_again() {
+/// The session whose service thread has looked at its own stack.
+static LEARNT_IN: AtomicU32 = AtomicU32::new(0);
+
+/// What the service thread does at each turn.
+pub fn turn(session: &Session) {
+    // Native frames of other processors are not read at all.
+    if cfg!(target_arch = "x86_64")
+        && surroundings::is_asked_for()
+        && LEARNT_IN.swap(session.generation, Ordering::Relaxed) != session.generation
+        && !learn()
+    {
+        session.notice(1, 0, STACKS_UNKNOWN);
+    }
+    look_again();
+}
+
+/// The first thread's stack may have grown.
+fn look_again() {
     if HAS_GROWN.load(Ordering::Relaxed) {
         look_at_first();
     }
