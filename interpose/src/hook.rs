@@ -8,8 +8,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use gputrace_producer::active_span::{self, Works};
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::Works;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
@@ -123,7 +123,7 @@ pub fn around(
                 status: status.clamp(0, 0xffff) as u16,
                 detail: did.detail,
             };
-            if !(works.may_be() || slot.works_for_somebody()) || says_for_whom(session, slot, works) {
+            if !(works.may_be() || active_span::is_in_ring(slot)) || says_for_whom(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
             if vendor.nodes.get().1 != 0 {
@@ -199,7 +199,7 @@ fn has_failed(status: Status) -> bool {
 #[cold]
 #[inline(never)]
 fn says_for_whom(session: &'static Session, slot: &Slot, works: Works) -> bool {
-    slot.says(session, &works.caller(session), 1)
+    active_span::write(session, slot, &works.caller(session), 1)
 }
 
 /// Whether what was just asked of the stream went into a capture. The legacy default stream

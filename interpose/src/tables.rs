@@ -8,10 +8,11 @@ use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use gputrace_producer::active_span::Works;
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::{Stacks, Works};
+use gputrace_producer::stacks::Stacks;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
 use gputrace_producer::torch::passes::Outside;

@@ -25,6 +25,7 @@
 //! | `fork` | how a forked child notices |
 //! | `held_back` | signals that wait while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
+//! | `stack_slot`, `active_span` | what is kept of a thread for its stacks; the span that it works for |
 //! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
 //! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
@@ -44,6 +45,7 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+pub mod active_span;
 pub mod address_space;
 pub mod clock;
 pub mod collector_process;
@@ -67,6 +69,7 @@ pub mod segment;
 pub mod service;
 pub mod session;
 pub mod socket;
+mod stack_slot;
 pub mod stacks;
 pub mod stderr;
 pub mod system;

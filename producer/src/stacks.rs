@@ -13,10 +13,10 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use gputrace_wire::caller::Caller;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, kind};
 
+use crate::active_span::Works;
 use crate::handles::Handles;
 use crate::memory::{self, Zeroed, prefetch};
 use crate::native::frames::{self, Native};
@@ -31,6 +31,7 @@ use crate::python::stacks::{Codes, Told, glance_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::recent::{Place as Recently, Recent};
 use crate::session::Session;
+use crate::stack_slot::StackSlot;
 use crate::stderr::KeepErrno;
 use crate::thread::Slot;
 use crate::torch::passes::Outside;
@@ -113,7 +114,7 @@ impl Stacks {
     #[inline(always)]
     pub fn expect(&self, slot: &Slot) {
         prefetch(self);
-        self.recent.expect(slot.recent_stack());
+        self.recent.expect(StackSlot::of(slot).recent.get());
         if let Some(runtime) = runtime::current() {
             prefetch(runtime);
             callers::expect();
@@ -126,15 +127,13 @@ impl Stacks {
     pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);
         let outer = around.map_or(0, |around| around.outside.frame);
-        let (mut python, mut of_python) = (python_of_this_thread(session), 0);
+        let (mut python, mut of_python) = (runtime::of_this_thread(session), 0);
         let mut works = Works::NOT;
         if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
             works = Works::ASK;
         }
         if let Some((runtime, state)) = python {
-            if callers::may_be_of_state(runtime, state) {
-                works = Works(state);
-            }
+            works = Works::of_state(runtime, state).unwrap_or(works);
             // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
             // until the hook returns the thread runs no Python, so its frames and what they name stay.
             let memory = unsafe { Own::new() };
@@ -154,12 +153,12 @@ impl Stacks {
         let stack = match beside.with(of_python) {
             0 => 0,
             glance => {
-                let mut place = slot.recent_stack();
+                let mut place = StackSlot::of(slot).recent.get();
                 let stack = match self.recent.get(glance, &mut place) {
                     Some(id) => id,
                     None => self.not_recent(session, &beside, python, glance, &mut place),
                 };
-                slot.set_recent_stack(place);
+                StackSlot::of(slot).recent.set(place);
                 stack
             }
         };
@@ -208,7 +207,7 @@ impl Stacks {
     /// Where the calling thread is in its frames, and for whom it works.
     pub fn place(&self, session: &Session) -> Outside {
         let caller = Works::ASK.caller(session);
-        let frame = python_of_this_thread(session).map_or(0, |(runtime, state)| {
+        let frame = runtime::of_this_thread(session).map_or(0, |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
             let memory = unsafe { Own::new() };
             walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
@@ -381,53 +380,4 @@ fn with_pass(own: u64, around: &Around) -> u64 {
     let node = around.node.map_or(0, |node| node.hash);
     // The caller's stack counts as one frame of a kind of its own.
     fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
-}
-
-/// Whether a thread may work for somebody, and where that is found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Works(u64);
-
-impl Works {
-    /// For nobody, as far as was looked.
-    pub const NOT: Works = Works(0);
-    /// Everybody is to be asked. No state lies there; another value is that of the thread's state in Python.
-    const ASK: Works = Works(1);
-
-    /// What it takes to learn for whom the calling thread works, as far as Python knows.
-    #[inline(always)]
-    pub fn of_this_thread(session: &Session) -> Works {
-        match python_of_this_thread(session) {
-            Some((runtime, state)) if callers::may_be_of_state(runtime, state) => Works(state),
-            _ => Works::NOT,
-        }
-    }
-
-    #[inline(always)]
-    pub fn may_be(self) -> bool {
-        self != Works::NOT
-    }
-
-    /// For whom the thread works, of which this was found in the same call.
-    #[inline(always)]
-    pub fn caller(self, session: &Session) -> Caller {
-        let python = match (self, runtime::current()) {
-            (Works(state), Some(runtime)) if state > Works::ASK.0 => Some((runtime, state)),
-            _ => python_of_this_thread(session),
-        };
-        let own =
-            python.map_or(Caller::NOBODY, |(runtime, state)| callers::of_state(session, runtime, state));
-        if !own.is_nobody() {
-            return own;
-        }
-        // A thread of PyTorch's works for whom the call did that began the pass.
-        torch::around(session.generation).map_or(Caller::NOBODY, |around| around.outside.caller)
-    }
-}
-
-/// The interpreter and the calling thread's state in it, if its frames can be read.
-#[inline(always)]
-fn python_of_this_thread(session: &Session) -> Python<'static> {
-    let runtime = runtime::current()?;
-    let state = runtime.thread_state();
-    (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
 }

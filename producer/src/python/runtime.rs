@@ -68,6 +68,14 @@ pub fn current() -> Option<&'static Runtime> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
+/// The interpreter and the calling thread's state in it, if its frames can be read.
+#[inline(always)]
+pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
+    let runtime = current()?;
+    let state = runtime.thread_state();
+    (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
+}
+
 /// Looks for an interpreter; `symbol` finds an exported symbol in whatever is mapped.
 pub fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> Found {
     if current().is_some() {

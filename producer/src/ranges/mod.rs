@@ -12,7 +12,9 @@
 //! thread has its page and a name is known.
 
 mod label;
-mod open;
+mod look;
+pub(crate) mod open;
+mod ring;
 mod started;
 mod threads;
 
@@ -25,28 +27,8 @@ use crate::session::Session;
 use crate::{clock, session, thread};
 
 pub use label::{Label, NAME_MAX};
-pub(crate) use open::{Open, Range as PoppedRange};
+pub use look::Look;
 pub use threads::{name_thread, say_threads};
-
-/// What a program says of a range beside its name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Look {
-    /// ARGB; 0 for none.
-    pub color: u32,
-    pub category: u32,
-    /// One of [`gputrace_wire::range::payload`].
-    pub payload_kind: u32,
-    pub payload: u64,
-}
-
-impl Look {
-    /// The entry that says that a range of this look begins.
-    #[inline(always)]
-    fn begin(self, kind: u16, range: u32, start_ticks: u64) -> RangeBegin {
-        let Look { color, category, payload_kind, payload } = self;
-        RangeBegin { kind, range, start_ticks, position: 0, color, category, payload_kind, payload, id: 0 }
-    }
-}
 
 /// What a push or pop returns where there is no memory to keep ranges in.
 pub const NOT_KEPT: i32 = -2;
@@ -65,7 +47,7 @@ pub fn prepare() -> bool {
 pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
     thread::with(|slot| {
         let inside = slot.enter();
-        let Some(open) = slot.open_ranges() else { return NOT_KEPT };
+        let Some(open) = ring::open_ranges(slot) else { return NOT_KEPT };
         let pushed = open.push(domain, label, look, clock::now());
         if let Some(position) = pushed.position.filter(|_| !caller.is_nobody()) {
             open.name_caller(position, caller);
@@ -73,10 +55,10 @@ pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
         if let Some(session) = session::current() {
             match (pushed.position, inside) {
                 (None, _) => session.count(Counter::RangesTooDeep, 1),
-                (Some(position), Some(_inside)) => slot.say_push(session, open, position),
+                (Some(position), Some(_inside)) => ring::write_push(session, slot, open, position),
                 // A signal handler in the middle of a hook: said with the next entry, if it is
                 // still open then.
-                (Some(_), None) => slot.has_more_to_say(),
+                (Some(_), None) => slot.must_catch_up(),
             }
         }
         pushed.level
@@ -87,17 +69,17 @@ pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
 pub fn pop(domain: Label) -> i32 {
     thread::with(|slot| {
         let inside = slot.enter();
-        let Some(open) = slot.open_ranges() else { return NOT_KEPT };
+        let Some(open) = ring::open_ranges(slot) else { return NOT_KEPT };
         let Some(popped) = open.pop(domain) else { return NONE_OPEN };
         if let (Some(range), Some(session)) = (popped.range, session::current()) {
             match inside {
-                Some(_inside) => slot.say_pop(session, open, &range, popped.was_said),
+                Some(_inside) => ring::write_pop(session, slot, open, &range, popped.was_said),
                 None => {
                     // Its span is lost; a hook passed by, as it were.
                     session.count(Counter::Nested, 1);
                     if popped.was_said {
                         open.pop_said(&range, false);
-                        slot.has_more_to_say();
+                        slot.must_catch_up();
                     }
                 }
             }

@@ -13,7 +13,8 @@ use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::range::{POSITIONS_MAX, RangeBegin, RangeEnd};
 
-use super::{Label, Look};
+use super::label::Label;
+use super::look::Look;
 use crate::memory;
 use crate::stderr::KeepErrno;
 use crate::system;

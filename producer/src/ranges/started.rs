@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::Label;
+use super::label::Label;
 use super::open::Range;
 
 /// Ranges that are open at once; of more, the end does not know the start.

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_wire::definition::kind;
 
-use super::Label;
+use super::label::Label;
 use crate::session::{self, Session};
 
 /// Threads whose names are kept for a later session.

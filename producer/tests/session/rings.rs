@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::thread::spawn;
 
+use gputrace_producer::active_span;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::{self, Offer};
 use gputrace_wire::atomic::Ordering;
@@ -168,7 +169,7 @@ fn an_entry_is_under_its_own_caller_or_dropped() {
                 if span == 0 { Caller::NOBODY } else { Caller { trace: [span, 1], span, ..Caller::NOBODY } };
             let mut cell = Cell::new(EVENT, 1, 0);
             cell.put_u64(40, span);
-            thread::with(|slot| slot.emit_for(session, &caller, &[cell]))
+            thread::with(|slot| active_span::emit_under(session, slot, &caller, &[cell]))
         };
         let (mut now, mut written, mut seen) = (Caller::NOBODY, 0, 0);
         let mut check = |cells: Vec<Cell>| {
@@ -200,7 +201,9 @@ fn an_entry_is_under_its_own_caller_or_dropped() {
         assert!(written > capacity && written < turns, "{written} of {turns}");
         // Another thread says its own, whoever the last one worked for.
         let other = spawn(move || {
-            thread::with(|slot| slot.emit_for(session, &Caller::NOBODY, &[Cell::new(EVENT, 1, 0)]))
+            thread::with(|slot| {
+                active_span::emit_under(session, slot, &Caller::NOBODY, &[Cell::new(EVENT, 1, 0)])
+            })
         });
         assert!(other.join().unwrap());
     });
