@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use gputrace_producer::active_span::{self, Works};
+use gputrace_callstack::active_span::{self, Works};
 use gputrace_producer::session::Session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::Slot;

@@ -7,9 +7,9 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write as _;
 
+use gputrace_callstack::native::bounds;
 use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
-use gputrace_producer::native::bounds;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
 use gputrace_producer::{

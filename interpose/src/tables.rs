@@ -8,14 +8,14 @@ use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use gputrace_producer::active_span::Works;
+use gputrace_callstack::active_span::Works;
+use gputrace_callstack::stacks::Stacks;
+use gputrace_callstack::torch::passes::Outside;
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::Stacks;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
-use gputrace_producer::torch::passes::Outside;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 

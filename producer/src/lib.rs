@@ -25,14 +25,8 @@
 //! | `fork` | how a forked child notices |
 //! | `held_back` | signals that wait while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
-//! | `stack_slot`, `active_span` | what is kept of a thread for its stacks; the span that it works for |
-//! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
 //! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
-//! | `native` | the calling thread's native frames, read where they are |
-//! | `python` | the calling thread's Python frames, read where they are |
-//! | `stacks` | a call's stack, of all its parts, as one number |
-//! | `torch` | for which backward pass of PyTorch a thread works |
 //! | `system` | system calls without the C library, whose functions anybody may wrap |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
@@ -45,7 +39,6 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-pub mod active_span;
 pub mod address_space;
 pub mod clock;
 pub mod collector_process;
@@ -58,21 +51,14 @@ pub mod held_back;
 pub mod limit;
 pub mod loader;
 pub mod memory;
-pub mod native;
 pub mod on_full;
 pub mod ownership;
-pub mod python;
-pub mod ranges;
-pub mod recent;
 pub mod rings;
 pub mod segment;
 pub mod service;
 pub mod session;
 pub mod socket;
-mod stack_slot;
-pub mod stacks;
 pub mod stderr;
 pub mod system;
 pub mod thread;
-pub mod torch;
 pub mod untraced;
