@@ -50,6 +50,7 @@ pub fn start(session: &'static Session, turn: Turn) {
     }
     TURN.store(turn as *mut (), Ordering::Release);
     STATE.store(state::RUNS, Ordering::Release);
+    session.set_has_service(true);
     // The thread keeps the set that it begins with.
     let _held_back = HeldBack::with_faults();
     // SAFETY: the attributes live on this stack and are initialised before use; the thread gets
@@ -66,6 +67,7 @@ pub fn start(session: &'static Session, turn: Turn) {
         made == 0
     };
     if !made {
+        session.set_has_service(false);
         STATE.store(state::NONE, Ordering::Release);
         session.notice(
             1,
@@ -149,6 +151,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         }
         slot.emit(session, &[session.anchor().to_cell()]);
     });
+    session.set_has_service(false);
     STATE.store(state::STOPPED, Ordering::Release);
     wake();
     core::ptr::null_mut()
