@@ -7,6 +7,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write as _;
 
+use gputrace_callstack::native::bounds;
 use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
@@ -257,6 +258,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
 
 /// What the service thread does at each turn.
 pub fn turn(session: &'static Session) {
+    bounds::turn(session);
     if UNDER_WAY.load(Ordering::Acquire) == session.pid {
         return;
     }
