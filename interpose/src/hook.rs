@@ -21,7 +21,7 @@ use crate::api::Entry;
 use crate::describe::graph;
 use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
-use crate::{failed_exec, python, start};
+use crate::{python, start};
 
 /// CUDA_ERROR_NOT_READY: what was asked about is not done yet.
 const NOT_READY: Status = 600;
@@ -71,7 +71,7 @@ pub fn around(
     original: impl FnOnce() -> Status,
     describe: impl FnOnce(&Context) -> Did,
 ) -> Status {
-    let Some(session) = session::current().or_else(failed_exec::session) else {
+    let Some(session) = session::current() else {
         return start::without_session(entry, original());
     };
     thread::with(|slot| {
