@@ -129,7 +129,7 @@ pub fn around(
             }
         } else {
             // Another thread is just beginning the session, and has no tables yet.
-            session.count(Counter::NoRing, 1);
+            session.count(Counter::BeforeSession, 1);
         }
         if let Some(first_ticks) = sampled {
             // All but the original: from the first reading to its start, and from its end to now.
@@ -165,7 +165,7 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
         let Some(_inside) = slot.enter() else {
             return session.count(Counter::Nested, 1);
         };
-        let Some(tables) = tables::of(session) else { return };
+        let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
         let did = describe(&Context { session, tables, status });
         let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {
