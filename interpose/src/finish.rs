@@ -4,6 +4,10 @@
 //! before the driver's. `_exit`, `_Exit`, `quick_exit` and the exec family run no handlers: they
 //! are interposed by a few instructions that keep every argument, flush, and jump on, so that no
 //! signature (some are variadic) need be known. Whatever the end, the waiting is bounded.
+//!
+//! An exec may fail, so the session does not end before it: device records are published and the
+//! exec is announced. The collector ends the process when the socket closes, which an exec that
+//! succeeds does.
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_void};
@@ -16,7 +20,7 @@ use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
 use crate::patience::Patience;
 use crate::resolve::libc_symbols;
-use crate::{cupti, detour, failed_exec, search_path};
+use crate::{cupti, detour};
 
 /// Whether the collector is our own child and its summary is ours to print.
 static BARE: AtomicBool = AtomicBool::new(false);
@@ -43,11 +47,11 @@ pub fn register(bare: bool) {
 }
 
 extern "C" fn at_exit() {
-    finish(bye::EXIT);
+    finish();
 }
 
 /// Publishes everything, says good-bye, and in bare use waits for the outputs.
-pub fn finish(reason: u64) {
+fn finish() {
     let Some(session) = session::current() else { return wait_for_the_ender() };
     // A vfork's child shares our memory and is about to exec or exit: not its session.
     if !session.is_ours() {
@@ -64,14 +68,8 @@ pub fn finish(reason: u64) {
     }
     // Another thread may have ended it since it was found here, to the last.
     if session.end() {
-        if reason == bye::EXEC {
-            failed_exec::comes();
-        }
         // Whoever ends here may be on a signal handler's stack.
-        detour::run(|| end(session, reason));
-        if reason == bye::EXEC {
-            failed_exec::is_next();
-        }
+        detour::run(|| end(session));
     }
     if !is_mine {
         // SYNC: pairs with the Acquire load of those who wait.
@@ -79,7 +77,7 @@ pub fn finish(reason: u64) {
     }
 }
 
-fn end(session: &'static Session, reason: u64) {
+fn end(session: &'static Session) {
     thread::with(|slot| {
         let inside = slot.enter();
         // Inside already: a signal handler ends the program in the middle of a call. The driver's
@@ -94,7 +92,7 @@ fn end(session: &'static Session, reason: u64) {
         }
         // From here on every hook passes through.
         fork::set_generation(0);
-        session.say_bye(reason);
+        session.say_bye(bye::EXIT);
         if BARE.load(Ordering::Relaxed) {
             print_summary(session);
         }
@@ -160,31 +158,37 @@ fn print_summary(session: &Session) {
 
 /// `_exit` and its like. The argument is a status, and none of our business.
 fn before_exit(_: *const c_char) {
-    finish(bye::EXIT);
+    finish();
 }
 
-/// An exec by path. One that is bound to fail leaves the program running, and its session with it;
-/// what becomes of the others that fail is [`failed_exec`]'s.
-fn before_exec(path: *const c_char) {
-    // SAFETY: the caller's C string, or null, which nothing is found at.
-    before_exec_if(|| unsafe { search_path::is_executable(path) });
-}
-
-/// An exec by name, which is looked for as the C library does.
-fn before_exec_by_name(name: *const c_char) {
-    // SAFETY: as above.
-    before_exec_if(|| unsafe { search_path::finds(name) });
-}
-
-fn before_exec_if(can_succeed: impl FnOnce() -> bool) {
-    // A forked child has no session: nothing is looked up for it.
-    if session::current().is_none_or(|session| session.is_ours() && can_succeed()) {
-        finish(bye::EXEC);
+/// An exec of any kind. The first argument is not looked at.
+fn before_exec(_: *const c_char) {
+    if let Some(session) = session::current() {
+        // A vfork's child shares our memory and is about to exec: not its session.
+        if !session.is_ours() {
+            return;
+        }
+        // The stack may be a signal handler's.
+        detour::run(|| publish(session));
     }
+    wait_for_the_ender();
 }
 
-fn before_exec_by_descriptor(_: *const c_char) {
-    finish(bye::EXEC);
+/// Publishes the device records there are, and announces the exec.
+fn publish(session: &'static Session) {
+    thread::with(|slot| {
+        let inside = slot.enter();
+        let mut patience = if inside.is_some() { Patience::new() } else { Patience::brief() };
+        // The newest record of a buffer is published once it was complete at the turn before. The flush
+        // is not forced: that would cut the records of kernels that run on if the exec fails.
+        for _ in 0..2 {
+            let has_thread = service::flush(session, || patience.goes_on(taken_records(session)));
+            if !has_thread && inside.is_some() {
+                cupti::turn(session);
+            }
+        }
+        session.announce_exec();
+    });
 }
 
 /// An export that runs `$before` and then jumps to the next definition of the same name, with
@@ -245,13 +249,13 @@ run_before! {
     _Exit => before_exit, EXIT_C99;
     execve => before_exec, EXECVE;
     execv => before_exec, EXECV;
-    execvp => before_exec_by_name, EXECVP;
-    execvpe => before_exec_by_name, EXECVPE;
+    execvp => before_exec, EXECVP;
+    execvpe => before_exec, EXECVPE;
     execl => before_exec, EXECL;
-    execlp => before_exec_by_name, EXECLP;
+    execlp => before_exec, EXECLP;
     execle => before_exec, EXECLE;
-    fexecve => before_exec_by_descriptor, FEXECVE;
-    execveat => before_exec_by_descriptor, EXECVEAT;
+    fexecve => before_exec, FEXECVE;
+    execveat => before_exec, EXECVEAT;
 }
 
 /// The next definition of a libc function after ours.

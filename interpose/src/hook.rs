@@ -22,7 +22,7 @@ use crate::cuda_slot::CudaSlot;
 use crate::describe::graph;
 use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
-use crate::{failed_exec, python, start};
+use crate::{python, start};
 
 /// CUDA_ERROR_NOT_READY: what was asked about is not done yet.
 const NOT_READY: Status = 600;
@@ -72,7 +72,7 @@ pub fn around(
     original: impl FnOnce() -> Status,
     describe: impl FnOnce(&Context) -> Did,
 ) -> Status {
-    let Some(session) = session::current().or_else(failed_exec::session) else {
+    let Some(session) = session::current() else {
         return start::without_session(entry, original);
     };
     thread::with(|slot| {
@@ -167,7 +167,7 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
         let Some(_inside) = slot.enter() else {
             return session.count(Counter::Nested, 1);
         };
-        let Some(tables) = tables::of(session) else { return };
+        let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
         let did = describe(&Context { session, tables, status });
         let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {

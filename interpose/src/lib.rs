@@ -18,7 +18,6 @@
 //! | `start`, `finish` | a session's first and last moment |
 //! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
 //! | `preload_once` | what `run` preloaded for one exec, taken out of the environment |
-//! | `search_path`, `failed_exec` | whether an exec can succeed; the session after one that did not |
 //! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
 //! | `loaded` | how many objects the loader has mapped and unmapped |
 //! | `native` | whether native frames are told, and what their reader must know |
@@ -60,7 +59,6 @@ mod detour;
 mod device;
 mod driver;
 mod environment;
-mod failed_exec;
 mod finish;
 mod hook;
 mod loaded;
@@ -73,7 +71,6 @@ mod preload_once;
 mod python;
 mod rank;
 mod resolve;
-mod search_path;
 mod settings;
 mod start;
 mod tables;

@@ -132,20 +132,20 @@ fn not_initialised(status: Status) {
     }
 }
 
-/// Starts the session. On a stack with room, with the thread inside.
-pub fn begin(claim: Claim) {
-    if settings::is_off(settings::ENABLED) {
-        session::turn_off();
-        return;
-    }
-    let session_path = settings::get(settings::SESSION);
-    let say = |why: &[u8]| untraced::say(session_path.map(CStr::to_bytes), why);
-    if !descriptor::is_room() {
-        session::turn_off();
-        say(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)");
-        return;
-    }
-    let want_of_room: Option<&[u8]> = match address_space::room() {
+/// Why no session can start: words for the user. `None` where nothing is in its way. The argument says whether
+/// this process would start the collector itself.
+type Check = fn(bool) -> Option<&'static [u8]>;
+
+/// What is checked before the session starts. The first obstacle is reported.
+const CHECKS: [Check; 3] = [has_descriptors, has_address_space, keeps_no_orphans];
+
+fn has_descriptors(_: bool) -> Option<&'static [u8]> {
+    (!descriptor::is_room())
+        .then_some(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)")
+}
+
+fn has_address_space(_: bool) -> Option<&'static [u8]> {
+    match address_space::room() {
         Room::Enough => None,
         Room::Hardly => Some(
             b"less than 1 GiB of address space is left, or 128 MiB of data, and the program may need that \
@@ -154,46 +154,53 @@ pub fn begin(claim: Claim) {
         Room::Unknown => Some(
             b"there is a limit of address space, and how much is in use cannot be known (/proc/self/statm cannot be read)",
         ),
-    };
-    if let Some(why) = want_of_room {
-        session::turn_off();
-        say(why);
-        return;
     }
+}
+
+fn keeps_no_orphans(bare: bool) -> Option<&'static [u8]> {
+    (bare && collector_process::would_be_adopted()).then_some(
+        b"this process adopts orphans (it is process 1, or a subreaper), so a collector would become its \
+          child; start it by `gputrace run`",
+    )
+}
+
+/// Connects to the session's collector, or starts one where there is no session.
+fn connect(session_path: Option<&CStr>) -> Result<Socket, &'static [u8]> {
+    let Some(path) = session_path else {
+        return start_collector()
+            .ok_or(b"the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)");
+    };
+    Socket::connect(path.to_bytes()).map_err(|error| match error {
+        NotConnected::Nobody => {
+            &b"nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"[..]
+        }
+        NotConnected::NotOurs => {
+            b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder (if this process \
+              changed its user, put `gputrace run` behind that)"
+        }
+    })
+}
+
+/// Starts the session. On a stack with room, with the thread inside.
+pub fn begin(claim: Claim) {
+    if settings::is_off(settings::ENABLED) {
+        return session::turn_off();
+    }
+    let session_path = settings::get(settings::SESSION);
+    let bare = session_path.is_none();
+    let say = |why: &[u8]| untraced::say(session_path.map(CStr::to_bytes), why);
+    let obstacle = CHECKS.iter().find_map(|check| check(bare));
+    let socket = match obstacle.map_or_else(|| connect(session_path), Err) {
+        Ok(socket) => socket,
+        Err(why) => {
+            session::turn_off();
+            return say(why);
+        }
+    };
     service::forget();
     on_full::set_waits(settings::get(settings::ON_FULL).is_some_and(|value| value == c"wait"));
     let mut command = [0u8; 4096];
     let command = command_line(&mut command);
-    if session_path.is_none() && collector_process::would_be_adopted() {
-        session::turn_off();
-        say(b"this process adopts orphans (it is process 1, or a subreaper), so a collector would become its \
-              child; start it by `gputrace run`");
-        return;
-    }
-    let (socket, bare) = match session_path {
-        Some(path) => (Socket::connect(path.to_bytes()), false),
-        None => (start_collector().ok_or(NotConnected::Nobody), true),
-    };
-    let socket = match socket {
-        Ok(socket) => socket,
-        Err(error) => {
-            session::turn_off();
-            let why: &[u8] = match (error, bare) {
-                (_, true) => {
-                    b"the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)"
-                }
-                (NotConnected::Nobody, false) => {
-                    b"nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"
-                }
-                (NotConnected::NotOurs, false) => {
-                    b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder (if this process \
-                      changed its user, put `gputrace run` behind that)"
-                }
-            };
-            say(why);
-            return;
-        }
-    };
     native::prepare();
     let mut made = None;
     match session::start(claim, socket, command, |session| made = tables::make(session)) {

@@ -23,6 +23,8 @@ const PERIOD_NS: u64 = 50_000_000;
 /// Two anchors close together at first give a good tick rate early; later ones are for drift.
 const FIRST_PERIOD_NS: u64 = 5_000_000;
 const STACK_BYTES: usize = 1 << 20;
+/// Between looks at whether a flush is done.
+const FLUSH_STEP_NS: u64 = 200_000;
 /// Between looks for another collector: at first, and at most.
 const REJOIN_FIRST_NS: u64 = 500_000_000;
 const REJOIN_MOST_NS: u64 = 10_000_000_000;
@@ -94,9 +96,21 @@ pub fn stop(last: Turn, mut goes_on: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whether there was one, and it ended.
-pub fn has_stopped() -> bool {
-    STATE.load(Ordering::Acquire) == state::STOPPED
+/// Has the thread take a turn now, and waits for its end while `goes_on` says so. False if there is no
+/// thread to do it.
+pub fn flush(session: &Session, mut goes_on: impl FnMut() -> bool) -> bool {
+    let control = session.control();
+    let asked = control.flush.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    let is_done = || control.flushed.load(Ordering::Acquire).wrapping_sub(asked).cast_signed() >= 0;
+    while STATE.load(Ordering::Acquire) == state::RUNS {
+        if is_done() || !goes_on() {
+            return true;
+        }
+        // Again and again: the thread may not be asleep yet.
+        wake();
+        system::sleep_ns(FLUSH_STEP_NS);
+    }
+    false
 }
 
 /// Whether nothing comes of the thread any more: it ended, or there is none.
@@ -104,8 +118,7 @@ pub fn is_quiet() -> bool {
     matches!(STATE.load(Ordering::Acquire), state::NONE | state::STOPPED)
 }
 
-/// At a session's start: there is no thread of its own yet. After a fork the parent's did not come
-/// along; after an exec that failed the last session's has ended (`is_quiet`).
+/// At a session's start: there is no thread of its own yet. After a fork the parent's did not come along.
 pub fn forget() {
     STATE.store(state::NONE, Ordering::Release);
 }

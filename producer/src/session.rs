@@ -6,9 +6,7 @@
 //!                        ▲ │                 ▲
 //!      claim by a forked │ │ start           │ refused, collector gone for good
 //!      child             │ ▼                 │
-//!                     RUNNING ───────────────┴─► ENDED  (exit, exec)
-//!                                                  │ claim after an exec that failed
-//!                                                  └─► STARTING
+//!                     RUNNING ───────────────┴─► ENDED  (exit)
 //! ```
 //!
 //! Every transition is a function below and nowhere else. The state is kept together with the
@@ -96,12 +94,6 @@ pub struct Claim(());
 pub fn claim() -> Option<Claim> {
     let found = STATE.load(Ordering::Acquire);
     (may_be_claimed(found) && take_over(found)).then_some(Claim(()))
-}
-
-/// Claims the start of another session in the process whose session has ended. For the one who
-/// knows that the process goes on.
-pub fn claim_again() -> Option<Claim> {
-    take_over(own(state::ENDED)).then_some(Claim(()))
 }
 
 /// Whether the state is IDLE, or is a fork's parent's. A child of `vfork`, which shares the memory
@@ -428,6 +420,12 @@ impl Session {
         if !is_said && self.connection.has_nobody() {
             self.say_left_behind();
         }
+    }
+
+    /// Tells the collector that an exec is about to be called, which closes the socket if it succeeds.
+    pub fn announce_exec(&self) {
+        self.hand_over();
+        self.socket().send(self.head(handshake::kind::BYE, handshake::bye::EXEC), b"", None);
     }
 
     /// Says what no collector has read and none will. What one had read and not stored when it was

@@ -59,6 +59,7 @@ mod tests {
             "python x.py --otlp http://localhost:4318",
             "python x.py --flight-recorder 30",
             "python x.py --flight-recorder=30",
+            "./app --max-size 1G",
             "./app --device-times off -v",
             "./app --torch-ops",
             "./app --threshold-us 100",

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
+use crate::harness::session::eventually;
 use crate::harness::tool::{self, bare, bare_command, calls, count, run};
 
 #[test]
@@ -45,6 +46,8 @@ fn every_way_out_leaves_outputs() {
 fn an_exec_leaves_the_first_program_s_outputs() {
     let traced = bare("exec_after").arg("/bin/echo").arg("gone").go().expect_code(0);
     assert_eq!(traced.ended.stdout, "gone\n");
+    // They are written beside the next program, and nobody waits for them.
+    eventually("the outputs are there", || traced.output.join("summary.txt").is_file().then_some(()));
     assert_eq!(count(&traced.report(), "launches"), 2);
 }
 

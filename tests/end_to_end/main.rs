@@ -30,7 +30,6 @@ mod kernel_sources;
 mod killed;
 mod limits;
 mod linkage;
-mod linked_in;
 mod live_and_file;
 mod lost_surroundings;
 mod max_size;

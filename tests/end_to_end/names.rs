@@ -48,24 +48,6 @@ fn late_names_of_threads_and_a_late_title_are_what_ps_shows() {
     assert_eq!(again, folded);
 }
 
-#[test]
-fn names_are_seen_while_a_process_runs_that_says_no_good_bye() {
-    // A flight recorder keeps them too, though they came before what it keeps.
-    std::thread::scope(|scope| {
-        for options in [&[][..], &["--flight-recorder", "2"]] {
-            scope.spawn(move || {
-                let traced = run_with(options, compiled("names", Link::Driver)).arg("killed").arg(ROOM).go();
-                assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
-                let (labels, report) = named(&traced);
-                assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
-                let title = "trainer: rank 2 --password [redacted] /secret/model";
-                assert_eq!(report["processes"][0]["title"], title);
-                assert_eq!(report["processes"][0]["end"], "vanished");
-            });
-        }
-    });
-}
-
 /// In a namespace of process ids threads have other numbers than the collector sees.
 #[test]
 fn threads_of_a_namespace_of_process_ids_have_their_names() {
@@ -76,8 +58,8 @@ fn threads_of_a_namespace_of_process_ids_have_their_names() {
             "unshare is refused here",
         );
     }
-    let run = inside.iter().fold(run_command("unshare"), |run, argument| run.arg(argument));
-    let (labels, report) = named(&run.arg(compiled("names", Link::Driver)).arg("killed").arg(ROOM).go());
+    let run = || inside.iter().fold(run_command("unshare"), |run, argument| run.arg(argument));
+    let (labels, report) = named(&looked_at(|| run().arg(compiled("names", Link::Driver))));
     assert_eq!(labels, ["loader", "main", "reducer: 1", "thread 2"], "{report:#}");
 }
 
@@ -96,7 +78,6 @@ fn a_title_is_redacted_like_a_command_line() {
     };
     let redacted = "trainer: [redacted]";
     assert_eq!(check(looked_at(|| bare("names").env("GPUTRACE_REDACT", "on"))), redacted);
-    // Under run, the last look at a process that ends at once may come too late.
-    let title = check(run_with(&["--redact"], compiled("names", Link::Driver)).arg(ROOM).succeed());
-    assert!(title.is_null() || title == redacted, "{title}");
+    let title = check(looked_at(|| run_with(&["--redact"], compiled("names", Link::Driver))));
+    assert_eq!(title, redacted);
 }

@@ -23,13 +23,31 @@ fn an_exec_ends_one_process_and_begins_another() {
     let report = run("exec_after").arg(compiled("basic", Link::Driver)).succeed().report();
     assert_eq!(count(&report, "launches"), 12);
     assert_eq!(calls(&report, "first_kernel"), 9);
+    let ends: Vec<_> =
+        report["processes"].as_array().unwrap().iter().map(|process| &process["end"]).collect();
+    assert_eq!(ends, ["exec", "exit"], "{report:#}");
+    assert_eq!(
+        (&report["complete"], &report["device_time_coverage"]),
+        (&true.into(), &1.0.into()),
+        "{report:#}"
+    );
 }
 
 #[test]
 fn an_exec_of_a_program_without_cuda_keeps_what_was_recorded() {
     let traced = run("exec_after").arg("/bin/echo").arg("gone").succeed();
     assert_eq!(traced.ended.stdout, "gone\n");
-    assert_eq!(count(&traced.report(), "launches"), 2);
+    let report = traced.report();
+    assert_eq!(
+        (count(&report, "launches"), &report["processes"][0]["end"]),
+        (2, &"exec".into()),
+        "{report:#}"
+    );
+    assert_eq!(
+        (&report["complete"], &report["device_time_coverage"]),
+        (&true.into(), &1.0.into()),
+        "{report:#}"
+    );
 }
 
 #[test]
@@ -84,10 +102,10 @@ fn an_exec_from_a_traced_program_to_another_keeps_both() {
 /// An exec that fails is no end: the program goes on, and so does its session.
 #[test]
 fn an_exec_that_fails_ends_nothing() {
-    same_as_untraced("failed_exec", &[]).launches(7);
+    same_as_untraced("failed_exec", &[]).launches(7).each(expect_one_whole_process);
 }
 
-/// Found, and refused all the same: the launches of the next session are recorded as the others.
+/// The file is found, and the exec is refused all the same: the session goes on, also of threads that launch beside it.
 #[test]
 fn an_exec_that_is_refused_ends_nothing() {
     let folder = Folder::new();
@@ -96,13 +114,12 @@ fn an_exec_that_is_refused_ends_nothing() {
     lives.launches(23).each(|report, how| {
         assert_eq!(calls(report, "first_kernel"), 17, "{how}: {report:#}");
         assert_eq!(count(report, "device_only"), 0, "{how}");
+        expect_one_whole_process(report, how);
     });
 }
 
-/// What another thread calls between the end of the one session and the beginning of the next is
-/// counted as lost; the calls that were under way at the end, one each time, are not.
 #[test]
-fn what_is_launched_beside_an_exec_that_is_refused_is_recorded_or_counted() {
+fn what_is_launched_beside_an_exec_that_is_refused_is_recorded() {
     let folder = Folder::new();
     let lives = same_as_untraced("exec_refused_beside", &[folder.path().to_str().unwrap()]);
     assert_eq!(lives.untraced.code(), Some(7));
@@ -112,14 +129,22 @@ fn what_is_launched_beside_an_exec_that_is_refused_is_recorded_or_counted() {
             .filter_map(|line| line.strip_prefix("launches "))
             .find_map(|number| number.parse().ok())
             .unwrap();
-        let (recorded, lost) = (count(report, "launches"), dropped(report));
-        assert!(
-            (launched.saturating_sub(5)..=launched).contains(&(recorded + lost)),
-            "{how}: {launched} {report:#}"
+        assert_eq!(
+            (count(report, "launches"), calls(report, "second_kernel")),
+            (launched, 5),
+            "{how}: {report:#}"
         );
-        assert!(recorded >= 5 && calls(report, "second_kernel") == 5, "{how}: {report:#}");
-        assert_eq!(report["dropped"]["before_session"].as_u64().unwrap_or(0), lost, "{how}: {report:#}");
+        expect_one_whole_process(report, how);
     });
+}
+
+/// One session, which ended by an exit and lost nothing.
+#[track_caller]
+fn expect_one_whole_process(report: &serde_json::Value, how: &str) {
+    let ends: Vec<_> =
+        report["processes"].as_array().unwrap().iter().map(|process| &process["end"]).collect();
+    assert_eq!(ends, ["exit"], "{how}: {report:#}");
+    assert_eq!((dropped(report), &report["device_time_coverage"]), (0, &1.0.into()), "{how}: {report:#}");
 }
 
 #[test]

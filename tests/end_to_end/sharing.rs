@@ -180,16 +180,42 @@ fn a_client_of_a_newer_libcupti_gets_it_whole_if_ours_lets_go() {
     expect_gave_way(&traced, "a client of another libcupti");
 }
 
+/// A program with a PyTorch of that version, whose libtorch_cpu.so has a CUPTI inside: what it prints
+/// alone and traced.
+fn with_torch(folder: &Folder, version: &str, cupti: Option<&str>) -> (String, Traced) {
+    let library = folder.join("torch/lib/libtorch_cpu.so");
+    fs::create_dir_all(library.parent().unwrap()).unwrap();
+    fs::copy(compiled("inner_cupti", Link::Shared), &library).unwrap();
+    let text = format!("from typing import Optional\n__version__ = '{version}'\ndebug = False\n");
+    fs::write(folder.join("torch/version.py"), text).unwrap();
+    let inner = copy_of_cupti(folder, "inner.so.version-130001");
+    let arguments = [library.to_str().unwrap(), &inner];
+    let expected = alone("inner_cupti_host", &arguments);
+    let run = arguments.iter().fold(run("inner_cupti_host"), |run, argument| run.arg(argument));
+    let run = cupti.into_iter().fold(run, |run, path| run.env("GPUTRACE_CUPTI", path));
+    (expected, run.succeed())
+}
+
 #[test]
-fn a_cupti_that_is_linked_in_is_left_alone() {
-    let traced = run("has_cupti").succeed();
+fn old_pytorch_keeps_the_cupti_that_is_linked_into_it() {
+    let folder = Folder::new();
+    let (expected, traced) = with_torch(&folder, "1.13.1+cu117", None);
+    assert!(expected.contains("subscribe 0\n") && expected.contains("7 of kind 10"), "{expected}");
+    assert_eq!(traced.ended.stdout, expected);
     let report = traced.report();
-    assert_eq!((count(&report, "launches"), calls(&report, "first_kernel")), (5, 5));
+    assert_eq!((count(&report, "launches"), calls(&report, "first_kernel")), (12, 12));
     assert_eq!(report["kernels"][0]["timed_calls"], 0, "{report:#}");
-    let said = "no device times: the program has a CUPTI linked in";
+    let said = "no device times: PyTorch 1.13.1+cu117 has a CUPTI linked in";
     assert!(notices(&traced).contains(said) && traced.ended.stderr.contains(said), "{}", notices(&traced));
 
-    let folder = Folder::new();
     let asked_for = copy_of_cupti(&folder, "libcupti.so");
-    expect_all_times(&run("has_cupti").env("GPUTRACE_CUPTI", &asked_for).succeed(), 5);
+    expect_all_times(&with_torch(&folder, "1.13.1+cu117", Some(&asked_for)).1, 12);
+}
+
+/// Nothing tells us of such a CUPTI: the driver refuses it, as beside any other profiler.
+#[test]
+fn other_linked_in_cupti_is_refused_beside_ours() {
+    let (_, traced) = with_torch(&Folder::new(), "2.0.0+cu117", None);
+    assert!(traced.ended.stdout.contains("subscribe 39\n"), "{}", traced.ended.stdout);
+    expect_all_times(&traced, 12);
 }

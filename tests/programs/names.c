@@ -1,10 +1,8 @@
 /* A worker that is renamed by another thread after its launches, a title that is set late, as setproctitle
- * does, and a rename of the main thread by prctl. Threads stay until the end, which says good-bye; with "killed"
- * there is none, and the names were there for some seconds. */
+ * does, and a rename of the main thread by prctl. Threads stay until the end. */
 #define _GNU_SOURCE
 #include "driver.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -28,7 +26,6 @@ int main(int argc, char **argv)
 {
     const char *title = "trainer: rank 2 --password hunter2 /secret/model";
     size_t room = argv[argc - 1] + strlen(argv[argc - 1]) - argv[0];
-    int killed = argc > 1 && strcmp(argv[1], "killed") == 0;
     pthread_t threads[3];
     pthread_barrier_init(&launched, NULL, 4);
     cuda = cuda_start();
@@ -45,9 +42,5 @@ int main(int argc, char **argv)
         return 9;
     memset(argv[0], 0, room);
     strcpy(argv[0], title);
-    if (killed) {
-        sleep(4);
-        raise(SIGKILL);
-    }
     return 0;
 }

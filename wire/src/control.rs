@@ -11,8 +11,8 @@ use crate::atomic::{AtomicU32, AtomicU64};
 #[derive(Debug)]
 pub struct Control {
     reserved: [AtomicU32; 5],
-    /// Raised by the collector to ask for what device libraries hold; the producer answers in
-    /// `flushed` once it has asked them.
+    /// Raised by the collector, or by a thread of the program before an exec, to ask for what device
+    /// libraries hold; the producer answers in `flushed` once it has asked them.
     pub flush: AtomicU32,
     pub flushed: AtomicU32,
     reserved2: AtomicU32,

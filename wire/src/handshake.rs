@@ -43,6 +43,8 @@ pub mod welcome {
 /// Why a producer says good-bye ([`Head::value`] of `BYE`).
 pub mod bye {
     pub const EXIT: u64 = 1;
+    /// The program calls exec. The process ends as a program when the socket closes; if the exec fails,
+    /// the process goes on and says nothing.
     pub const EXEC: u64 = 2;
     /// The program unloaded or disabled the tracer.
     pub const STOPPED: u64 = 3;

@@ -187,7 +187,8 @@ impl Progress {
         }
         match call.detail {
             Detail::Wait { what, handle } => self.waited(call, what, handle),
-            Detail::Other { operation: operation::HOST_FUNCTION, .. } => self.waits_elsewhere = true,
+            // 0 is a launch on several devices, which wait for each other.
+            Detail::Other { operation: 0 | operation::HOST_FUNCTION, .. } => self.waits_elsewhere = true,
             Detail::Other { operation: operation::RECORD, value } => {
                 let fits = self.events.len() < EVENTS_MAX || self.events.contains_key(&value);
                 if fits && call.flags & flag::CAPTURED == 0 {

@@ -341,11 +341,11 @@ impl Drain {
     /// ends under it, it is looked at once more, unless another program has its place already.
     fn tell_names(&mut self, at_the_end: bool) {
         let Some(names) = &mut self.names else { return };
-        let leaves = |process: &&mut Tracked| !process.looked_last && (at_the_end || process.bye.is_some());
+        let leaves = |process: &&mut Tracked| !process.looked_last && (at_the_end || process.bye);
         let mut leaving = Vec::new();
         for process in self.tracked.iter_mut().filter(leaves) {
             process.looked_last = true;
-            leaving.extend((process.bye != Some(handshake::bye::EXEC)).then_some(process.number));
+            leaving.push(process.number);
         }
         let tracked = &self.tracked;
         let of = |number| tracked.iter().find(|process| process.number == number);
@@ -363,7 +363,7 @@ impl Drain {
 
     fn end_those_that_are_over(&mut self) {
         let single = self.single;
-        let is_over = |process: &mut Tracked| process.is_over() || (single && process.bye.is_some());
+        let is_over = |process: &mut Tracked| process.is_over() || (single && process.bye);
         let over: Vec<_> = self.tracked.extract_if(.., is_over).collect();
         for mut process in over {
             // Its last messages may have come after this turn's look at its socket.
@@ -455,7 +455,7 @@ impl Drain {
 
 /// Whether the process is connected and has not said good-bye.
 fn runs_on(process: &Tracked) -> bool {
-    process.connection.is_some() && process.bye.is_none()
+    process.connection.is_some() && !process.bye
 }
 
 /// Takes a process's messages, `most` of them. Returns whether anything came.
@@ -475,7 +475,7 @@ fn hear_process(
             Received::Nothing => break,
             Received::Message { head, fd } => match (head.kind, fd) {
                 (handshake::kind::SEGMENT, Some(fd)) => process.take_segment(&fd, gather),
-                (handshake::kind::BYE, None) => process.bye = Some(head.value),
+                (handshake::kind::BYE, None) => process.take_bye(head.value),
                 // Of a newer library, or nonsense; either way it asks for nothing.
                 _ => {}
             },

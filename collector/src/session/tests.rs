@@ -181,10 +181,35 @@ fn a_second_segment_brings_more_rings() {
     wait_until("the new rings are empty", || is_drained(&more));
     peer.say(message::SEGMENT, 0, &[&segment.fd]);
     peer.say(message::BYE, bye::EXEC, &[]);
+    drop(peer);
     let (recording, _folder) = session.finish(Duration::from_secs(10));
     assert_eq!(recording.totals.counts.entries(kind::WAIT), 4);
     assert_eq!(recording.totals.losses().get("refused_segments"), Some(&1));
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Exec);
+}
+
+/// The one announced an exec that failed and said good-bye later; the other writes on and is there at the end.
+#[test]
+fn announced_exec_ends_nothing_while_the_socket_is_open() {
+    for says_good_bye in [true, false] {
+        let session = Session::start();
+        let peer = FakePeer::connect(&session.socket());
+        let segment = FakeSegment::new(PRIMARY);
+        peer.join(&segment);
+        run_program(&segment, 1, 10);
+        peer.say(message::BYE, bye::EXEC, &[]);
+        wait_until("what came before is read", || is_drained(&segment));
+        std::thread::sleep(Duration::from_millis(600));
+        run_program(&segment, 11, 10);
+        wait_until("what came after is read", || is_drained(&segment));
+        if says_good_bye {
+            peer.say(message::BYE, bye::EXIT, &[]);
+        }
+        drop(peer);
+        let (recording, _folder) = session.finish(Duration::from_millis(100));
+        let end = if says_good_bye { ProcessEnd::Exit } else { ProcessEnd::Running };
+        assert_eq!((recording.totals.processes[0].end.unwrap().0, recording.totals.counts.timed), (end, 20));
+    }
 }
 
 #[test]

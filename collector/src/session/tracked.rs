@@ -22,6 +22,9 @@ const CELLS_A_TURN: u64 = 4096;
 /// How long cells are held back because a definition that they may use is being written. The
 /// writer is a few stores from done, unless it was stopped by a debugger or a signal.
 const HOLE_PATIENCE: Duration = Duration::from_millis(100);
+/// The longest time between the announcement of an exec and the end of all other threads: who writes later
+/// goes on, as its exec failed.
+const EXEC_TAKES_MOST: Duration = Duration::from_millis(500);
 /// Segments of one process.
 const SEGMENTS_MAX: usize = 64;
 /// Where gaps of no ring are told.
@@ -50,8 +53,10 @@ pub struct Tracked {
     pub watch: Option<OwnedFd>,
     /// Whether the process is dead.
     pub dead: bool,
-    /// The reason it gave for its good-bye.
-    pub bye: Option<u64>,
+    /// Whether it said good-bye.
+    pub bye: bool,
+    /// When it announced an exec. The exec succeeded if the socket closes after that.
+    exec_announced: Option<Instant>,
     /// Whether another image with the same process id took its place.
     pub replaced: bool,
     /// Whether slots are given back only once what was in them is stored.
@@ -76,7 +81,8 @@ impl Tracked {
             connection: None,
             watch: None,
             dead: false,
-            bye: None,
+            bye: false,
+            exec_announced: None,
             replaced: false,
             hold,
             primary,
@@ -152,7 +158,16 @@ impl Tracked {
     pub fn is_over(&self) -> bool {
         self.dead
             || self.replaced
-            || (self.connection.is_none() && (self.watch.is_none() || self.bye.is_some()))
+            || (self.connection.is_none()
+                && (self.watch.is_none() || self.bye || self.exec_announced.is_some()))
+    }
+
+    /// Takes a good-bye. An exec that is announced may fail: then the process goes on.
+    pub fn take_bye(&mut self, reason: u64) {
+        match reason {
+            bye::EXEC => self.exec_announced = Some(Instant::now()),
+            _ => self.bye = true,
+        }
     }
 
     fn segments(&self) -> impl Iterator<Item = &Segment> {
@@ -207,6 +222,11 @@ impl Tracked {
         if gather.is_full(self.number) || self.hold && self.segments().any(Segment::presses) {
             gather.flush(self.number, &mut |batch| out.batch(batch));
             self.note_sent(out);
+        }
+        // The service thread writes at every turn, and an exec that succeeds ends it at once.
+        let goes_on = turn != Turn::Nothing && self.connection.is_some();
+        if goes_on && self.exec_announced.is_some_and(|at| at.elapsed() > EXEC_TAKES_MOST) {
+            self.exec_announced = None;
         }
         turn
     }
@@ -314,11 +334,11 @@ impl Tracked {
 
     pub fn end(&self) -> ProcessEnd {
         match self.bye {
-            Some(bye::EXEC) => ProcessEnd::Exec,
-            Some(_) => ProcessEnd::Exit,
-            None if self.replaced => ProcessEnd::Exec,
-            None if self.is_over() => ProcessEnd::Vanished,
-            None => ProcessEnd::Running,
+            true => ProcessEnd::Exit,
+            false if self.replaced => ProcessEnd::Exec,
+            false if !self.is_over() => ProcessEnd::Running,
+            false if self.exec_announced.is_some() => ProcessEnd::Exec,
+            false => ProcessEnd::Vanished,
         }
     }
 }

@@ -9,9 +9,8 @@ use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
-use super::guest::second_library;
 use super::root::{self, Root, Who};
-use super::{callbacks, graph_times, guest, library, linked_in, postponed, records};
+use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
@@ -35,14 +34,6 @@ mod state {
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 /// Whether CUPTI delivers at each turn, and not in full buffers only.
 static IS_STEADY: AtomicBool = AtomicBool::new(true);
-
-/// Whether it was said that a CUPTI which is linked in cannot have the driver.
-static IS_LINKED_IN_REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a CUPTI that is linked in and begins to use the driver is in our way, or we in its.
-pub(super) fn has_what_another_may_want() -> bool {
-    is_on() && !IS_LINKED_IN_REFUSED.load(Ordering::Relaxed) && root::current().is_some()
-}
 
 /// Whether device records are being taken.
 pub fn is_on() -> bool {
@@ -86,11 +77,11 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
                     .into());
             }
             if settings::get(settings::CUPTI).is_none()
-                && let Some(holder) = linked_in::holder()
+                && let Some(version) = old_torch::version()
             {
                 root::leave_unused();
                 return Err(format!(
-                    "{holder} has a CUPTI linked in, which ours would keep from working (if it is not \
+                    "PyTorch {version} has a CUPTI linked in, which ours would keep from working (if it is not \
                      used, set GPUTRACE_CUPTI to a libcupti.so)"
                 ));
             }
@@ -196,27 +187,6 @@ pub fn give_way(to: &str) {
 /// The same for a client of another libcupti.
 pub fn give_way_to_another_library() {
     give_way_by("a client of another libcupti", Root::leave_to_another_library);
-}
-
-/// The same for a CUPTI that is linked into `holder` and begins to use the driver. Where ours never
-/// lets go of it that one is refused, which is said, as nobody could tell why.
-pub fn give_way_to_linked_in(holder: &str) {
-    let (Some(root), Some(session)) = (in_use(), session::current()) else { return };
-    if guest::is_present() {
-        return;
-    }
-    if root.version().0 < second_library::KEEPS_THE_DRIVER {
-        return give_way_by(&format!("the CUPTI linked into {holder}"), Root::leave_to_another_library);
-    }
-    if !IS_LINKED_IN_REFUSED.swap(true, Ordering::AcqRel) {
-        let text = format!(
-            "the CUPTI linked into {holder} cannot have the driver, as {} has it and never lets go (to give \
-             it the driver, run with GPUTRACE_DEVICE_TIMES=off)",
-            root.path.display()
-        );
-        session.notice(1, 0, text.as_bytes());
-        stderr::line(&[text.as_bytes()]);
-    }
 }
 
 fn give_way_by(to: &str, leave: fn(&Root)) {

@@ -3,7 +3,7 @@
 //! | file | noun |
 //! |---|---|
 //! | `library` | which libcupti, and loading it |
-//! | `linked_in/` | a CUPTI inside the program itself, or a library of its |
+//! | `old_torch` | a PyTorch that has a CUPTI linked in |
 //! | `root` | the process's one real use of it, for whoever wants something |
 //! | `client` | the tracer's use: its kinds, its flushes, and leaving |
 //! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
@@ -29,8 +29,8 @@ pub mod guest;
 pub mod instantiation;
 mod launches;
 pub mod library;
-pub mod linked_in;
 pub mod nodes;
+mod old_torch;
 mod open;
 mod postponed;
 mod records;

@@ -3,7 +3,7 @@
 use core::ffi::c_uint;
 
 use cupti_sys::driver::{CUlaunchAttributeID, CUlaunchConfig};
-use gputrace_wire::call::{Detail, Launch, operation};
+use gputrace_wire::call::{Detail, Launch};
 use gputrace_wire::cell::{flag, kind};
 
 use crate::driver::Handle;
@@ -78,12 +78,12 @@ fn cluster(config: &CUlaunchConfig) -> [u8; 3] {
         })
 }
 
-/// A cooperative launch on several devices, gone since CUDA 13: counted as a call, not taken apart.
+/// A cooperative launch on several devices, gone since CUDA 13: counted as a call of no known operation.
 pub fn multi_device(_: &Context, devices: c_uint) -> Did {
     Did {
         kind: kind::CALL,
         flags: flag::ASYNC,
         stream: On::Nothing,
-        detail: Detail::Other { operation: operation::HOST_FUNCTION, value: devices.into() },
+        detail: Detail::Other { operation: 0, value: devices.into() },
     }
 }

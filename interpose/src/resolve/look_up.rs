@@ -19,7 +19,6 @@ use gputrace_producer::thread;
 use crate::api::{self, Entry};
 use crate::cupti::guest::exports;
 use crate::cupti::library;
-use crate::cupti::linked_in;
 use crate::torch;
 
 /// The real function to jump to with the caller's own frame, or null and the answer.
@@ -160,7 +159,6 @@ fn hooked(
     }
     let Some(entry) = entry_of(name) else {
         let Some(own) = other_name(name) else {
-            linked_in::heed_look_up(name, caller);
             return exports::replace(name, found);
         };
         // The handle's scope begins before us, as below.

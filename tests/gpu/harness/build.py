@@ -73,14 +73,13 @@ class Builder:
     def shared_library(self, name, source):
         return self.c(name, GPU_TESTS / source, "-shared", "-fPIC", suffix=".so")
 
-    def cupti_program(self, name, archive):
-        """cupti_user.c bound to CUPTI by the linker: to the shared library, or to the archive that brings its own copy."""
-        library = machine.cupti_archive() if archive else machine.toolkit_cupti()
+    def cupti_program(self, name):
+        """cupti_user.c bound to the shared libcupti by the linker."""
+        library = machine.toolkit_cupti()
         if not library:
             return None
-        more = [f"-L{self.links}", "-lcuda", "-lstdc++", "-lrt", "-lm"] if archive else [f"-Wl,-rpath,{os.path.dirname(library)}"]
         path = PROGRAMS / "cupti_user.c"
-        command = ["gcc", "-O2", "-DLINKED", path, library, *more, "-ldl", "-lpthread", "-Wl,--allow-shlib-undefined"]
+        command = ["gcc", "-O2", "-DLINKED", path, library, f"-Wl,-rpath,{os.path.dirname(library)}", "-ldl", "-lpthread", "-Wl,--allow-shlib-undefined"]
         return self.compile(name, command, [path])
 
     def cupti_library(self, name):
@@ -91,14 +90,6 @@ class Builder:
         path = PROGRAMS / "cupti_user.c"
         command = ["gcc", "-O2", "-shared", "-fPIC", "-DLINKED", "-DLIBRARY", path, archive, f"-L{self.links}", "-lcuda", "-lstdc++", "-lrt", "-lm", "-ldl", "-lpthread", "-Wl,--exclude-libs,ALL"]
         return self.compile(name, command, [path], ".so")
-
-    def cupti_library_program(self, name):
-        """A program that is linked to such a library."""
-        library = self.cupti_library(f"{name}_library")
-        if not library:
-            return None
-        path = PROGRAMS / "cupti_library_host.c"
-        return self.compile(name, ["gcc", "-O2", "-DLINKED", path, library, "-Wl,--allow-shlib-undefined"], [path, library])
 
     def shared_runtime_flags(self):
         """nvcc flags for a program that loads libcudart.so when it starts."""
@@ -142,7 +133,7 @@ PARTS = {
     "occupancy_launch": lambda b: b.driver_program("occupancy_launch", "occupancy_launch.c"),
     "cupti_client": lambda b: b.shared_library("cupti_client", "cupti_client.c"),
     "cupti_user": lambda b: b.c("cupti_user", PROGRAMS / "cupti_user.c"),
-    "cupti_user_linked": lambda b: b.cupti_program("cupti_user_linked", False),
+    "cupti_user_linked": lambda b: b.cupti_program("cupti_user_linked"),
     "cupti_library_host": lambda b: b.c("cupti_library_host", PROGRAMS / "cupti_library_host.c"),
     "injection": lambda b: b.c("injection", PROGRAMS / "injection.c", "-shared", "-fPIC", suffix=".so"),
     "occupancy_shim": lambda b: b.shared_library("occupancy_shim", "occupancy_shim.c"),
@@ -152,9 +143,7 @@ PARTS = {
 
 # Whether these can be built is the machine's affair: their absence is a SKIP where they are used, no failure.
 OPTIONAL = {
-    "cupti_user_static": lambda b: b.cupti_program("cupti_user_static", True),
     "cupti_user_library": lambda b: b.cupti_library("cupti_user_library"),
-    "cupti_library_linked": lambda b: b.cupti_library_program("cupti_library_linked"),
     "sanitized": lambda b: b.cuda("sanitized", "everyday/sanitized.cu", *STATIC, *ASAN),
     "sanitized_static": lambda b: b.cuda("sanitized_static", "everyday/sanitized.cu", *STATIC, *ASAN, "-Xcompiler", "-static-libasan"),
 }

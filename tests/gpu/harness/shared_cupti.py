@@ -6,13 +6,11 @@ them, so that equal text means an equal CUPTI. Our own counts are held against w
 
 import difflib
 import os
+import shutil
 
 from . import machine, reports
 from .sections.programs import verdict
-from .sections.smoke import cupti_versions
 
-# From this version on a libcupti keeps the driver for the life of the process.
-KEEPS_THE_DRIVER = 130000
 SCENARIOS = ("callbacks", "activity", "kernel", "realtime", "ticks", "plain", "again", "second", "finalize")
 
 
@@ -68,45 +66,18 @@ def compare(bench, name, command, shared=True, env=None):
         bench.check(f"{name}-counts", not wrong and (said or covered > 0.9999), f"{'; '.join(wrong) or 'launches exact'}; coverage {covered}; said {said}")
 
 
-def refused(bench, name, command, env):
-    """A CUPTI inside a library that comes after cuInit, where ours never lets go of the driver: it is refused, and told once why."""
-    if None in command or None in env.values():
-        skip_unbuilt(bench, name)
+def old_torch(bench):
+    """A CUPTI inside a library, as in PyTorch's wheels up to 1.13: a file of that name and version is left alone."""
+    host, library = (bench.programs.get(name) for name in ("cupti_library_host", "cupti_user_library"))
+    if not library:
+        skip_unbuilt(bench, "cupti-old-torch")
         return
-    env = {**environment(), **env}
-    bare = bench.bare(name, command, 60, env)
-    if bare.code != 0 or "subscribe 0" not in bare.stdout:
-        bench.row(name, "SKIP", f"does not run here untraced: {bare.ending()} {bare.stderr[-300:]!r} {bare.stdout[-200:]!r}")
-        return
-    outcome, folder = bench.traced(name, command, env=env, limit_s=60 + 6 * bare.seconds)
-    lines = [line for line in outcome.stderr.splitlines() if line.startswith("gputrace: the CUPTI linked into")]
-    bench.check(f"{name}-refused", outcome.code == 0 and "subscribe 39" in outcome.stdout and len(lines) == 1, f"{outcome.ending()}; {outcome.stdout[:60]!r}; {lines or outcome.stderr[-300:]}")
-    hand = reports.expected(outcome.stdout)
-    report = bench.report(name, folder) if outcome.code is not None else None
-    if report and hand:
-        verdict(bench, f"{name}-counts", report, hand, None, f" [warnings: {warnings(report)}]")
-
-
-def by_version(bench):
-    """Two libcupti for ours: the newest that lets go of the driver, and one that never does."""
-    versions = sorted((int(version), path) for path, version in cupti_versions(bench).items() if version.isdigit())
-    letting_go = [path for version, path in versions if version < KEEPS_THE_DRIVER]
-    keeping = [path for version, path in versions if version >= KEEPS_THE_DRIVER]
-    return (letting_go or [None])[-1], (keeping or [None])[0]
-
-
-def static_library(bench, letting_go, keeping):
-    """A CUPTI inside a library of the program's, which hides its symbols: linked, loaded before cuInit, and loaded after it."""
-    host, linked, library = (bench.programs.get(name) for name in ("cupti_library_host", "cupti_library_linked", "cupti_user_library"))
-    its = {"CUPTI_USER_LIBRARY": str(library)}
-    here = host if library else None
-    compare(bench, "cupti-static-library-linked", [linked, "activity", "later"], shared=False)
-    compare(bench, "cupti-static-library-before", [here, "before", "activity", "later"], shared=False, env=its)
-    if letting_go:
-        compare(bench, "cupti-static-library-after", [here, "after", "activity", "later"], shared=False, env={**its, "GPUTRACE_CUPTI": letting_go})
-    else:
-        bench.row("cupti-static-library-after", "SKIP", "there is no libcupti up to 12.9 on this machine")
-    refused(bench, "cupti-static-library-refused", [here, "after", "callbacks", "later"], {**its, "GPUTRACE_CUPTI": keeping})
+    folder = bench.scratch / "old-torch"
+    os.makedirs(f"{folder}/torch/lib", exist_ok=True)
+    its = shutil.copy(library, f"{folder}/torch/lib/libtorch_cpu.so")
+    with open(f"{folder}/torch/version.py", "w") as file:
+        file.write("__version__ = '1.13.1+cu117'\n")
+    compare(bench, "cupti-old-torch", [host, "activity", "later"], shared=False, env={"CUPTI_USER_LIBRARY": its})
 
 
 def other_copy():
@@ -121,7 +92,7 @@ def same_content(one, other):
 
 
 def jobs(bench):
-    user, linked, static = (bench.programs.get(name) for name in ("cupti_user", "cupti_user_linked", "cupti_user_static"))
+    user, linked = (bench.programs.get(name) for name in ("cupti_user", "cupti_user_linked"))
     made = {}
     for scenario in SCENARIOS:
         for when in ("first", "later"):
@@ -130,9 +101,7 @@ def jobs(bench):
     for scenario in ("callbacks", "activity"):
         made[f"cupti-linked-{scenario}"] = lambda scenario=scenario: compare(bench, f"cupti-linked-{scenario}", [linked, scenario, "later"])
     made["cupti-v2"] = lambda: compare(bench, "cupti-v2", [user, "v2", "later"], shared=False)
-    made["cupti-static"] = lambda: compare(bench, "cupti-static", [static, "activity", "later"], shared=False)
-    ours = by_version(bench) if bench.programs.get("cupti_user_library") else (None, None)
-    made["cupti-static-library"] = lambda: static_library(bench, *ours)
+    made["cupti-old-torch"] = lambda: old_torch(bench)
     copy = other_copy()
     if copy:
         for when in ("first", "later"):

@@ -1,15 +1,16 @@
 //! Names that change while programs run: of threads, and the titles of processes.
 //!
 //! A program says its threads' names and its command line once. Whoever renames a thread or sets a
-//! title later tells nobody, so the recorder looks into /proc about once a second, and once more at a
-//! process's good-bye. What it finds goes into the stream as definitions, so that live and from a file
-//! the same is known. Looking is a thread of its own: /proc can keep its reader waiting for as long as
-//! the process it tells of holds a lock, and the drain thread must never wait for a program.
+//! title later tells nobody, so the recorder looks into /proc twice: at a thread when it was defined, and
+//! at all of a process when it says good-bye or the session ends. What it finds goes into the stream as
+//! definitions, so that live and from a file the same is known. Looking is a thread of its own: /proc can
+//! keep its reader waiting for as long as the process holds a lock, and the drain thread must never wait
+//! for a program.
 //!
 //! | file | noun |
 //! |---|---|
 //! | `mod` | the drain thread's side |
-//! | `looker` | the thread that looks, how often and at how much |
+//! | `looker` | the thread that looks |
 //! | `subject` | what is known of one process |
 //! | `system` | what /proc says |
 
@@ -17,11 +18,10 @@ mod looker;
 mod subject;
 mod system;
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use gputrace_wire::definition::{self, kind};
 use rustc_hash::FxHashMap;
 
@@ -31,10 +31,8 @@ use system::COMMAND_MAX;
 
 pub use system::command_line;
 
-/// What the two threads may be apart, and what else waits for a looker that is stuck: beginnings and ends of processes
-/// always do, and of what they said so much.
+/// What waits for the looker, and what it has found. Beyond that nothing is looked up.
 const ASKED_MAX: usize = 1 << 16;
-const WAITING_MAX: usize = 1 << 14;
 const SEEN_MAX: usize = 1 << 10;
 /// How much of a thread's name is remembered: the kernel keeps 15 bytes.
 const NAME_MAX: usize = 64;
@@ -75,8 +73,6 @@ pub(super) struct Names {
     /// By process, when the one that was alive at the first look began.
     began: FxHashMap<u32, Option<u64>>,
     in_vain: Option<Instant>,
-    /// What the looker has no room for yet, in order.
-    waiting: VecDeque<Ask>,
     /// Processes of which something will never be looked for, and whether that was said.
     unasked: FxHashMap<u32, bool>,
 }
@@ -109,14 +105,7 @@ impl Names {
     }
 
     fn with(asks: Sender<Ask>, found: Receiver<Found>) -> Names {
-        Names {
-            asks,
-            found,
-            began: FxHashMap::default(),
-            in_vain: None,
-            waiting: VecDeque::new(),
-            unasked: FxHashMap::default(),
-        }
+        Names { asks, found, began: FxHashMap::default(), in_vain: None, unasked: FxHashMap::default() }
     }
 
     /// A process joined that the kernel calls `pid`; 0 where it has no number here.
@@ -154,7 +143,6 @@ impl Names {
     /// What was found since the last time, of processes that `is_alive` says so of or that are known to
     /// be the same as when they were alive.
     pub fn take(&mut self, is_alive: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Definition>)> {
-        self.send_waiting();
         let mut taken = Vec::new();
         for (process, was_said) in &mut self.unasked {
             if !std::mem::replace(was_said, true) {
@@ -201,15 +189,7 @@ impl Names {
         if self.began.remove(&process).is_none() {
             return;
         }
-        // What waits of it is of no use to anybody.
-        let mut never_began = false;
-        self.waiting.retain(|ask| {
-            never_began |= matches!(ask, Ask::Begin { .. }) && ask.process() == process;
-            ask.process() != process
-        });
-        if !never_began {
-            self.ask(Ask::End { process });
-        }
+        self.ask(Ask::End { process });
     }
 
     /// A process's number may be another one's by the time that somebody looks: what was found is believed
@@ -222,35 +202,14 @@ impl Names {
         (*began == Some(found.began)).then_some((found.process, found.records))
     }
 
-    /// False if the looker is stuck or gone, and will not hear of it soon.
+    /// False if the looker is stuck or gone: it will never hear of it.
     fn ask(&mut self, ask: Ask) -> bool {
-        self.send_waiting();
-        let ask = match self.waiting.is_empty() {
-            true => match self.asks.try_send(ask) {
-                Ok(()) => return true,
-                Err(TrySendError::Full(ask)) => ask,
-                Err(TrySendError::Disconnected(_)) => return false,
-            },
-            false => ask,
-        };
-        match ask {
-            // Nobody waits longer for a last look.
-            Ask::Last { .. } => {}
-            Ask::Said { process, .. } | Ask::Thread { process, .. } if self.waiting.len() >= WAITING_MAX => {
-                self.unasked.entry(process).or_insert(false);
-            }
-            ask => self.waiting.push_back(ask),
+        let (process, loses_names) = (ask.process(), !matches!(ask, Ask::Last { .. } | Ask::End { .. }));
+        let is_heard = self.asks.try_send(ask).is_ok();
+        if !is_heard && loses_names {
+            self.unasked.entry(process).or_insert(false);
         }
-        false
-    }
-
-    /// Hands on what has waited, as far as there is room.
-    fn send_waiting(&mut self) {
-        while let Some(ask) = self.waiting.pop_front() {
-            if let Err(TrySendError::Full(ask)) = self.asks.try_send(ask) {
-                return self.waiting.push_front(ask);
-            }
-        }
+        is_heard
     }
 }
 

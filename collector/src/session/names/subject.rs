@@ -9,61 +9,49 @@ use super::system::System;
 use crate::batch::Definition;
 use crate::command_line;
 
-/// Threads of a process that are looked at; the oldest go, which are the likeliest to have ended.
-pub const THREADS_MAX: usize = 1 << 14;
+/// Threads of a process that are looked at again at its end: the newest, as the oldest are the likeliest
+/// to have ended.
+pub const THREADS_MAX: usize = 512;
 /// What a thread may be younger than the moment before which it was defined: a tick, and what the clocks
 /// of two processors are apart.
 const SLACK_NS: u64 = 20_000_000;
-/// A process whose names change again and again has them told a share of its life apart, so that what
-/// they take in the stream does not grow with its age.
-const PACE: u64 = 64;
 
 #[derive(Debug)]
 pub struct Subject {
     pub process: u32,
-    pub pid: u32,
-    own_pid: u32,
-    /// When it began, once it was looked at.
-    began: Option<u64>,
-    /// Whether it is in a namespace of its own; `None` before the first look.
-    is_inside: Option<bool>,
-    /// How threads are called here, by how they call themselves, where that differs.
-    outer: FxHashMap<u32, u32>,
-    /// By how it calls itself.
-    threads: FxHashMap<u32, Thread>,
-    /// Whose turn it is, the first next.
-    turns: VecDeque<u32>,
+    pid: u32,
+    /// When it began, by which it is told from another of its number; `None` if it was gone at once.
+    pub began: Option<u64>,
+    /// Whether it is in a namespace of its own.
+    is_inside: bool,
+    /// The newest last.
+    threads: VecDeque<Thread>,
     redacted: bool,
-    /// The command line that was told last, once it said one.
+    /// The command line that was recorded last, once it said one.
     title: Option<Vec<u8>>,
-    since_ns: u64,
-    told_ns: u64,
 }
 
 #[derive(Debug)]
 struct Thread {
+    /// How it calls itself.
+    tid: u32,
     definition: u32,
     before_ns: u64,
     began: Option<u64>,
-    /// What was told last.
+    /// What was recorded last.
     name: Vec<u8>,
 }
 
 impl Subject {
-    pub fn new(process: u32, pid: u32, own_pid: u32, now_ns: u64) -> Subject {
+    pub fn new(process: u32, pid: u32, own_pid: u32, system: &System) -> Subject {
         Subject {
             process,
             pid,
-            own_pid,
-            began: None,
-            is_inside: None,
-            outer: FxHashMap::default(),
-            threads: FxHashMap::default(),
-            turns: VecDeque::new(),
+            began: system.began(pid),
+            is_inside: system.inner_pid(pid) == Some(own_pid),
+            threads: VecDeque::new(),
             redacted: false,
             title: None,
-            since_ns: now_ns,
-            told_ns: 0,
         }
     }
 
@@ -74,93 +62,46 @@ impl Subject {
     }
 
     pub fn thread(&mut self, tid: u32, definition: u32, name: Vec<u8>, before_ns: u64) {
-        // Another thread of that number has ended, and what it was called here is not this one.
-        self.outer.remove(&tid);
-        if self.threads.insert(tid, Thread { definition, before_ns, began: None, name }).is_none() {
-            self.turns.push_back(tid);
-        }
-        while self.threads.len() > THREADS_MAX
-            && let Some(oldest) = self.turns.pop_front()
-        {
-            self.threads.remove(&oldest);
+        // Another thread of that number has ended.
+        self.threads.retain(|thread| thread.tid != tid);
+        self.threads.push_back(Thread { tid, definition, before_ns, began: None, name });
+        if self.threads.len() > THREADS_MAX {
+            self.threads.pop_front();
         }
     }
 
-    pub fn threads(&self) -> usize {
-        self.threads.len()
+    /// Looks at the thread that was defined last: many are renamed right after their beginning. In a namespace
+    /// that would need a look at all threads, and is left to [`Subject::look`].
+    pub fn look_at_newest(&mut self, system: &System, now_ns: u64) -> Option<(u64, Vec<Definition>)> {
+        let thread = self.threads.back_mut().filter(|_| !self.is_inside)?;
+        let record = thread.look(thread.tid, self.pid, system, now_ns)?;
+        Some((self.same(system)?, vec![record]))
     }
 
-    /// How many threads it has in mind.
-    #[cfg(test)]
-    pub fn size(&self) -> usize {
-        self.threads.len().max(self.turns.len()).max(self.outer.len())
-    }
-
-    /// Whether something new may be told now.
-    fn may_tell(&self, now_ns: u64) -> bool {
-        let age_ns = now_ns.saturating_sub(self.since_ns);
-        self.told_ns == 0 || now_ns.saturating_sub(self.told_ns) >= age_ns / PACE
-    }
-
-    /// Looks at the title and at some threads: as many as `budget` files allow. Returns when the process
-    /// began and what is new, or `None` if the process is not there, or is another one by now.
-    pub fn look(
-        &mut self,
-        system: &System,
-        budget: &mut usize,
-        last: bool,
-        now_ns: u64,
-    ) -> Option<(u64, Vec<Definition>)> {
-        let mut read = || *budget = budget.saturating_sub(1);
-        read();
-        let began = system.began(self.pid)?;
-        if *self.began.get_or_insert(began) != began {
-            return None;
-        }
-        if !last && !self.may_tell(now_ns) {
-            return Some((began, Vec::new()));
-        }
-        let mut records = Vec::new();
-        read();
-        records.extend(self.look_at_title(system, now_ns));
-        if *self.is_inside.get_or_insert_with(|| system.inner_pid(self.pid) == Some(self.own_pid)) {
-            self.find_outer(system, budget);
-        }
-        for _ in 0..self.turns.len() {
-            if *budget == 0 {
-                break;
-            }
-            *budget -= 1;
-            let Some(tid) = self.turns.pop_front() else { break };
-            let outer = if self.is_inside == Some(true) { self.outer.get(&tid).copied() } else { Some(tid) };
-            let Some(thread) = self.threads.get_mut(&tid) else { continue };
-            match outer.and_then(|outer| system.thread(self.pid, outer)) {
-                Some(found) if thread.is(found.began, system) => {
-                    if found.name != thread.name {
-                        thread.name.clone_from(&found.name);
-                        records.push(seen(thread.definition, now_ns, found.name));
-                    }
-                    self.turns.push_back(tid);
-                }
-                // It ended, and its number may be another thread's.
-                _ => {
-                    self.threads.remove(&tid);
-                    self.outer.remove(&tid);
-                }
-            }
+    /// Looks at the title and at the threads. Returns when the process began and what is new, or `None` if
+    /// the process is not there, or is another one by now.
+    pub fn look(&mut self, system: &System, now_ns: u64) -> Option<(u64, Vec<Definition>)> {
+        self.same(system)?;
+        let mut records = Vec::from_iter(self.look_at_title(system, now_ns));
+        let outer: FxHashMap<u32, u32> = match self.is_inside {
+            true => system.threads(self.pid).into_iter().collect(),
+            false => FxHashMap::default(),
+        };
+        for thread in &mut self.threads {
+            let number = if self.is_inside { outer.get(&thread.tid).copied() } else { Some(thread.tid) };
+            records.extend(number.and_then(|number| thread.look(number, self.pid, system, now_ns)));
         }
         // Between the first question and the last one the number may have become another process's.
-        if system.began(self.pid) != Some(began) {
-            return None;
-        }
-        if !records.is_empty() {
-            self.told_ns = now_ns;
-        }
-        Some((began, records))
+        Some((self.same(system)?, records))
+    }
+
+    /// When the process began, if its number is still its own.
+    fn same(&self, system: &System) -> Option<u64> {
+        self.began.filter(|_| system.began(self.pid) == self.began)
     }
 
     fn look_at_title(&mut self, system: &System, now_ns: u64) -> Option<Definition> {
-        // What may be told of it is known only once it said so.
+        // Whether the title may be recorded is known once the process has said its command line.
         let told = self.title.as_ref()?;
         let command = system.command(self.pid)?;
         let title = trimmed(&command_line::masked_bytes(&trimmed(&command)));
@@ -171,20 +112,19 @@ impl Subject {
         self.title = Some(title.clone());
         Some(seen(0, now_ns, title))
     }
-
-    /// Learns how threads are called here that are not known by now.
-    fn find_outer(&mut self, system: &System, budget: &mut usize) {
-        if self.turns.iter().all(|tid| self.outer.contains_key(tid)) {
-            return;
-        }
-        let found = system.threads(self.pid);
-        *budget = budget.saturating_sub(found.len());
-        self.outer.clear();
-        self.outer.extend(found);
-    }
 }
 
 impl Thread {
+    /// Its name, where it is another one than was recorded last. `number` is how it is called here.
+    fn look(&mut self, number: u32, pid: u32, system: &System, now_ns: u64) -> Option<Definition> {
+        let found = system.thread(pid, number)?;
+        if !self.is(found.began, system) || found.name == self.name {
+            return None;
+        }
+        self.name.clone_from(&found.name);
+        Some(seen(self.definition, now_ns, found.name))
+    }
+
     /// Whether the thread that began then is the one that was defined.
     fn is(&mut self, began: u64, system: &System) -> bool {
         match self.began {

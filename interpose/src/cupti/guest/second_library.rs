@@ -6,7 +6,7 @@
 //! with error 39; 11.8, 12.8 and 12.9 do let go). So a client that looks its functions up is given
 //! those of the library in use, and is a guest like any other, wherever that library is as new as
 //! its own: records only grow, at their ends. Otherwise the tracer leaves CUPTI at the client's
-//! first words. A client that is linked to a static libcupti is not seen, and is refused.
+//! first words. A client that is linked to a static libcupti is not seen, and is refused (but see `old_torch`).
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -19,7 +19,7 @@ use crate::cupti::client;
 use crate::cupti::root::Root;
 
 /// From this one on a libcupti keeps the driver for the life of the process.
-pub const KEEPS_THE_DRIVER: u32 = 130_000;
+const KEEPS_THE_DRIVER: u32 = 130_000;
 
 /// Whether clients of the library at `path` get the functions of the one in use.
 pub fn is_served_by(root: &Root, path: &Path) -> bool {
