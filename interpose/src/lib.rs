@@ -11,6 +11,7 @@
 //! | `api` | the one table of hooked functions with their ABI variants |
 //! | `hook` | the steps every hook takes |
 //! | `describe/` | what a call did, by family of calls |
+//! | `driver` | the driver API's types, and our own calls into the driver |
 //! | `resolve/` | the ways a program reaches a driver entry, and the originals |
 //! | `tables` | a session's handles and the definitions they stand for |
 //! | `device` | what the driver says of its devices |
@@ -25,6 +26,7 @@
 //! | `torch` | backward passes of PyTorch, seen as they begin |
 //! | `origin` | what was given to the process: its trace, its service, its machine |
 //! | `rank` | which of a job's processes this is |
+//! | `environment`, `memory_functions` | `getenv` and `memcpy` without the C library's, which programs may wrap |
 //! | `nvtx` | the program's ranges and names |
 //! | `cuda_slot` | what the CUDA side keeps in a thread's slot |
 //! | `settings` | the GPUTRACE_… variables this library reads |

@@ -16,11 +16,14 @@
 //! | `address_space` | what a limit leaves of it |
 //! | `descriptor` | a descriptor of ours, and the check that it still is |
 //! | `socket` | the session socket: messages with descriptors beside them |
+//! | `stderr` | one line on standard error, by a raw write |
+//! | `untraced` | how a process that cannot join its session reports that |
 //! | `ownership` | whether a session is this user's |
 //! | `connection` | the session's socket now, and the next one if another collector takes over |
 //! | `rings` | a session's rings: taken, given back, more of them |
 //! | `session` | start and end of a session; its one current instance |
 //! | `early_calls` | how many calls came before the session was there |
+//! | `loader` | the loader's list of mapped objects, read when nobody forks |
 //! | `fork` | how a forked child notices |
 //! | `held_back` | signals that wait while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |

@@ -147,5 +147,10 @@ mod tests {
         assert_eq!(Code::NOT_READY, Code(600));
         assert_eq!(Code(12345).name(), None);
         assert!(CODES.windows(2).all(|pair| pair[0].0.0 < pair[1].0.0));
+        let facts = include_str!("../../cupti-sys/facts/driver_errors.txt");
+        for (code, name, _) in CODES.iter().skip(1) {
+            let row = format!("\n{} {}\n", code.0, name.to_str().unwrap());
+            assert!(facts.contains(&row), "{row}");
+        }
     }
 }

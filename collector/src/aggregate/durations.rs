@@ -1,58 +1,47 @@
 //! Durations of one kind of thing: how many, how long in all, and how they spread.
 
-use crate::aggregate::Sketch;
+use crate::histogram::{Histogram, Unit};
 
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Durations {
-    count: u64,
-    total_ns: u64,
-    min_ns: u64,
-    max_ns: u64,
-    sketch: Sketch,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Durations(Histogram);
+
+impl Default for Durations {
+    fn default() -> Durations {
+        Durations(Histogram::fixed(Unit::Nanoseconds))
+    }
 }
 
 impl Durations {
     #[inline]
     pub fn add(&mut self, duration_ns: u64) {
-        self.min_ns = if self.count == 0 { duration_ns } else { self.min_ns.min(duration_ns) };
-        self.max_ns = self.max_ns.max(duration_ns);
-        self.count += 1;
-        self.total_ns = self.total_ns.saturating_add(duration_ns);
-        self.sketch.add(duration_ns);
+        self.0.add(duration_ns);
     }
 
     pub fn merge(&mut self, other: &Durations) {
-        if other.count == 0 {
-            return;
-        }
-        self.min_ns = if self.count == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
-        self.max_ns = self.max_ns.max(other.max_ns);
-        self.count += other.count;
-        self.total_ns = self.total_ns.saturating_add(other.total_ns);
-        self.sketch.merge(&other.sketch);
+        self.0.merge(&other.0);
     }
 
     pub fn count(&self) -> u64 {
-        self.count
+        self.0.count()
     }
     pub fn total_ns(&self) -> u64 {
-        self.total_ns
+        self.0.sum()
     }
     pub fn min_ns(&self) -> u64 {
-        self.min_ns
+        self.0.min()
     }
     pub fn max_ns(&self) -> u64 {
-        self.max_ns
+        self.0.max()
     }
 
     /// 0 without durations.
     pub fn mean_ns(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.total_ns as f64 / self.count as f64 }
+        if self.count() == 0 { 0.0 } else { self.total_ns() as f64 / self.count() as f64 }
     }
 
     /// The quantile, within 0.4 % and never outside of what was seen.
     pub fn quantile_ns(&self, share: f64) -> u64 {
-        (self.sketch.quantile(share).round() as u64).clamp(self.min_ns, self.max_ns)
+        (self.0.quantile(share).round() as u64).clamp(self.min_ns(), self.max_ns())
     }
 }
 

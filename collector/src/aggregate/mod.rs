@@ -17,7 +17,6 @@ mod kernels;
 mod occupancy;
 mod places;
 mod room;
-mod sketch;
 mod stacks;
 mod streams;
 #[cfg(test)]
@@ -35,7 +34,6 @@ pub use failures::Failures;
 pub use graphs::{GraphAggregate, GraphKey, Graphs};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};
 pub use occupancy::{Occupancy, occupancy};
-pub use sketch::Sketch;
 pub use stacks::{Leaf, MANY_STREAMS, NO_DEVICE, Owner, StackKey, Stacks, Weight};
 pub use streams::{Stream, Streams};
 pub use transfers::{Moved, Transfers};

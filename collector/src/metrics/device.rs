@@ -1,6 +1,6 @@
 //! What one device executed for a process.
 
-use crate::metrics::exponential::Unit;
+use crate::histogram::Unit;
 use crate::metrics::instruments as i;
 use crate::metrics::page::{Distribution, Page};
 use crate::metrics::total::Total;

@@ -6,7 +6,6 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod device;
-mod exponential;
 mod instruments;
 mod kernels;
 mod live;
@@ -20,7 +19,6 @@ mod sink;
 mod tests;
 mod total;
 
-pub use exponential::Histogram;
 pub use live::Live;
 pub use otlp_json::OtlpJson;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};

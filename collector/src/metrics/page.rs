@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use crate::metrics::exponential::{Histogram, Unit};
+use crate::histogram::{Histogram, Unit};
 use crate::metrics::instruments::{Instrument, Kind};
 use crate::metrics::settings::{Preference, Temporality};
 use crate::metrics::total::Total;

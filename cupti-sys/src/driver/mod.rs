@@ -16,10 +16,8 @@
     clippy::undocumented_unsafe_blocks
 )]
 mod generated;
-mod result_name;
 
 pub use generated::*;
-pub use result_name::result_name;
 
 /// The handle by which a program names the legacy default stream explicitly; NULL also means it, or the
 /// per-thread one, depending on the function's flavour.

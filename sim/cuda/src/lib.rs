@@ -5,8 +5,6 @@
 //! `GPUTRACE_SIM_FAIL`, and CUPTI's number. No state and no policy live here.
 
 mod abi;
-#[rustfmt::skip]
-mod cbid;
 mod entry;
 mod private;
 mod proc_address;
@@ -34,6 +32,12 @@ mod sharing;
 mod stream;
 mod user_object;
 mod virtual_memory;
+
+/// The numbers by which CUPTI names driver functions in its callbacks, from `cupti-sys/facts`.
+#[allow(non_upper_case_globals, dead_code)]
+mod cbid {
+    include!(concat!(env!("OUT_DIR"), "/cbid.rs"));
+}
 
 /// The whole table.
 pub(crate) static TABLE: &[&[&entry::Entry]] = &[

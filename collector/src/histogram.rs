@@ -1,10 +1,15 @@
-//! An exponential histogram by OpenTelemetry's data model: buckets of base 2^(2^-scale), at most 160 of
-//! them, at the finest scale at which all values fit. A value on a boundary is of the bucket below it.
+//! An exponential histogram by OpenTelemetry's data model: buckets of base 2^(2^-scale). A value on a boundary
+//! belongs to the bucket below it.
+//!
+//! Metrics use [`Histogram::new`]: at most 160 buckets, at the finest scale at which all values fit. Reports use
+//! [`Histogram::fixed`]: the scale never changes, so that quantiles stay within 0.4 % of the true ones, whatever
+//! the order of the values and of merges.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// As OpenTelemetry's SDKs have it.
-pub const BUCKETS_MAX: usize = 160;
+const BUCKETS_MAX: u32 = 160;
 const SCALE_MAX: i32 = 20;
 const SCALE_MIN: i32 = -10;
 
@@ -36,6 +41,7 @@ pub enum Unit {
     /// Nanoseconds, told in seconds.
     #[default]
     Seconds,
+    Nanoseconds,
     Bytes,
 }
 
@@ -43,7 +49,7 @@ impl Unit {
     pub fn told(self, value: u64) -> f64 {
         match self {
             Unit::Seconds => value as f64 / 1e9,
-            Unit::Bytes => value as f64,
+            Unit::Nanoseconds | Unit::Bytes => value as f64,
         }
     }
 }
@@ -53,6 +59,7 @@ impl Unit {
 pub struct Histogram {
     unit: Unit,
     scale: i32,
+    buckets_max: u32,
     zeroes: u64,
     /// Index of the first bucket.
     first: i32,
@@ -65,9 +72,19 @@ pub struct Histogram {
 
 impl Histogram {
     pub fn new(unit: Unit) -> Histogram {
+        Histogram::empty(unit, SCALE_MAX, BUCKETS_MAX)
+    }
+
+    /// 128 buckets a power of two, as many as the values need: 8193 at most.
+    pub fn fixed(unit: Unit) -> Histogram {
+        Histogram::empty(unit, TABLE_SCALE, u32::MAX)
+    }
+
+    fn empty(unit: Unit, scale: i32, buckets_max: u32) -> Histogram {
         Histogram {
             unit,
-            scale: SCALE_MAX,
+            scale,
+            buckets_max,
             zeroes: 0,
             first: 0,
             counts: Vec::new(),
@@ -105,7 +122,7 @@ impl Histogram {
         loop {
             let last = self.first.saturating_add(self.counts.len().max(1) as i32 - 1);
             let span = i64::from(last.max(index)) - i64::from(self.first.min(index));
-            if span < BUCKETS_MAX as i64 || self.scale <= SCALE_MIN {
+            if span < i64::from(self.buckets_max) || self.scale <= SCALE_MIN {
                 break;
             }
             self.coarsen();
@@ -145,14 +162,14 @@ impl Histogram {
         if other.count == 0 {
             return;
         }
-        let mut other = other.clone();
+        let mut other = Cow::Borrowed(other);
         self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
         self.max = self.max.max(other.max);
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
         self.zeroes += other.zeroes;
         while other.scale > self.scale {
-            other.coarsen();
+            other.to_mut().coarsen();
         }
         while self.scale > other.scale {
             self.coarsen();
@@ -169,9 +186,41 @@ impl Histogram {
         }
     }
 
+    /// The quantile at `share` (0 to 1) by linear interpolation between neighbouring ranks, as numpy and spreadsheets
+    /// have it, in the unit that values are told in. 0 without values.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let Some(last) = self.count.checked_sub(1) else { return 0.0 };
+        let rank = last as f64 * share.clamp(0.0, 1.0);
+        let below = rank.floor();
+        let low = self.at_rank(below as u64);
+        if rank == below {
+            return low;
+        }
+        low + (self.at_rank(below as u64 + 1) - low) * (rank - below)
+    }
+
+    /// About the value of that rank, counted from 0: the middle of its bucket.
+    fn at_rank(&self, rank: u64) -> f64 {
+        let mut seen = self.zeroes;
+        if rank < seen {
+            return 0.0;
+        }
+        let bound = |index: i32| (f64::from(index) * f64::from(-self.scale).exp2()).exp2();
+        let mut index = self.first;
+        for count in &self.counts {
+            seen += count;
+            if rank < seen {
+                break;
+            }
+            index += 1;
+        }
+        bound(index).midpoint(bound(index + 1))
+    }
+
     /// All it holds; it is empty afterwards.
     pub fn take(&mut self) -> Histogram {
-        std::mem::replace(self, Histogram::new(self.unit))
+        let scale = if self.buckets_max == BUCKETS_MAX { SCALE_MAX } else { self.scale };
+        std::mem::replace(self, Histogram::empty(self.unit, scale, self.buckets_max))
     }
 
     pub fn unit(&self) -> Unit {
@@ -214,10 +263,9 @@ fn index(value: f64, scale: i32) -> i32 {
     let (exponent, mantissa) = ((bits >> MANTISSA_BITS) as i32 - 1023, bits & MANTISSA);
     let (bounds, first) = &*BOUNDS;
     let begin = (mantissa >> (MANTISSA_BITS - TABLE_SCALE as u32 - 1)) as usize;
+    // Bounds lie farther apart than the mantissas that begin alike: at most one more lies below.
     let mut below = usize::from(first.get(begin).copied().unwrap_or(0));
-    while bounds.get(below).is_some_and(|bound| *bound < mantissa) {
-        below += 1;
-    }
+    below += usize::from(bounds.get(below).is_some_and(|bound| *bound < mantissa));
     let finest = (exponent << TABLE_SCALE) + below as i32 - 1;
     finest >> (TABLE_SCALE - scale)
 }
@@ -254,7 +302,7 @@ mod tests {
             values.sort_unstable();
             prop_assert_eq!((histogram.min(), histogram.max()), (values[0], *values.last().unwrap()));
             prop_assert_eq!(histogram.sum(), values.iter().fold(0u64, |sum, value| sum.saturating_add(*value)));
-            prop_assert!(histogram.counts().len() <= BUCKETS_MAX);
+            prop_assert!(histogram.counts().len() <= BUCKETS_MAX as usize);
             let zeroes = values.iter().filter(|value| **value == 0).count();
             prop_assert_eq!(histogram.zeroes(), zeroes as u64);
             let buckets: u64 = histogram.counts().iter().sum();
@@ -297,6 +345,56 @@ mod tests {
             };
             prop_assert!((middle(&merged) - middle(&whole)).abs() <= 1.0);
         }
+    }
+
+    /// The definition of a quantile, on the values themselves.
+    fn exact(sorted: &[u64], share: f64) -> f64 {
+        let rank = (sorted.len() - 1) as f64 * share;
+        let low = sorted[rank.floor() as usize] as f64;
+        low + (sorted[rank.ceil() as usize] as f64 - low) * rank.fract()
+    }
+
+    fn fixed(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::fixed(Unit::Nanoseconds);
+        values.iter().for_each(|value| histogram.add(*value));
+        histogram
+    }
+
+    fn durations() -> impl Strategy<Value = Vec<u64>> {
+        let any_scale = (0u32..62, 0u64..1 << 20).prop_map(|(shift, value)| (value << shift) >> 20);
+        let microseconds = 500u64..50_000;
+        prop::collection::vec(prop_oneof![any_scale, microseconds], 1..400)
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_within_one_percent(mut values in durations(), share in 0.0f64..=1.0) {
+            let histogram = fixed(&values);
+            values.sort_unstable();
+            for share in [share, 0.5, 0.99, 0.0, 1.0] {
+                let (found, true_one) = (histogram.quantile(share), exact(&values, share));
+                prop_assert!((found - true_one).abs() <= true_one * 0.004 + 1e-9, "{share}: {found} for {true_one}");
+            }
+        }
+
+        #[test]
+        fn order_and_division_do_not_matter(values in durations(), at in 0usize..400) {
+            let (left, right) = values.split_at(at.min(values.len()));
+            let reversed: Vec<u64> = right.iter().rev().copied().collect();
+            let mut parts = fixed(&reversed);
+            parts.merge(&fixed(left));
+            prop_assert_eq!(fixed(&values), parts);
+        }
+    }
+
+    #[test]
+    fn extremes_have_buckets() {
+        for value in [0, 1, 255, 256, 511, 512, u64::MAX] {
+            let found = fixed(&[value]).quantile(0.5);
+            assert!((found - value as f64).abs() <= value as f64 * 0.004, "{value}: {found}");
+        }
+        assert_eq!(fixed(&[0, 1, u64::MAX]).counts().len(), 64 * 128 + 1);
+        assert_eq!(fixed(&[]).quantile(0.5), 0.0);
     }
 
     #[test]
