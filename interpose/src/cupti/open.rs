@@ -200,7 +200,7 @@ mod tests {
                     }
                     let is_back = || OPEN[INDEX].hands.load(Ordering::Relaxed) == hands::BACK;
                     while keeps.load(Ordering::Relaxed) && !is_back() && !is_over.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                     }
                 }
             });
@@ -212,12 +212,12 @@ mod tests {
                 give(INDEX, 1, 64);
                 // Every other one comes back when some of it was told, and every fourth while it is read.
                 while round % 2 == 1 && told_of.load(Ordering::Relaxed) == 0 {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
                 if !take_back(INDEX) {
                     met += 1;
                     while !is_ours(INDEX) {
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                     }
                 }
                 let at = told(INDEX).at;
