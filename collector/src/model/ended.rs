@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::batch::Counters;
 use crate::model::loss::Loss;
 use crate::model::namesakes::Namesakes;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::model::totals::{Counts, Process, Totals};
 use crate::model::unkept::Unkept;
 

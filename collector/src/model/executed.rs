@@ -8,7 +8,8 @@ use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
 use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
-use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, What};
+use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, What};
+use crate::model::sink::Sink;
 use crate::model::totals::Counts;
 use crate::model::unidentified::{Unidentified, fits};
 

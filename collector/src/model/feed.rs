@@ -6,10 +6,10 @@ use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::ended::{Ended, Sums};
 use crate::model::loss::Loss;
 use crate::model::namesakes;
-use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
+use crate::model::running::Running;
+use crate::model::sink::Sink;
 use crate::model::totals::{Session, Totals};
-use crate::session::Running;
 
 /// Processes of one session at a time.
 const RUNNING_MAX: usize = 1 << 16;

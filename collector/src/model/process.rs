@@ -26,12 +26,13 @@ use crate::model::in_flight::{InFlight, Progress};
 use crate::model::instances::Numbers;
 use crate::model::key::Key;
 use crate::model::loss::Loss;
-use crate::model::operation::{GraphNode, HostCall, Operation, Sink, Timing, What};
+use crate::model::operation::{GraphNode, HostCall, Operation, Timing, What};
 use crate::model::ranges::Ranges;
+use crate::model::running::Running;
+use crate::model::sink::Sink;
 use crate::model::standing::Standing;
 use crate::model::totals::{Counts, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
-use crate::session::Running;
 use ring::RingState;
 
 /// Rings whose state is kept; a process has at most a few thousand.

@@ -6,7 +6,8 @@ use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::namesakes::Renumbering;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 use crate::model::standing::Standing;
 
 impl Sink for () {

@@ -32,7 +32,7 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::{Board, Next, Pace, Running};
+pub(crate) use board::{Board, Next, Pace};
 pub use board::{ProcessStatus, Status};
 pub(crate) use clock::{monotonic_ns, realtime_ns};
 pub(crate) use death::{Death, signal_name};

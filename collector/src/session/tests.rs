@@ -22,7 +22,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::batch::{Batch, ProcessEnd, SessionBegin};
 use crate::model::definitions::Definitions;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 use crate::session::clock::monotonic_ns;
 use crate::session::fake::{FakePeer, FakeSegment, RING_CELLS};
 use crate::session::{Recorder, RecorderConfig, Recording, Source};
