@@ -80,27 +80,11 @@ macro_rules! to_triple {
     };
 }
 
-impl<S: Sink + ?Sized> Sink for Box<S> {
-    const JUDGES: bool = S::JUDGES;
-    methods!(self, to_target);
-    fn is_short_of_room(&self) -> bool {
-        (**self).is_short_of_room()
-    }
-}
-
 impl<S: Sink + ?Sized> Sink for &mut S {
     const JUDGES: bool = S::JUDGES;
     methods!(self, to_target);
     fn is_short_of_room(&self) -> bool {
         (**self).is_short_of_room()
-    }
-}
-
-impl<S: Sink> Sink for Vec<S> {
-    const JUDGES: bool = S::JUDGES;
-    methods!(self, to_items);
-    fn is_short_of_room(&self) -> bool {
-        self.iter().any(Sink::is_short_of_room)
     }
 }
 

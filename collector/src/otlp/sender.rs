@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::otlp::Signal;
 use crate::otlp::client::Client;
-use crate::otlp::config::{Config, Protocol, Target};
+use crate::otlp::config::{Config, Protocol};
 use crate::otlp::lane::{Lane, max_bytes};
 use crate::otlp::queue::{EncodedRequest, REQUEST_MAX_BYTES};
 use crate::otlp::status::Status;
@@ -111,7 +111,7 @@ impl Exporter {
         let mut clients = Vec::new();
         for target in config.targets {
             lanes.push((Arc::new(Lane::new(&target)), target.protocol));
-            clients.push(client(target)?);
+            clients.push(Client::new(target)?);
         }
         let sender = Sender { lanes: lanes.into(), wake: Arc::new(Notify::new()) };
         let (end, ordered) = watch::channel(None);
@@ -195,10 +195,6 @@ impl Drop for Exporter {
             self.end_within(Duration::ZERO);
         }
     }
-}
-
-fn client(target: Target) -> Result<Client, String> {
-    Client::new(target)
 }
 
 async fn send(
