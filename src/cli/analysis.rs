@@ -27,23 +27,9 @@ impl Analysis {
         }
     }
 
-    /// The report for programs.
-    pub fn json(&self) -> String {
-        let mut text = self.report.to_json();
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text
-    }
-
-    /// The same with how spans were sent, if they were.
-    pub fn json_with(&self, sent: Option<&Status>) -> String {
-        let text = self.json();
-        let (Some(sent), Ok(mut report)) = (sent, serde_json::from_str::<serde_json::Value>(&text)) else {
-            return text;
-        };
-        report["otlp"] = serde_json::to_value(sent).unwrap_or_default();
-        serde_json::to_string_pretty(&report).map_or(text, |text| text + "\n")
+    /// The report for programs, with how spans were sent if they were.
+    pub fn json(&self, sent: Option<&Status>) -> String {
+        self.report.to_json_with(sent)
     }
 
     /// The report for people in a file or a pipe.

@@ -295,8 +295,20 @@ impl SourceReport {
 impl Report {
     /// The report as one JSON object, indented.
     pub fn to_json(&self) -> String {
+        self.to_json_with(None::<&()>)
+    }
+
+    /// The same with one more key: how spans were sent, if they were.
+    pub fn to_json_with(&self, otlp: Option<&impl Serialize>) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a, T> {
+            #[serde(flatten)]
+            report: &'a Report,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            otlp: Option<&'a T>,
+        }
         // Serializing plain data into memory has nothing that can fail.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        let mut text = serde_json::to_string_pretty(&Whole { report: self, otlp }).unwrap_or_default();
         text.push('\n');
         text
     }
