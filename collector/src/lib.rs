@@ -13,6 +13,7 @@ pub mod error;
 pub mod failed_calls;
 pub mod flame;
 pub mod flight_recorder;
+pub mod label;
 pub mod metrics;
 pub mod model;
 pub mod names;

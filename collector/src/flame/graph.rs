@@ -9,10 +9,10 @@ use crate::flame::frames::{Frame, FrameKind, entry_name};
 use crate::flame::labels::Labels;
 use crate::flame::places::Places;
 use crate::flame::ranges::{RangeFrames, RangePlace};
+use crate::label::KernelNames;
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
 use crate::names::short_command;
-use crate::report::KernelNames;
 
 /// A stack and its weight.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, MANY_STREAMS, NO_DEVICE, StackKey};
 use crate::flame::frames::{Frame, FrameKind};
+use crate::label::stream_name;
 use crate::model::Totals;
 use crate::model::definitions::{Definitions, Device};
-use crate::report::stream_name;
 
 /// Labels of the streams and devices that have a part in a flamegraph.
 #[derive(Debug)]

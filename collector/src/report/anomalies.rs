@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
+use crate::label::KernelNames;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
+use crate::report::PlaceReport;
 use crate::report::lines::{charged_place, innermost};
-use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
 
 /// A kernel's odd runs are reported if they took at least one part in so many of the run beyond what is

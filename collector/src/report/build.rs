@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
+use crate::label::KernelNames;
 use crate::model::definitions::Device;
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;

@@ -7,15 +7,16 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::Aggregates;
 use crate::batch::ProcessEnd;
+use crate::label::KernelNames;
+use crate::label::units::{bytes, count, duration};
+use crate::label::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
+use crate::report::PlaceReport;
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::innermost;
-use crate::report::stream_names::{LEGACY_STREAM, PER_THREAD_STREAM};
-use crate::report::units::{bytes, count, duration};
-use crate::report::{KernelNames, PlaceReport};
 use crate::source::Stacks;
 
 /// What the text has room for; the data has all.

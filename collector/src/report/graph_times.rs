@@ -4,12 +4,13 @@ use gputrace_wire::definition::{graph_mode, graph_reason};
 use serde::Serialize;
 
 use crate::aggregate::Aggregates;
+use crate::label::KernelNames;
+use crate::label::units::{count, duration};
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
+use crate::report::Spread;
 use crate::report::build::spread;
-use crate::report::units::{count, duration};
-use crate::report::{KernelNames, Spread};
 
 /// What is told of, the longest in all first.
 const GRAPHS_MAX: usize = 1000;

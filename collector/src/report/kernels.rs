@@ -5,10 +5,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, KernelKey, occupancy};
+use crate::label::{KernelName, KernelNames};
 use crate::model::definitions::Definitions;
 use crate::model::{Process, Totals};
 use crate::report::build::spread;
-use crate::report::{ConfigReport, KernelName, KernelNames, KernelReport, SourceReport};
+use crate::report::{ConfigReport, KernelReport, SourceReport};
 use crate::source::{KernelSources, NamedSources, UNKNOWN_SOURCES};
 
 /// The longest in all first; without times, the most often called.

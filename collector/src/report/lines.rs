@@ -7,8 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
+use crate::label::KernelNames;
 use crate::model::Totals;
-use crate::report::KernelNames;
 use crate::report::table::fit;
 use crate::source::{Line, NO_LINE, StackFrame, Stacks};
 

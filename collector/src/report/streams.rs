@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Stream};
+use crate::label::stream_name;
 use crate::model::Totals;
-use crate::report::stream_name;
 
 /// Streams that are told of, those with the most device time.
 const STREAMS_MAX: usize = 1000;

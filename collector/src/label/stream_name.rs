@@ -3,8 +3,8 @@
 use crate::model::definitions::Definitions;
 
 /// The handles of the default streams, as their definitions have them.
-pub(super) const LEGACY_STREAM: u64 = 1;
-pub(super) const PER_THREAD_STREAM: u64 = 2;
+pub(crate) const LEGACY_STREAM: u64 = 1;
+pub(crate) const PER_THREAD_STREAM: u64 = 2;
 
 /// The name of the stream that a definition stands for, with its number in device records; `None` where
 /// neither the program nor a record says.
