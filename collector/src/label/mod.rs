@@ -1,8 +1,17 @@
-//! What everything that is shown is called: the same in every output.
+//! Names of everything that outputs show: processes, threads, streams, devices, kernels, quantities.
+//!
+//! A name is looked up once and is the same in every output. Numbers that tell equal names apart
+//! count only what appears in one output.
 
+mod devices;
 mod kernels;
-mod stream_name;
+mod processes;
+mod streams;
+mod threads;
 pub mod units;
 
+pub(crate) use devices::{DeviceNames, uuid};
 pub use kernels::{KernelName, KernelNames};
-pub(crate) use stream_name::{LEGACY_STREAM, PER_THREAD_STREAM, stream_name};
+pub use processes::ProcessNames;
+pub(crate) use streams::{LEGACY_STREAM, PER_THREAD_STREAM, StreamNames, stream_name};
+pub(crate) use threads::ThreadNames;

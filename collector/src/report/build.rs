@@ -10,8 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
-use crate::label::KernelNames;
-use crate::model::definitions::Device;
+use crate::label::{KernelNames, uuid};
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;
 use crate::source::Stacks;
@@ -167,7 +166,8 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         index,
         ordinal: device.ordinal,
         name: device.name.clone(),
-        uuid: (device.uuid != [0; 2]).then(|| uuid(device)),
+        // As NVML and nvidia-smi write it.
+        uuid: (device.uuid != [0; 2]).then(|| format!("GPU-{}", uuid(device.uuid))),
         compute_capability: (device.compute_major > 0)
             .then(|| format!("{}.{}", device.compute_major, device.compute_minor)),
         multiprocessors: device.multiprocessors,
@@ -181,19 +181,6 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
     }
-}
-
-/// As NVML and nvidia-smi write it.
-fn uuid(device: &Device) -> String {
-    let bytes: Vec<u8> = device.uuid.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut text = "GPU-".to_owned();
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text += &format!("{byte:02x}");
-    }
-    text
 }
 
 fn process_report(process: &Process) -> ProcessReport {

@@ -8,6 +8,7 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::occupancy;
 use crate::failed_calls::{self, Arguments, Category};
+use crate::label::uuid;
 use crate::model::RangeName;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::history::Anomaly;
@@ -329,23 +330,6 @@ fn memory(kind: u8) -> Option<&'static str> {
     })
 }
 
-/// The UUID as OpenTelemetry's CUDA vocabulary has it: without `GPU-`. Empty where nobody said.
-pub(crate) fn uuid([low, high]: [u64; 2]) -> String {
-    if low == 0 && high == 0 {
-        return String::new();
-    }
-    let digits: String =
-        low.to_le_bytes().into_iter().chain(high.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect();
-    let mut rest = digits.as_str();
-    let mut parts = Vec::new();
-    for length in [8, 4, 4, 4, 12] {
-        let (part, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        parts.push(part);
-        rest = behind;
-    }
-    parts.join("-")
-}
-
 fn text(text: &str) -> Value {
     Value::text(text)
 }
@@ -358,14 +342,6 @@ mod tests {
     fn bandwidth_is_in_millions_of_bytes_a_second() {
         assert!((bandwidth_mbps(10_485_760, 25_000_000) - 419.4).abs() < 0.05);
         assert_eq!(bandwidth_mbps(10_485_760, 0), 0.0);
-    }
-
-    #[test]
-    fn a_uuid_is_in_the_order_of_its_bytes() {
-        let bytes: Vec<u8> = (1..=16).collect();
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-        assert_eq!(uuid([word(0), word(8)]), "01020304-0506-0708-090a-0b0c0d0e0f10");
-        assert_eq!(uuid([0, 0]), "");
     }
 
     #[test]
