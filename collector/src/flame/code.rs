@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::flame::frames::{Frame, FrameKind};
+use crate::label::{StackFrame, Stacks};
 use crate::model::Totals;
-use crate::source::{StackFrame, Stacks};
 
 #[derive(Debug)]
 pub(super) struct CodeFrames<'a> {

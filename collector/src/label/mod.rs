@@ -5,7 +5,9 @@
 
 mod devices;
 mod kernels;
+mod machinery;
 mod processes;
+mod stacks;
 mod streams;
 mod threads;
 pub mod units;
@@ -13,5 +15,6 @@ pub mod units;
 pub(crate) use devices::{DeviceNames, uuid};
 pub use kernels::{KernelName, KernelNames};
 pub use processes::ProcessNames;
+pub use stacks::{Line, NO_LINE, StackFrame, Stacks};
 pub(crate) use streams::{LEGACY_STREAM, PER_THREAD_STREAM, StreamNames, stream_name};
 pub(crate) use threads::ThreadNames;

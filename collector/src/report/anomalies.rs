@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
 use crate::label::KernelNames;
+use crate::label::Stacks;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
 use crate::report::PlaceReport;
 use crate::report::lines::{charged_place, innermost};
-use crate::source::Stacks;
 
 /// A kernel's odd runs are reported if they took at least one part in so many of the run beyond what is
 /// usual. Below 0.1 % of the run nobody notices them, and most runs of seconds have a few of microseconds.

@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
+use crate::label::Stacks;
 use crate::label::{KernelNames, uuid};
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;
-use crate::source::Stacks;
 use crate::trace_file::{Damage, DamageReason};
 
 /// What a notice about processes begins with that should be in the trace and are not.

@@ -8,13 +8,13 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, Failure, FailureInProcess, FailureKey};
 use crate::failed_calls::{self, Arguments};
 use crate::label::KernelNames;
+use crate::label::Stacks;
 use crate::label::units::{bytes, count, duration};
 use crate::model::{Process, Totals};
 use crate::names::{EndedName, line_safe};
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::{charged_place, innermost};
 use crate::report::{FailureReport, PlaceReport};
-use crate::source::Stacks;
 
 /// What the text has room for; the data has all.
 const SHOWN: usize = 3;

@@ -8,6 +8,7 @@ use gputrace_wire::call::Detail;
 use crate::aggregate::Aggregates;
 use crate::batch::ProcessEnd;
 use crate::label::KernelNames;
+use crate::label::Stacks;
 use crate::label::units::{bytes, count, duration};
 use crate::label::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
@@ -17,7 +18,6 @@ use crate::names::line_safe;
 use crate::report::PlaceReport;
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::innermost;
-use crate::source::Stacks;
 
 /// What the text has room for; the data has all.
 const PROCESSES_SHOWN: usize = 3;

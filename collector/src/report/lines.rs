@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::label::KernelNames;
+use crate::label::{Line, NO_LINE, StackFrame, Stacks};
 use crate::model::Totals;
 use crate::report::table::fit;
-use crate::source::{Line, NO_LINE, StackFrame, Stacks};
 
 /// Kernels told of a line.
 const KERNELS_KEPT: usize = 8;
