@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::Flame;
+use gputrace_collector::label::Labels;
 use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::Status;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
@@ -21,10 +22,10 @@ pub struct Analysis {
 
 impl Analysis {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Analysis {
-        Analysis {
-            report: Report::new(totals, aggregates),
-            flame: Flame::with(totals, aggregates, range_frames::chosen(), group_by::chosen()),
-        }
+        let mut labels = Labels::new(totals, aggregates);
+        let report = Report::with(totals, aggregates, &mut labels);
+        let (ranges, bottom) = (range_frames::chosen(), group_by::chosen());
+        Analysis { report, flame: Flame::with(totals, aggregates, &mut labels, ranges, bottom) }
     }
 
     /// The report for programs, with how spans were sent if they were.

@@ -1,14 +1,15 @@
-//! The names of a session's kernels: the report and the flamegraph say the same ones.
+//! Names of kernels, in source form and short, and where they are written.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, GraphKey, Graphs, Leaf};
-use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::model::operation::Direction;
+use crate::model::{Process, Totals};
 use crate::names::{NameTable, demangle};
+use crate::source::{KernelSources, NamedSources, UNKNOWN_SOURCES};
 
 const UNKNOWN: &str = "(unknown kernel)";
 
@@ -16,40 +17,72 @@ const UNKNOWN: &str = "(unknown kernel)";
 pub struct KernelName {
     /// In source form.
     pub full: Arc<str>,
-    /// Unique within the session.
+    /// Unique in its table.
     pub short: Arc<str>,
 }
 
-#[derive(Debug)]
-pub struct KernelNames<'a> {
-    processes: FxHashMap<u32, &'a Definitions>,
-    graphs: &'a Graphs,
+/// Names of kernels by process and name definition, each made once.
+#[derive(Debug, Default)]
+pub struct KernelTable {
     table: NameTable,
     known: FxHashMap<(u32, u32), KernelName>,
 }
 
-impl<'a> KernelNames<'a> {
+impl KernelTable {
     /// Kernels get their short names in order of first appearance.
+    pub fn name(&mut self, process: u32, name: u32, definitions: Option<&Definitions>) -> KernelName {
+        if let Some(known) = self.known.get(&(process, name)) {
+            return known.clone();
+        }
+        let full = full_name(name, definitions);
+        let found = KernelName { short: self.table.short(&full), full: full.into() };
+        self.known.insert((process, name), found.clone());
+        found
+    }
+}
+
+/// A name definition in source form.
+pub fn full_name(name: u32, definitions: Option<&Definitions>) -> String {
+    let name = definitions.and_then(|definitions| definitions.name(name));
+    name.map_or_else(|| UNKNOWN.to_owned(), |name| demangle(name.as_bytes()))
+}
+
+/// Names and sources of an analysis's kernels.
+#[derive(Debug)]
+pub struct KernelNames<'a> {
+    processes: FxHashMap<u32, (&'a Definitions, KernelSources)>,
+    graphs: &'a Graphs,
+    table: KernelTable,
+}
+
+impl<'a> KernelNames<'a> {
     pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> KernelNames<'a> {
-        let processes = totals.named().map(|p| (p.number, &p.definitions)).collect();
-        let (table, known) = (NameTable::default(), FxHashMap::default());
-        let mut names = KernelNames { processes, graphs: &aggregates.graphs, table, known };
+        let of = |process: &'a Process| (process.number, (&process.definitions, KernelSources::default()));
+        let mut names = KernelNames {
+            processes: totals.named().map(of).collect(),
+            graphs: &aggregates.graphs,
+            table: KernelTable::default(),
+        };
         for (key, _) in aggregates.kernels.iter() {
             names.name(key.process, key.name);
         }
         names
     }
 
+    fn definitions(&self, process: u32) -> Option<&'a Definitions> {
+        self.processes.get(&process).map(|(definitions, _)| *definitions)
+    }
+
     /// By name definition.
     pub fn name(&mut self, process: u32, name: u32) -> KernelName {
-        if let Some(known) = self.known.get(&(process, name)) {
-            return known.clone();
-        }
-        let said = self.processes.get(&process).and_then(|definitions| definitions.name(name));
-        let full = said.map_or_else(|| UNKNOWN.to_owned(), |said| demangle(said.as_bytes()));
-        let name_of = KernelName { short: self.table.short(&full), full: full.into() };
-        self.known.insert((process, name), name_of.clone());
-        name_of
+        self.table.name(process, name, self.definitions(process))
+    }
+
+    /// Where the kernels of a name definition are written.
+    pub fn sources(&mut self, process: u32, name: u32) -> &NamedSources {
+        let Some((definitions, sources)) = self.processes.get_mut(&process) else { return &UNKNOWN_SOURCES };
+        let Some(name) = definitions.name(name) else { return &UNKNOWN_SOURCES };
+        sources.of_name(definitions, name)
     }
 
     /// What is at the end of a stack, in a word or a kernel's short name; `None` for the call itself.
@@ -58,12 +91,8 @@ impl<'a> KernelNames<'a> {
             Leaf::Call => return None,
             Leaf::Kernel(name) => self.name(process, name).short,
             Leaf::Function(function) => self.function(process, function).short,
-            Leaf::Copy(Direction::CpuToGpu) => "memcpy cpu_to_gpu".into(),
-            Leaf::Copy(Direction::GpuToCpu) => "memcpy gpu_to_cpu".into(),
-            Leaf::Copy(Direction::GpuToGpu) => "memcpy gpu_to_gpu".into(),
-            Leaf::Copy(Direction::PeerToPeer) => "memcpy peer_to_peer".into(),
-            Leaf::Copy(Direction::CpuToCpu) => "memcpy cpu_to_cpu".into(),
             Leaf::Copy(Direction::Unknown) => "memcpy".into(),
+            Leaf::Copy(direction) => format!("memcpy {}", direction.name()).into(),
             Leaf::Fill => "memset".into(),
             Leaf::Graph(graph) => self.graph(process, graph),
             Leaf::Other => "(other)".into(),
@@ -82,7 +111,7 @@ impl<'a> KernelNames<'a> {
 
     /// By function definition.
     pub fn function(&mut self, process: u32, function: u32) -> KernelName {
-        let definition = self.processes.get(&process).and_then(|d| d.function(function));
+        let definition = self.definitions(process).and_then(|definitions| definitions.function(function));
         self.name(process, definition.map_or(0, |definition| definition.name_id))
     }
 }

@@ -14,7 +14,29 @@ pub mod units;
 
 pub(crate) use devices::{DeviceNames, uuid};
 pub use kernels::{KernelName, KernelNames};
+pub(crate) use kernels::{KernelTable, full_name};
 pub use processes::ProcessNames;
 pub use stacks::{Line, NO_LINE, StackFrame, Stacks};
 pub(crate) use streams::{LEGACY_STREAM, PER_THREAD_STREAM, StreamNames, stream_name};
 pub(crate) use threads::ThreadNames;
+
+use crate::aggregate::Aggregates;
+use crate::model::Totals;
+
+/// All names of one analysis. The report, the flamegraph and exports take them from here.
+#[derive(Debug)]
+pub struct Labels<'a> {
+    pub processes: ProcessNames<'a>,
+    pub kernels: KernelNames<'a>,
+    pub stacks: Stacks<'a>,
+}
+
+impl<'a> Labels<'a> {
+    pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> Labels<'a> {
+        Labels {
+            processes: ProcessNames::new(totals),
+            kernels: KernelNames::new(totals, aggregates),
+            stacks: Stacks::new(totals),
+        }
+    }
+}

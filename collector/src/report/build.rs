@@ -10,8 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
-use crate::label::Stacks;
-use crate::label::{KernelNames, uuid};
+use crate::label::{Labels, uuid};
 use crate::model::{Loss, Process, Totals};
 use crate::report::*;
 use crate::trace_file::{Damage, DamageReason};
@@ -37,17 +36,21 @@ const KEEPS_RECORDS: [&str; 11] = [
 impl Report {
     /// What the sessions come to.
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Report {
+        Report::with(totals, aggregates, &mut Labels::new(totals, aggregates))
+    }
+
+    /// The same with the labels of an analysis that has other outputs too.
+    pub fn with(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Report {
         let counts = &totals.counts;
         let wall_ns = totals.wall_ns();
         let records_lost = totals.damages.iter().any(|(_, damage)| damage.reason != DamageReason::Trailing)
             || totals.losses().keys().any(|reason| !KEEPS_RECORDS.contains(reason));
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
-        let mut stacks = Stacks::new(totals);
-        let (lines, no_line) = lines::lines(totals, aggregates, &mut stacks);
+        let (lines, no_line) = lines::lines(aggregates, labels);
         let beyond = aggregates.device_stacks.beyond();
         let whole_graphs = aggregates.graphs.total();
-        let (threads, threads_left_out) = threads::threads(totals, aggregates);
+        let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
         Report {
             schema: SCHEMA,
@@ -84,7 +87,7 @@ impl Report {
             lines,
             no_line,
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
-            ranges: ranges::ranges(totals, aggregates),
+            ranges: ranges::ranges(totals, aggregates, &labels.processes),
             devices: aggregates
                 .devices
                 .iter()
@@ -96,12 +99,12 @@ impl Report {
             threads_left_out,
             streams,
             streams_left_out,
-            kernels: kernels::kernels(totals, aggregates),
+            kernels: kernels::kernels(aggregates, &mut labels.kernels),
             other_kernels: OtherKernels {
                 calls: aggregates.kernels.other().calls,
                 total_ns: aggregates.kernels.other().durations.total_ns(),
             },
-            anomalies: anomalies::anomalies(totals, aggregates, wall_ns, &mut stacks),
+            anomalies: anomalies::anomalies(totals, aggregates, wall_ns, labels),
             transfers: aggregates
                 .transfers
                 .copies
@@ -117,17 +120,17 @@ impl Report {
                 timed_calls: whole_graphs.durations.count(),
                 total_ns: whole_graphs.durations.total_ns(),
             },
-            graphs: graph_times::graphs(totals, aggregates, &KernelNames::new(totals, aggregates)),
+            graphs: graph_times::graphs(totals, aggregates, &labels.kernels),
             graph_times: graph_times::graph_times(totals),
-            calls: calls::calls(totals, aggregates),
+            calls: calls::calls(aggregates, &labels.processes),
             call_classes: calls::call_classes(aggregates),
-            errors: errors::errors(totals, aggregates, &mut stacks),
-            failures: failures::failures(totals, &mut stacks),
-            in_flight: failures::in_flight(totals, aggregates, &mut stacks),
+            errors: errors::errors(totals, aggregates, labels),
+            failures: failures::failures(totals, &mut labels.stacks),
+            in_flight: failures::in_flight(totals, labels),
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals, beyond.count, stacks.notices()),
+            notices: notices(totals, beyond.count, labels.stacks.notices()),
         }
     }
 }

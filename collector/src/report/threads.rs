@@ -33,7 +33,11 @@ pub struct ThreadReport {
 }
 
 /// The one with the most device time first, and how many are left out.
-pub(super) fn threads(totals: &Totals, aggregates: &Aggregates) -> (Vec<ThreadReport>, u64) {
+pub(super) fn threads(
+    totals: &Totals,
+    aggregates: &Aggregates,
+    processes: &ProcessNames<'_>,
+) -> (Vec<ThreadReport>, u64) {
     let mut found: BTreeMap<(u32, u32), (u64, Weight)> = BTreeMap::new();
     for (key, weight) in aggregates.host_stacks.sorted() {
         found.entry((key.process, key.thread)).or_default().0 += weight.count;
@@ -42,8 +46,7 @@ pub(super) fn threads(totals: &Totals, aggregates: &Aggregates) -> (Vec<ThreadRe
         found.entry((key.process, key.thread)).or_default().1.add(weight);
     }
     found.retain(|(_, thread), _| *thread != 0);
-    let processes = ProcessNames::new(totals);
-    let names = ThreadNames::new(&processes, found.keys().copied());
+    let names = ThreadNames::new(processes, found.keys().copied());
     let all_ns = aggregates.device_stacks.total_ns();
     let report = |((process, thread), (host_calls, weight)): ((u32, u32), (u64, Weight))| {
         let known = totals.process(process)?;

@@ -8,33 +8,24 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::occupancy;
 use crate::failed_calls::{self, Arguments, Category};
-use crate::label::uuid;
+use crate::label::{KernelTable, uuid};
 use crate::model::RangeName;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::history::Anomaly;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
 use crate::model::sticky::is_sticky;
-use crate::names::{NameTable, demangle};
+use crate::names::demangle;
 use crate::source::{KernelSource, KernelSources};
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
 
-const UNKNOWN_KERNEL: &str = "(unknown kernel)";
-
 /// What is looked up once for many spans of a process.
 #[derive(Debug, Default)]
 pub struct Describer {
-    short_names: NameTable,
-    kernels: FxHashMap<u32, KernelName>,
+    kernels: KernelTable,
     sources: KernelSources,
     devices: FxHashMap<u32, KnownDevice>,
-}
-
-#[derive(Clone, Debug)]
-struct KernelName {
-    full: Arc<str>,
-    short: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -77,8 +68,8 @@ impl Describer {
                     attributes
                         .extend(occupancy.map(|known| ("gpu.cuda.occupancy", Value::Real(known.share))));
                 }
-                let name = self.kernel(kernel.name, definitions);
-                attributes.push(("gpu.kernel", Value::Text(name.full)));
+                let name = self.kernels.name(0, kernel.name, Some(definitions));
+                attributes.push(("gpu.kernel", Value::shared(name.full)));
                 attributes.extend(self.source(operation.call.as_ref(), kernel.name, definitions));
                 attributes.extend(shape(&kernel));
                 format!("cuda_kernel: {}", name.short)
@@ -121,21 +112,6 @@ impl Describer {
             attributes.extend(thread(call.thread, definitions));
         }
         (name, attributes)
-    }
-
-    /// What a kernel is called: in source form, and short.
-    fn kernel(&mut self, name: u32, definitions: &Definitions) -> KernelName {
-        if let Some(known) = self.kernels.get(&name) {
-            return known.clone();
-        }
-        let full = definitions
-            .name(name)
-            .map_or_else(|| UNKNOWN_KERNEL.to_owned(), |name| demangle(name.as_bytes()));
-        let short = self.short_names.short(&full);
-        let Value::Text(full) = Value::text(&full) else { return KernelName { full: short.clone(), short } };
-        let found = KernelName { full, short };
-        self.kernels.insert(name, found.clone());
-        found
     }
 
     /// Where the kernel is written; of a graph's node, where all of its name are.
