@@ -3,6 +3,7 @@
 use gputrace_wire::call::{Detail, Launch, direction};
 
 use crate::model::correlate::Outcome;
+use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
@@ -10,7 +11,6 @@ use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
 use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, What};
 use crate::model::sink::Sink;
-use crate::model::totals::Counts;
 use crate::model::unidentified::{Unidentified, fits};
 
 /// Where results go while one batch is looked at.

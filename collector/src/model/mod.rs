@@ -8,6 +8,7 @@
 pub mod callers;
 pub mod clock;
 pub mod correlate;
+mod counts;
 pub mod definitions;
 mod elapsed;
 mod ended;
@@ -29,6 +30,7 @@ pub mod loss;
 pub mod namesakes;
 pub mod operation;
 mod process;
+mod process_totals;
 pub mod ranges;
 mod running;
 mod shelf;
@@ -45,8 +47,10 @@ mod unidentified;
 pub mod unkept;
 mod waiting;
 
+pub use counts::Counts;
 pub use feed::Model;
 pub use loss::Loss;
+pub use process_totals::Process;
 pub use ranges::{RangeName, Ranges, Spans};
 pub use standing::Standing;
-pub use totals::{Counts, Process, Session, Totals};
+pub use totals::{Session, Totals};

@@ -1,7 +1,7 @@
 //! A process as the model knows it while its session goes on.
 
 use crate::batch::{Counters, ProcessBegin};
-use crate::model::totals::Counts;
+use crate::model::counts::Counts;
 
 pub(crate) struct Running<'a> {
     pub begin: &'a ProcessBegin,
