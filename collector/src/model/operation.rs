@@ -1,7 +1,8 @@
 //! What the model gives to its sinks: host calls, and operations that a device executed.
 
-use gputrace_wire::call::Detail;
+use gputrace_wire::call::{Detail, Launch};
 
+use crate::model::definitions::Definitions;
 use crate::model::history::Verdict;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
@@ -111,6 +112,22 @@ pub struct Kernel {
     pub registers: u32,
     pub static_shared_bytes: u32,
     pub dynamic_shared_bytes: u32,
+}
+
+impl Kernel {
+    /// The kernel that a call launched, as its record describes it.
+    pub(super) fn launched(launch: &Launch, definitions: &Definitions) -> Kernel {
+        let function = definitions.function(launch.function);
+        Kernel {
+            name: function.map_or(0, |f| f.name_id),
+            grid: launch.grid,
+            block: launch.block.map(u32::from),
+            cluster: launch.cluster.map(u32::from),
+            registers: function.map_or(0, |f| f.registers),
+            static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
+            dynamic_shared_bytes: launch.dynamic_shared_bytes,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
