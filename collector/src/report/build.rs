@@ -7,12 +7,17 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
+use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
+use crate::label::units::count;
 use crate::label::{Labels, uuid};
 use crate::model::{Loss, Process, Totals};
-use crate::report::*;
+use crate::report::json::*;
+use crate::report::{
+    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
+};
+use crate::report::{ranges, streams, threads};
 use crate::trace_file::{Damage, DamageReason};
 
 /// What a notice about processes begins with that should be in the trace and are not.
@@ -209,24 +214,6 @@ fn process_report(process: &Process) -> ProcessReport {
     }
 }
 
-pub(super) fn spread(durations: &Durations) -> Spread {
-    if durations.count() == 0 {
-        return Spread::default();
-    }
-    Spread {
-        total_ns: Some(durations.total_ns()),
-        min_ns: Some(durations.min_ns()),
-        mean_ns: Some(tenths(durations.mean_ns())),
-        median_ns: Some(durations.quantile_ns(0.5)),
-        p99_ns: Some(durations.quantile_ns(0.99)),
-        max_ns: Some(durations.max_ns()),
-    }
-}
-
-fn tenths(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
-}
-
 fn moved_report(moved: &Moved) -> MovedReport {
     let timed = moved.durations.count() > 0;
     MovedReport {
@@ -301,7 +288,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
     }));
     notices.extend(totals.not_initialised.iter().map(|(pid, status)| not_initialised(*pid, *status)));
     if beyond_stacks > 0 {
-        let operations = grouped_count(beyond_stacks);
+        let operations = count(beyond_stacks);
         notices.push(NoticeReport {
             severity: "warning",
             text: format!("more stacks than are told apart: {operations} operations stand under (other) in the flamegraph and have no line"),
@@ -311,7 +298,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
     if totals.told_together > 0 {
         let (processes, were) = match totals.told_together {
             1 => ("1 process that ended".to_owned(), "is"),
-            many => (format!("{} processes that ended", grouped_count(many)), "are"),
+            many => (format!("{} processes that ended", count(many)), "are"),
         };
         notices.push(NoticeReport {
             severity: "information",

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use crate::aggregate::{Aggregates, CallClass, Durations};
 use crate::label::ProcessNames;
 use crate::model::definitions::UNKNOWN_CALL;
-use crate::report::CallReport;
-use crate::report::build::spread;
+use crate::report::json::{CallReport, Spread};
 
 /// By driver entry, the longest in all first.
 pub(super) fn calls(aggregates: &Aggregates, processes: &ProcessNames<'_>) -> Vec<CallReport> {
@@ -44,5 +43,5 @@ pub(super) fn call_classes(aggregates: &Aggregates) -> Vec<CallReport> {
 }
 
 fn call_report(name: String, class: CallClass, durations: &Durations, failed: u64) -> CallReport {
-    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: spread(durations) }
+    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: Spread::new(durations) }
 }

@@ -9,8 +9,7 @@ use crate::label::units::{count, duration};
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
-use crate::report::Spread;
-use crate::report::build::spread;
+use crate::report::json::Spread;
 
 /// What is told of, the longest in all first.
 const GRAPHS_MAX: usize = 1000;
@@ -103,7 +102,7 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
                 nodes: (graph.nodes != 0).then_some(graph.nodes),
                 calls: graph.calls,
                 timed_calls: graph.durations.count(),
-                spread: spread(&graph.durations),
+                spread: Spread::new(&graph.durations),
             }
         })
         .collect();

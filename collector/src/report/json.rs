@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::aggregate::Durations;
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
     InFlightReport, LineReport, NoLineReport, RangeReport, SizeLimitReport, StreamReport, ThreadReport,
@@ -153,6 +154,26 @@ pub struct Spread {
     pub median_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub max_ns: Option<u64>,
+}
+
+impl Spread {
+    pub(super) fn new(durations: &Durations) -> Spread {
+        if durations.count() == 0 {
+            return Spread::default();
+        }
+        Spread {
+            total_ns: Some(durations.total_ns()),
+            min_ns: Some(durations.min_ns()),
+            mean_ns: Some(tenths(durations.mean_ns())),
+            median_ns: Some(durations.quantile_ns(0.5)),
+            p99_ns: Some(durations.quantile_ns(0.99)),
+            max_ns: Some(durations.max_ns()),
+        }
+    }
+}
+
+pub(super) fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -6,8 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
-use crate::report::build::spread;
-use crate::report::{ConfigReport, KernelReport, SourceReport};
+use crate::report::json::{ConfigReport, KernelReport, SourceReport, Spread};
 use crate::source::NamedSources;
 
 /// The longest in all first; without times, the most often called.
@@ -95,7 +94,7 @@ fn kernel_report(
         other_sources: Vec::new(),
         calls: entry.calls,
         timed_calls: entry.durations.count(),
-        spread: spread(&entry.durations),
+        spread: Spread::new(&entry.durations),
         share: (entry.durations.count() > 0 && all_ns > 0).then(|| total_ns as f64 / all_ns as f64),
         occupancy: (weight > 0.0).then(|| weighted / weight),
         configs,

@@ -30,8 +30,6 @@ pub(crate) mod tape;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use build::NOT_RECORDED;
-
 pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
