@@ -7,8 +7,8 @@ use crate::batch::{Counters, Definition};
 use crate::flame::{Bottom, Flame, RangePlace};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
-use crate::report::tape::Tape;
 use crate::report::tests::golden;
+use crate::report::tests::tape::Tape;
 
 /// Streams of two devices of one kind: the default one, two without names, and three that the program
 /// named, two of them alike.

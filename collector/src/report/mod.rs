@@ -26,8 +26,6 @@ mod anomalies_tests;
 #[cfg(test)]
 mod errors_tests;
 #[cfg(test)]
-pub(crate) mod tape;
-#[cfg(test)]
 pub(crate) mod tests;
 
 pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};

@@ -26,8 +26,6 @@ mod store;
 mod tracked;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod tests;
