@@ -19,7 +19,7 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::Batch;
 use gputrace_collector::metrics::{self, Metrics};
 use gputrace_collector::model::Model;
-use gputrace_collector::model::operation::Sink;
+use gputrace_collector::model::sink::Sink;
 use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live};
 use gputrace_collector::spans::{Naming, Sampling, Spans};
 use gputrace_collector::trace_file::TraceWriter;

@@ -2,7 +2,8 @@
 //!
 //! `session` reads live processes through shared memory, `trace_file` stores and reads the same
 //! stream, `model` makes host calls and operations of it and feeds whoever listens: aggregates,
-//! reports and flamegraphs. Live and from a file are one pipeline, so that their numbers agree.
+//! reports and flamegraphs. `label` names what they show. Live and from a file are one pipeline,
+//! so that their numbers agree.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -14,6 +15,7 @@ pub mod failed_calls;
 pub mod flame;
 pub mod flight_recorder;
 mod histogram;
+pub mod label;
 pub mod metrics;
 pub mod model;
 pub mod names;

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::Flame;
+use gputrace_collector::label::Labels;
 use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::Status;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
@@ -22,29 +23,15 @@ pub struct Analysis {
 
 impl Analysis {
     pub fn new(totals: &Totals, aggregates: &Aggregates, flames: &Flames) -> Analysis {
-        Analysis {
-            report: Report::new(totals, aggregates),
-            flame: Flame::with(totals, aggregates, flames.ranges, &flames.bottom),
-        }
+        let mut labels = Labels::new(totals, aggregates);
+        let report = Report::with(totals, aggregates, &mut labels);
+        let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.bottom);
+        Analysis { report, flame }
     }
 
-    /// The report for programs.
-    pub fn json(&self) -> String {
-        let mut text = self.report.to_json();
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text
-    }
-
-    /// The same with how spans were sent, if they were.
-    pub fn json_with(&self, sent: Option<&Status>) -> String {
-        let text = self.json();
-        let (Some(sent), Ok(mut report)) = (sent, serde_json::from_str::<serde_json::Value>(&text)) else {
-            return text;
-        };
-        report["otlp"] = serde_json::to_value(sent).unwrap_or_default();
-        serde_json::to_string_pretty(&report).map_or(text, |text| text + "\n")
+    /// The report for programs, with how spans were sent if they were.
+    pub fn json(&self, sent: Option<&Status>) -> String {
+        self.report.to_json_with(sent)
     }
 
     /// The report for people in a file or a pipe.

@@ -50,7 +50,7 @@ pub fn finish(
     let sending = sent.text(folder.path());
     failures.extend(folder.write(SUMMARY, (analysis.summary(talk.verbose) + &sending).as_bytes()).err());
     if let Some(json) = json {
-        failures.extend(write_whole(json, analysis.json_with(sent.status.as_ref()).as_bytes()).err());
+        failures.extend(write_whole(json, analysis.json(sent.status.as_ref()).as_bytes()).err());
     }
     failures.extend(recording.trace_error.as_ref().map(Failure::from));
     let mut told = analysis.summary_on(&io::stderr(), talk.verbose);

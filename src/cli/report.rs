@@ -34,7 +34,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let read = traces::read_as(named.files()?, &Flames::default(), |_| {})?;
     let analysis = &read.analysis;
     let text = match is_json {
-        true => analysis.json(),
+        true => analysis.json(None),
         false => analysis.summary_on(&io::stdout(), matches.get_flag("verbose")),
     };
     stdout::print(text.as_bytes())?;

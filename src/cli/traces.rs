@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, value_parser};
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::model::operation::Sink;
+use gputrace_collector::model::sink::Sink;
 use gputrace_collector::stream::replay::{Replay, read_traces};
 
 use crate::cli::analysis::Analysis;

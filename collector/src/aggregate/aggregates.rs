@@ -8,7 +8,8 @@ use crate::aggregate::{
 };
 use crate::model::definitions::Definitions;
 use crate::model::namesakes::Renumbering;
-use crate::model::operation::{HostCall, Made, Operation, Sink, What};
+use crate::model::operation::{HostCall, Made, Operation, What};
+use crate::model::sink::Sink;
 
 #[derive(Clone, Debug, Default)]
 pub struct Aggregates {

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use crate::aggregate::{Leaf, StackKey};
+use crate::aggregate::{Aggregates, Leaf, StackKey};
 use crate::flame::frames::{Frame, FrameKind};
-use crate::flame::labels::Labels;
-use crate::flame::places::Places;
+use crate::label::{DeviceNames, ProcessNames, StreamNames, ThreadNames};
 
 /// One of the things that time is divided by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,27 +73,57 @@ impl Bottom {
         Ok(Bottom(parts))
     }
 
-    pub(super) fn has(&self, part: Part) -> bool {
+    fn has(&self, part: Part) -> bool {
         self.0.contains(&part)
+    }
+}
+
+/// A bottom with the names of what appears in it.
+#[derive(Debug)]
+pub(super) struct BottomFrames<'l, 'a> {
+    bottom: &'l Bottom,
+    processes: &'l ProcessNames<'a>,
+    threads: ThreadNames<'l, 'a>,
+    streams: StreamNames,
+    devices: DeviceNames,
+}
+
+impl<'l, 'a> BottomFrames<'l, 'a> {
+    /// For the stacks of one flamegraph.
+    pub fn new<'k>(
+        bottom: &'l Bottom,
+        processes: &'l ProcessNames<'a>,
+        aggregates: &Aggregates,
+        keys: impl Iterator<Item = &'k StackKey> + Clone,
+    ) -> BottomFrames<'l, 'a> {
+        let streams = keys.clone().map(|key| (key.process, key.stream)).collect();
+        let devices = keys.clone().map(|key| (key.process, key.device)).collect();
+        BottomFrames {
+            bottom,
+            processes,
+            threads: ThreadNames::new(processes, keys.map(|key| (key.process, key.thread))),
+            streams: StreamNames::new(processes, aggregates, &streams),
+            devices: DeviceNames::new(processes, &devices),
+        }
     }
 
     /// The frames of a stack's bottom.
-    pub(super) fn frames(&self, key: &StackKey, labels: &Labels<'_>, places: &Places<'_>) -> Vec<Frame> {
+    pub fn of(&self, key: &StackKey) -> Vec<Frame> {
         // What did not fit is known by its process only.
         let is_other = key.leaf == Leaf::Other;
         let frame = |part: &Part| {
             Some(match part {
-                Part::Process => labels.process(key.process),
-                Part::Rank => labels.rank(key.process),
+                Part::Process => Frame::new(FrameKind::Process, &self.threads.process(key.process)),
+                Part::Rank => Frame::new(FrameKind::Rank, &self.processes.rank(key.process)),
                 _ if is_other => return None,
                 Part::Thread if !has_call(key) => no_call(),
-                Part::Thread => labels.thread(key.process, key.thread),
-                Part::Stream => places.stream(key.process, key.stream),
-                Part::Device => places.device(key.process, key.device),
+                Part::Thread => Frame::new(FrameKind::Thread, &self.threads.thread(key.process, key.thread)),
+                Part::Stream => Frame::new(FrameKind::Stream, self.streams.stream(key.process, key.stream)),
+                Part::Device => Frame::new(FrameKind::Device, self.devices.device(key.process, key.device)),
             })
         };
-        let mut frames: Vec<Frame> = self.0.iter().filter_map(frame).collect();
-        if !is_other && !has_call(key) && !self.has(Part::Thread) {
+        let mut frames: Vec<Frame> = self.bottom.0.iter().filter_map(frame).collect();
+        if !is_other && !has_call(key) && !self.bottom.has(Part::Thread) {
             frames.push(no_call());
         }
         frames

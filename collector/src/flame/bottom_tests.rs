@@ -5,9 +5,10 @@ use gputrace_wire::definition::{self, kind};
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
 use crate::batch::{Counters, Definition};
 use crate::flame::{Bottom, Flame, RangePlace};
+use crate::label::Labels;
 use crate::model::{Process, Totals};
-use crate::report::tape::Tape;
 use crate::report::tests::golden;
+use crate::report::tests::tape::Tape;
 
 /// Streams of two devices of one kind: the default one, two without names, and three that the program
 /// named, two of them alike.
@@ -45,7 +46,8 @@ fn many_places() -> (Totals, Aggregates) {
 
 fn folded(totals: &Totals, aggregates: &Aggregates, bottom: &str) -> String {
     let bottom = Bottom::parse(bottom).unwrap();
-    Flame::with(totals, aggregates, RangePlace::default(), &bottom).folded()
+    Flame::with(totals, aggregates, &mut Labels::new(totals, aggregates), RangePlace::default(), &bottom)
+        .folded()
 }
 
 #[test]

@@ -3,12 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::flame::frames::{Frame, FrameKind};
-use crate::model::Totals;
-use crate::source::{StackFrame, Stacks};
+use crate::label::{StackFrame, Stacks};
 
 #[derive(Debug)]
-pub(super) struct CodeFrames<'a> {
-    stacks: Stacks<'a>,
+pub(super) struct CodeFrames<'l, 'a> {
+    stacks: &'l mut Stacks<'a>,
     /// Texts are shared: a thousand stacks have few frames that no other has.
     known: FxHashMap<StackFrame, Frame>,
     /// The stack that was asked for last, mostly the next one too.
@@ -16,10 +15,9 @@ pub(super) struct CodeFrames<'a> {
     frames: Vec<Frame>,
 }
 
-impl<'a> CodeFrames<'a> {
-    pub fn new(totals: &'a Totals) -> CodeFrames<'a> {
-        let (known, frames) = (FxHashMap::default(), Vec::new());
-        CodeFrames { stacks: Stacks::new(totals), known, last: (0, 0), frames }
+impl<'l, 'a> CodeFrames<'l, 'a> {
+    pub fn new(stacks: &'l mut Stacks<'a>) -> CodeFrames<'l, 'a> {
+        CodeFrames { stacks, known: FxHashMap::default(), last: (0, 0), frames: Vec::new() }
     }
 
     /// A stack's frames, outermost first; none of stack 0.

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
-use crate::flame::bottom::{Bottom, has_call};
+use crate::flame::bottom::{Bottom, BottomFrames, has_call};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
-use crate::flame::labels::Labels;
-use crate::flame::places::Places;
 use crate::flame::ranges::{RangeFrames, RangePlace};
+use crate::label::{KernelNames, Labels, ProcessNames};
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
 use crate::names::short_command;
-use crate::report::KernelNames;
 
 /// A stack and its weight.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,25 +35,30 @@ pub struct Flame {
 
 impl Flame {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Flame {
-        Flame::with(totals, aggregates, RangePlace::default(), &Bottom::default())
+        let mut labels = Labels::new(totals, aggregates);
+        Flame::with(totals, aggregates, &mut labels, RangePlace::default(), &Bottom::default())
     }
 
     /// With the program's ranges in that place, on that bottom.
-    pub fn with(totals: &Totals, aggregates: &Aggregates, place: RangePlace, bottom: &Bottom) -> Flame {
+    pub fn with(
+        totals: &Totals,
+        aggregates: &Aggregates,
+        labels: &mut Labels<'_>,
+        place: RangePlace,
+        bottom: &Bottom,
+    ) -> Flame {
         let host_time = !aggregates.device_stacks.has_times();
         let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
         let mut weights = stacks.sorted();
         weights.retain(|(_, weight)| weight.timed > 0);
-        let labels = Labels::new(totals, weights.iter().map(|(key, _)| (key.process, key.thread)));
-        let places = Places::new(totals, aggregates, weights.iter().map(|(key, _)| key));
-        let mut names = KernelNames::new(totals, aggregates);
-        let mut code = CodeFrames::new(totals);
-        let mut ranges = RangeFrames::new(totals, place);
+        let Labels { processes, kernels, stacks } = labels;
+        let bottoms = BottomFrames::new(bottom, processes, aggregates, weights.iter().map(|(key, _)| key));
+        let mut code = CodeFrames::new(stacks);
+        let mut ranges = RangeFrames::new(processes, place);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
         for (key, weight) in weights {
-            let under = bottom.frames(&key, &labels, &places);
-            let total =
-                lines.entry(frames(under, &key, &labels, &mut code, &mut ranges, &mut names)).or_default();
+            let frames = frames(bottoms.of(&key), &key, processes, &mut code, &mut ranges, kernels);
+            let total = lines.entry(frames).or_default();
             *total = total.saturating_add(weight.ns);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
@@ -86,9 +89,9 @@ impl Flame {
 fn frames(
     mut frames: Vec<Frame>,
     key: &StackKey,
-    labels: &Labels<'_>,
-    code: &mut CodeFrames<'_>,
-    ranges: &mut RangeFrames<'_>,
+    processes: &ProcessNames<'_>,
+    code: &mut CodeFrames<'_, '_>,
+    ranges: &mut RangeFrames<'_, '_>,
     names: &mut KernelNames<'_>,
 ) -> Vec<Frame> {
     if key.leaf == Leaf::Other {
@@ -100,7 +103,7 @@ fn frames(
         if key.owner == Owner::Replay {
             frames.push(Frame::new(FrameKind::Other, "[graph replay]"));
         }
-        let definitions = labels.definitions(key.process);
+        let definitions = processes.definitions(key.process);
         let symbol = definitions.map_or(UNKNOWN_CALL, |definitions| definitions.call_name(key.api));
         frames.push(Frame::new(FrameKind::Call, entry_name(symbol)));
     }

@@ -8,8 +8,6 @@ mod code;
 mod folded;
 mod frames;
 mod graph;
-mod labels;
-mod places;
 mod ranges;
 mod svg;
 
@@ -21,5 +19,4 @@ mod tests;
 pub use bottom::{Bottom, Part};
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine};
-pub(crate) use labels::Labels;
 pub use ranges::RangePlace;

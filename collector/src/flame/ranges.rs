@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::flame::frames::{Frame, FrameKind};
-use crate::model::{Ranges, Totals};
+use crate::label::ProcessNames;
 
 /// Where ranges stand among the frames of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,16 +21,15 @@ pub enum RangePlace {
 }
 
 #[derive(Debug)]
-pub(super) struct RangeFrames<'a> {
-    ranges: FxHashMap<u32, &'a Ranges>,
+pub(super) struct RangeFrames<'l, 'a> {
+    processes: &'l ProcessNames<'a>,
     place: RangePlace,
     known: FxHashMap<(u32, u32), Vec<Frame>>,
 }
 
-impl<'a> RangeFrames<'a> {
-    pub fn new(totals: &'a Totals, place: RangePlace) -> RangeFrames<'a> {
-        let ranges = totals.named().map(|process| (process.number, &process.ranges)).collect();
-        RangeFrames { ranges, place, known: FxHashMap::default() }
+impl<'l, 'a> RangeFrames<'l, 'a> {
+    pub fn new(processes: &'l ProcessNames<'a>, place: RangePlace) -> RangeFrames<'l, 'a> {
+        RangeFrames { processes, place, known: FxHashMap::default() }
     }
 
     /// Adds the frames between thread and call: those of the ranges and those of the code.
@@ -51,10 +50,9 @@ impl<'a> RangeFrames<'a> {
     }
 
     fn of(&mut self, process: u32, node: u32) -> &[Frame] {
-        let ranges = &self.ranges;
         self.known.entry((process, node)).or_insert_with(|| {
-            let names = ranges.get(&process).map(|ranges| ranges.names(node)).unwrap_or_default();
-            names.into_iter().map(|name| Frame::new(FrameKind::Range, &name.text())).collect()
+            let names = self.processes.process(process).map(|process| process.ranges.names(node));
+            names.into_iter().flatten().map(|name| Frame::new(FrameKind::Range, &name.text())).collect()
         })
     }
 }

@@ -7,7 +7,7 @@ use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use crate::flame::folded::folded_stack;
 use crate::flame::{Flame, FrameKind};
-use crate::report::units::{duration, percent};
+use crate::label::units::{duration, percent};
 
 /// Frames narrower than this share of the whole, in percent, are not drawn: at 1 200 pixels, a
 /// quarter of one.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use crate::aggregate::{Leaf, Owner, StackKey};
 use crate::batch::Counters;
 use crate::flame::{Flame, FlameLine, Frame, FrameKind};
-use crate::report::tape::{Tape, stacked, training};
 use crate::report::tests::golden;
+use crate::report::tests::tape::{Tape, stacked, training};
 use crate::report::{Report, TextOptions};
 
 #[test]

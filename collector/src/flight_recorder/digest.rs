@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::flight_recorder::dumps::{Dump, DumpReason, DumpRequest, Dumper};
 use crate::flight_recorder::snapshot::Snapshot;
 use crate::flight_recorder::window::Window;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::session::{Board, Death, Digested, Next, Pace, Step, monotonic_ns, signal_name};
 use crate::trace_file::TraceWriter;
 

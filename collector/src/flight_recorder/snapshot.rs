@@ -7,7 +7,7 @@ use crate::batch::{Batch, Excerpt, SessionBegin};
 use crate::error::Error;
 use crate::flight_recorder::block::Block;
 use crate::flight_recorder::kept::Kept;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::trace_file::{BlockDecoder, TraceWriter};
 

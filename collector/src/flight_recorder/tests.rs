@@ -11,7 +11,8 @@ use crate::flight_recorder::Window;
 use crate::flight_recorder::window::{QUIET_BYTES_MAX, QUIET_KEPT};
 use crate::model::Model;
 use crate::model::definitions::Definitions;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 use crate::trace_file::TraceReader;
 
 const SECOND: u64 = 1_000_000_000;

@@ -1,12 +1,13 @@
 //! What one device executed for a process.
 
 use crate::histogram::Unit;
+use crate::label::uuid;
 use crate::metrics::instruments as i;
 use crate::metrics::page::{Distribution, Page};
 use crate::metrics::total::Total;
 use crate::model::definitions::Definitions;
 use crate::model::operation::Direction;
-use crate::spans::describe::{memcpy_kind, uuid};
+use crate::spans::describe::memcpy_kind;
 use crate::spans::span::{Attribute, Value};
 
 /// Devices of a process that have points of their own; the others share one that says so.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::label::full_name;
 use crate::metrics::page::{Distribution, Exemplar};
 use crate::metrics::settings::Temporality;
 use crate::model::definitions::Definitions;
-use crate::names::demangle;
 
 /// Kernels among which places are given; more are of the others at once.
 const CANDIDATES_MAX: usize = 2048;
@@ -22,7 +22,6 @@ const NAMES_MAX: usize = 1 << 14;
 const NAME_MAX_BYTES: usize = 256;
 
 const OTHER: &str = "other";
-const UNKNOWN: &str = "(unknown kernel)";
 
 /// Place of the device, and the definition that the name was first seen in.
 type Key = (usize, u32);
@@ -113,8 +112,7 @@ impl TopKernels {
         own.sort_by_key(|(key, _)| **key);
         let mut told = FxHashSet::default();
         for ((device, name), of) in own {
-            let name =
-                definitions.name(*name).map_or_else(|| UNKNOWN.to_owned(), |name| demangle(name.as_bytes()));
+            let name = full_name(*name, Some(definitions));
             let end = name.floor_char_boundary(NAME_MAX_BYTES);
             let mut cut = name.get(..end).unwrap_or_default().to_owned();
             // Long names may begin alike; points that look alike would replace each other.

@@ -9,7 +9,8 @@ use crate::metrics::process::ProcessMetrics;
 use crate::metrics::settings::Settings;
 use crate::model::Standing;
 use crate::model::definitions::Definitions;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 use crate::spans::joined::{Family, Who};
 use crate::spans::otlp::resource_message;
 

@@ -14,9 +14,8 @@
 use gputrace_wire::call::Detail;
 
 use crate::model::definitions::Definitions;
-use crate::model::executed::launched;
 use crate::model::history::Histories;
-use crate::model::operation::HostCall;
+use crate::model::operation::{HostCall, Kernel};
 
 /// An earlier call would have its record, had it ended: 50 ms between two deliveries, and the time until
 /// a killed process's end is noticed, which on a GPU includes the release of its memory.
@@ -62,7 +61,7 @@ impl Elapsed<'_> {
     fn longest_ns(&self, call: &HostCall) -> Option<u64> {
         let transfer = |bytes: u64| bytes.saturating_mul(TRANSFER_NS_PER_BYTE).saturating_add(TRANSFER_NS);
         match &call.detail {
-            Detail::Launch(launch) => self.histories.longest_ns(&launched(launch, self.definitions)),
+            Detail::Launch(launch) => self.histories.longest_ns(&Kernel::launched(launch, self.definitions)),
             Detail::Copy(copy) if copy.count == 1 => Some(transfer(copy.bytes)),
             Detail::Fill { bytes, .. } => Some(transfer(*bytes)),
             _ => None,
@@ -75,7 +74,6 @@ mod tests {
     use gputrace_wire::call::{Copy, Launch};
 
     use super::*;
-    use crate::model::operation::Kernel;
 
     const MS: u64 = 1_000_000;
     /// Long after anything that these tests begin.

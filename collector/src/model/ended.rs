@@ -10,10 +10,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::batch::Counters;
+use crate::model::counts::Counts;
 use crate::model::loss::Loss;
 use crate::model::namesakes::Namesakes;
-use crate::model::operation::Sink;
-use crate::model::totals::{Counts, Process, Totals};
+use crate::model::process_totals::Process;
+use crate::model::sink::Sink;
+use crate::model::totals::Totals;
 use crate::model::unkept::Unkept;
 
 /// Processes that are kept, and the bytes that all they said comes to: 64 ranks of a large program's definitions.

@@ -1,15 +1,16 @@
 //! Executed operations: what the join handed on, completed and counted on its way to the sink.
 
-use gputrace_wire::call::{Detail, Launch, direction};
+use gputrace_wire::call::{Detail, direction};
 
 use crate::model::correlate::Outcome;
+use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
 use crate::model::history::{Histories, Verdict};
 use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
-use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Sink, What};
-use crate::model::totals::Counts;
+use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, What};
+use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, fits};
 
 /// Where results go while one batch is looked at.
@@ -93,7 +94,7 @@ impl<S: Sink> Out<'_, S> {
     pub fn call_alone(&mut self, call: HostCall) {
         self.host_copies.add(&call, || self.progress.has_passed(&call, self.definitions));
         let what = match &call.detail {
-            Detail::Launch(launch) => What::Kernel(launched(launch, self.definitions)),
+            Detail::Launch(launch) => What::Kernel(Kernel::launched(launch, self.definitions)),
             Detail::Copy(copy) => What::Copy {
                 direction: direction_of_call(copy.direction),
                 bytes: copy.bytes,
@@ -117,20 +118,6 @@ impl<S: Sink> Out<'_, S> {
         };
         self.counts.executed += 1;
         self.sink.operation(&operation, self.definitions);
-    }
-}
-
-/// The kernel that a call launched, as its record describes it.
-pub(super) fn launched(launch: &Launch, definitions: &Definitions) -> Kernel {
-    let function = definitions.function(launch.function);
-    Kernel {
-        name: function.map_or(0, |f| f.name_id),
-        grid: launch.grid,
-        block: launch.block.map(u32::from),
-        cluster: launch.cluster.map(u32::from),
-        registers: function.map_or(0, |f| f.registers),
-        static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
-        dynamic_shared_bytes: launch.dynamic_shared_bytes,
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::ended::{Ended, Sums};
 use crate::model::loss::Loss;
-use crate::model::namesakes;
-use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
+use crate::model::process_totals::FIRST_NUMBER;
+use crate::model::running::Running;
+use crate::model::sink::Sink;
 use crate::model::totals::{Session, Totals};
-use crate::session::Running;
 
 /// Processes of one session at a time.
 const RUNNING_MAX: usize = 1 << 16;
@@ -134,7 +134,7 @@ impl<S: Sink> Model<S> {
     fn process_begin(&mut self, begin: &ProcessBegin) {
         let number = begin.process;
         // They are numbered one after the other, and in a session's part some are missing.
-        let full = self.current.len() >= RUNNING_MAX || self.begun == namesakes::FIRST_NUMBER;
+        let full = self.current.len() >= RUNNING_MAX || self.begun == FIRST_NUMBER;
         if u64::from(number) < self.next_number || full {
             self.ended.lose(Loss::UnknownProcess, 1);
             return;

@@ -8,7 +8,7 @@ use gputrace_wire::device::{self, Place};
 
 use super::Model;
 use super::in_flight::{InFlight, NEWEST_SHOWN, OLDEST_SHOWN, STREAMS_SHOWN};
-use super::totals::Process;
+use super::process_totals::Process;
 use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 
 const HOST: u32 = 2;

@@ -9,7 +9,8 @@ use crate::batch::{Batch, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin
 use crate::model::Model;
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 
 #[derive(Default)]
 struct Seen {

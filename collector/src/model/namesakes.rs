@@ -13,7 +13,7 @@ mod tests;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::totals::Process;
+use crate::model::process_totals::{FIRST_NUMBER, GROUPS_MAX, Process};
 use group::{Group, Name};
 pub use renumbering::Renumbering;
 
@@ -21,10 +21,6 @@ pub use renumbering::Renumbering;
 /// lines.
 const BYTES_MAX: usize = 64 << 20;
 const RANGES_PART: usize = 4;
-/// Names that are told apart; the processes of more are one group.
-const GROUPS_MAX: usize = 1024;
-/// The number of the first group. Processes are numbered from 0 on and never come so far.
-pub(super) const FIRST_NUMBER: u32 = u32::MAX - GROUPS_MAX as u32 - 1;
 
 #[derive(Debug)]
 pub struct Namesakes {

@@ -1,14 +1,9 @@
 //! What the model gives to its sinks: host calls, and operations that a device executed.
 
-use gputrace_wire::call::Detail;
-use gputrace_wire::caller::Caller;
+use gputrace_wire::call::{Detail, Launch};
 
-use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::history::Verdict;
-use crate::model::instances::RangeInstance;
-use crate::model::namesakes::Renumbering;
-use crate::model::standing::Standing;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -30,10 +25,10 @@ pub struct HostCall {
     pub stack: u32,
     /// The ranges that were open, a node of the process's [`crate::model::Ranges`]; 0 for none.
     pub ranges: u32,
-    /// The innermost of them that is of the same caller, this very time that it was open ([`RangeInstance::number`]); 0
+    /// The innermost of them that is of the same caller, this very time that it was open ([`crate::model::instances::RangeInstance::number`]); 0
     /// for none.
     pub range: u32,
-    /// For whom it was made, as [`Sink::caller`] says it; 0 for nobody.
+    /// For whom it was made, as [`crate::model::sink::Sink::caller`] says it; 0 for nobody.
     pub caller: u32,
     pub context: u32,
     pub stream: u32,
@@ -119,6 +114,22 @@ pub struct Kernel {
     pub dynamic_shared_bytes: u32,
 }
 
+impl Kernel {
+    /// The kernel that a call launched, as its record describes it.
+    pub(super) fn launched(launch: &Launch, definitions: &Definitions) -> Kernel {
+        let function = definitions.function(launch.function);
+        Kernel {
+            name: function.map_or(0, |f| f.name_id),
+            grid: launch.grid,
+            block: launch.block.map(u32::from),
+            cluster: launch.cluster.map(u32::from),
+            registers: function.map_or(0, |f| f.registers),
+            static_shared_bytes: function.map_or(0, |f| f.static_shared_bytes),
+            dynamic_shared_bytes: launch.dynamic_shared_bytes,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     CpuToGpu,
@@ -141,40 +152,4 @@ impl Direction {
             Direction::Unknown => "unknown",
         }
     }
-}
-
-/// Whoever wants the stream of facts: aggregates, spans.
-///
-/// Every host call comes once by `host_call`, in ring order. Every executed operation comes once
-/// by `operation`, when its record has met its call (or cannot any more); a launch whose record
-/// never came arrives with `timing: None` and the call set.
-///
-/// Every process comes first by `process_begins` and last by `process_ends`. Every range comes by
-/// `range_ends` once, all of them before their process's end; those that were pushed come by
-/// `range_begins` before anything that was done in them.
-pub trait Sink {
-    /// Whether it wants [`Operation::verdict`].
-    const JUDGES: bool = false;
-
-    fn process_begins(&mut self, _number: u32, _process: &ProcessBegin, _session: &SessionBegin) {}
-    /// More is defined than before.
-    fn defines(&mut self, _number: u32, _definitions: &Definitions) {}
-    fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
-    fn operation(&mut self, operation: &Operation, definitions: &Definitions);
-    /// That number stands for that span of somebody else's from now on, in what is for it.
-    fn caller(&mut self, _process: u32, _number: u32, _caller: &Caller, _definitions: &Definitions) {}
-    fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
-    fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
-    /// What is known of a process beside its events, up to now: about once a second, and once before its end.
-    fn stands(&mut self, _number: u32, _standing: &Standing<'_>, _definitions: &Definitions) {}
-    fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
-    /// Whether processes that ended should be told together, since each by itself has no room.
-    fn is_short_of_room(&self) -> bool {
-        false
-    }
-    /// Those processes ended, and are told together with others of their name from now on.
-    fn tell_together(&mut self, _together: &mut Renumbering<'_>) {}
-    /// Of a process that runs, while it does: a moment of CLOCK_MONOTONIC that has come, every half second or so. From a
-    /// file nobody hears of time.
-    fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}
 }

@@ -15,6 +15,7 @@ use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin}
 use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
 use crate::model::correlate::{Join, Outcome};
+use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::elapsed::Elapsed;
 use crate::model::epochs::Epochs;
@@ -26,12 +27,13 @@ use crate::model::in_flight::{InFlight, Progress};
 use crate::model::instances::Numbers;
 use crate::model::key::Key;
 use crate::model::loss::Loss;
-use crate::model::operation::{GraphNode, HostCall, Operation, Sink, Timing, What};
+use crate::model::operation::{GraphNode, HostCall, Operation, Timing, What};
+use crate::model::process_totals::Process;
 use crate::model::ranges::Ranges;
+use crate::model::running::Running;
+use crate::model::sink::Sink;
 use crate::model::standing::Standing;
-use crate::model::totals::{Counts, Process};
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
-use crate::session::Running;
 use ring::RingState;
 
 /// Rings whose state is kept; a process has at most a few thousand.

@@ -6,7 +6,8 @@ use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::namesakes::Renumbering;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 use crate::model::standing::Standing;
 
 impl Sink for () {
@@ -55,10 +56,6 @@ macro_rules! methods {
     };
 }
 
-macro_rules! to_target {
-    ($self:ident.$method:ident($($argument:expr),*)) => { (**$self).$method($($argument),*) };
-}
-
 macro_rules! to_items {
     ($self:ident.$method:ident($($argument:expr),*)) => {
         $self.iter_mut().for_each(|sink| sink.$method($($argument),*))
@@ -77,30 +74,6 @@ macro_rules! to_triple {
         to_pair!($self.$method($($argument),*));
         $self.2.$method($($argument),*);
     };
-}
-
-impl<S: Sink + ?Sized> Sink for Box<S> {
-    const JUDGES: bool = S::JUDGES;
-    methods!(self, to_target);
-    fn is_short_of_room(&self) -> bool {
-        (**self).is_short_of_room()
-    }
-}
-
-impl<S: Sink + ?Sized> Sink for &mut S {
-    const JUDGES: bool = S::JUDGES;
-    methods!(self, to_target);
-    fn is_short_of_room(&self) -> bool {
-        (**self).is_short_of_room()
-    }
-}
-
-impl<S: Sink> Sink for Vec<S> {
-    const JUDGES: bool = S::JUDGES;
-    methods!(self, to_items);
-    fn is_short_of_room(&self) -> bool {
-        self.iter().any(Sink::is_short_of_room)
-    }
 }
 
 impl<S: Sink> Sink for Option<S> {

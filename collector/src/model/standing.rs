@@ -3,8 +3,8 @@
 use gputrace_wire::counter::Counter;
 
 use crate::batch::Counters;
+use crate::model::counts::Counts;
 use crate::model::loss::Loss;
-use crate::model::totals::Counts;
 
 /// Everything up to a moment of the stream; totals, never differences.
 #[derive(Debug)]

@@ -16,7 +16,8 @@ use proptest::prelude::*;
 
 use crate::batch::{Batch, Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::definitions::Definitions;
-use crate::model::operation::{Direction, HostCall, Operation, Sink, What};
+use crate::model::operation::{Direction, HostCall, Operation, What};
+use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 
 const HOST: u32 = 2;

@@ -6,7 +6,7 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 
 use crate::batch::{Counters, ProcessEnd};
-use crate::model::totals::Process;
+use crate::model::process_totals::Process;
 
 /// Why operations have no device times, as far as is known; the order is that of the notices.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,6 +1,7 @@
 //! Escaping: text from a traced program must not break a line-based format or a terminal.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A frame of a folded stack: `;` separates frames, so it becomes `:`; control characters,
 /// newlines among them, are written as `\n`, `\t` or `\u{1b}`. A space at either end would be
@@ -18,6 +19,16 @@ pub fn fold_safe(text: &str) -> Cow<'_, str> {
 /// One line of text for a terminal or a report: control characters are written out.
 pub fn line_safe(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
+}
+
+/// Bytes as text: what is no UTF-8 is written out, so that different names stay different.
+pub fn readable(bytes: &[u8]) -> Arc<str> {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text += chunk.valid();
+        chunk.invalid().iter().for_each(|byte| text += &format!("\\x{byte:02x}"));
+    }
+    text.into()
 }
 
 fn trimmed(text: &str) -> Cow<'_, str> {

@@ -22,8 +22,6 @@ mod tls;
 mod worker;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod tests;
 
 pub use config::{Asked, Config, Protocol};

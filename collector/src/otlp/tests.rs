@@ -1,5 +1,7 @@
 //! The sender against back ends that are well, slow, full, away or something else.
 
+mod fake;
+
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,10 +10,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1 as proto;
 use prost::Message;
 
-use crate::otlp::fake::{Fake, Reply, Speaks};
 use crate::otlp::lane::max_bytes;
 use crate::otlp::queue::REQUEST_MAX_BYTES;
 use crate::otlp::{Asked, Config, EncodedRequest, Exporter, News, Sender, Signal, SignalStatus, Source};
+use fake::{Fake, Reply, Speaks};
 
 /// Long enough for a machine that is busy.
 const LONG: Duration = Duration::from_secs(30);

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
+use crate::label::Labels;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
+use crate::report::PlaceReport;
 use crate::report::lines::{charged_place, innermost};
-use crate::report::{KernelNames, PlaceReport};
-use crate::source::Stacks;
 
 /// A kernel's odd runs are reported if they took at least one part in so many of the run beyond what is
 /// usual. Below 0.1 % of the run nobody notices them, and most runs of seconds have a few of microseconds.
@@ -53,11 +53,11 @@ pub struct AnomalyReport {
     pub stack: Vec<PlaceReport>,
 }
 
-pub(super) fn anomalies<'a>(
-    totals: &'a Totals,
-    aggregates: &'a Aggregates,
+pub(super) fn anomalies(
+    totals: &Totals,
+    aggregates: &Aggregates,
     wall_ns: u64,
-    stacks: &mut Stacks<'a>,
+    labels: &mut Labels<'_>,
 ) -> AnomaliesReport {
     let found = &aggregates.anomalies;
     let counts = AnomaliesReport {
@@ -69,7 +69,6 @@ pub(super) fn anomalies<'a>(
     if found.runs == 0 {
         return counts;
     }
-    let mut names = KernelNames::new(totals, aggregates);
     let mut list = Vec::new();
     let (mut unkept, mut negligible) = (0, 0);
     for (key, runs) in found.sorted() {
@@ -78,7 +77,7 @@ pub(super) fn anomalies<'a>(
             continue;
         }
         match totals.named_process(key.process) {
-            Some(process) => list.push(report(process, &mut names, stacks, key, runs)),
+            Some(process) => list.push(report(process, labels, key, runs)),
             None => unkept += runs.runs,
         }
     }
@@ -87,13 +86,12 @@ pub(super) fn anomalies<'a>(
 
 fn report(
     process: &Process,
-    names: &mut KernelNames<'_>,
-    stacks: &mut Stacks<'_>,
+    Labels { kernels, stacks, .. }: &mut Labels<'_>,
     key: KernelKey,
     runs: &OddRuns,
 ) -> AnomalyReport {
     let worst = &runs.worst;
-    let name = names.name(key.process, key.name);
+    let name = kernels.name(key.process, key.name);
     let thread = worst.call.as_ref().and_then(|call| process.definitions.thread(call.thread));
     AnomalyReport {
         pid: process.begin.pid,

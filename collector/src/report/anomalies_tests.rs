@@ -2,7 +2,7 @@
 
 use crate::batch::Counters;
 use crate::report::anomalies::REPORTED_PARTS;
-use crate::report::tape::{Tape, python_stacks};
+use crate::report::tests::tape::{Tape, python_stacks};
 use crate::report::{Report, TextOptions};
 
 /// A kernel that is even, one that is slow three times from two lines, and one that is always uneven.

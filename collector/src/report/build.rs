@@ -7,13 +7,17 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, DeviceAggregate, Durations, Moved};
+use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
-use crate::model::definitions::Device;
+use crate::label::units::count;
+use crate::label::{Labels, uuid};
 use crate::model::{Loss, Process, Totals};
-use crate::report::*;
-use crate::source::Stacks;
+use crate::report::json::*;
+use crate::report::{
+    anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
+};
+use crate::report::{ranges, streams, threads};
 use crate::trace_file::{Damage, DamageReason};
 
 /// What a notice about processes begins with that should be in the trace and are not.
@@ -37,6 +41,11 @@ const KEEPS_RECORDS: [&str; 11] = [
 impl Report {
     /// What the sessions come to.
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Report {
+        Report::with(totals, aggregates, &mut Labels::new(totals, aggregates))
+    }
+
+    /// The same with the labels of an analysis that has other outputs too.
+    pub fn with(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Report {
         let counts = &totals.counts;
         let wall_ns = totals.wall_ns();
         let records_lost = totals.damages.iter().any(|(_, damage)| damage.reason != DamageReason::Trailing)
@@ -46,11 +55,10 @@ impl Report {
         let is_skipped = |damage: &Damage| matches!(damage.reason, DamageReason::Skipped(_));
         let closed_in_order = totals.sessions.iter().all(|session| session.wall_ns.is_some())
             && !totals.damages.iter().any(|(_, damage)| is_skipped(damage));
-        let mut stacks = Stacks::new(totals);
-        let (lines, no_line) = lines::lines(totals, aggregates, &mut stacks);
+        let (lines, no_line) = lines::lines(aggregates, labels);
         let beyond = aggregates.device_stacks.beyond();
         let whole_graphs = aggregates.graphs.total();
-        let (threads, threads_left_out) = threads::threads(totals, aggregates);
+        let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
         Report {
             schema: SCHEMA,
@@ -85,7 +93,7 @@ impl Report {
             lines,
             no_line,
             beyond_stacks: BeyondStacks { calls: beyond.count, total_ns: beyond.ns },
-            ranges: ranges::ranges(totals, aggregates),
+            ranges: ranges::ranges(totals, aggregates, &labels.processes),
             devices: aggregates
                 .devices
                 .iter()
@@ -97,12 +105,12 @@ impl Report {
             threads_left_out,
             streams,
             streams_left_out,
-            kernels: kernels::kernels(totals, aggregates),
+            kernels: kernels::kernels(aggregates, &mut labels.kernels),
             other_kernels: OtherKernels {
                 calls: aggregates.kernels.other().calls,
                 total_ns: aggregates.kernels.other().durations.total_ns(),
             },
-            anomalies: anomalies::anomalies(totals, aggregates, wall_ns, &mut stacks),
+            anomalies: anomalies::anomalies(totals, aggregates, wall_ns, labels),
             transfers: aggregates
                 .transfers
                 .copies
@@ -118,17 +126,17 @@ impl Report {
                 timed_calls: whole_graphs.durations.count(),
                 total_ns: whole_graphs.durations.total_ns(),
             },
-            graphs: graph_times::graphs(totals, aggregates, &KernelNames::new(totals, aggregates)),
+            graphs: graph_times::graphs(totals, aggregates, &labels.kernels),
             graph_times: graph_times::graph_times(totals),
-            calls: calls::calls(totals, aggregates),
+            calls: calls::calls(aggregates, &labels.processes),
             call_classes: calls::call_classes(aggregates),
-            errors: errors::errors(totals, aggregates, &mut stacks),
-            failures: failures::failures(totals, &mut stacks),
-            in_flight: failures::in_flight(totals, aggregates, &mut stacks),
+            errors: errors::errors(totals, aggregates, labels),
+            failures: failures::failures(totals, &mut labels.stacks),
+            in_flight: failures::in_flight(totals, labels),
             dropped,
             damages: totals.damages.iter().map(damage_report).collect(),
             cost: cost(totals, wall_ns),
-            notices: notices(totals, beyond.count, stacks.notices()),
+            notices: notices(totals, beyond.count, labels.stacks.notices()),
         }
     }
 }
@@ -167,7 +175,8 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         index,
         ordinal: device.ordinal,
         name: device.name.clone(),
-        uuid: (device.uuid != [0; 2]).then(|| uuid(device)),
+        // As NVML and nvidia-smi write it.
+        uuid: (device.uuid != [0; 2]).then(|| format!("GPU-{}", uuid(device.uuid))),
         compute_capability: (device.compute_major > 0)
             .then(|| format!("{}.{}", device.compute_major, device.compute_minor)),
         multiprocessors: device.multiprocessors,
@@ -181,19 +190,6 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         active_span_ns: entry.busy.span_ns().map(|(first, last)| last - first),
         late_operations: entry.busy.late(),
     }
-}
-
-/// As NVML and nvidia-smi write it.
-fn uuid(device: &Device) -> String {
-    let bytes: Vec<u8> = device.uuid.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut text = "GPU-".to_owned();
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text += &format!("{byte:02x}");
-    }
-    text
 }
 
 fn process_report(process: &Process) -> ProcessReport {
@@ -217,24 +213,6 @@ fn process_report(process: &Process) -> ProcessReport {
         executed_operations: process.counts.executed,
         hook_cost_ns: process.hook_cost_ns().map(tenths),
     }
-}
-
-pub(super) fn spread(durations: &Durations) -> Spread {
-    if durations.count() == 0 {
-        return Spread::default();
-    }
-    Spread {
-        total_ns: Some(durations.total_ns()),
-        min_ns: Some(durations.min_ns()),
-        mean_ns: Some(tenths(durations.mean_ns())),
-        median_ns: Some(durations.quantile_ns(0.5)),
-        p99_ns: Some(durations.quantile_ns(0.99)),
-        max_ns: Some(durations.max_ns()),
-    }
-}
-
-fn tenths(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
 }
 
 fn moved_report(moved: &Moved) -> MovedReport {
@@ -311,7 +289,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
     }));
     notices.extend(totals.not_initialised.iter().map(|(pid, status)| not_initialised(*pid, *status)));
     if beyond_stacks > 0 {
-        let operations = grouped_count(beyond_stacks);
+        let operations = count(beyond_stacks);
         notices.push(NoticeReport {
             severity: "warning",
             text: format!("more stacks than are told apart: {operations} operations stand under (other) in the flamegraph and have no line"),
@@ -321,7 +299,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
     if totals.told_together > 0 {
         let (processes, were) = match totals.told_together {
             1 => ("1 process that ended".to_owned(), "is"),
-            many => (format!("{} processes that ended", grouped_count(many)), "are"),
+            many => (format!("{} processes that ended", count(many)), "are"),
         };
         notices.push(NoticeReport {
             severity: "information",

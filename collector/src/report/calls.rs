@@ -2,20 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
-
 use crate::aggregate::{Aggregates, CallClass, Durations};
-use crate::model::Totals;
+use crate::label::ProcessNames;
 use crate::model::definitions::UNKNOWN_CALL;
-use crate::report::CallReport;
-use crate::report::build::spread;
+use crate::report::json::{CallReport, Spread};
 
 /// By driver entry, the longest in all first.
-pub(super) fn calls(totals: &Totals, aggregates: &Aggregates) -> Vec<CallReport> {
+pub(super) fn calls(aggregates: &Aggregates, processes: &ProcessNames<'_>) -> Vec<CallReport> {
     let mut merged: BTreeMap<(String, CallClass), (Durations, u64)> = BTreeMap::new();
-    let definitions: FxHashMap<u32, _> = totals.named().map(|p| (p.number, &p.definitions)).collect();
     for (key, entry) in aggregates.calls.iter() {
-        let name = definitions.get(&key.process).map_or(UNKNOWN_CALL, |known| known.call_name(key.api));
+        let name = processes.definitions(key.process).map_or(UNKNOWN_CALL, |known| known.call_name(key.api));
         let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();
         durations.merge(&entry.durations);
         *failed += entry.failed;
@@ -47,5 +43,5 @@ pub(super) fn call_classes(aggregates: &Aggregates) -> Vec<CallReport> {
 }
 
 fn call_report(name: String, class: CallClass, durations: &Durations, failed: u64) -> CallReport {
-    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: spread(durations) }
+    CallReport { name, class: class.name(), calls: durations.count(), failed, spread: Spread::new(durations) }
 }

@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Failure, FailureInProcess, FailureKey};
 use crate::failed_calls::{self, Arguments};
+use crate::label::Labels;
+use crate::label::units::{bytes, count, duration};
 use crate::model::{Process, Totals};
 use crate::names::{EndedName, line_safe};
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::{charged_place, innermost};
-use crate::report::units::{bytes, count, duration};
-use crate::report::{FailureReport, KernelNames, PlaceReport};
-use crate::source::Stacks;
+use crate::report::{FailureReport, PlaceReport};
 
 /// What the text has room for; the data has all.
 const SHOWN: usize = 3;
@@ -79,11 +79,7 @@ pub struct AnswerReport {
     pub why: &'static str,
 }
 
-pub(super) fn errors<'a>(
-    totals: &'a Totals,
-    aggregates: &'a Aggregates,
-    stacks: &mut Stacks<'a>,
-) -> ErrorsReport {
+pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> ErrorsReport {
     let failures = &aggregates.failures;
     let (answers, answers_left_out) = failures.answers();
     let mut answers_unkept = 0;
@@ -113,14 +109,13 @@ pub(super) fn errors<'a>(
     if failures.calls == 0 {
         return all;
     }
-    let mut names = KernelNames::new(totals, aggregates);
     let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
         let Some(process) = totals.named_process(key.process) else {
             all.left_out += failure.calls;
             continue;
         };
-        let line = charged_place(stacks, key.process, key.stack);
+        let line = charged_place(&mut labels.stacks, key.process, key.stack);
         let told = failure.in_process(key, process);
         all.after_context_lost += told.after_context_lost;
         all.given_later += failure.given_later;
@@ -128,7 +123,7 @@ pub(super) fn errors<'a>(
         match all.list.get_mut(place) {
             Some(known) => known.add(failure, &told),
             None => {
-                let error = error_report(process, &mut names, stacks, key, failure, told);
+                let error = error_report(process, labels, key, failure, told);
                 all.list.push(ErrorReport { line, ..error });
             }
         }
@@ -138,8 +133,7 @@ pub(super) fn errors<'a>(
 
 fn error_report(
     process: &Process,
-    names: &mut KernelNames<'_>,
-    stacks: &mut Stacks<'_>,
+    Labels { kernels, stacks, .. }: &mut Labels<'_>,
     key: FailureKey,
     failure: &Failure,
     told: FailureInProcess,
@@ -150,7 +144,7 @@ fn error_report(
     if let Detail::Launch(launch) = call.detail
         && launch.function != 0
     {
-        arguments.kernel = Some(names.function(process.number, launch.function).short.to_string());
+        arguments.kernel = Some(kernels.function(process.number, launch.function).short.to_string());
     }
     if failure.most_bytes > 0 {
         arguments.bytes = Some(failure.most_bytes);

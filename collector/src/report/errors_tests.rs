@@ -5,7 +5,7 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::definition::kind as def;
 
 use crate::batch::Counters;
-use crate::report::tape::{Tape, python_stacks};
+use crate::report::tests::tape::{Tape, python_stacks};
 use crate::report::{ErrorReport, Report, TextOptions};
 
 const ALLOC: u32 = 60;

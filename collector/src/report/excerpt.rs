@@ -4,9 +4,9 @@
 use serde::Serialize;
 
 use crate::batch::LeftOut;
+use crate::label::units::{bytes, count, duration};
 use crate::model::Totals;
 use crate::names::line_safe;
-use crate::report::units::{bytes, count, duration};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ExcerptReport {

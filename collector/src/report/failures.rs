@@ -5,18 +5,17 @@ use serde::Serialize;
 
 use gputrace_wire::call::Detail;
 
-use crate::aggregate::Aggregates;
 use crate::batch::ProcessEnd;
+use crate::label::units::{bytes, count, duration};
+use crate::label::{LEGACY_STREAM, PER_THREAD_STREAM};
+use crate::label::{Labels, Stacks};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
+use crate::report::PlaceReport;
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::innermost;
-use crate::report::stream_names::{LEGACY_STREAM, PER_THREAD_STREAM};
-use crate::report::units::{bytes, count, duration};
-use crate::report::{KernelNames, PlaceReport};
-use crate::source::Stacks;
 
 /// What the text has room for; the data has all.
 const PROCESSES_SHOWN: usize = 3;
@@ -91,73 +90,60 @@ fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> 
     })
 }
 
-pub(super) fn in_flight<'a>(
-    totals: &'a Totals,
-    aggregates: &'a Aggregates,
-    stacks: &mut Stacks<'a>,
-) -> Vec<InFlightReport> {
+pub(super) fn in_flight(totals: &Totals, labels: &mut Labels<'_>) -> Vec<InFlightReport> {
     if totals.processes.iter().all(|process| process.in_flight.streams.is_empty()) {
         return Vec::new();
     }
-    let mut teller = Teller { names: KernelNames::new(totals, aggregates), stacks };
     let mut all = Vec::new();
     for process in &totals.processes {
         for stream in &process.in_flight.streams {
-            all.push(teller.in_stream(process, stream));
+            all.push(in_stream(process, stream, labels));
         }
     }
     all
 }
 
-/// What names and places are looked up in.
-struct Teller<'t, 'a> {
-    names: KernelNames<'a>,
-    stacks: &'t mut Stacks<'a>,
+fn in_stream(process: &Process, stream: &StreamInFlight, labels: &mut Labels<'_>) -> InFlightReport {
+    let all = &process.in_flight;
+    let handle = process.definitions.stream(stream.stream).map_or(0, |stream| stream.handle);
+    InFlightReport {
+        pid: process.begin.pid,
+        vanished: matches!(process.end, Some((ProcessEnd::Vanished, _))),
+        device: stream.device,
+        stream: stream.record_stream,
+        stream_handle: match handle {
+            LEGACY_STREAM => "default".to_owned(),
+            PER_THREAD_STREAM => "per-thread default".to_owned(),
+            handle => format!("{handle:#x}"),
+        },
+        known_by: if all.by_waits_only { "waits" } else { "records" },
+        stream_name: Some(process.definitions.label(stream.stream).to_owned())
+            .filter(|name| !name.is_empty()),
+        operations: stream.operations,
+        at_least: all.at_least,
+        newest_first: stream.calls.iter().map(|call| in_flight_call(process, call, labels)).collect(),
+        left_out: stream.left_out,
+    }
 }
 
-impl Teller<'_, '_> {
-    fn in_stream(&mut self, process: &Process, stream: &StreamInFlight) -> InFlightReport {
-        let all = &process.in_flight;
-        let handle = process.definitions.stream(stream.stream).map_or(0, |stream| stream.handle);
-        InFlightReport {
-            pid: process.begin.pid,
-            vanished: matches!(process.end, Some((ProcessEnd::Vanished, _))),
-            device: stream.device,
-            stream: stream.record_stream,
-            stream_handle: match handle {
-                LEGACY_STREAM => "default".to_owned(),
-                PER_THREAD_STREAM => "per-thread default".to_owned(),
-                handle => format!("{handle:#x}"),
-            },
-            known_by: if all.by_waits_only { "waits" } else { "records" },
-            stream_name: Some(process.definitions.label(stream.stream).to_owned())
-                .filter(|name| !name.is_empty()),
-            operations: stream.operations,
-            at_least: all.at_least,
-            newest_first: stream.calls.iter().map(|call| self.call(process, call)).collect(),
-            left_out: stream.left_out,
+fn in_flight_call(process: &Process, call: &HostCall, labels: &mut Labels<'_>) -> InFlightCall {
+    let (name, shape, bytes) = match &call.detail {
+        Detail::Launch(launch) => {
+            let name = labels.kernels.function(process.number, launch.function).short.to_string();
+            (name, Some((launch.grid, launch.block)), None)
         }
-    }
-
-    fn call(&mut self, process: &Process, call: &HostCall) -> InFlightCall {
-        let (name, shape, bytes) = match &call.detail {
-            Detail::Launch(launch) => {
-                let name = self.names.function(process.number, launch.function).short.to_string();
-                (name, Some((launch.grid, launch.block)), None)
-            }
-            Detail::Copy(copy) => ("copy".to_owned(), None, Some(copy.bytes)),
-            Detail::Fill { bytes, .. } => ("memset".to_owned(), None, Some(*bytes)),
-            _ => ("graph launch".to_owned(), None, None),
-        };
-        InFlightCall {
-            name,
-            at_ns: process.since_begin_ns(call.start_ns),
-            tid: process.definitions.thread(call.thread).map(|thread| thread.tid),
-            grid: shape.map(|(grid, _)| grid),
-            block: shape.map(|(_, block)| block),
-            bytes,
-            stack: innermost(self.stacks, process.number, call.stack),
-        }
+        Detail::Copy(copy) => ("copy".to_owned(), None, Some(copy.bytes)),
+        Detail::Fill { bytes, .. } => ("memset".to_owned(), None, Some(*bytes)),
+        _ => ("graph launch".to_owned(), None, None),
+    };
+    InFlightCall {
+        name,
+        at_ns: process.since_begin_ns(call.start_ns),
+        tid: process.definitions.thread(call.thread).map(|thread| thread.tid),
+        grid: shape.map(|(grid, _)| grid),
+        block: shape.map(|(_, block)| block),
+        bytes,
+        stack: innermost(&mut labels.stacks, process.number, call.stack),
     }
 }
 

@@ -4,12 +4,12 @@ use gputrace_wire::definition::{graph_mode, graph_reason};
 use serde::Serialize;
 
 use crate::aggregate::Aggregates;
+use crate::label::KernelNames;
+use crate::label::units::{count, duration};
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
-use crate::report::build::spread;
-use crate::report::units::{count, duration};
-use crate::report::{KernelNames, Spread};
+use crate::report::json::Spread;
 
 /// What is told of, the longest in all first.
 const GRAPHS_MAX: usize = 1000;
@@ -102,7 +102,7 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
                 nodes: (graph.nodes != 0).then_some(graph.nodes),
                 calls: graph.calls,
                 timed_calls: graph.durations.count(),
-                spread: spread(&graph.durations),
+                spread: Spread::new(&graph.durations),
             }
         })
         .collect();

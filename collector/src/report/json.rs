@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::aggregate::Durations;
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
     InFlightReport, LineReport, NoLineReport, RangeReport, SizeLimitReport, StreamReport, ThreadReport,
@@ -158,6 +159,26 @@ pub struct Spread {
     pub max_ns: Option<u64>,
 }
 
+impl Spread {
+    pub(super) fn new(durations: &Durations) -> Spread {
+        if durations.count() == 0 {
+            return Spread::default();
+        }
+        Spread {
+            total_ns: Some(durations.total_ns()),
+            min_ns: Some(durations.min_ns()),
+            mean_ns: Some(tenths(durations.mean_ns())),
+            median_ns: Some(durations.quantile_ns(0.5)),
+            p99_ns: Some(durations.quantile_ns(0.99)),
+            max_ns: Some(durations.max_ns()),
+        }
+    }
+}
+
+pub(super) fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct KernelReport {
     pub name: String,
@@ -298,8 +319,20 @@ impl SourceReport {
 impl Report {
     /// The report as one JSON object, indented.
     pub fn to_json(&self) -> String {
+        self.to_json_with(None::<&()>)
+    }
+
+    /// The same with one more key: how spans were sent, if they were.
+    pub fn to_json_with(&self, otlp: Option<&impl Serialize>) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a, T> {
+            #[serde(flatten)]
+            report: &'a Report,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            otlp: Option<&'a T>,
+        }
         // Serializing plain data into memory has nothing that can fail.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        let mut text = serde_json::to_string_pretty(&Whole { report: self, otlp }).unwrap_or_default();
         text.push('\n');
         text
     }

@@ -4,23 +4,19 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregates, KernelAggregate, KernelKey, occupancy};
-use crate::model::definitions::Definitions;
-use crate::model::{Process, Totals};
-use crate::report::build::spread;
-use crate::report::{ConfigReport, KernelName, KernelNames, KernelReport, SourceReport};
-use crate::source::{KernelSources, NamedSources, UNKNOWN_SOURCES};
+use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
+use crate::label::{KernelName, KernelNames};
+use crate::report::json::{ConfigReport, KernelReport, SourceReport, Spread};
+use crate::source::NamedSources;
 
 /// The longest in all first; without times, the most often called.
-pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelReport> {
-    let mut names = KernelNames::new(totals, aggregates);
+pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> Vec<KernelReport> {
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
-    let mut sources = Sources::new(totals);
     let mut written: FxHashMap<Arc<str>, NamedSources> = FxHashMap::default();
     let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {
         let name = names.name(key.process, key.name);
-        written.entry(name.full.clone()).or_default().merge(sources.of(key));
+        written.entry(name.full.clone()).or_default().merge(names.sources(key.process, key.name));
         match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
             Some((_, known)) => known.merge(entry),
             None => {
@@ -53,26 +49,6 @@ pub(super) fn kernels(totals: &Totals, aggregates: &Aggregates) -> Vec<KernelRep
         }
     };
     merged.iter().map(report).collect()
-}
-
-/// Where the kernels of all processes are written.
-struct Sources<'a> {
-    processes: FxHashMap<u32, (&'a Definitions, KernelSources)>,
-}
-
-impl<'a> Sources<'a> {
-    fn new(totals: &'a Totals) -> Sources<'a> {
-        let of = |process: &'a Process| (process.number, (&process.definitions, KernelSources::default()));
-        Sources { processes: totals.named().map(of).collect() }
-    }
-
-    fn of(&mut self, key: &KernelKey) -> &NamedSources {
-        let Some((definitions, sources)) = self.processes.get_mut(&key.process) else {
-            return &UNKNOWN_SOURCES;
-        };
-        let Some(name) = definitions.name(key.name) else { return &UNKNOWN_SOURCES };
-        sources.of_name(definitions, name)
-    }
 }
 
 fn kernel_report(
@@ -118,7 +94,7 @@ fn kernel_report(
         other_sources: Vec::new(),
         calls: entry.calls,
         timed_calls: entry.durations.count(),
-        spread: spread(&entry.durations),
+        spread: Spread::new(&entry.durations),
         share: (entry.durations.count() > 0 && all_ns > 0).then(|| total_ns as f64 / all_ns as f64),
         occupancy: (weight > 0.0).then(|| weighted / weight),
         configs,

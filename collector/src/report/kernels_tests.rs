@@ -3,7 +3,7 @@
 use gputrace_wire::definition::kind;
 
 use crate::batch::Counters;
-use crate::report::tape::Tape;
+use crate::report::tests::tape::Tape;
 use crate::report::{Report, SourceReport, TextOptions};
 use crate::source::kernels_tests::{called, joined};
 

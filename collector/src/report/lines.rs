@@ -7,10 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
-use crate::model::Totals;
-use crate::report::KernelNames;
+use crate::label::{Labels, Line, NO_LINE, StackFrame, Stacks};
 use crate::report::table::fit;
-use crate::source::{Line, NO_LINE, StackFrame, Stacks};
 
 /// Kernels told of a line.
 const KERNELS_KEPT: usize = 8;
@@ -144,12 +142,8 @@ struct Both {
 }
 
 /// The line that answers for the most first: by device time, by host time where there is none.
-pub(super) fn lines(
-    totals: &Totals,
-    aggregates: &Aggregates,
-    stacks: &mut Stacks<'_>,
-) -> (Vec<LineReport>, NoLineReport) {
-    let mut names = KernelNames::new(totals, aggregates);
+pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<LineReport>, NoLineReport) {
+    let Labels { kernels: names, stacks, .. } = labels;
     let mut found: FxHashMap<StackFrame, Both> = FxHashMap::default();
     let device = aggregates.device_stacks.sorted();
     let no_device = add(

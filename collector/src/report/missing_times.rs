@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::label::units::count;
 use crate::model::Totals;
 use crate::model::unkept::{Missing, Untimed, add_untimed};
-use crate::report::units::count;
 
 /// The operations of processes that took device times throughout. Elsewhere a notice says already
 /// that, and why, times are not taken or only now and then.

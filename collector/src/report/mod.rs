@@ -12,29 +12,23 @@ mod failed_call;
 mod failures;
 mod graph_times;
 mod json;
-mod kernel_names;
 mod kernels;
 mod lines;
 mod missing_times;
 mod ranges;
-mod stream_names;
 mod streams;
 mod table;
 mod text;
 mod threads;
-pub(crate) mod units;
 
 #[cfg(test)]
 mod anomalies_tests;
 #[cfg(test)]
 mod errors_tests;
 #[cfg(test)]
-pub(crate) mod tape;
-#[cfg(test)]
 pub(crate) mod tests;
 
-use build::NOT_RECORDED;
-
+pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
 pub use excerpt::{ExcerptReport, SizeLimitReport};
@@ -42,11 +36,8 @@ pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
 pub use json::*;
-pub use kernel_names::{KernelName, KernelNames};
 pub use lines::{ChargedReport, LineReport, NoLineReport, PlaceReport};
 pub use ranges::RangeReport;
-pub(crate) use stream_names::stream_name;
 pub use streams::StreamReport;
 pub use text::TextOptions;
 pub use threads::ThreadReport;
-pub use units::{bytes, bytes as readable_bytes, count as grouped_count};

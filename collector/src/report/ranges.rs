@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Stacks, Weight};
+use crate::label::ProcessNames;
 use crate::model::{RangeName, Spans, Totals};
 
 /// A range by its name, over all threads and processes.
@@ -38,15 +38,18 @@ impl RangeReport {
 }
 
 /// The one with the most device time first; without device times, with the most host time.
-pub(super) fn ranges(totals: &Totals, aggregates: &Aggregates) -> Vec<RangeReport> {
+pub(super) fn ranges(
+    totals: &Totals,
+    aggregates: &Aggregates,
+    processes: &ProcessNames<'_>,
+) -> Vec<RangeReport> {
     let mut found: BTreeMap<RangeName, (Spans, Weight)> = BTreeMap::new();
-    let processes: FxHashMap<u32, _> = totals.named().map(|p| (p.number, &p.ranges)).collect();
-    for (name, spans) in processes.values().flat_map(|ranges| ranges.spans_by_name()) {
+    for (name, spans) in totals.named().flat_map(|process| process.ranges.spans_by_name()) {
         found.entry(name.clone()).or_default().0.add(&spans);
     }
     for ((process, node), weight) in by_node(&aggregates.device_stacks) {
-        let Some(ranges) = processes.get(&process) else { continue };
-        let mut names = ranges.names(node);
+        let Some(process) = processes.process(process) else { continue };
+        let mut names = process.ranges.names(node);
         // A range inside one of the same name is there once.
         names.sort_unstable();
         names.dedup();

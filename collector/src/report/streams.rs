@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Stream};
+use crate::label::stream_name;
 use crate::model::Totals;
-use crate::report::stream_name;
 
 /// Streams that are told of, those with the most device time.
 const STREAMS_MAX: usize = 1000;
@@ -32,10 +31,9 @@ pub struct StreamReport {
 
 /// The one with the most device time first, and how many are left out.
 pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamReport>, u64) {
-    let processes: FxHashMap<u32, _> = totals.processes.iter().map(|p| (p.number, p)).collect();
     let all_ns = aggregates.device_stacks.total_ns();
     let report = |((process, stream), counted): ((u32, u32), Stream)| {
-        let known = processes.get(&process)?;
+        let known = totals.process(process)?;
         let (number, weight) = (Some(counted.number).filter(|number| *number != 0), counted.weight);
         let name = known.definitions.label(stream);
         let device_total_ns = (weight.timed > 0).then_some(weight.ns);

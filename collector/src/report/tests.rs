@@ -4,6 +4,7 @@
 mod failing;
 mod made;
 mod missing;
+pub(crate) mod tape;
 mod unkept;
 
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ use gputrace_wire::definition;
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
-use crate::report::tape::{Tape, python_stacks, stacked, training};
 use crate::report::{DeviceTimes, LineReport, PlaceReport, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
 use failing::failing;
+use tape::{Tape, python_stacks, stacked, training};
 
 /// Rewrites golden files instead of comparing.
 const BLESS: &str = "GPUTRACE_BLESS";

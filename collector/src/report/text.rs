@@ -4,13 +4,13 @@ mod page;
 mod tables;
 mod words;
 
+use crate::label::units::{count, duration, percent};
 use crate::model::Loss;
 use crate::names::line_safe;
-use crate::report::NOT_RECORDED;
+use crate::report::build::NOT_RECORDED;
 use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
-use crate::report::units::{count, duration, percent};
 use crate::report::{DeviceReport, DeviceTimes, Report, graph_times};
 use page::{BOLD, Page, YELLOW};
 use words::{operations, plural};

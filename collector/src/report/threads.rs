@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Weight};
-use crate::flame::Labels;
+use crate::label::{ProcessNames, ThreadNames};
 use crate::model::Totals;
+use crate::names::fold_safe;
 
 /// Threads that are told of, those with the most device time.
 const THREADS_MAX: usize = 1000;
@@ -33,7 +33,11 @@ pub struct ThreadReport {
 }
 
 /// The one with the most device time first, and how many are left out.
-pub(super) fn threads(totals: &Totals, aggregates: &Aggregates) -> (Vec<ThreadReport>, u64) {
+pub(super) fn threads(
+    totals: &Totals,
+    aggregates: &Aggregates,
+    processes: &ProcessNames<'_>,
+) -> (Vec<ThreadReport>, u64) {
     let mut found: BTreeMap<(u32, u32), (u64, Weight)> = BTreeMap::new();
     for (key, weight) in aggregates.host_stacks.sorted() {
         found.entry((key.process, key.thread)).or_default().0 += weight.count;
@@ -42,24 +46,23 @@ pub(super) fn threads(totals: &Totals, aggregates: &Aggregates) -> (Vec<ThreadRe
         found.entry((key.process, key.thread)).or_default().1.add(weight);
     }
     found.retain(|(_, thread), _| *thread != 0);
-    let labels = Labels::new(totals, found.keys().copied());
-    let processes: FxHashMap<u32, _> = totals.processes.iter().map(|p| (p.number, p)).collect();
+    let names = ThreadNames::new(processes, found.keys().copied());
     let all_ns = aggregates.device_stacks.total_ns();
     let report = |((process, thread), (host_calls, weight)): ((u32, u32), (u64, Weight))| {
-        let known = processes.get(&process)?;
+        let known = totals.process(process)?;
         let definition = known.definitions.thread(thread)?;
         let device_total_ns = (weight.timed > 0).then_some(weight.ns);
         Some(ThreadReport {
             pid: known.begin.pid,
             tid: definition.tid,
             name: Some(definition.name.to_owned()).filter(|name| !name.is_empty()),
-            label: labels.thread(process, thread).text.to_string(),
+            label: fold_safe(&names.thread(process, thread)).into_owned(),
             host_calls,
             operations: weight.count,
             timed_operations: weight.timed,
             device_total_ns,
             share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
-            is_named: labels.has_own_name(process, thread),
+            is_named: names.has_own_name(process, thread),
         })
     };
     let known = found.len();

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::batch::{Batch, Counters, ProcessBegin, SizeLimit};
 use crate::flight_recorder::Window;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::model::{Counts, Model};
 use crate::session::clock::monotonic_ns;
 use crate::session::step::Step;
@@ -238,14 +238,6 @@ impl Pace {
     pub fn note(&mut self, batch: &Batch) {
         self.owed |= !matches!(batch, Batch::Cells { .. } | Batch::Definitions { .. });
     }
-}
-
-/// A process as the model knows it while the session goes on.
-pub(crate) struct Running<'a> {
-    pub begin: &'a ProcessBegin,
-    pub counters: &'a Counters,
-    pub counts: &'a Counts,
-    pub has_ended: bool,
 }
 
 /// Launches, host calls and device records.

@@ -7,7 +7,7 @@ use gputrace_wire::atomic::{AtomicU64, Ordering};
 
 use crate::batch::SizeLimit;
 use crate::error::Error;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
 use crate::session::clock::monotonic_ns;

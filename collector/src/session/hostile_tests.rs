@@ -13,7 +13,7 @@ use gputrace_wire::segment::RING_TABLE_OFFSET;
 use gputrace_wire::segment::kind::PRIMARY;
 use rustix::fs::MemfdFlags;
 
-use super::fake::{FakePeer, FakeSegment, RINGS};
+use super::tests::fake::{FakePeer, FakeSegment, RINGS};
 use super::tests::liars::beside_an_honest_process;
 use super::tests::{Session, config, run_program};
 use crate::aggregate::Aggregates;

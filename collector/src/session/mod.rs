@@ -26,13 +26,11 @@ mod store;
 mod tracked;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::{Board, Next, Pace, Running};
+pub(crate) use board::{Board, Next, Pace};
 pub use board::{ProcessStatus, Status};
 pub(crate) use clock::{monotonic_ns, realtime_ns};
 pub(crate) use death::{Death, signal_name};

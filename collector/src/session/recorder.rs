@@ -14,7 +14,7 @@ use crate::command_line;
 use crate::error::Error;
 use crate::flight_recorder::{self, Dump, Dumper, Window, WriteDump};
 use crate::model::Totals;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::session::board::Board;
 use crate::session::bound::Bound;
 use crate::session::clock;

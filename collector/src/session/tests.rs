@@ -1,5 +1,6 @@
 //! The live side against producers that behave, die, and lie.
 
+pub(super) mod fake;
 pub(super) mod liars;
 
 use std::os::fd::OwnedFd;
@@ -22,12 +23,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::batch::{Batch, ProcessEnd, SessionBegin};
 use crate::model::definitions::Definitions;
-use crate::model::operation::{HostCall, Operation, Sink};
+use crate::model::operation::{HostCall, Operation};
+use crate::model::sink::Sink;
 use crate::session::clock::monotonic_ns;
-use crate::session::fake::{FakePeer, FakeSegment, RING_CELLS};
 use crate::session::{Recorder, RecorderConfig, Recording, Source};
 use crate::stream::replay::read_traces;
 use crate::trace_file::TraceReader;
+use fake::{FakePeer, FakeSegment, RING_CELLS};
 use liars::lie;
 
 /// Everything that the model said, as text, so that two runs can be compared whole.

@@ -15,7 +15,7 @@ use gputrace_wire::definition::{KERNEL_LINES_MAX, KernelLines};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::definitions::Definitions;
-use crate::source::frames::readable;
+use crate::names::readable;
 
 /// A kernel's addresses in a table begin at its number, so high that no kernel reaches the next one's.
 const NUMBER_SHIFT: u32 = 40;

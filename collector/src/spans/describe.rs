@@ -8,32 +8,24 @@ use gputrace_wire::call::Detail;
 
 use crate::aggregate::occupancy;
 use crate::failed_calls::{self, Arguments, Category};
+use crate::label::{KernelTable, uuid};
 use crate::model::RangeName;
 use crate::model::definitions::{Definitions, Device};
 use crate::model::history::Anomaly;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{Direction, HostCall, Kernel, Operation, What};
 use crate::model::sticky::is_sticky;
-use crate::names::{NameTable, demangle};
+use crate::names::demangle;
 use crate::source::{KernelSource, KernelSources};
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
 
-const UNKNOWN_KERNEL: &str = "(unknown kernel)";
-
 /// What is looked up once for many spans of a process.
 #[derive(Debug, Default)]
 pub struct Describer {
-    short_names: NameTable,
-    kernels: FxHashMap<u32, KernelName>,
+    kernels: KernelTable,
     sources: KernelSources,
     devices: FxHashMap<u32, KnownDevice>,
-}
-
-#[derive(Clone, Debug)]
-struct KernelName {
-    full: Arc<str>,
-    short: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -76,8 +68,8 @@ impl Describer {
                     attributes
                         .extend(occupancy.map(|known| ("gpu.cuda.occupancy", Value::Real(known.share))));
                 }
-                let name = self.kernel(kernel.name, definitions);
-                attributes.push(("gpu.kernel", Value::Text(name.full)));
+                let name = self.kernels.name(0, kernel.name, Some(definitions));
+                attributes.push(("gpu.kernel", Value::shared(name.full)));
                 attributes.extend(self.source(operation.call.as_ref(), kernel.name, definitions));
                 attributes.extend(shape(&kernel));
                 format!("cuda_kernel: {}", name.short)
@@ -120,21 +112,6 @@ impl Describer {
             attributes.extend(thread(call.thread, definitions));
         }
         (name, attributes)
-    }
-
-    /// What a kernel is called: in source form, and short.
-    fn kernel(&mut self, name: u32, definitions: &Definitions) -> KernelName {
-        if let Some(known) = self.kernels.get(&name) {
-            return known.clone();
-        }
-        let full = definitions
-            .name(name)
-            .map_or_else(|| UNKNOWN_KERNEL.to_owned(), |name| demangle(name.as_bytes()));
-        let short = self.short_names.short(&full);
-        let Value::Text(full) = Value::text(&full) else { return KernelName { full: short.clone(), short } };
-        let found = KernelName { full, short };
-        self.kernels.insert(name, found.clone());
-        found
     }
 
     /// Where the kernel is written; of a graph's node, where all of its name are.
@@ -329,23 +306,6 @@ fn memory(kind: u8) -> Option<&'static str> {
     })
 }
 
-/// The UUID as OpenTelemetry's CUDA vocabulary has it: without `GPU-`. Empty where nobody said.
-pub(crate) fn uuid([low, high]: [u64; 2]) -> String {
-    if low == 0 && high == 0 {
-        return String::new();
-    }
-    let digits: String =
-        low.to_le_bytes().into_iter().chain(high.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect();
-    let mut rest = digits.as_str();
-    let mut parts = Vec::new();
-    for length in [8, 4, 4, 4, 12] {
-        let (part, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        parts.push(part);
-        rest = behind;
-    }
-    parts.join("-")
-}
-
 fn text(text: &str) -> Value {
     Value::text(text)
 }
@@ -358,14 +318,6 @@ mod tests {
     fn bandwidth_is_in_millions_of_bytes_a_second() {
         assert!((bandwidth_mbps(10_485_760, 25_000_000) - 419.4).abs() < 0.05);
         assert_eq!(bandwidth_mbps(10_485_760, 0), 0.0);
-    }
-
-    #[test]
-    fn a_uuid_is_in_the_order_of_its_bytes() {
-        let bytes: Vec<u8> = (1..=16).collect();
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-        assert_eq!(uuid([word(0), word(8)]), "01020304-0506-0708-090a-0b0c0d0e0f10");
-        assert_eq!(uuid([0, 0]), "");
     }
 
     #[test]

@@ -37,8 +37,8 @@ impl KnownRanges {
     }
 
     /// Takes the range in. Whether it is a span is known already if something in it is.
-    pub fn ends(&mut self, range: &RangeInstance, is_span: bool) {
-        let is_span = self.open.remove(&range.number).unwrap_or(false) || is_span;
+    pub fn ends(&mut self, range: &RangeInstance) {
+        let is_span = self.open.remove(&range.number).unwrap_or(false);
         if is_span {
             self.chosen.push(*range);
         }
@@ -90,11 +90,11 @@ mod tests {
         ranges.begins(1);
         assert_eq!(ranges.choose(1), 1);
         assert_eq!(chosen(&mut ranges), [0u32; 0], "not before it has ended");
-        ranges.ends(&range(1, 0), false);
+        ranges.ends(&range(1, 0));
         assert_eq!(chosen(&mut ranges), [1]);
         assert_eq!(ranges.choose(1), 1);
         ranges.begins(2);
-        ranges.ends(&range(2, 0), false);
+        ranges.ends(&range(2, 0));
         assert_eq!(chosen(&mut ranges), [0u32; 0]);
         assert_eq!((ranges.choose(2), ranges.choose(2)), (2, 2));
         assert_eq!(chosen(&mut ranges), [2], "once");
@@ -106,7 +106,7 @@ mod tests {
         let mut ranges = KnownRanges::default();
         for number in 1..=ENDED_MAX as u32 + 1 {
             ranges.begins(number);
-            ranges.ends(&range(number, 0), false);
+            ranges.ends(&range(number, 0));
         }
         assert_eq!((ranges.choose(1), ranges.choose(2)), (0, 2));
         assert_eq!((ranges.ended.len(), ranges.order.len(), ranges.open.len()), (ENDED_MAX, ENDED_MAX, 0));

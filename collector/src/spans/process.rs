@@ -161,7 +161,7 @@ impl ProcessSpans {
     }
 
     pub fn range_ends<R: Receiver>(&mut self, range: &RangeInstance, to: &mut Teller<'_, R>) {
-        self.ranges.ends(range, false);
+        self.ranges.ends(range);
         let duration_ns = range.end_ns.saturating_sub(range.start_ns);
         if self.sampling.is_candidate(duration_ns) {
             self.enter(Candidate::Range(range.number), range.end_ns, duration_ns, false, to);

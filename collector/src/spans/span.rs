@@ -52,6 +52,11 @@ impl Value {
         Value::Text(text.get(..end).unwrap_or_default().into())
     }
 
+    /// The same of a text that others have too.
+    pub fn shared(text: Arc<str>) -> Value {
+        if text.len() > TEXT_MAX_BYTES { Value::text(&text) } else { Value::Text(text) }
+    }
+
     /// OTLP has no numbers without a sign; what does not fit is the most that does.
     pub fn number(number: impl TryInto<i64>) -> Value {
         Value::Number(number.try_into().unwrap_or(i64::MAX))

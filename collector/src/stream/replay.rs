@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::model::operation::Sink;
+use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::trace_file::{Damage, TraceReader};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -29,7 +29,6 @@ pub struct Place {
 
 /// Process, image definition, address in the image's file.
 type Key = (u32, u32, u64);
-type ByAddress = FxHashMap<u64, Arc<Place>>;
 
 #[derive(Debug, Default)]
 pub struct Natives {
@@ -37,11 +36,6 @@ pub struct Natives {
     /// Images that have no names, and why.
     unread: BTreeMap<Unread, Vec<String>>,
 }
-
-/// What was looked up before in this process: the report and the flamegraph ask for the same.
-static KNOWN: Mutex<BTreeMap<Image, ByAddress>> = Mutex::new(BTreeMap::new());
-/// Places that are remembered.
-const KNOWN_MAX: usize = 1 << 18;
 
 impl Natives {
     pub fn new(totals: &Totals) -> Natives {
@@ -68,11 +62,8 @@ impl Natives {
     fn look_up(&mut self, image: &Image, mut wanted: Vec<Key>) {
         wanted.sort_unstable();
         wanted.dedup();
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.values().map(FxHashMap::len).sum::<usize>() > KNOWN_MAX {
-            known.clear();
-        }
-        let known = known.entry(image.clone()).or_default();
+        // Processes of one program have the same places.
+        let mut known: FxHashMap<u64, Arc<Place>> = FxHashMap::default();
         let path: Arc<str> = String::from_utf8_lossy(&image.path).into();
         let file: Arc<str> = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or("").into();
         let own = is_own_image(&path);

@@ -10,7 +10,8 @@ use gputrace_collector::batch::{Batch, Counters, ProcessBegin, ProcessEnd, Sessi
 use gputrace_collector::metrics::{Metrics, Settings};
 use gputrace_collector::model::Model;
 use gputrace_collector::model::definitions::Definitions;
-use gputrace_collector::model::operation::{HostCall, Operation, Sink};
+use gputrace_collector::model::operation::{HostCall, Operation};
+use gputrace_collector::model::sink::Sink;
 use gputrace_collector::spans::{Receiver, Sampling, Span, Spans};
 use heap::{Counting, held_bytes};
 use program::{BEGIN_NS, LAUNCHES, LENGTH_NS};

@@ -3,6 +3,7 @@
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Bottom, Flame, FlameLine, RangePlace};
+use gputrace_collector::label::Labels;
 use gputrace_collector::report::{Report, TextOptions};
 
 use super::{LAUNCHES, Standing, growth, held_bytes};
@@ -30,11 +31,12 @@ fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
         line.frames.iter().map(|frame| frame.text.to_string()).collect()
     };
     // However it is divided.
+    let mut labels = Labels::new(&totals, &aggregates);
     for (bottom, first) in
         [("process", "python short.py ["), ("rank,stream", "(no rank)"), ("device", "GPU 0 GPU")]
     {
         let bottom = Bottom::parse(bottom).unwrap();
-        let flame = Flame::with(&totals, &aggregates, RangePlace::None, &bottom);
+        let flame = Flame::with(&totals, &aggregates, &mut labels, RangePlace::None, &bottom);
         assert_eq!(flame.total_ns(), all * OPERATIONS * OPERATION_NS);
         assert!(flame.lines.iter().all(|line| texts(line)[0].starts_with(first)), "{first}");
     }

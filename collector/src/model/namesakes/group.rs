@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::batch::Definition;
 use crate::model::definitions::{Definitions, Said};
-use crate::model::totals::Process;
+use crate::model::process_totals::Process;
 use crate::names::process_name;
 
 /// About what a definition takes beside its fields and text.

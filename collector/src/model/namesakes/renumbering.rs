@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::group::Group;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
-use crate::model::totals::Process;
+use crate::model::process_totals::Process;
 use crate::names::short_command;
 
 /// Pieces of one line table that are told.

@@ -6,7 +6,6 @@ use super::*;
 use crate::aggregate::{Leaf, NO_DEVICE, StackKey, Stacks};
 use crate::batch::{Definition, ProcessBegin};
 use crate::model::operation::Direction;
-use crate::source;
 
 /// A process whose definitions have other ids than those of the next one.
 fn process(number: u32, shift: u32, title: &str, line: u64) -> Process {
@@ -52,7 +51,7 @@ fn serve(number: u32) -> Process {
 
 /// The stacks' frames and the ranges under them, in words.
 fn told(totals: &crate::model::Totals, key: &StackKey) -> String {
-    let mut stacks = source::Stacks::new(totals);
+    let mut stacks = crate::label::Stacks::new(totals);
     let frames = stacks.frames(key.process, key.stack);
     let frames: Vec<_> = frames.iter().map(|frame| stacks.text(frame)).collect();
     let process = totals.named().find(|process| process.number == key.process).unwrap();

@@ -5,9 +5,9 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::range::{RangeBegin, RangeEnd};
 
 use crate::model::instances::{Open, RangeInstance};
-use crate::model::operation::Sink;
 use crate::model::process::ProcessState;
 use crate::model::process::ring::RingState;
+use crate::model::sink::Sink;
 
 impl ProcessState {
     /// From here on the ring's thread works for that span of somebody else's.

@@ -2,7 +2,7 @@
 
 use super::golden;
 use crate::batch::{Counters, ProcessEnd};
-use crate::report::tape::{Tape, python_stacks};
+use crate::report::tests::tape::{Tape, python_stacks};
 use crate::report::{Report, TextOptions};
 
 /// A kernel that faults with others behind it, after some steps.

@@ -3,7 +3,7 @@
 use gputrace_wire::counter::Counter;
 
 use crate::batch::{Counters, ProcessEnd};
-use crate::report::tape::{Tape, training};
+use crate::report::tests::tape::{Tape, training};
 use crate::report::{DeviceTimes, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
 

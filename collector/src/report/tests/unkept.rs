@@ -7,7 +7,7 @@ use crate::batch::{Counters, ProcessEnd};
 use crate::model::Model;
 use crate::model::definitions::ProcessInfo;
 use crate::names::EndedName;
-use crate::report::tape::Tape;
+use crate::report::tests::tape::Tape;
 use crate::report::{ErrorReport, GraphReport, Report, Spread, TextOptions};
 
 #[test]

@@ -1,10 +1,10 @@
 //! The tables of the summary.
 
+use crate::label::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::names::line_safe;
 use crate::report::table::{Table, fit};
 use crate::report::text::page::{NAME_MIN, Page};
 use crate::report::text::words::{dash, plural};
-use crate::report::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::report::{
     AnomalyReport, CallReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report,
     ThreadReport,

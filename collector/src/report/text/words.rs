@@ -1,6 +1,6 @@
 //! Numbers with their nouns.
 
-use crate::report::units::count;
+use crate::label::units::count;
 
 pub(super) fn dash() -> String {
     "-".to_owned()

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use gputrace_wire::definition::stack::{FRAMES_MAX, NOT_BEGUN};
+use gputrace_wire::definition::stack::FRAMES_MAX;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::label::machinery::{self, DYNAMO, Part};
 use crate::model::Totals;
 use crate::model::definitions::Definitions;
-use crate::source::machinery::{self, DYNAMO, Part};
-use crate::source::{FileNames, LineTable, is_made, is_own};
+use crate::names::readable;
+use crate::source::{Code, FileNames, begin_of, is_made};
 use crate::symbols::{Natives, Place};
 
 /// Stands for a line that is not known.
@@ -45,6 +46,16 @@ pub enum StackFrame {
 }
 
 impl Line {
+    fn of(code: &Code, line: u32) -> Line {
+        Line {
+            function: code.function.clone(),
+            file: code.file.clone(),
+            path: code.path.clone(),
+            line,
+            own: code.own,
+        }
+    }
+
     /// Whether it is in a file of the program's own, or typed into a prompt: no function that a library may have made.
     pub fn is_written(&self) -> bool {
         self.own && !is_made(&self.path)
@@ -59,25 +70,14 @@ impl Line {
     }
 }
 
-/// What is known of a code.
-#[derive(Debug)]
-pub(crate) struct Code {
-    pub function: Arc<str>,
-    file: Arc<str>,
-    pub path: Arc<str>,
-    pub own: bool,
-    first_line: u32,
-    table: LineTable,
-    /// The numbers of those of its lines that were asked for.
-    lines: FxHashMap<u32, usize>,
-}
-
 /// The stacks of a session's processes.
 #[derive(Debug)]
 pub struct Stacks<'a> {
     processes: FxHashMap<u32, &'a Definitions>,
     files: FileNames,
     codes: FxHashMap<(u32, u32), Option<Code>>,
+    /// Numbers of lines by process, code and line.
+    of_codes: FxHashMap<(u32, u32, u32), usize>,
     natives: Natives,
     lines: Vec<Line>,
     numbers: FxHashMap<Line, usize>,
@@ -103,6 +103,7 @@ impl<'a> Stacks<'a> {
             files: FileNames::new(paths.into_values().chain(sources.into_iter().map(Arc::from))),
             natives,
             codes: FxHashMap::default(),
+            of_codes: FxHashMap::default(),
             lines: Vec::new(),
             numbers: FxHashMap::default(),
             machinery: Vec::new(),
@@ -228,15 +229,13 @@ impl<'a> Stacks<'a> {
             };
         };
         let line = code.line(at);
-        let number = code.lines.get(&line).copied().unwrap_or_else(|| {
-            let whole = code.whole(line);
-            let number = *self.numbers.entry(whole.clone()).or_insert(self.lines.len());
-            if number == self.lines.len() {
-                self.lines.push(whole);
-            }
-            code.lines.insert(line, number);
-            number
-        });
+        let known = (process, id, line);
+        if let Some(number) = self.of_codes.get(&known) {
+            return StackFrame::Line(*number);
+        }
+        let whole = Line::of(code, line);
+        let number = self.number(whole);
+        self.of_codes.insert(known, number);
         StackFrame::Line(number)
     }
 
@@ -261,77 +260,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-impl Code {
-    pub fn read(
-        definitions: &Definitions,
-        files: &FileNames,
-        id: u32,
-        bytes_left: &mut usize,
-    ) -> Option<Code> {
-        let code = definitions.code(id)?;
-        let wanted = usize::try_from(code.table_bytes).unwrap_or(usize::MAX);
-        let mut table = code.table.to_vec();
-        let mut more = code.more;
-        while table.len() < wanted && table.len() <= *bytes_left {
-            match definitions.lines(more) {
-                Some((piece, next)) if !piece.is_empty() => {
-                    table.extend(piece);
-                    more = next;
-                }
-                _ => break,
-            }
-        }
-        table.truncate(wanted);
-        *bytes_left = bytes_left.saturating_sub(table.len());
-        let path = readable(code.file);
-        Some(Code {
-            function: readable(code.name),
-            file: files.name(&path),
-            own: is_own(&path),
-            path,
-            first_line: u32::try_from(code.first_line).unwrap_or(0),
-            lines: FxHashMap::default(),
-            table: LineTable::decode(code.table_form, code.first_line, &table, table.len() == wanted),
-        })
-    }
-
-    /// The line at a position. What is of no line counts as being at the first.
-    pub fn line(&self, position: u64) -> u32 {
-        let begun = (position as u32 as u64 != NOT_BEGUN).then_some(position as u32);
-        begun.and_then(|at| self.table.line(at)).unwrap_or(self.first_line)
-    }
-
-    fn whole(&self, line: u32) -> Line {
-        Line {
-            function: self.function.clone(),
-            file: self.file.clone(),
-            path: self.path.clone(),
-            line,
-            own: self.own,
-        }
-    }
-}
-
-/// The stack that another one begins with, 0 if none, and the pairs of its own; `None` for what is no stack.
-pub(crate) fn begin_of(definitions: &Definitions, stack: u32) -> Option<(u32, Vec<(u32, u64)>)> {
-    let mut pairs = definitions.stack(stack).peekable();
-    pairs.peek()?;
-    let outer = pairs.next_if(|(first, _)| *first < stack && definitions.stack(*first).next().is_some());
-    Some((outer.map_or(0, |(outer, _)| outer), pairs.collect()))
-}
-
-/// Bytes as text: what is no UTF-8 is written out, so that different names stay different.
-pub(super) fn readable(bytes: &[u8]) -> Arc<str> {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text += chunk.valid();
-        chunk.invalid().iter().for_each(|byte| text += &format!("\\x{byte:02x}"));
-    }
-    text.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use gputrace_wire::definition::stack::NOT_BEGUN;
     use gputrace_wire::definition::{self, Code as Said, kind, line_table};
 
     use super::*;

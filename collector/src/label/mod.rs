@@ -1,0 +1,42 @@
+//! Names of everything that outputs show: processes, threads, streams, devices, kernels, quantities.
+//!
+//! A name is looked up once and is the same in every output. Numbers that tell equal names apart
+//! count only what appears in one output.
+
+mod devices;
+mod kernels;
+mod machinery;
+mod processes;
+mod stacks;
+mod streams;
+mod threads;
+pub mod units;
+
+pub(crate) use devices::{DeviceNames, uuid};
+pub use kernels::{KernelName, KernelNames};
+pub(crate) use kernels::{KernelTable, full_name};
+pub use processes::ProcessNames;
+pub use stacks::{Line, NO_LINE, StackFrame, Stacks};
+pub(crate) use streams::{LEGACY_STREAM, PER_THREAD_STREAM, StreamNames, stream_name};
+pub(crate) use threads::ThreadNames;
+
+use crate::aggregate::Aggregates;
+use crate::model::Totals;
+
+/// All names of one analysis. The report, the flamegraph and exports take them from here.
+#[derive(Debug)]
+pub struct Labels<'a> {
+    pub processes: ProcessNames<'a>,
+    pub kernels: KernelNames<'a>,
+    pub stacks: Stacks<'a>,
+}
+
+impl<'a> Labels<'a> {
+    pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> Labels<'a> {
+        Labels {
+            processes: ProcessNames::new(totals),
+            kernels: KernelNames::new(totals, aggregates),
+            stacks: Stacks::new(totals),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What each process is called by itself, and what its threads are.
+
+use rustc_hash::FxHashMap;
+
+use crate::model::definitions::Definitions;
+use crate::model::{Process, Totals};
+use crate::names::{process_name, short_command};
+
+/// The processes of an analysis by their numbers.
+#[derive(Debug)]
+pub struct ProcessNames<'a>(FxHashMap<u32, Named<'a>>);
+
+#[derive(Debug)]
+struct Named<'a> {
+    process: &'a Process,
+    command: String,
+    /// As it calls itself.
+    own_pid: u32,
+    /// Names of its main thread, past and present. Threads that nobody named have them too.
+    inherited: Vec<String>,
+}
+
+/// What a thread is called before it is numbered.
+pub(super) enum ThreadName {
+    Main,
+    Own(String),
+    Unnamed,
+}
+
+impl<'a> ProcessNames<'a> {
+    pub fn new(totals: &'a Totals) -> ProcessNames<'a> {
+        let named = |process: &'a Process| {
+            let info = process.definitions.process().unwrap_or_default();
+            let command = match process_name(&info) {
+                empty if empty.is_empty() => format!("process {}", process.begin.pid),
+                command => command,
+            };
+            // In a namespace of its own a process has another number than the kernel says.
+            let own_pid = if info.pid == 0 { process.begin.pid } else { info.pid };
+            let threads = process.definitions.threads().filter(|(_, thread)| thread.tid == own_pid);
+            let names = threads
+                .flat_map(|(id, thread)| [thread.name.to_owned(), process.definitions.text(id).to_owned()]);
+            // By its title it has another name than its threads got from it.
+            let program = short_command(&info.command).split(' ').next().unwrap_or_default().to_owned();
+            let inherited = names.chain([program]).collect();
+            (process.number, Named { process, command, own_pid, inherited })
+        };
+        ProcessNames(totals.named().map(named).collect())
+    }
+
+    pub fn process(&self, number: u32) -> Option<&'a Process> {
+        self.0.get(&number).map(|known| known.process)
+    }
+
+    pub fn definitions(&self, number: u32) -> Option<&'a Definitions> {
+        self.process(number).map(|process| &process.definitions)
+    }
+
+    /// Its title or command, which other processes may share.
+    pub fn command(&self, number: u32) -> &str {
+        self.0.get(&number).map_or("(unknown process)", |known| &known.command)
+    }
+
+    pub fn rank(&self, number: u32) -> String {
+        match self.definitions(number).and_then(Definitions::process).and_then(|info| info.rank) {
+            Some(rank) => format!("rank {rank}"),
+            None => "(no rank)".to_owned(),
+        }
+    }
+
+    /// The thread's id and name. Threads that nobody named bear their program's name.
+    pub(super) fn thread(&self, process: u32, thread: u32) -> Option<(u32, ThreadName)> {
+        let known = self.0.get(&process)?;
+        let thread = known.process.definitions.thread(thread)?;
+        // The kernel keeps the first 15 bytes of a program's name.
+        let is_of =
+            |name: &String| name == thread.name || thread.name.len() == 15 && name.starts_with(thread.name);
+        let inherited = thread.name.is_empty() || known.inherited.iter().any(is_of);
+        let name = match thread.tid {
+            tid if tid == known.own_pid => ThreadName::Main,
+            _ if inherited => ThreadName::Unnamed,
+            _ => ThreadName::Own(thread.name.to_owned()),
+        };
+        Some((thread.tid, name))
+    }
+}

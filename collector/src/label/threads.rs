@@ -1,0 +1,97 @@
+//! What the processes and threads of one output are called, numbered where they share a name.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::label::processes::{ProcessNames, ThreadName};
+
+/// Names of the processes and threads that have a part in an output.
+#[derive(Debug)]
+pub struct ThreadNames<'l, 'a> {
+    processes: &'l ProcessNames<'a>,
+    /// How many processes share a command.
+    process_uses: FxHashMap<&'l str, u32>,
+    /// By process and name, the threads that share it, in order of first appearance.
+    thread_uses: FxHashMap<(u32, String), Vec<u32>>,
+    /// By process, the threads that nobody named, likewise.
+    unnamed: FxHashMap<u32, Vec<u32>>,
+}
+
+impl<'l, 'a> ThreadNames<'l, 'a> {
+    /// For the (process, thread definition) pairs that the output shows.
+    pub fn new(
+        processes: &'l ProcessNames<'a>,
+        shown: impl Iterator<Item = (u32, u32)>,
+    ) -> ThreadNames<'l, 'a> {
+        let mut names = ThreadNames {
+            processes,
+            process_uses: FxHashMap::default(),
+            thread_uses: FxHashMap::default(),
+            unnamed: FxHashMap::default(),
+        };
+        // Threads are defined as they appear, so their ids are in that order.
+        let shown: BTreeSet<(u32, u32)> = shown.collect();
+        let (mut last, mut seen) = (None, FxHashSet::default());
+        for (process, thread) in shown {
+            if last.replace(process) != Some(process) {
+                *names.process_uses.entry(processes.command(process)).or_default() += 1;
+            }
+            let Some((tid, name)) = processes.thread(process, thread) else { continue };
+            let own = match name {
+                ThreadName::Main => continue,
+                ThreadName::Own(name) => Some(name),
+                ThreadName::Unnamed => None,
+            };
+            if !seen.insert((process, own.clone(), tid)) {
+                continue;
+            }
+            match own {
+                Some(name) => names.thread_uses.entry((process, name)).or_default().push(tid),
+                None => names.unnamed.entry(process).or_default().push(tid),
+            }
+        }
+        names
+    }
+
+    pub fn process(&self, number: u32) -> String {
+        let known = self.processes.process(number);
+        if let Some(several) = known.and_then(|process| process.ended_name()) {
+            return several.to_string();
+        }
+        let command = self.processes.command(number);
+        let shared = self.process_uses.get(command).is_some_and(|uses| *uses > 1);
+        match known.filter(|_| shared) {
+            // Ranks are the same in the next run, process ids are not.
+            Some(process) => match process.definitions.process().and_then(|info| info.rank) {
+                Some(_) => format!("{command} [{}]", self.processes.rank(number)),
+                None => format!("{command} [{}]", process.begin.pid),
+            },
+            None => command.to_owned(),
+        }
+    }
+
+    /// Threads are numbered and not called by the system's ids, so that runs can be compared.
+    pub fn thread(&self, process: u32, thread: u32) -> String {
+        let position = |tids: Option<&Vec<u32>>, tid| {
+            tids.and_then(|tids| tids.iter().position(|known| *known == tid)).unwrap_or(0)
+        };
+        match self.processes.thread(process, thread) {
+            None => "(no thread known)".to_owned(),
+            Some((_, ThreadName::Main)) => "main".to_owned(),
+            // The main thread is the first, whether it has a part in this or not.
+            Some((tid, ThreadName::Unnamed)) => {
+                format!("thread {}", position(self.unnamed.get(&process), tid) + 2)
+            }
+            Some((tid, ThreadName::Own(name))) => match self.thread_uses.get(&(process, name.clone())) {
+                tids @ Some(many) if many.len() > 1 => format!("{name} [{}]", position(tids, tid) + 1),
+                _ => name,
+            },
+        }
+    }
+
+    /// Whether somebody gave the thread a name, the main one aside.
+    pub fn has_own_name(&self, process: u32, thread: u32) -> bool {
+        matches!(self.processes.thread(process, thread), Some((_, ThreadName::Own(_))))
+    }
+}

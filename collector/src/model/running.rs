@@ -1,0 +1,11 @@
+//! A process as the model knows it while its session goes on.
+
+use crate::batch::{Counters, ProcessBegin};
+use crate::model::counts::Counts;
+
+pub(crate) struct Running<'a> {
+    pub begin: &'a ProcessBegin,
+    pub counters: &'a Counters,
+    pub counts: &'a Counts,
+    pub has_ended: bool,
+}
