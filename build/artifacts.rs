@@ -33,4 +33,4 @@ pub const ARTIFACTS: [Artifact; 3] = [
 ];
 
 /// Folders that the artifacts are made from, besides the workspace's own two files.
-pub const SOURCES: [&str; 5] = ["wire", "producer", "cupti-sys", "interpose", "sim"];
+pub const SOURCES: [&str; 6] = ["wire", "producer", "callstack", "cupti-sys", "interpose", "sim"];

@@ -116,7 +116,7 @@ def definitions(*records):
     return struct.pack("<BB", 2, len(records)) + b"".join(records)
 
 
-# Where CPython 3.8, 3.11 and 3.12 keep what a stack is read from (producer/src/python/layout/table.rs).
+# Where CPython 3.8, 3.11 and 3.12 keep what a stack is read from (callstack/src/python/layout/table.rs).
 PYTHON = {
     8: dict(frame=24, between=None, previous=24, code=32, at=104, owner=None, line=40, name=112, file=104, table=120,
             version=None, ascii=48),

@@ -9,7 +9,6 @@ mod stack;
 mod workload;
 
 fn main() -> std::process::ExitCode {
-    launch::witness::live_if_asked();
     heap::prepare();
     launch::signals::outlive_file_limits();
     stack::run(cli::entry::main)

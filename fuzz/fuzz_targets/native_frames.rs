@@ -5,11 +5,11 @@
 #![no_main]
 
 use gputrace_fuzz::Input;
-use gputrace_producer::native::eh_frame::{self, COMMON_BYTES, FUNCTION_BYTES, Pieces};
-use gputrace_producer::native::elf;
-use gputrace_producer::native::rule::{Kind, Rule};
-use gputrace_producer::native::walk::{End, FRAMES_MAX, Frame, Registers, Words, walk};
-use gputrace_producer::python::memory::{Image, Memory};
+use gputrace_callstack::native::eh_frame::{self, COMMON_BYTES, FUNCTION_BYTES, Pieces};
+use gputrace_callstack::native::elf;
+use gputrace_callstack::native::rule::{Kind, Rule};
+use gputrace_callstack::native::walk::{End, FRAMES_MAX, Frame, Registers, Words, walk};
+use gputrace_callstack::python::memory::{Image, Memory};
 use libfuzzer_sys::fuzz_target;
 
 const START: u64 = 0x10_0000;

@@ -8,11 +8,11 @@
 use std::cell::Cell;
 
 use gputrace_fuzz::Input;
-use gputrace_producer::python::code::{self, Define};
-use gputrace_producer::python::layout::{Layout, debug_offsets};
-use gputrace_producer::python::memory::Image;
-use gputrace_producer::python::walk::{FRAMES_MAX, Types, frames, position};
-use gputrace_producer::python::{check, identity, stacks};
+use gputrace_callstack::python::code::{self, Define};
+use gputrace_callstack::python::layout::{Layout, debug_offsets};
+use gputrace_callstack::python::memory::Image;
+use gputrace_callstack::python::walk::{FRAMES_MAX, Types, frames, position};
+use gputrace_callstack::python::{check, identity, stacks};
 use gputrace_wire::definition::{Code, FIELDS_MAX, TEXT_MAX, kind};
 use libfuzzer_sys::fuzz_target;
 

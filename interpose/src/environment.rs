@@ -28,6 +28,12 @@ pub fn entries() -> impl Iterator<Item = *const c_char> {
 /// variable. Threads of ours do not call this: each call is on a thread of the program's, at load, inside its
 /// cuInit or inside a call of a tool's interface.
 pub fn value(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: a C string of the environment's.
+    find(name).map(|value| unsafe { CStr::from_ptr(value) })
+}
+
+/// Where the variable's value is.
+pub fn find(name: &CStr) -> Option<*const c_char> {
     let name = name.to_bytes();
     entries().find_map(|entry| {
         // SAFETY: a C string of the environment's; its bytes are read up to the first difference, and an
@@ -35,8 +41,7 @@ pub fn value(name: &CStr) -> Option<&'static CStr> {
         let is_it = name.iter().enumerate().all(|(at, byte)| unsafe { *entry.add(at) } as u8 == *byte);
         // SAFETY: the name's bytes were there, so there is a byte behind them.
         let is_named = is_it && unsafe { *entry.add(name.len()) } as u8 == b'=';
-        // SAFETY: what follows the `=` is the rest of a C string.
-        is_named.then(|| unsafe { CStr::from_ptr(entry.add(name.len() + 1)) })
+        is_named.then(|| entry.wrapping_add(name.len() + 1))
     })
 }
 

@@ -8,8 +8,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use gputrace_callstack::active_span::{self, Works};
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::Works;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
@@ -18,6 +18,7 @@ use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
 
 use crate::api::Entry;
+use crate::cuda_slot::CudaSlot;
 use crate::describe::graph;
 use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
@@ -72,7 +73,7 @@ pub fn around(
     describe: impl FnOnce(&Context) -> Did,
 ) -> Status {
     let Some(session) = session::current().or_else(failed_exec::session) else {
-        return start::without_session(entry, original());
+        return start::without_session(entry, original);
     };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else {
@@ -83,11 +84,12 @@ pub fn around(
         if let Some(tables) = tables::of(session) {
             tables.expect(entry, slot);
         }
-        slot.set_correlation(0);
+        let vendor = CudaSlot::of(slot);
+        vendor.correlation.set(0);
         let start_ticks = clock::now();
         let status = original();
         let end_ticks = clock::now();
-        let correlation = slot.take_correlation();
+        let correlation = vendor.correlation.take();
         // Asked again: they may have been made in the meantime.
         if let Some(tables) = tables::of(session) {
             let context = Context { session, tables, status };
@@ -121,15 +123,15 @@ pub fn around(
                 status: status.clamp(0, 0xffff) as u16,
                 detail: did.detail,
             };
-            if !(works.may_be() || slot.works_for_somebody()) || says_for_whom(session, slot, works) {
+            if !(works.may_be() || active_span::is_in_ring(slot)) || says_for_whom(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
-            if slot.nodes().1 != 0 {
+            if vendor.nodes.get().1 != 0 {
                 graph::tell_nodes(&context, slot, &call);
             }
         } else {
-            // Another thread is just beginning the session, and has no tables yet.
-            session.count(Counter::NoRing, 1);
+            // There was no memory for the tables, and the session is being given up.
+            session.count(Counter::BeforeSession, 1);
         }
         if let Some(first_ticks) = sampled {
             // All but the original: from the first reading to its start, and from its end to now.
@@ -197,7 +199,7 @@ fn has_failed(status: Status) -> bool {
 #[cold]
 #[inline(never)]
 fn says_for_whom(session: &'static Session, slot: &Slot, works: Works) -> bool {
-    slot.says(session, &works.caller(session), 1)
+    active_span::write(session, slot, &works.caller(session), 1)
 }
 
 /// Whether what was just asked of the stream went into a capture. The legacy default stream

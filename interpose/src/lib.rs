@@ -27,6 +27,7 @@
 //! | `origin` | what was given to the process: its trace, its service, its machine |
 //! | `rank` | which of a job's processes this is |
 //! | `nvtx` | the program's ranges and names |
+//! | `cuda_slot` | what the CUDA side keeps in a thread's slot |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics, never changes a result, and
@@ -52,6 +53,7 @@ compile_error!(
 );
 
 mod api;
+mod cuda_slot;
 mod cupti;
 mod describe;
 mod detour;

@@ -5,8 +5,8 @@
 //! a record that our thread reads counts as a race with the thread that wrote it, though our orderings are
 //! atomics that a sanitizer does not see in code that it did not compile. The program would end with a report.
 //!
-//! Short lengths, nearly all here, are two loads and two stores that overlap; long ones go to `rep movsb`.
-//! All loads of a short copy come before its stores, so that `memcpy` is `memmove`.
+//! Short lengths, nearly all here, are two loads and two stores that overlap; long ones, which no hook has on
+//! its path, go to `rep movsb`. All loads of a short copy come before its stores, so that `memcpy` is `memmove`.
 
 /// A function's begin: a symbol that no other library sees.
 macro_rules! symbol {
@@ -95,6 +95,25 @@ macro_rules! functions {
             "sub rcx, rsi",
             "cmp rcx, rdx",
             "jb 28f",
+            "cmp rdx, 1024",
+            "jae 29f",
+            // The end is loaded first and stored last, since its bytes may be overwritten meanwhile.
+            "movups xmm2, [rsi + rdx - 32]",
+            "movups xmm3, [rsi + rdx - 16]",
+            "lea r8, [rdi + rdx - 32]",
+            "21:",
+            "movups xmm0, [rsi]",
+            "movups xmm1, [rsi + 16]",
+            "movups [rdi], xmm0",
+            "movups [rdi + 16], xmm1",
+            "add rsi, 32",
+            "add rdi, 32",
+            "cmp rdi, r8",
+            "jb 21b",
+            "movups [r8], xmm2",
+            "movups [r8 + 16], xmm3",
+            "ret",
+            "29:",
             "mov rcx, rdx",
             "rep movsb",
             "ret",
@@ -174,22 +193,65 @@ macro_rules! functions {
             "ret",
             ".cfi_endproc",
             concat!(".size ", $prefix, "memcmp, . - ", $prefix, "memcmp"),
+            // rdi: where, rsi: bytes at most, xmm0: the byte, sixteen times. The offset of its first place, or rsi.
+            // Blocks are aligned, so that none reaches into a page of which no byte is asked for.
+            ".p2align 4",
+            symbol!($prefix, "gputrace_find_byte"),
+            ".cfi_startproc",
+            "mov rax, rsi",
+            "test rsi, rsi",
+            "jz 53f",
+            "mov r8, rdi",
+            "and r8, -16",
+            "mov ecx, edi",
+            "and ecx, 15",
+            "movdqa xmm1, [r8]",
+            "pcmpeqb xmm1, xmm0",
+            "pmovmskb r9d, xmm1",
+            "shr r9d, cl",
+            "xor eax, eax",
+            "test r9d, r9d",
+            "jnz 52f",
+            // The offset of the second block.
+            "mov eax, 16",
+            "sub eax, ecx",
+            "51:",
+            "cmp rax, rsi",
+            "jae 54f",
+            "movdqa xmm1, [rdi + rax]",
+            "pcmpeqb xmm1, xmm0",
+            "pmovmskb r9d, xmm1",
+            "test r9d, r9d",
+            "jnz 52f",
+            "add rax, 16",
+            "jmp 51b",
+            "52:",
+            "bsf r9d, r9d",
+            "add rax, r9",
+            "cmp rax, rsi",
+            "jb 53f",
+            "54:",
+            "mov rax, rsi",
+            "53:",
+            "ret",
+            ".cfi_endproc",
+            concat!(".size ", $prefix, "gputrace_find_byte, . - ", $prefix, "gputrace_find_byte"),
             // rdi: where, esi: the byte, rdx: bytes at most.
             ".p2align 4",
             symbol!($prefix, "memchr"),
             ".cfi_startproc",
-            "51:",
-            "test rdx, rdx",
-            "jz 52f",
-            "cmp [rdi], sil",
-            "je 53f",
-            "inc rdi",
-            "dec rdx",
-            "jmp 51b",
-            "52:",
-            "xor edi, edi",
-            "53:",
-            "mov rax, rdi",
+            "movd xmm0, esi",
+            "punpcklbw xmm0, xmm0",
+            "punpcklwd xmm0, xmm0",
+            "pshufd xmm0, xmm0, 0",
+            "mov rsi, rdx",
+            concat!("call ", $prefix, "gputrace_find_byte"),
+            "cmp rax, rdx",
+            "je 55f",
+            "add rax, rdi",
+            "ret",
+            "55:",
+            "xor eax, eax",
             "ret",
             ".cfi_endproc",
             concat!(".size ", $prefix, "memchr, . - ", $prefix, "memchr"),
@@ -199,18 +261,10 @@ macro_rules! functions {
             ".cfi_startproc",
             "mov rsi, -1",
             symbol!($prefix, "strnlen"),
-            "xor eax, eax",
-            "61:",
-            "cmp rax, rsi",
-            "je 62f",
-            "cmp byte ptr [rdi + rax], 0",
-            "je 62f",
-            "inc rax",
-            "jmp 61b",
-            "62:",
-            "ret",
+            "pxor xmm0, xmm0",
+            concat!("jmp ", $prefix, "gputrace_find_byte"),
             ".cfi_endproc",
-            concat!(".size ", $prefix, "strlen, . - ", $prefix, "strlen"),
+            concat!(".size ", $prefix, "strnlen, . - ", $prefix, "strnlen"),
         );
     };
 }
@@ -289,15 +343,40 @@ mod tests {
 
     #[test]
     fn searches_end_at_the_byte_or_at_the_limit() {
-        let text = b"a name\0behind";
-        let start: *const c_char = text.as_ptr().cast();
-        // SAFETY: the lengths are at most the text's, which has a NUL.
+        for start in 0..17 {
+            for length in (0..70).chain([127, 128, 129, 1000]) {
+                let mut text = vec![b'x'; start + length + 40];
+                text[start + length] = 0;
+                let from: *const c_char = text[start..].as_ptr().cast();
+                for most in [0, 1, length.saturating_sub(1), length, length + 1, length + 20] {
+                    // SAFETY: the limits are below what is left of the vector, and there is a NUL.
+                    unsafe {
+                        assert_eq!(own_strnlen(from, most), length.min(most), "{start} {length} {most}");
+                        let found = own_memchr(from.cast(), 0x100, most);
+                        let expected = if length < most { from.add(length) } else { core::ptr::null() };
+                        assert_eq!(found.cast_const(), expected.cast(), "{start} {length} {most}");
+                    }
+                }
+                // SAFETY: as above.
+                assert_eq!(unsafe { own_strlen(from) }, length, "{start}");
+            }
+        }
+    }
+
+    /// The last byte before a page that is not there may be looked at, and none behind it.
+    #[test]
+    fn searches_stay_out_of_the_next_page() {
+        const PAGE: usize = 4096;
+        // SAFETY: two pages of the test's own, of which the second cannot be read.
         unsafe {
-            assert_eq!((own_strlen(start), own_strnlen(start, 3), own_strnlen(start, 13)), (6, 3, 6));
-            assert_eq!(own_strnlen(start, 0), 0);
-            assert_eq!(own_memchr(start.cast(), b'm'.into(), 13), start.add(4).cast_mut().cast());
-            assert!(own_memchr(start.cast(), b'm'.into(), 4).is_null());
-            assert!(own_memchr(start.cast(), b'a'.into(), 0).is_null());
+            let pages = gputrace_producer::memory::map_bytes(2 * PAGE).unwrap();
+            assert_eq!(libc::mprotect(pages.add(PAGE).cast(), PAGE, libc::PROT_NONE), 0);
+            own_memset(pages.cast(), b'x'.into(), PAGE);
+            for bytes in 0..40 {
+                let from = pages.add(PAGE - bytes);
+                assert_eq!(own_strnlen(from.cast(), bytes), bytes);
+                assert!(own_memchr(from.cast(), b'y'.into(), bytes).is_null());
+            }
         }
     }
 }

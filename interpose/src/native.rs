@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use gputrace_producer::native::{bounds, surroundings};
+use gputrace_callstack::native::{bounds, surroundings};
 use gputrace_producer::stderr::KeepErrno;
 
 use crate::loaded;

@@ -6,15 +6,17 @@
 
 use core::ffi::c_char;
 
-use crate::environment;
+use crate::{environment, settings};
 
 /// Shifts the rest of `LD_PRELOAD` over what `run` put in front. A value without an empty element after
-/// the first one is the user's, and stays.
+/// the first one is the user's and stays, and so does every value where there is no `run`.
 pub fn forget() {
-    if let Some(value) = environment::value(c"LD_PRELOAD") {
+    if settings::get(settings::SESSION).is_some()
+        && let Some(value) = environment::find(c"LD_PRELOAD")
+    {
         // SAFETY: a C string in the memory that the kernel filled for the process, which is writable;
         // at load nobody else uses it.
-        unsafe { cut_front(value.as_ptr().cast_mut()) };
+        unsafe { cut_front(value.cast_mut()) };
     }
 }
 
@@ -49,9 +51,14 @@ unsafe fn cut_front(value: *mut c_char) {
             let byte = from.read_volatile();
             to.write_volatile(byte);
             if byte == 0 {
-                return;
+                break;
             }
             (from, to) = (from.add(1), to.add(1));
+        }
+        // /proc/PID/environ shows the memory, and should show no half of a path.
+        while to != from {
+            to = to.add(1);
+            to.write_volatile(0);
         }
     }
 }

@@ -3,10 +3,10 @@
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use gputrace_callstack::python::runtime::{self, Found};
+use gputrace_callstack::torch;
 use gputrace_producer::held_back::HeldBack;
-use gputrace_producer::python::runtime::{self, Found};
 use gputrace_producer::session::Session;
-use gputrace_producer::torch;
 use gputrace_wire::cell::kind;
 
 use crate::resolve::{libc_symbols, loader, originals};

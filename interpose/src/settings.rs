@@ -48,9 +48,10 @@ unsafe impl Sync for Remembered {}
 static REMEMBERED: Remembered =
     Remembered { entries: UnsafeCell::new([0; REMEMBERED_BYTES]), length: AtomicUsize::new(0) };
 
-/// At load, on the only thread there is: remembers our variables. Calls nothing.
+/// At load: remembers our variables. Calls nothing.
 pub fn remember() {
-    // SAFETY: the loader runs this once, before the program's threads, and nobody reads `entries` while `length` is 0.
+    // SAFETY: the loader runs this once. Constructors of other libraries may have started threads, but nobody
+    // makes a reference to `entries` while `length` is 0.
     let room = unsafe { &mut *REMEMBERED.entries.get() };
     let mut length = 0;
     for entry in environment::entries() {
@@ -69,6 +70,9 @@ pub fn remember() {
 /// The variable's value at load.
 fn remembered(name: &CStr) -> Option<&'static CStr> {
     let length = REMEMBERED.length.load(Ordering::Acquire);
+    if length == 0 {
+        return None;
+    }
     // SAFETY: so many bytes were written before the length was, and nobody writes them again.
     let entries = unsafe { &*REMEMBERED.entries.get() }.get(..length)?;
     entries.split_inclusive(|byte| *byte == 0).find_map(|entry| {

@@ -7,12 +7,14 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write as _;
 
+use gputrace_callstack::native::bounds;
 use gputrace_producer::address_space::{self, Room};
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::{self, Claim, Session, StartError};
 use gputrace_producer::socket::{NotConnected, Socket};
 use gputrace_producer::{
-    collector_process, descriptor, early_calls, on_full, segment, service, stderr, system, thread, untraced,
+    clock, collector_process, descriptor, early_calls, on_full, segment, service, stderr, system, thread,
+    untraced,
 };
 use gputrace_wire::definition::{kind, library_role};
 
@@ -40,16 +42,19 @@ fn loaded() {
     nvtx::prepare();
 }
 
-/// A hooked call came by and there is no session. If it was `cuInit`, there is one from now on.
+/// Makes a hooked call for which there is no session. If it was `cuInit`, there is one from now on.
 #[cold]
-pub fn without_session(entry: &'static Entry, status: Status) -> Status {
+pub fn without_session(entry: &'static Entry, original: impl FnOnce() -> Status) -> Status {
     const INIT: u32 = api::hash(b"cuInit");
     if settings::is_turned_off() {
-        return status;
+        return original();
     }
+    // The session may be published while the call is under way, which then is in no record.
+    let was_starting = session::is_starting();
+    let status = original();
     if entry.hash == INIT && status == SUCCESS {
         thread::with(|slot| {
-            let Some(_inside) = slot.enter() else { return };
+            let Some(inside) = slot.enter() else { return };
             // One thread claims the start, so that no two start a collector each.
             match session::claim() {
                 Some(claim) => {
@@ -58,7 +63,11 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
                     detour::run(|| begin(claim));
                     UNDER_WAY.store(0, Ordering::Release);
                 }
-                None => wait(),
+                None => {
+                    // What a signal handler calls meanwhile is recorded or counted.
+                    drop(inside);
+                    wait();
+                }
             }
         });
     } else if entry.hash == INIT {
@@ -69,14 +78,15 @@ pub fn without_session(entry: &'static Entry, status: Status) -> Status {
                 detour::run(|| not_initialised(status));
             }
         });
-    } else if session::is_starting() && !thread::with(|slot| slot.is_inside()) {
+    } else if (was_starting || session::is_starting()) && !thread::with(|slot| slot.is_inside()) {
         // The thread did not call `cuInit` itself, or waited long enough for the session.
         early_calls::count();
     }
     status
 }
 
-/// The process whose session's start is under way, from its claim until device records come; 0 while none is.
+/// The process whose first session's start is under way, from its claim until device records come; 0 while
+/// none is.
 static UNDER_WAY: AtomicI32 = AtomicI32::new(0);
 
 /// The longest that a thread's `cuInit` waits for the session that another thread starts. The other may wait
@@ -87,12 +97,14 @@ const WAIT_STEP_NS: u64 = 100_000;
 /// Waits until the session that another thread is starting records, so that no launch after this thread's
 /// `cuInit` is missed. In a child of fork or vfork nobody starts one, and it returns at once.
 pub fn wait() {
-    let process = system::getpid();
-    let is_under_way = || UNDER_WAY.load(Ordering::Acquire) == process || session::is_starting();
-    let mut steps = WAIT_NS / WAIT_STEP_NS;
-    while steps > 0 && is_under_way() {
-        system::sleep_ns(WAIT_STEP_NS);
-        steps -= 1;
+    // In this order: the starter claims, stores UNDER_WAY, publishes, and clears UNDER_WAY. Who finds the
+    // session published sees that UNDER_WAY was stored.
+    let is_under_way = || session::is_starting() || UNDER_WAY.load(Ordering::Acquire) == system::getpid();
+    if session::is_starting() || UNDER_WAY.load(Ordering::Acquire) != 0 {
+        let deadline_ns = clock::monotonic_ns() + WAIT_NS;
+        while is_under_way() && clock::monotonic_ns() < deadline_ns {
+            system::sleep_ns(WAIT_STEP_NS);
+        }
     }
 }
 
@@ -246,6 +258,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
 
 /// What the service thread does at each turn.
 pub fn turn(session: &'static Session) {
+    bounds::turn(session);
     if UNDER_WAY.load(Ordering::Acquire) == session.pid {
         return;
     }
@@ -315,7 +328,7 @@ fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
 /// the first word alone: a process that sets its title has all its arguments in the first.
 fn command_line(room: &mut [u8; 4096]) -> &[u8] {
     const TAKEN_OUT: &[u8] = b"\0[redacted]";
-    let length = read_file(c"/proc/self/cmdline", room.as_mut_slice()).len();
+    let length = system::read_file(c"/proc/self/cmdline", room.as_mut_slice()).map_or(0, <[u8]>::len);
     let line = room.get(..length).unwrap_or_default();
     let word = line.iter().position(|byte| *byte == 0 || byte.is_ascii_whitespace());
     match word {
@@ -333,15 +346,4 @@ fn command_line(room: &mut [u8; 4096]) -> &[u8] {
 /// Whether of command lines, and of titles that come later, the program alone may be told.
 fn redacts() -> bool {
     settings::get(settings::REDACT).is_some() && !settings::is_off(settings::REDACT)
-}
-
-fn read_file<'b>(path: &CStr, buffer: &'b mut [u8]) -> &'b [u8] {
-    let file = system::open_to_read(path);
-    if file < 0 {
-        return b"";
-    }
-    let count = system::read(file, buffer);
-    // SAFETY: opened above.
-    unsafe { system::close(file) };
-    buffer.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default()
 }

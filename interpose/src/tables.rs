@@ -8,17 +8,19 @@ use core::ffi::c_int;
 use core::mem::size_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use gputrace_callstack::active_span::Works;
+use gputrace_callstack::stacks::Stacks;
+use gputrace_callstack::torch::passes::Outside;
 use gputrace_producer::handles::{Handles, key_of};
 use gputrace_producer::memory::{self, prefetch};
 use gputrace_producer::session::Session;
-use gputrace_producer::stacks::{Stacks, Works};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::{self, Slot};
-use gputrace_producer::torch::passes::Outside;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
 use crate::api::{ENTRIES, Entry};
+use crate::cuda_slot::CudaSlot;
 use crate::cupti::nodes;
 use crate::driver::{self, Device, Handle, SUCCESS};
 
@@ -94,10 +96,10 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
     Some(tables)
 }
 
-/// The thread's current context may have changed. What is kept of it is the thread's note: the
-/// low half its definition, the high half the session's generation.
+/// The thread's current context may have changed. The slot keeps it as one word: the low half is
+/// its definition, the high half the session's generation.
 pub fn forget_current_context() {
-    thread::with(|slot| slot.set_note(0));
+    thread::with(|slot| CudaSlot::of(slot).context.set(0));
 }
 
 impl Tables {
@@ -121,7 +123,7 @@ impl Tables {
     #[inline(always)]
     pub fn expect(&self, entry: &Entry, slot: &Slot) {
         // The thread's default stream, which is most launches'.
-        self.streams.expect(DEFAULT_STREAM_TAG | u64::from(slot.note() as u32) << 2 | 1);
+        self.streams.expect(DEFAULT_STREAM_TAG | u64::from(CudaSlot::of(slot).context.get() as u32) << 2 | 1);
         if let Some(id) = self.apis.get(entry.index) {
             prefetch(id);
         }
@@ -359,9 +361,9 @@ impl Tables {
     /// The calling thread's current context.
     #[inline(always)]
     fn current_context(&self, session: &Session, slot: &Slot) -> u32 {
-        let note = slot.note();
-        if (note >> 32) as u32 == self.generation {
-            note as u32
+        let word = CudaSlot::of(slot).context.get();
+        if (word >> 32) as u32 == self.generation {
+            word as u32
         } else {
             self.ask_current_context(session, slot)
         }
@@ -385,7 +387,7 @@ impl Tables {
                 self.context(session, handle, device)
             }
         };
-        slot.set_note(u64::from(id) | u64::from(self.generation) << 32);
+        CudaSlot::of(slot).context.set(u64::from(id) | u64::from(self.generation) << 32);
         id
     }
 

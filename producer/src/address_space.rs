@@ -3,7 +3,7 @@
 //! Owns nothing. A C library that cannot map a thread's own data ends the process, and so do many
 //! programs where malloc returns nothing: of a small rest we take no part.
 
-use crate::{limit, system};
+use crate::system;
 
 /// What RLIMIT_AS has to leave, as the messages in `interpose` say. Where addresses are plenty, a session takes up to 500 MiB
 /// of them: places for rings and buffers that may come, and the 64 MiB that the C library sets aside for each thread that
@@ -26,7 +26,7 @@ pub enum Room {
 
 pub fn room() -> Room {
     let limits = [(libc::RLIMIT_AS, ADDRESSES_WANTED), (libc::RLIMIT_DATA, DATA_WANTED)]
-        .map(|(resource, wanted)| (limit::soft(resource), wanted));
+        .map(|(resource, wanted)| (system::soft_limit(resource), wanted));
     if limits.iter().all(|(limit, _)| *limit == libc::RLIM_INFINITY) {
         return Room::Enough;
     }
@@ -39,14 +39,7 @@ pub fn room() -> Room {
 /// The bytes that count against RLIMIT_AS, and those against RLIMIT_DATA, in use now.
 fn used() -> Option<[u64; 2]> {
     let mut text = [0; 128];
-    let file = system::open_to_read(c"/proc/self/statm");
-    if file < 0 {
-        return None;
-    }
-    let length = system::read(file, &mut text);
-    // SAFETY: opened above.
-    unsafe { system::close(file) };
-    let text = text.get(..usize::try_from(length).ok()?)?;
+    let text = system::read_file(c"/proc/self/statm", &mut text)?;
     parse(text).map(|pages| pages.map(|pages| pages.saturating_mul(PAGE_BYTES)))
 }
 

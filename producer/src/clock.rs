@@ -59,15 +59,8 @@ fn has_invariant_tsc() -> bool {
 /// file cannot be read, the processor's word stands.
 fn kernel_trusts_tsc(path: &CStr) -> bool {
     let mut name = [0u8; 64];
-    let file = system::open_to_read(path);
-    if file < 0 {
-        return true;
-    }
-    let count = system::read(file, &mut name);
-    // SAFETY: opened above.
-    unsafe { system::close(file) };
-    match usize::try_from(count) {
-        Ok(count) if count > 0 => name.get(..count).unwrap_or_default().trim_ascii() == b"tsc",
+    match system::read_file(path, &mut name) {
+        Some(name) if !name.is_empty() => name.trim_ascii() == b"tsc",
         _ => true,
     }
 }

@@ -217,14 +217,7 @@ fn read_status(room: &mut [u8; 512]) -> Option<&[u8]> {
     }
     let mut path = [0u8; 32];
     write!(&mut path[..], "/proc/{collector}/stat\0").ok()?;
-    let file = system::open_to_read(CStr::from_bytes_until_nul(&path).ok()?);
-    if file < 0 {
-        return None;
-    }
-    let count = system::read(file, room);
-    // SAFETY: opened above.
-    unsafe { system::close(file) };
-    room.get(..usize::try_from(count).ok()?)
+    system::read_file(CStr::from_bytes_until_nul(&path).ok()?, room)
 }
 
 fn number(digits: &[u8]) -> u64 {

@@ -7,7 +7,7 @@
 use core::mem::zeroed;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use crate::{limit, system};
+use crate::system;
 
 /// Where kept descriptors go if the limit allows: above what programs take for theirs.
 const HIGH: i32 = 400;
@@ -22,7 +22,7 @@ const LOOKED_AT_MOST: libc::rlim_t = 65536;
 /// Whether the limit leaves the program what it may need when we have taken ours. Numbers are
 /// given out from the lowest, so it looks from the highest.
 pub fn is_room() -> bool {
-    let most = limit::soft(libc::RLIMIT_NOFILE).min(LOOKED_AT_MOST) as i32;
+    let most = system::soft_limit(libc::RLIMIT_NOFILE).min(LOOKED_AT_MOST) as i32;
     let is_free = |number: &i32| system::fcntl(*number, libc::F_GETFD, 0) < 0;
     let wanted = LEFT_TO_THE_PROGRAM + OURS_AT_ONCE;
     (0..most).rev().filter(is_free).take(wanted).count() == wanted

@@ -111,13 +111,7 @@ pub(crate) fn uncover_in_children(start: *mut u8) {
 /// Whether overcommitment is forbidden (`vm.overcommit_memory` 2).
 fn counts_every_mapping() -> bool {
     let mut mode = [0u8; 1];
-    let file = system::open_to_read(c"/proc/sys/vm/overcommit_memory");
-    if file >= 0 {
-        system::read(file, &mut mode);
-        // SAFETY: opened above.
-        unsafe { system::close(file) };
-    }
-    mode == *b"2"
+    system::read_file(c"/proc/sys/vm/overcommit_memory", &mut mode) == Some(b"2")
 }
 
 /// The generation of this process's session; 0 where there is none, as in every new child.

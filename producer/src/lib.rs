@@ -14,7 +14,6 @@
 //! | `memory` | anonymous mappings that only grow |
 //! | `segment` | the sealed memory file and its layout |
 //! | `address_space` | what a limit leaves of it |
-//! | `limit` | the process's resource limits |
 //! | `descriptor` | a descriptor of ours, and the check that it still is |
 //! | `socket` | the session socket: messages with descriptors beside them |
 //! | `ownership` | whether a session is this user's |
@@ -25,13 +24,8 @@
 //! | `fork` | how a forked child notices |
 //! | `held_back` | signals that wait while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
-//! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
 //! | `on_full` | what a thread does whose ring is full |
 //! | `handles` | lock-free handle → definition id |
-//! | `native` | the calling thread's native frames, read where they are |
-//! | `python` | the calling thread's Python frames, read where they are |
-//! | `stacks` | a call's stack, of all its parts, as one number |
-//! | `torch` | for which backward pass of PyTorch a thread works |
 //! | `system` | system calls without the C library, whose functions anybody may wrap |
 //! | `service` | the one thread of our own |
 //! | `collector_process` | starting the collector when nobody did |
@@ -53,23 +47,16 @@ pub mod early_calls;
 pub mod fork;
 pub mod handles;
 pub mod held_back;
-pub mod limit;
 pub mod loader;
 pub mod memory;
-pub mod native;
 pub mod on_full;
 pub mod ownership;
-pub mod python;
-pub mod ranges;
-pub mod recent;
 pub mod rings;
 pub mod segment;
 pub mod service;
 pub mod session;
 pub mod socket;
-pub mod stacks;
 pub mod stderr;
 pub mod system;
 pub mod thread;
-pub mod torch;
 pub mod untraced;

@@ -16,8 +16,8 @@ use gputrace_wire::segment::{
     self, CONTROL_OFFSET, COUNTER_SLOTS, COUNTERS_OFFSET, RING_TABLE_OFFSET, RingHeader, SegmentHeader,
 };
 
+use crate::fork;
 use crate::system;
-use crate::{fork, limit};
 
 /// What a segment holds. Ring 0 of a primary segment is for device records, ring 1 for the
 /// service thread, the others for the program's threads.
@@ -255,7 +255,7 @@ fn make_file() -> i32 {
 /// Whether RLIMIT_FSIZE lets the process make a file so long. Where it does not, trying is not
 /// an error but SIGXFSZ, which kills.
 fn may_make_a_file_of(bytes: usize) -> bool {
-    bytes as u64 <= limit::soft(libc::RLIMIT_FSIZE)
+    bytes as u64 <= system::soft_limit(libc::RLIMIT_FSIZE)
 }
 
 /// Whether RLIMIT_FSIZE is the reason why there is no primary segment, not even a small one.

@@ -11,7 +11,6 @@ use gputrace_wire::definition::role;
 use gputrace_wire::handshake::kind;
 
 use crate::held_back::HeldBack;
-use crate::native::{bounds, surroundings};
 use crate::session::{self, Session};
 use crate::socket::Received;
 use crate::system;
@@ -29,11 +28,6 @@ const REJOIN_FIRST_NS: u64 = 500_000_000;
 const REJOIN_MOST_NS: u64 = 10_000_000_000;
 /// How long one is looked for that nobody promised.
 const REJOIN_PATIENCE_NS: u64 = 30_000_000_000;
-
-const STACKS_UNKNOWN: &[u8] =
-    b"native stacks cost more than they should: where this C library says which stack a thread has is not \
-                                known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
-                                forbid that";
 
 mod state {
     pub const NONE: u32 = 0;
@@ -56,6 +50,7 @@ pub fn start(session: &'static Session, turn: Turn) {
     }
     TURN.store(turn as *mut (), Ordering::Release);
     STATE.store(state::RUNS, Ordering::Release);
+    session.set_has_service(true);
     // The thread keeps the set that it begins with.
     let _held_back = HeldBack::with_faults();
     // SAFETY: the attributes live on this stack and are initialised before use; the thread gets
@@ -72,6 +67,7 @@ pub fn start(session: &'static Session, turn: Turn) {
         made == 0
     };
     if !made {
+        session.set_has_service(false);
         STATE.store(state::NONE, Ordering::Release);
         session.notice(
             1,
@@ -127,10 +123,6 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         let mut turns = 0u32;
         let mut heads = [0u64; 64];
         let mut collector = Collector::NEW;
-        // Other processors' native frames are not read at all.
-        if cfg!(target_arch = "x86_64") && surroundings::is_asked_for() && !bounds::learn() {
-            session.notice(1, 0, STACKS_UNKNOWN);
-        }
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
             session.populate(&mut heads);
@@ -138,7 +130,6 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
             // the turn brought into the rings comes before that.
             let asked = session.control().flush.load(Ordering::Acquire);
             take(&TURN, session);
-            bounds::look_again();
             session.control().flushed.store(asked, Ordering::Release);
             // The turn after the session ended was the last: what it left, it left in order.
             if !session.is_current() {
@@ -160,6 +151,7 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         }
         slot.emit(session, &[session.anchor().to_cell()]);
     });
+    session.set_has_service(false);
     STATE.store(state::STOPPED, Ordering::Release);
     wake();
     core::ptr::null_mut()

@@ -17,7 +17,7 @@
 //! state for the child. What it inherited is leaked.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::io::Write as _;
 
 use gputrace_wire::clock::Anchor;
@@ -33,7 +33,7 @@ use crate::held_back::HeldBack;
 use crate::rings::{Place, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
-use crate::{clock, early_calls, fork, loader, memory, service, stderr, system};
+use crate::{clock, early_calls, fork, loader, memory, stderr, system};
 
 mod state {
     pub const IDLE: u32 = 0;
@@ -62,6 +62,8 @@ pub struct Session {
     /// The clock that device records are stamped in, once there is one.
     device_clock: AtomicPtr<()>,
     epoch: AtomicU32,
+    /// Whether the service thread may still write an entry.
+    has_service: AtomicBool,
 }
 
 /// Why a session did not start.
@@ -128,7 +130,9 @@ fn own_pid() -> i32 {
 
 /// Whether a thread of this process is starting its session: it is claimed and not published yet.
 pub fn is_starting() -> bool {
-    STATE.load(Ordering::Acquire) == own(state::STARTING)
+    // The process is asked for only in that state: every hooked call without a session comes by here.
+    let found = STATE.load(Ordering::Acquire);
+    found as u32 == state::STARTING && found == own(state::STARTING)
 }
 
 /// Starts a session with the collector at the other end of `socket`.
@@ -222,6 +226,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
         connection,
         device_clock: AtomicPtr::new(core::ptr::null_mut()),
         epoch: AtomicU32::new(0),
+        has_service: AtomicBool::new(false),
     };
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     Ok(unsafe {
@@ -286,6 +291,11 @@ impl Session {
     /// One line for the user, kept in the trace.
     pub fn notice(&self, severity: u64, rung: u64, text: &[u8]) {
         self.define(kind::NOTICE, &[severity, rung], text);
+    }
+
+    /// For the service thread: whether it may still write an entry.
+    pub(crate) fn set_has_service(&self, has: bool) {
+        self.has_service.store(has, Ordering::Release);
     }
 
     /// Whether the collector waits for what the device libraries hold.
@@ -407,7 +417,7 @@ impl Session {
             word.fetch_add(self.rings.seen_by_nobody(), Ordering::Relaxed);
         }
         self.add_early_calls();
-        if service::is_quiet() {
+        if !self.has_service.load(Ordering::Acquire) {
             // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
             self.primary.header.state.store(segment::state::ENDED, Ordering::Release);
         }

@@ -240,7 +240,7 @@ const _: () = assert!(HEAD_BYTES == 32);
 fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -> i32 {
     let deadline = clock::monotonic_ns() + most_ns;
     loop {
-        let answer = system::connect(descriptor, address, size_of::<libc::sockaddr_un>());
+        let answer = system::connect(descriptor, address);
         // EAGAIN is a unix socket's word for a full queue.
         if !matches!(-answer, libc::EAGAIN | libc::EINTR) || clock::monotonic_ns() >= deadline {
             return answer;

@@ -192,6 +192,18 @@ pub fn read(descriptor: c_int, into: &mut [u8]) -> isize {
     }
 }
 
+/// The beginning of a file; `None` where it cannot be read.
+pub fn read_file<'b>(path: &CStr, into: &'b mut [u8]) -> Option<&'b [u8]> {
+    let file = open_to_read(path);
+    if file < 0 {
+        return None;
+    }
+    let count = read(file, into);
+    // SAFETY: opened above.
+    unsafe { close(file) };
+    into.get(..usize::try_from(count).ok()?)
+}
+
 pub fn pread(descriptor: c_int, into: &mut [u8], at: u64) -> isize {
     let arguments = [word(descriptor), into.as_mut_ptr().expose_provenance(), into.len(), at as usize, 0, 0];
     // SAFETY: the buffer is live and that long.
@@ -280,9 +292,10 @@ pub fn socketpair(domain: c_int, kind: c_int, ends: &mut [c_int; 2]) -> c_int {
     int(unsafe { call(libc::SYS_socketpair, arguments) })
 }
 
-pub fn connect(socket: c_int, address: &libc::sockaddr_un, bytes: usize) -> c_int {
-    let arguments = [word(socket), core::ptr::from_ref(address).expose_provenance(), bytes, 0, 0, 0];
-    // SAFETY: the address is live; the kernel reads `bytes` of it, which callers keep within it.
+pub fn connect(socket: c_int, address: &libc::sockaddr_un) -> c_int {
+    let (at, bytes) = (core::ptr::from_ref(address).expose_provenance(), size_of::<libc::sockaddr_un>());
+    let arguments = [word(socket), at, bytes, 0, 0, 0];
+    // SAFETY: the address is live and that long.
     int(unsafe { call(libc::SYS_connect, arguments) })
 }
 
@@ -369,6 +382,11 @@ pub fn limit(resource: u32) -> libc::rlimit {
     // SAFETY: the kernel writes one structure, which on x86-64 is the C library's.
     unsafe { call(libc::SYS_prlimit64, arguments) };
     limit
+}
+
+/// The soft limit.
+pub fn soft_limit(resource: u32) -> libc::rlim_t {
+    limit(resource).rlim_cur
 }
 
 /// Sets a resource limit of this process, if that is allowed.

@@ -8,14 +8,13 @@
 //! ever, one ring for each such thread.
 //!
 //! A ring says whose entries follow before they follow. Where it was full when a thread took it
-//! over, the thread's entries are dropped and counted until that mark fits. The thread's open
-//! ranges follow the mark, or whatever entry about one did not fit.
+//! over, the thread's entries are dropped and counted until that mark fits. What a layer above
+//! keeps of the thread and writes by [`Callbacks::catch_up`] follows the mark.
 
 use core::cell::{Cell as Shared, UnsafeCell};
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use gputrace_wire::caller::{Caller, WorksFor};
 use gputrace_wire::cell::Cell;
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::counter::Counter;
@@ -25,11 +24,9 @@ use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::memory::prefetch;
 use crate::on_full::{self, Vain};
-use crate::ranges::{Open, PoppedRange};
 use crate::session::Session;
-use crate::stacks::Works;
 use crate::stderr::KeepErrno;
-use crate::{clock, fork, recent, system};
+use crate::{clock, fork, system};
 
 /// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
 /// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
@@ -42,10 +39,10 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Slot {
     inside: Shared<bool>,
-    /// The session generation whose ring the thread has and is named in, with all its open ranges;
-    /// else [`NONE`].
+    /// The session generation whose ring the thread has, is named in, and has [caught up](Callbacks::catch_up)
+    /// with; else [`NONE`].
     generation: Shared<u32>,
-    /// The same, whether its open ranges are there or not.
+    /// The same, whether it has caught up or not.
     named: Shared<u32>,
     /// The session generation whose ring it is, named in it or not. `ring` and `header` are of it.
     attached: Shared<u32>,
@@ -53,24 +50,49 @@ pub struct Slot {
     header: Shared<Option<&'static RingHeader>>,
     /// The thread's own definition.
     thread: Shared<u32>,
-    /// The correlation id that the device library gave to the call under way.
-    correlation: Shared<u32>,
-    /// Nodes that the call under way made: the first one, and how many follow each other.
-    nodes: Shared<(u64, u32)>,
     calls: Shared<u32>,
-    /// A word for the vendor's side: what it knows of the thread and may forget at any time.
-    note: Shared<u64>,
+    /// What the vendor's side keeps of the thread and of the call under way.
+    pub vendor: Area<4>,
+    /// What the reader of the thread's stacks keeps of it.
+    pub callstack: Area<7>,
     /// Whether the thread may be made to wait for room: the program's are, ours are not.
     may_wait: Shared<bool>,
     vain: Vain,
-    /// The thread's open ranges, once it has pushed one.
-    open: Shared<Option<&'static Open>>,
-    /// For whom the ring says that the thread works.
-    caller: Shared<Caller>,
-    /// Whether that is somebody.
-    works: Shared<bool>,
-    /// Where the thread is among the stacks that are recent.
-    recent_stack: Shared<recent::Place>,
+    callbacks: Shared<Option<&'static Callbacks>>,
+}
+
+/// Memory in a slot for a layer above this crate, which alone knows the type of its content. Zero at first.
+#[derive(Debug)]
+pub struct Area<const WORDS: usize>(UnsafeCell<[u64; WORDS]>);
+
+impl<const WORDS: usize> Area<WORDS> {
+    const fn new() -> Area<WORDS> {
+        Area(UnsafeCell::new([0; WORDS]))
+    }
+
+    /// The content.
+    ///
+    /// # Safety
+    /// Whoever calls guarantees that zero is a valid `T`, and that nobody uses this area as another type.
+    #[inline(always)]
+    pub unsafe fn content<T>(&self) -> &T {
+        const { assert!(size_of::<T>() <= WORDS * size_of::<u64>() && align_of::<T>() <= align_of::<u64>()) };
+        // SAFETY: large enough and aligned as checked above; the caller guarantees the rest.
+        unsafe { &*self.0.get().cast::<T>() }
+    }
+}
+
+/// Writes an entry to the thread's ring; false if it does not fit.
+pub type Write<'w> = &'w mut dyn FnMut(&[Cell]) -> bool;
+
+/// What a layer above does when a thread's ring changes and when the thread ends. Not on the path of an event.
+#[derive(Debug)]
+pub struct Callbacks {
+    /// The ring is another one, and has no entry of this thread but its mark.
+    pub ring_is_new: fn(&Slot),
+    /// Writes the entries that must come before the thread's next one; false if they do not fit.
+    pub catch_up: fn(&Slot, &Session, write: Write<'_>) -> bool,
+    pub thread_ends: fn(&Slot),
 }
 
 thread_local! {
@@ -83,16 +105,12 @@ thread_local! {
             ring: UnsafeCell::new(MaybeUninit::uninit()),
             header: Shared::new(None),
             thread: Shared::new(0),
-            correlation: Shared::new(0),
-            nodes: Shared::new((0, 0)),
             calls: Shared::new(0),
-            note: Shared::new(0),
+            vendor: Area::new(),
+            callstack: Area::new(),
             may_wait: Shared::new(false),
             vain: Vain::new(),
-            open: Shared::new(None),
-            caller: Shared::new(Caller::NOBODY),
-            works: Shared::new(false),
-            recent_stack: Shared::new(recent::Place::NOWHERE),
+            callbacks: Shared::new(None),
         }
     };
 }
@@ -148,52 +166,10 @@ impl Slot {
         self.inside.get()
     }
 
-    #[inline(always)]
-    pub fn set_correlation(&self, correlation: u32) {
-        self.correlation.set(correlation);
-    }
-
-    /// The correlation id given since the last take.
-    #[inline(always)]
-    pub fn take_correlation(&self) -> u32 {
-        self.correlation.replace(0)
-    }
-
-    /// Nodes of a graph that were made since the last [`set_nodes`](Slot::set_nodes): the first, and
-    /// how many there are.
-    #[inline(always)]
-    pub fn nodes(&self) -> (u64, u32) {
-        self.nodes.get()
-    }
-
-    pub fn set_nodes(&self, nodes: (u64, u32)) {
-        self.nodes.set(nodes);
-    }
-
-    /// The vendor's word; 0 where it knows nothing.
-    #[inline(always)]
-    pub fn note(&self) -> u64 {
-        self.note.get()
-    }
-
-    pub fn set_note(&self, note: u64) {
-        self.note.set(note);
-    }
-
-    #[inline(always)]
-    pub fn recent_stack(&self) -> recent::Place {
-        self.recent_stack.get()
-    }
-
-    #[inline(always)]
-    pub fn set_recent_stack(&self, place: recent::Place) {
-        self.recent_stack.set(place);
-    }
-
     /// Has fetched what the thread's next entry will be written to.
     #[inline(always)]
     pub fn expect_entry(&self) {
-        if self.generation.get() == fork::generation()
+        if self.is_caught_up()
             && let Some(header) = self.header.get()
         {
             prefetch(&header.written);
@@ -215,7 +191,7 @@ impl Slot {
     /// Notes a measured cost.
     pub fn add_cost(&self, ticks: u64) {
         // The header of another generation is of memory that a forked child does not have.
-        if self.generation.get() == fork::generation()
+        if self.is_caught_up()
             && let Some(header) = self.header.get()
         {
             add(&header.sampled_hooks, 1);
@@ -230,7 +206,7 @@ impl Slot {
         // The page and not the session is asked: a signal handler may have forked since the hook
         // began, and then the ring is not there. The slow path does not see the cells, so that
         // they can stay in registers.
-        if self.generation.get() != fork::generation() && !self.begin_or_count(session) {
+        if !self.is_caught_up() && !self.begin_or_count(session) {
             return false;
         }
         let Some(header) = self.header.get() else { return false };
@@ -242,50 +218,37 @@ impl Slot {
         fits
     }
 
-    /// Whether the ring says that the thread works for somebody: then it [says](Slot::says) for whom before each entry.
-    #[inline(always)]
-    pub fn works_for_somebody(&self) -> bool {
-        self.works.get()
-    }
-
-    /// As [`emit`](Slot::emit), for an entry that is done for that span.
-    #[inline(never)]
-    pub fn emit_for(&self, session: &'static Session, caller: &Caller, cells: &[Cell]) -> bool {
-        self.says(session, caller, cells.len()) && self.emit(session, cells)
-    }
-
-    /// Sees to it that the ring says that what follows is for that span. False if that does not fit together with an entry
-    /// of so many cells: then the entry counts as dropped, so that nothing comes under somebody else's.
-    #[inline(always)]
-    pub fn says(&self, session: &'static Session, caller: &Caller, cells: usize) -> bool {
-        let says_so = self.generation.get() == fork::generation() && self.caller.get() == *caller;
-        says_so || self.say_caller(session, caller, cells)
-    }
-
-    /// Says for whom the thread works, if an entry of so many cells fits behind it; counts that as dropped if not.
-    #[cold]
-    #[inline(never)]
-    fn say_caller(&self, session: &'static Session, caller: &Caller, cells: usize) -> bool {
-        if self.generation.get() != fork::generation() && !self.begin_or_count(session) {
+    /// Writes entries that the next one, of so many cells, depends on, if all of it fits; counts the next one as
+    /// dropped if not.
+    pub fn emit_ahead(&self, session: &'static Session, ahead: &[Cell], cells: usize) -> bool {
+        if !self.is_caught_up() && !self.begin_or_count(session) {
             return false;
         }
-        if self.caller.get() == *caller {
-            return true;
-        }
         let Some(header) = self.header.get() else { return false };
-        let needed = cells as u64 + 1;
+        let needed = ahead.len() + cells;
         // SAFETY: as in `emit`. Room that is there stays, since nobody else writes.
-        let has_room = || unsafe { (*self.ring.get()).assume_init_mut() }.has_room(needed);
-        let says = WorksFor { caller: *caller, ticks: clock::now() };
-        let fits = (has_room() || self.room_came(session, cells + 1) && has_room())
-            && self.push(header, &[says.to_cell()]);
-        if fits {
-            self.caller.set(*caller);
-            self.works.set(!caller.is_nobody());
-        } else {
+        let has_room = || unsafe { (*self.ring.get()).assume_init_mut() }.has_room(needed as u64);
+        let fits = (has_room() || self.room_came(session, needed) && has_room()) && self.push(header, ahead);
+        if !fits {
             add(&header.dropped, 1);
         }
         fits
+    }
+
+    /// Whether the thread has a ring of the current session with all that must come before its next entry.
+    #[inline(always)]
+    pub fn is_caught_up(&self) -> bool {
+        self.generation.get() == fork::generation()
+    }
+
+    /// Has [`Callbacks::catch_up`] called before the thread's next entry.
+    pub fn must_catch_up(&self) {
+        self.generation.set(NONE);
+    }
+
+    /// From now on these are called. Always the same ones: of one layer above.
+    pub fn set_callbacks(&self, callbacks: &'static Callbacks) {
+        self.callbacks.set(Some(callbacks));
     }
 
     /// Waits for room, if that was asked for; true if there is some for that many cells now.
@@ -318,7 +281,7 @@ impl Slot {
     /// Whether the thread's next entry may be written; counts it as lost where not.
     #[cold]
     #[inline(never)]
-    fn begin_or_count(&self, session: &'static Session) -> bool {
+    pub fn begin_or_count(&self, session: &'static Session) -> bool {
         let ready = self.ready(session);
         match (ready, self.header.get()) {
             (Offer::Full, Some(header)) => add(&header.dropped, 1),
@@ -341,102 +304,30 @@ impl Slot {
         }
     }
 
-    /// Says in the thread's ring who writes from here on, once, and which ranges are open; false if
+    /// Says in the thread's ring who writes from here on, once, and what must follow that; false if
     /// it does not fit.
     fn begin(&self, session: &Session) -> bool {
         if self.generation.get() == self.attached.get() {
             return true;
         }
         let Some(header) = self.header.get() else { return false };
-        let open = self.open.get();
+        let callbacks = self.callbacks.get();
         if self.named.get() != self.attached.get() {
             let begin = ThreadBegin { thread: self.thread.get(), ticks: clock::now() };
             if !self.push(header, &[begin.to_cell()]) {
                 return false;
             }
             self.named.set(self.attached.get());
-            self.caller.set(Caller::NOBODY);
-            self.works.set(false);
-            open.inspect(|open| open.none_said());
+            if let Some(callbacks) = callbacks {
+                (callbacks.ring_is_new)(self);
+            }
         }
-        let write = |cells: &[Cell]| self.push(header, cells);
-        let begun =
-            open.is_none_or(|open| open.say_all(clock::now(), |label| label.definition(session), write));
+        let mut write = |cells: &[Cell]| self.push(header, cells);
+        let begun = callbacks.is_none_or(|callbacks| (callbacks.catch_up)(self, session, &mut write));
         if begun {
             self.generation.set(self.attached.get());
         }
         begun
-    }
-
-    /// The thread's open ranges; `None` if there is no memory for them.
-    #[inline(always)]
-    pub(crate) fn open_ranges(&self) -> Option<&'static Open> {
-        match self.open.get() {
-            None => self.take_open_ranges(),
-            open => open,
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_open_ranges(&self) -> Option<&'static Open> {
-        self.open.set(Open::take());
-        watch_end(self);
-        self.open.get()
-    }
-
-    /// An open range was not said in the ring, or an end was not: that comes before the next entry.
-    pub(crate) fn has_more_to_say(&self) {
-        self.generation.set(NONE);
-    }
-
-    /// Says that the range at that position began.
-    #[inline(always)]
-    pub(crate) fn say_push(&self, session: &'static Session, open: &Open, position: u32) {
-        if self.generation.get() == fork::generation()
-            && let Some(entry) = open.next_to_say(position, |label| label.definition(session))
-        {
-            let works = Works::of_this_thread(session);
-            let is_written = if works.may_be() || self.works_for_somebody() {
-                self.emit_for(session, &works.caller(session), entry.cells())
-            } else {
-                self.emit(session, entry.cells())
-            };
-            if is_written {
-                return open.push_said(position);
-            }
-            return self.has_more_to_say();
-        }
-        self.has_more_to_say();
-        self.begin_or_count(session);
-    }
-
-    /// Says that a range ended, which the ring's list has or not.
-    #[inline(always)]
-    pub(crate) fn say_pop(
-        &self,
-        session: &'static Session,
-        open: &Open,
-        range: &PoppedRange,
-        was_said: bool,
-    ) {
-        let end_ticks = clock::now();
-        if was_said && self.generation.get() == fork::generation() {
-            let pop = open.popped(range, end_ticks, |label| label.definition(session));
-            let is_written = self.emit(session, &[pop.to_cell()]);
-            open.pop_said(range, is_written);
-            if !is_written {
-                self.has_more_to_say();
-            }
-        } else {
-            // The ring is another one, or lacks something: it gets the list as it is, and the span.
-            if was_said {
-                open.pop_said(range, false);
-                self.has_more_to_say();
-            }
-            let end = range.ended(end_ticks, 0, |label| label.definition(session));
-            self.emit(session, &[end.to_cell()]);
-        }
     }
 
     /// Writes an entry to the ring that the thread has, and counts it if it fits.
@@ -483,8 +374,8 @@ impl Slot {
     fn detach(&self) {
         self.generation.set(NONE);
         self.named.set(NONE);
-        if let Some(open) = self.open.take() {
-            open.give_back();
+        if let Some(callbacks) = self.callbacks.get() {
+            (callbacks.thread_ends)(self);
         }
         let Some(header) = self.header.take() else { return };
         // In a forked child the ring is its parent's and not even mapped.
@@ -520,7 +411,8 @@ pub fn prepare() {
     }
 }
 
-fn watch_end(slot: &Slot) {
+/// Has the slot's thread noticed when it ends.
+pub fn watch_end(slot: &Slot) {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key was made by `prepare`; the value is only compared with null.
         unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(slot).cast()) };

@@ -11,8 +11,9 @@ use gputrace_collector::model::Totals;
 use gputrace_collector::otlp::Status;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
+use crate::cli::exit_code;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::{exit_code, group_by, range_frames};
+use crate::cli::settings::Flames;
 
 #[derive(Debug)]
 pub struct Analysis {
@@ -21,11 +22,11 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    pub fn new(totals: &Totals, aggregates: &Aggregates) -> Analysis {
+    pub fn new(totals: &Totals, aggregates: &Aggregates, flames: &Flames) -> Analysis {
         let mut labels = Labels::new(totals, aggregates);
         let report = Report::with(totals, aggregates, &mut labels);
-        let (ranges, bottom) = (range_frames::chosen(), group_by::chosen());
-        Analysis { report, flame: Flame::with(totals, aggregates, &mut labels, ranges, bottom) }
+        let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.bottom);
+        Analysis { report, flame }
     }
 
     /// The report for programs, with how spans were sent if they were.

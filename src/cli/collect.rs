@@ -19,9 +19,9 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
+use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
-    exit_code, flight_recorder, group_by, max_size, options, output_argument, outputs, recording, run,
-    standing, variables,
+    exit_code, flight_recorder, options, output_argument, outputs, recording, standing, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
@@ -64,10 +64,10 @@ pub fn command() -> Command {
                 .help("End when the last program has left"),
         )
         .arg(output_argument::folder("The folder to write to; a folder inside it, where it holds a trace"))
-        .args(options::by_variable(options::FLIGHT_RECORDER).and_then(run::argument))
-        .args(options::by_variable(options::MAX_SIZE).and_then(run::argument))
-        .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
-        .args(options::by_variable(options::OTLP).and_then(run::argument))
+        .args(options::FLIGHT_RECORDER.argument())
+        .args(options::MAX_SIZE.argument())
+        .args(options::GROUP_BY.argument())
+        .args(options::OTLP.argument())
         .args(otlp::arguments())
         .arg(
             Arg::new("program")
@@ -86,32 +86,27 @@ pub fn command() -> Command {
 }
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
-    group_by::choose(matches);
-    let flight = flight_recorder::asked(matches);
-    let max_bytes = match &flight {
-        Ok(flight) => max_size::asked(matches, flight.is_some()),
-        Err(_) => Ok(None),
-    };
-    let otlp = otlp::Request::new(Some(matches));
+    let settings = Limits::new(matches).map(|limits| Settings::new(matches, limits));
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
-        let folder = choose_folder(asked_folder(matches), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"), flight?, max_bytes?, &otlp);
+        let settings = settings?;
+        let folder = choose_folder(settings.output.clone(), OsStr::new("collect"), std::process::id())?;
+        return standing::collect(directory, &folder, matches.get_flag("once"), &settings);
     }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
     // the recording works; kept longer it would hide the socket's end from the process.
     let second = socket.try_clone().ok();
-    let limits = flight.and_then(|flight| Ok((flight, max_bytes?)));
-    match limits.and_then(|limits| start(matches, socket, limits, &otlp)) {
-        Ok((recorder, folder, control, mut sending)) => {
+    let started = settings.and_then(|settings| Ok((start(matches, socket, &settings)?, settings.flames)));
+    match started {
+        Ok(((recorder, folder, control, mut sending), flames)) => {
             drop(second);
             recorder.wait_for_end();
             let recording = recorder.finish(Duration::ZERO);
             drop(control);
             let recording = sending.take_last(recording?);
             let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
-            told += &outputs::finish(&recording, &folder, None, sending, outputs::Talk::default());
+            told += &outputs::finish(&recording, &folder, None, sending, &flames, outputs::Talk::default());
             recording.reply(&told);
             Ok(exit_code::SUCCESS)
         }
@@ -127,32 +122,28 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
 /// What lasts as long as the session: the recorder, where it writes, and who answers for it.
 type Started = (Recorder<Sinks>, OutputFolder, (Option<Control>, Option<SessionFolder>), Sending);
 
-fn start(
-    matches: &ArgMatches,
-    socket: OwnedFd,
-    (flight, max_bytes): (Option<Duration>, Option<u64>),
-    otlp: &otlp::Request,
-) -> Result<Started, Failure> {
+fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<Started, Failure> {
     let pid = matches.get_one::<u32>("pid").copied().unwrap_or(0);
     let name = matches.get_one::<OsString>("program").cloned().unwrap_or_else(|| name_of(pid));
-    let folder = choose_folder(asked_folder(matches), &name, pid)?;
+    let folder = choose_folder(settings.output.clone(), &name, pid)?;
     let config = RecorderConfig {
         source: Source::Connected(socket),
         trace_path: folder.file(outputs::TRACE),
-        begin: recording::begin(command_of(pid), variables::redacts(&[])),
-        flight: flight_recorder::config(flight, &folder),
-        max_bytes,
+        begin: recording::begin(command_of(pid), settings.redacts),
+        flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
+        max_bytes: settings.limits.max_bytes,
         // Nobody reads what this one says before the end.
         hears_trace_news: None,
     };
     let command = command_line::masked(&config.begin.command);
     let trace = config.trace_path.clone();
-    let (sinks, sending) = otlp::start(otlp, Audience::Nobody, DRAIN);
+    let (sinks, sending) = otlp::start(&settings.otlp, Audience::Nobody, DRAIN);
     match Recorder::start(config, sinks) {
         Ok(recorder) => {
             let output = folder.path().to_owned();
             let about = About { kind: "collect", command, output, sender: sending.sender() };
-            let control = flight_recorder::listen_alone(about, recorder.handle(), flight.is_some());
+            let control =
+                flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
             Ok((recorder, folder, control, sending))
         }
         Err(error) => {
@@ -204,11 +195,6 @@ fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
     // SAFETY: fcntl on a descriptor that we own.
     unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
     Ok(socket)
-}
-
-fn asked_folder(matches: &ArgMatches) -> Option<PathBuf> {
-    let asked = matches.get_one::<PathBuf>("output").cloned();
-    asked.or_else(|| variables::value(options::OUTPUT).map(PathBuf::from))
 }
 
 /// The folder asked for or the default one. Several processes may be told the same folder: the

@@ -8,8 +8,9 @@ use clap::{ArgMatches, Command};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::recording::{self, Request};
+use crate::cli::settings::{Limits, Settings};
 use crate::cli::talk::say;
-use crate::cli::{exit_code, otlp, output_argument, run, stdout, variables};
+use crate::cli::{exit_code, output_argument, run, stdout, variables};
 use crate::workload::driver::Driver;
 use crate::workload::training;
 
@@ -43,12 +44,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     recording::record(Request {
         name: "demo".into(),
         command: vec![program.into(), OsString::from(WORKLOAD)],
-        output: matches.get_one::<PathBuf>("output").cloned(),
-        environment: Vec::new(),
-        hands_on: variables::hands_on(None),
-        flight: None,
-        max_bytes: None,
-        otlp: otlp::Request::new(None),
+        settings: Settings {
+            output: matches.get_one::<PathBuf>("output").cloned(),
+            ..Settings::new(matches, Limits::default())
+        },
         simulate,
         verbose: matches.get_flag("verbose"),
         untraceable: None,

@@ -20,14 +20,14 @@ pub fn command() -> Command {
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    let caches = extract::cache_folders(variables::value(options::CACHE).map(Into::into));
+    let caches = extract::cache_folders(options::CACHE.variable_value().map(Into::into));
     let usable = caches.iter().find(|cache| extract::extract(cache).is_ok());
     let cache = usable.or(caches.first()).cloned();
     let mut findings = system::findings();
     findings.extend(preload::findings(cache));
     findings.extend(switched_off());
     findings.extend(gpu::findings());
-    findings.extend(cupti::findings(variables::value(options::CUPTI).map(Into::into)));
+    findings.extend(cupti::findings(options::CUPTI.variable_value().map(Into::into)));
 
     let can_trace = findings.iter().all(|finding| finding.verdict != Verdict::Broken);
     let text =

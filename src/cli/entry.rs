@@ -89,8 +89,10 @@ fn page(topic: &str) -> Option<String> {
             let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
                         makes gputrace die of the same. Whatever signal is sent to gputrace is passed on to the\n\
                         command, but what a terminal sends (SIGINT, SIGQUIT), since the command has that already, what\n\
-                        stops and continues, and what the kernel sends for faults. With a flight recorder SIGUSR2 has\n\
-                        it write what it holds, and is not passed on. Apart from that:\n\n";
+                        the command itself sends, what stops and continues, and what the kernel sends for faults. A\n\
+                        signal that is sent both to gputrace and to its process group (timeout does that) may reach\n\
+                        the command more than once. With a flight recorder SIGUSR2 has it write what it holds, and is\n\
+                        not passed on. Apart from that:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
         _ => None,

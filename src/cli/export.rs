@@ -13,6 +13,7 @@ use gputrace_collector::spans::{Naming, OtlpJson, Spans};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::stream_whole;
+use crate::cli::settings::Given;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, otlp, output_argument, traces, variables};
 
@@ -106,7 +107,7 @@ fn export(
         let (complaints, written) = replay.sink.finish();
         return written_to(written.finish(), "requests of metrics", complaints, path, exit_code);
     }
-    let spans = Spans::new(OtlpJson::new(output, naming()), otlp::sampling(Some(matches)));
+    let spans = Spans::new(OtlpJson::new(output, naming()), otlp::sampling(&Given(matches)));
     let (replay, exit_code) = traces::replay(inputs, spans)?;
     let (complaints, written) = replay.sink.finish();
     written_to(written.finish(), "spans", complaints, path, exit_code)
@@ -163,7 +164,7 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     let sender = exporter.sender();
     let (complaints, exit_code) = match signal {
         Signal::Traces => {
-            let spans = Spans::new(live.send_by(sender), otlp::sampling(Some(matches)));
+            let spans = Spans::new(live.send_by(sender), otlp::sampling(&Given(matches)));
             let (replay, exit_code) = traces::replay(inputs, spans)?;
             let (complaints, live) = replay.sink.finish();
             live.flush();
@@ -188,7 +189,8 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
 
 /// How metrics are told, by our own environment and what was asked for.
 fn settings(matches: &ArgMatches) -> Settings {
-    let (settings, complaints) = otlp::metrics_settings(Some(matches));
+    let given = Given(matches);
+    let (settings, complaints) = otlp::metrics_settings(&given, otlp::sampling(&given));
     for complaint in complaints {
         say(format_args!("gputrace: warning: {complaint}"));
     }

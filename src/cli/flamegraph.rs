@@ -7,10 +7,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::output_folder::{write_whole, write_without_replacing};
+use crate::cli::settings::Flames;
 use crate::cli::talk::say;
-use crate::cli::{
-    group_by, options, output_argument, printable, range_frames, run, stdout, traces, variables,
-};
+use crate::cli::{options, output_argument, printable, stdout, traces, variables};
 
 /// What is written on a terminal, in the current folder.
 const DEFAULT_DRAWING: &str = "flame.svg";
@@ -33,8 +32,8 @@ pub fn command() -> Command {
         .arg(output_argument::file().help(
             "The file to write; folded lines if its name ends in .folded [default: flame.svg on a terminal, else stdout]",
         ))
-        .args(options::by_variable(options::NVTX_FRAMES).and_then(run::argument))
-        .args(options::by_variable(options::GROUP_BY).and_then(run::argument))
+        .args(options::NVTX_FRAMES.argument())
+        .args(options::GROUP_BY.argument())
         .arg(
             Arg::new("graphs")
                 .long("graphs")
@@ -51,15 +50,13 @@ pub fn command() -> Command {
 
 pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     variables::warn_about_unknown();
-    range_frames::choose(matches);
-    group_by::choose(matches);
     let output = matches.get_one::<PathBuf>("output");
     let inputs = traces::named(matches)?.files()?;
     if let Some(output) = output {
         traces::refuse_an_input(output, &inputs)?;
     }
     let by_replay = matches.get_one::<String>("graphs").is_some_and(|value| value == "replay");
-    let read = traces::read_as(inputs, |aggregates| {
+    let read = traces::read_as(inputs, &Flames::new(matches), |aggregates| {
         if by_replay {
             aggregates.device_stacks.by_replay();
         }

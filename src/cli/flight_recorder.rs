@@ -10,16 +10,17 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ArgMatches;
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flight_recorder::{BYTES_MAX, Snapshot};
 use gputrace_collector::session::{FlightConfig, Handle};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::{Failure, reason};
+use crate::cli::kind::OFF;
 use crate::cli::output_folder::OutputFolder;
+use crate::cli::settings::Flames;
 use crate::cli::talk::say;
-use crate::cli::{exit_code, options, outputs, printable, variables};
+use crate::cli::{exit_code, outputs, printable};
 use crate::launch::control::{self, About, Control};
 use crate::launch::private_folder::{self, SessionFolder};
 use crate::launch::signals;
@@ -33,7 +34,7 @@ const HALF: &str = ".part";
 
 /// A value of the option or the variable: seconds, or none.
 pub fn parse(text: &str) -> Result<Option<Duration>, String> {
-    if text == options::OFF[0] {
+    if text == OFF[0] {
         return Ok(None);
     }
     match text.parse::<f64>() {
@@ -44,24 +45,12 @@ pub fn parse(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// What is to be kept, as the option says, else the variable; `None`: everything.
-pub fn asked(matches: &ArgMatches) -> Result<Option<Duration>, Failure> {
-    if let Some(asked) = matches.get_one::<Option<Duration>>("flight-recorder") {
-        return Ok(*asked);
-    }
-    let Some(value) = variables::value(options::FLIGHT_RECORDER) else { return Ok(None) };
-    let value = value.to_string_lossy();
-    parse(value.trim()).map_err(|why| {
-        Failure::new(format!("{}={value}: {why}", options::FLIGHT_RECORDER)).code(exit_code::USAGE)
-    })
-}
-
 /// A flight recorder that writes its dumps into `folder`, and says so.
-pub fn config(window: Option<Duration>, folder: &OutputFolder) -> Option<FlightConfig> {
+pub fn config(window: Option<Duration>, folder: &OutputFolder, flames: &Flames) -> Option<FlightConfig> {
     let window = window?;
-    let folder = folder.path().to_owned();
+    let (folder, flames) = (folder.path().to_owned(), flames.clone());
     let write = Box::new(move |snapshot: &Snapshot, name: &str| {
-        let written = write(&folder, snapshot, name);
+        let written = write(&folder, snapshot, &flames, name);
         if let Ok(path) = &written {
             let reason = &snapshot.excerpt().reason;
             say(format_args!(
@@ -107,10 +96,10 @@ pub fn listen_alone(
     (listen(session, about, handle, is_recorder), folder)
 }
 
-fn write(folder: &Path, snapshot: &Snapshot, name: &str) -> Result<PathBuf, Failure> {
+fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Result<PathBuf, Failure> {
     remove_halves(folder);
     let aside = folder.join(format!(".{name}.{}{HALF}", std::process::id()));
-    let written = write_files(&aside, snapshot).and_then(|()| {
+    let written = write_files(&aside, snapshot, flames).and_then(|()| {
         put_in_place(&aside, folder, name).map_err(|error| {
             let message = format!("cannot write {}: {}", folder.join(name).display(), reason(&error));
             Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
@@ -142,7 +131,7 @@ fn put_in_place(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> 
     Err(last)
 }
 
-fn write_files(aside: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
+fn write_files(aside: &Path, snapshot: &Snapshot, flames: &Flames) -> Result<(), Failure> {
     // Nothing of that name is there that we know.
     DirBuilder::new().mode(0o700).create(aside).map_err(|error| {
         let message = format!("cannot make the folder {}: {}", aside.display(), reason(&error));
@@ -154,7 +143,7 @@ fn write_files(aside: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
         Failure::new(format!("cannot read what was kept: {}", reason(&error)))
             .code(exit_code::collector::DEFECT)
     })?;
-    let failures = outputs::write(&Analysis::new(&totals, &aggregates), &part);
+    let failures = outputs::write(&Analysis::new(&totals, &aggregates, flames), &part);
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 

@@ -16,7 +16,7 @@ pub fn command() -> Command {
 }
 
 pub fn main(_: &ArgMatches) -> Result<u8, Failure> {
-    variables::warn_about_near(options::CACHE);
+    variables::warn_about_near(&options::CACHE);
     let libraries = in_cache()?;
     if !libraries.has_program {
         return Err(Failure::new(
@@ -35,7 +35,7 @@ fn in_cache() -> Result<Libraries, Failure> {
     let hint = "set GPUTRACE_CACHE to a folder of your own";
     let mut last =
         Failure::new("no folder for the preload library: neither HOME nor XDG_CACHE_HOME is set").hint(hint);
-    for base in extract::cache_folders(variables::value(options::CACHE).map(Into::into)) {
+    for base in extract::cache_folders(options::CACHE.variable_value().map(Into::into)) {
         let extracted = extract::extract(&base).map_err(|error| {
             Failure::new(format!(
                 "cannot put the preload library into {}: {}",

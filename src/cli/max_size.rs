@@ -1,16 +1,13 @@
 //! `--max-size`: how long the trace file may be.
 
-use clap::ArgMatches;
-
-use crate::cli::failure::Failure;
-use crate::cli::{exit_code, options, variables};
+use crate::cli::kind::OFF;
 
 /// Below that there would be hardly more in it than what a process is.
 const MIN_BYTES: u64 = 64 << 10;
 
 /// A value of the option or the variable: bytes, K, M, G or T of 1024, or no limit.
 pub fn parse(text: &str) -> Result<Option<u64>, String> {
-    if text == options::OFF[0] {
+    if text == OFF[0] {
         return Ok(None);
     }
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
@@ -28,29 +25,6 @@ pub fn parse(text: &str) -> Result<Option<u64>, String> {
         Some(_) => Err(format!("a trace of less than {} KiB holds nothing", MIN_BYTES >> 10)),
         None => Err("a size is a whole number of bytes, or of K, M, G or T (500M, 2G), or off".to_owned()),
     }
-}
-
-/// The limit, as the option says, else the variable. `records_end`: whether there is a flight recorder, which
-/// keeps the last part of a session in memory of its own limit, where this would keep the first.
-pub fn asked(matches: &ArgMatches, records_end: bool) -> Result<Option<u64>, Failure> {
-    let usage = |message: String| Failure::new(message).code(exit_code::USAGE);
-    let asked = match matches.get_one::<Option<u64>>("max-size") {
-        Some(asked) => *asked,
-        None => match variables::value(options::MAX_SIZE) {
-            None => None,
-            Some(value) => {
-                let value = value.to_string_lossy();
-                parse(value.trim()).map_err(|why| usage(format!("{}={value}: {why}", options::MAX_SIZE)))?
-            }
-        },
-    };
-    if asked.is_some() && records_end {
-        return Err(usage("--max-size and --flight-recorder do not go together".to_owned()).hint(
-            "a flight recorder keeps the last seconds, in 64 MiB at most; --max-size keeps the first part of a \
-             whole recording",
-        ));
-    }
-    Ok(asked)
 }
 
 #[cfg(test)]

@@ -3,27 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::cli::options::{self, SETTINGS, Setting};
-use crate::cli::{flight_recorder, group_by};
-
-/// Options with names that hardly any other program has. Not among them: `-o`, `--output`, `--all`, `--json`,
-/// `--redact`, `--simulate`, `--cupti` and `--traceparent`, which programs do have.
-const OURS: [&str; 11] = [
-    "device-times",
-    "graph-times",
-    "on-full",
-    "stacks",
-    "torch-ops",
-    "nvtx-frames",
-    "group-by",
-    "flight-recorder",
-    "otlp",
-    "threshold-us",
-    "spans-per-second",
-];
+use crate::cli::kind::Kind;
+use crate::cli::options::SETTINGS;
 
 /// One line about the options that were surely meant for `run`. To be sure: a word of the command is the long
-/// name of one of [`OURS`], with a value behind it that `run` would take, before any `--` of the command's
+/// name of an option that hardly any other program has, with a value behind it that `run` would take, before any `--` of the command's
 /// own; and the command is not, and does not start, a gputrace that may have the option.
 pub fn warning(command: &[OsString]) -> Option<String> {
     let is_gputrace = |word: &OsString| Path::new(word).file_name().is_some_and(|name| name == "gputrace");
@@ -52,27 +36,12 @@ pub fn warning(command: &[OsString]) -> Option<String> {
 fn ours(word: &str, next: &str) -> Option<&'static str> {
     let word = word.strip_prefix("--")?;
     let (name, inline) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-    let setting = SETTINGS.iter().find(|setting| setting.option == Some(name))?;
-    let name = setting.option.filter(|name| OURS.contains(name))?;
-    let is_flag = setting.values == ["on", "off"];
+    let setting = SETTINGS.iter().find(|setting| setting.is_unmistakable && setting.option == Some(name))?;
     let is_taken = match inline {
-        None if is_flag => true,
-        value => takes(setting, value.unwrap_or(next)),
+        None if setting.kind == Kind::Flag => true,
+        value => setting.kind.takes(value.unwrap_or(next)),
     };
-    is_taken.then_some(name)
-}
-
-/// Whether `run` would take the value.
-fn takes(setting: &Setting, value: &str) -> bool {
-    if !setting.values.is_empty() {
-        return setting.values.contains(&value);
-    }
-    match setting.value {
-        options::SECONDS => flight_recorder::parse(value).is_ok(),
-        options::PARTS => group_by::parse(value).is_ok(),
-        options::NUMBER => value.parse::<u32>().is_ok(),
-        _ => !value.is_empty() && !value.starts_with('-'),
-    }
+    setting.option.filter(|_| is_taken)
 }
 
 #[cfg(test)]
@@ -82,13 +51,6 @@ mod tests {
     fn warns(command: &str) -> bool {
         let words: Vec<OsString> = command.split(' ').map(Into::into).collect();
         warning(&words).is_some()
-    }
-
-    #[test]
-    fn every_name_is_one_of_runs_options() {
-        for name in OURS {
-            assert!(SETTINGS.iter().any(|setting| setting.option == Some(name)), "{name}");
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches};
+use clap::Arg;
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::metrics::{self, Metrics, Settings};
 use gputrace_collector::otlp::{
@@ -17,9 +17,10 @@ use gputrace_collector::report::grouped_count;
 use gputrace_collector::session::Recording;
 use gputrace_collector::spans::{Naming, Sampling, Spans};
 
-use crate::cli::options::{ALL_SPANS, METRICS_KERNELS, OTLP, SPANS_PER_SECOND, THRESHOLD_US, by_variable};
+use crate::cli::options::{self, Setting};
+use crate::cli::settings::Given;
 use crate::cli::talk::say;
-use crate::cli::{outputs, printable, run, variables};
+use crate::cli::{outputs, printable};
 use crate::launch::signals;
 
 /// What the model of a live session feeds.
@@ -27,7 +28,7 @@ pub type Sinks = (Aggregates, SentSinks);
 /// Those whose findings are sent.
 type SentSinks = (Option<Spans<Live>>, Option<Metrics<metrics::Live>>);
 
-/// What the options say, else the variables.
+/// What is sent, and where.
 #[derive(Clone, Debug)]
 pub struct Request {
     asked: Option<Asked>,
@@ -36,10 +37,11 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn new(matches: Option<&ArgMatches>) -> Request {
-        let asked = matches.and_then(|matches| text(matches, OTLP)).or_else(|| value(OTLP));
-        let asked = asked.filter(|text| text != OFF).map(|text| Asked::parse(&text));
-        Request { asked, sampling: sampling(matches), metrics: metrics_settings(matches) }
+    pub fn new(given: &Given<'_>) -> Request {
+        let asked = text(given, &options::OTLP).filter(|text| text != OFF);
+        let sampling = sampling(given);
+        let metrics = metrics_settings(given, sampling);
+        Request { asked: asked.map(|text| Asked::parse(&text)), sampling, metrics }
     }
 }
 
@@ -49,50 +51,40 @@ const LOOKS_EVERY: Duration = Duration::from_millis(2);
 /// What switches it off where a variable is set for all.
 pub const OFF: &str = "off";
 
-fn text(matches: &ArgMatches, variable: &str) -> Option<String> {
-    let option = by_variable(variable)?.option?;
-    matches.try_get_one::<String>(option).ok().flatten().cloned()
-}
-
-fn value(variable: &str) -> Option<String> {
-    let text = variables::value(variable)?.into_string().ok()?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+/// What the option says, else the variable; one of blanks counts as unset.
+fn text(given: &Given<'_>, setting: &Setting) -> Option<String> {
+    let variable = || Some(setting.variable_text()?.trim().to_owned()).filter(|text| !text.is_empty());
+    given.option(setting).or_else(variable)
 }
 
 /// What becomes a span. A variable that makes no sense was warned about.
-pub fn sampling(matches: Option<&ArgMatches>) -> Sampling {
+pub fn sampling(given: &Given<'_>) -> Sampling {
     let usual = Sampling::default();
-    let all = matches.and_then(|matches| text(matches, ALL_SPANS)).or_else(|| value(ALL_SPANS));
-    let all = all.is_some_and(|all| all == "on");
-    let rate = number(matches, SPANS_PER_SECOND).filter(|rate| *rate > 0).map(|rate| rate as usize);
+    let all = text(given, &options::ALL_SPANS).is_some_and(|all| all == "on");
+    let rate = given.number(&options::SPANS_PER_SECOND).filter(|rate| *rate > 0).map(|rate| rate as usize);
+    let threshold_us = given.number(&options::THRESHOLD_US);
     Sampling {
-        threshold_ns: number(matches, THRESHOLD_US).map_or(usual.threshold_ns, |us| u64::from(us) * 1000),
+        threshold_ns: threshold_us.map_or(usual.threshold_ns, |us| u64::from(us) * 1000),
         all,
         rate: if all { None } else { rate.or(usual.rate) },
     }
 }
 
 /// How metrics are told, and what of the environment is not used for it.
-pub fn metrics_settings(matches: Option<&ArgMatches>) -> (Settings, Vec<String>) {
+pub fn metrics_settings(given: &Given<'_>, sampling: Sampling) -> (Settings, Vec<String>) {
     let (settings, complaints) = Settings::from_variables(
         variable("OTEL_METRIC_EXPORT_INTERVAL").as_deref(),
         variable("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE").as_deref(),
     );
-    let kernels = number(matches, METRICS_KERNELS).map_or(0, |kernels| kernels as usize);
-    let kernels = kernels.min(metrics::KERNELS_MAX);
-    (Settings { kernels, sampling: sampling(matches), ..settings }, complaints)
+    let kernels = given.number(&options::METRICS_KERNELS).map_or(0, |kernels| kernels as usize);
+    (Settings { kernels: kernels.min(metrics::KERNELS_MAX), sampling, ..settings }, complaints)
 }
 
 /// The options that say what becomes a span and what has metrics of its own.
 pub fn arguments() -> impl Iterator<Item = Arg> {
-    let settings = [THRESHOLD_US, ALL_SPANS, SPANS_PER_SECOND, METRICS_KERNELS];
-    settings.into_iter().filter_map(|variable| by_variable(variable).and_then(run::argument))
-}
-
-fn number(matches: Option<&ArgMatches>, variable: &str) -> Option<u32> {
-    let option = by_variable(variable)?.option?;
-    let asked = matches.and_then(|matches| matches.try_get_one::<u32>(option).ok().flatten().copied());
-    asked.or_else(|| value(variable)?.parse().ok())
+    let settings =
+        [&options::THRESHOLD_US, &options::ALL_SPANS, &options::SPANS_PER_SECOND, &options::METRICS_KERNELS];
+    settings.into_iter().filter_map(Setting::argument)
 }
 
 /// Looks up what the OTEL_ variables say.

@@ -14,6 +14,7 @@ use crate::cli::failure::Failure;
 use crate::cli::otlp::Sending;
 use crate::cli::output_folder::{OutputFolder, write_whole};
 use crate::cli::printable;
+use crate::cli::settings::Flames;
 
 pub const TRACE: &str = "trace.gputrace";
 const FOLDED: &str = "flame.folded";
@@ -39,9 +40,10 @@ pub fn finish(
     folder: &OutputFolder,
     json: Option<&Path>,
     sending: Sending,
+    flames: &Flames,
     talk: Talk<'_>,
 ) -> String {
-    let analysis = Analysis::new(&recording.totals, &recording.sink);
+    let analysis = Analysis::new(&recording.totals, &recording.sink, flames);
     let mut failures = write_drawings(&analysis, folder);
     // It was sending meanwhile.
     let sent = sending.finish();
@@ -107,6 +109,9 @@ fn last_line(
     }
     if fs::symlink_metadata(folder.join(TRACE)).is_err() {
         lost.push("the trace, which was removed or moved away meanwhile".to_owned());
+    }
+    if !recording.refused.is_empty() {
+        lost.push("the processes that are named above as not recorded".to_owned());
     }
     // Not lost: it is in the other outputs, as was asked.
     let limited = recording.size_limit.map_or_else(String::new, |limit| {

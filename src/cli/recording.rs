@@ -19,6 +19,7 @@ use gputrace_collector::spans;
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::OutputFolder;
+use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
     exit_code, flight_recorder, library, options, outputs, printable, spare_folder, unseen, variables,
@@ -38,16 +39,7 @@ pub struct Request {
     pub command: Vec<OsString>,
     /// What the default output folder is named after.
     pub name: OsString,
-    pub output: Option<PathBuf>,
-    /// Variables that the options stand for.
-    pub environment: Vec<(&'static str, OsString)>,
-    /// Whether the command is given a TRACEPARENT.
-    pub hands_on: bool,
-    /// How much a flight recorder keeps; `None`: everything.
-    pub flight: Option<Duration>,
-    /// How long the trace file may be; `None`: as long as it gets.
-    pub max_bytes: Option<u64>,
-    pub otlp: otlp::Request,
+    pub settings: Settings,
     pub simulate: bool,
     /// Whether the summary shows what only experts look for.
     pub verbose: bool,
@@ -69,19 +61,19 @@ pub fn record(mut request: Request) -> Result<u8, Failure> {
         Err(failure) if failure.exit_code == exit_code::NOT_STARTED => failure,
         ended => return ended,
     };
-    if let Some(asked) = &request.output
+    if let Some(asked) = &request.settings.output
         && cannot_be_made(asked)
     {
         // A wrong name is better heard of at once than after the job.
         return Err(failure);
     }
     say(format_args!("{failure}"));
-    if request.output.is_none()
+    if request.settings.output.is_none()
         && let Some(Ok(spare)) = spare_folder::make(&request.name, std::process::id())
     {
         let path = spare.path().to_owned();
         say(format_args!("gputrace: warning: the outputs go to {}", printable::name(&path)));
-        request.output = Some(path.clone());
+        request.settings.output = Some(path.clone());
         match traced(&request) {
             Err(failure) if failure.exit_code == exit_code::NOT_STARTED => {
                 let _ = fs::remove_dir(path);
@@ -127,8 +119,9 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     if let Some(value) = variables::switched_off() {
         say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
     }
-    let folder = OutputFolder::prepare_alone(request.output.clone(), &request.name, std::process::id())
-        .map_err(not_started)?;
+    let folder =
+        OutputFolder::prepare_alone(request.settings.output.clone(), &request.name, std::process::id())
+            .map_err(not_started)?;
     private_folder::sweep();
     let session = SessionFolder::create().map_err(|error| {
         not_started(Failure::new(format!("cannot make a folder for the session: {}", reason(&error))))
@@ -142,8 +135,8 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let begin = SessionBegin {
         traceparent: environment::traceparent(),
-        hands_on: request.hands_on,
-        ..begin(command, variables::redacts(&request.environment))
+        hands_on: request.settings.hands_on,
+        ..begin(command, request.settings.redacts)
     };
     if let Some(why) = spans::run::complaint(&begin).filter(|_| begin.hands_on) {
         say(format_args!("gputrace: warning: {why}; the command is given another one"));
@@ -153,11 +146,11 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         source: Source::Listen { directory: session.path().to_path_buf() },
         trace_path: trace.clone(),
         begin,
-        flight: flight_recorder::config(request.flight, &folder),
-        max_bytes: request.max_bytes,
+        flight: flight_recorder::config(request.settings.limits.flight, &folder, &request.settings.flames),
+        max_bytes: request.settings.limits.max_bytes,
         hears_trace_news: Some(say_at_once),
     };
-    let (sinks, mut sending) = otlp::start(&request.otlp, Audience::Person, DRAIN);
+    let (sinks, mut sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
     let recorder = match Recorder::start(config, sinks) {
         Ok(recorder) => recorder,
         Err(error) => {
@@ -168,8 +161,8 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         }
     };
 
-    let mut variables = request.environment.clone();
-    variables.extend(recorder.socket_path().map(|path| (options::SESSION, path.into())));
+    let mut variables = request.settings.environment.clone();
+    variables.extend(recorder.socket_path().map(|path| (options::SESSION.variable, path.into())));
     variables.extend(spans::run::traceparent(recorder.begin()).map(|own| ("TRACEPARENT", own.into())));
     let sanitizer = request.command.first().and_then(|program| sanitizer_runtime::of(program));
     variables.push(("LD_PRELOAD", environment::preload(&libraries.preload, sanitizer.as_deref())));
@@ -184,8 +177,12 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         output: folder.path().to_owned(),
         sender: sending.sender(),
     };
-    let control =
-        flight_recorder::listen(Ok(session.path()), about, handle.clone(), request.flight.is_some());
+    let control = flight_recorder::listen(
+        Ok(session.path()),
+        about,
+        handle.clone(),
+        request.settings.limits.flight.is_some(),
+    );
     let program = match child::start(&request.command, &variables, before) {
         Ok(program) => program,
         Err(error) => {
@@ -204,7 +201,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     };
     earlier.remove();
     let session_variable = recorder.socket_path().map(|path| {
-        let mut variable = format!("{}=", options::SESSION).into_bytes();
+        let mut variable = format!("{}=", options::SESSION.variable).into_bytes();
         variable.extend_from_slice(path.as_os_str().as_encoded_bytes());
         variable
     });
@@ -233,7 +230,14 @@ fn traced(request: &Request) -> Result<u8, Failure> {
                 request.simulate,
             );
             let talk = outputs::Talk { verbose: request.verbose, why_nothing: why_nothing.as_deref() };
-            say_text(&outputs::finish(&recording, &folder, request.json.as_deref(), sending, talk));
+            say_text(&outputs::finish(
+                &recording,
+                &folder,
+                request.json.as_deref(),
+                sending,
+                &request.settings.flames,
+                talk,
+            ));
         }
         Err(error) => say(format_args!("{}", Failure::from(error))),
     }

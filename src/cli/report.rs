@@ -5,6 +5,7 @@ use std::io;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
+use crate::cli::settings::Flames;
 use crate::cli::traces::Named;
 use crate::cli::{exit_code, run, stdout, traces, variables};
 
@@ -30,7 +31,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
         stdout::print(list.as_bytes())?;
         return Ok(exit_code::SUCCESS);
     }
-    let read = traces::read_as(named.files()?, |_| {})?;
+    let read = traces::read_as(named.files()?, &Flames::default(), |_| {})?;
     let analysis = &read.analysis;
     let text = match is_json {
         true => analysis.json(None),

@@ -12,6 +12,7 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::OutputFolder;
+use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
 use crate::launch::control::About;
@@ -29,9 +30,7 @@ pub fn collect(
     directory: &Path,
     folder: &OutputFolder,
     once: bool,
-    flight: Option<Duration>,
-    max_bytes: Option<u64>,
-    otlp: &otlp::Request,
+    settings: &Settings,
 ) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let (directory, _lock) = take(directory)?;
@@ -42,12 +41,12 @@ pub fn collect(
     let config = RecorderConfig {
         source: Source::Standing { directory },
         trace_path: trace.clone(),
-        begin: recording::begin(std::env::args().collect(), variables::redacts(&[])),
-        flight: flight_recorder::config(flight, folder),
-        max_bytes,
+        begin: recording::begin(std::env::args().collect(), settings.redacts),
+        flight: flight_recorder::config(settings.limits.flight, folder, &settings.flames),
+        max_bytes: settings.limits.max_bytes,
         hears_trace_news: Some(recording::say_at_once),
     };
-    let (sinks, mut sending) = otlp::start(otlp, Audience::Person, recording::DRAIN);
+    let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
     let recorder = Recorder::start(config, sinks).inspect_err(|_| {
         // The place was taken for this collector alone; nothing is in it.
         let _ = fs::remove_file(trace);
@@ -58,9 +57,9 @@ pub fn collect(
         output: folder.path().to_owned(),
         sender: sending.sender(),
     };
-    let control = flight_recorder::listen_alone(about, recorder.handle(), flight.is_some());
+    let control = flight_recorder::listen_alone(about, recorder.handle(), settings.limits.flight.is_some());
     if let Some(socket) = recorder.socket_path() {
-        stdout::print(format!("{}={}\n", options::SESSION, socket.display()).as_bytes())?;
+        stdout::print(format!("{}={}\n", options::SESSION.variable, socket.display()).as_bytes())?;
     }
     while !(is_told_to_end(&signals) || once && recorder.has_ended()) {}
     let finished = recorder.finish(GRACE);
@@ -68,7 +67,14 @@ pub fn collect(
     match finished {
         Ok(recording) => {
             let recording = sending.take_last(recording);
-            say_text(&outputs::finish(&recording, folder, None, sending, outputs::Talk::default()));
+            say_text(&outputs::finish(
+                &recording,
+                folder,
+                None,
+                sending,
+                &settings.flames,
+                outputs::Talk::default(),
+            ));
             Ok(exit_code::SUCCESS)
         }
         Err(error) => {

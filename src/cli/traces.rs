@@ -13,6 +13,7 @@ use gputrace_collector::stream::replay::{Replay, read_traces};
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
 use crate::cli::progress::Progress;
+use crate::cli::settings::Flames;
 use crate::cli::talk::{say, say_text};
 use crate::cli::trace_folder::{self, TraceFolder};
 use crate::cli::{exit_code, output_folder, printable, trace_list};
@@ -116,10 +117,14 @@ fn each_once(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
 }
 
 /// Reads them all, and changes what was added up before it is analysed.
-pub fn read_as(paths: Vec<PathBuf>, change: impl FnOnce(&mut Aggregates)) -> Result<Read, Failure> {
+pub fn read_as(
+    paths: Vec<PathBuf>,
+    flames: &Flames,
+    change: impl FnOnce(&mut Aggregates),
+) -> Result<Read, Failure> {
     let (mut replay, exit_code) = replay(paths, Aggregates::default())?;
     change(&mut replay.sink);
-    Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink), exit_code })
+    Ok(Read { analysis: Analysis::new(&replay.totals, &replay.sink, flames), exit_code })
 }
 
 /// Reads them all into a sink. Damage, and a file that is no trace among others that are, is reported

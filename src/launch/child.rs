@@ -7,14 +7,12 @@ use std::mem::zeroed;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
-use crate::launch::group_signals::GroupSignals;
 use crate::launch::signals::{self, Before};
 use crate::launch::{descriptors, inherited};
 
 #[derive(Debug)]
 pub struct Program {
     child: Child,
-    group_signals: Option<GroupSignals>,
 }
 
 /// Starts `command` with `environment` laid over ours and the signal state of `before`.
@@ -32,13 +30,12 @@ pub fn start(command: &[OsString], environment: &[(&str, OsString)], before: Bef
             Ok(())
         });
     }
-    let group_signals = GroupSignals::start(command.len());
     let child = {
         let _held = signals::hold();
         builder.spawn()?
     };
     signals::program_started(child.id().cast_signed());
-    Ok(Program { child, group_signals })
+    Ok(Program { child })
 }
 
 impl Program {
@@ -68,7 +65,6 @@ impl Program {
             }
         }
         signals::program_ended();
-        drop(self.group_signals.take());
         self.child.wait()
     }
 }

@@ -2,8 +2,9 @@
 //! variables that would have them traced.
 //!
 //! Reads /proc and nothing else: no process is stopped, asked or adopted. A process that lives for less than
-//! the time between two scans may be missed, and so is one whose parent ended before a scan saw it. The
-//! command itself is not: it is looked at before it is reaped.
+//! the time between two scans may be missed. One whose parent ended before a scan saw it is known by the
+//! session's variable in its environment, where that may be read. The command itself is never missed: it is
+//! looked at before it is reaped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,6 +27,8 @@ const COST_MOST: u32 = 100;
 const STACK_BYTES: usize = 256 << 10;
 /// Processes that are named of each kind; more are counted.
 const NAMED_MAX: usize = 1000;
+/// A tracer that the command starts, behind a change of user as our hint says, has a session of its own.
+const NESTED: &str = "gputrace";
 /// Of a process's environment: enough for the largest that a kernel takes by default (a quarter of the
 /// stack).
 const ENVIRONMENT_BYTES_MAX: u64 = 2 << 20;
@@ -161,6 +164,14 @@ impl Scanner {
                 break;
             }
         }
+        // An orphan's parent is gone, and its environment has what the command was given.
+        new.retain(|pid, _| {
+            let is_orphan_of_ours = !self.variable.is_empty() && environment_has(*pid, &self.variable);
+            if is_orphan_of_ours {
+                self.known.insert(*pid, String::new());
+            }
+            !is_orphan_of_ours
+        });
         // One whose parent began after that parent's number was passed is read again at the next scan.
         self.strangers.extend(new.iter().filter(|(_, parent)| present.contains(parent)).map(|(pid, _)| pid));
         let pids: Vec<u32> = self.known.keys().copied().collect();
@@ -172,6 +183,12 @@ impl Scanner {
     fn look_at(&mut self, pid: u32) {
         let Some(name) = read(pid, "comm").map(|name| name.trim_end().to_owned()) else { return };
         let Ok(about) = fs::metadata(format!("/proc/{pid}")) else { return };
+        if name == NESTED {
+            self.known.remove(&pid);
+            self.strangers.insert(pid);
+            self.seen.other_users.remove(&pid);
+            return;
+        }
         if about.uid() != self.own {
             let is_other = read(pid, "status").is_some_and(|status| is_other_user(&status, self.own));
             if is_other
@@ -195,14 +212,28 @@ impl Scanner {
     /// Whether the program that the process runs was started without the variable. A process that ended has
     /// no environment any more, and one of another user's cannot be asked.
     fn lacks_the_variable(&self, pid: u32) -> bool {
-        let mut environment = Vec::new();
-        let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) else { return false };
-        if file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).is_err() {
-            return false;
+        match environment(pid) {
+            Some(environment) if environment.is_empty() => !is_zombie(pid) && !self.variable.is_empty(),
+            Some(environment) => !has(&environment, &self.variable),
+            None => false,
         }
-        let is_dead = environment.is_empty() && is_zombie(pid);
-        !is_dead && !environment.split(|byte| *byte == 0).any(|entry| entry == self.variable)
     }
+}
+
+/// The environment that the process's program was started with; `None` where it may not be read.
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    let mut environment = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
+    file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).ok()?;
+    Some(environment)
+}
+
+fn environment_has(pid: u32, variable: &[u8]) -> bool {
+    environment(pid).is_some_and(|environment| has(&environment, variable))
+}
+
+fn has(environment: &[u8], variable: &[u8]) -> bool {
+    environment.split(|byte| *byte == 0).any(|entry| entry == variable)
 }
 
 fn read(pid: u32, name: &str) -> Option<String> {

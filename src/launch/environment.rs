@@ -2,13 +2,15 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// `LD_PRELOAD` with our library in front of what is there, and the program's own AddressSanitizer in
+/// `LD_PRELOAD` with our library in front of what is there but for another gputrace's, and the program's own AddressSanitizer in
 /// front of that. The loader skips the empty element between the two; the library takes it and what
 /// comes before it out of the environment as it is loaded (`interpose/src/preload_once.rs`).
 pub fn preload(library: &Path, sanitizer: Option<&OsStr>) -> OsString {
-    let value = in_front(library.as_os_str(), env::var_os("LD_PRELOAD"));
+    let others = env::var_os("LD_PRELOAD").map(without_ours);
+    let value = in_front(library.as_os_str(), others);
     let Some(sanitizer) = sanitizer else { return value };
     let mut first = sanitizer.to_os_string();
     first.push("::");
@@ -31,6 +33,14 @@ pub fn traceparent() -> String {
     given
 }
 
+/// A `run` inside another `run` has the program for itself: two of our libraries would hook each other.
+fn without_ours(list: OsString) -> OsString {
+    let is_separator = |byte: &u8| matches!(byte, b':' | b' ');
+    let is_ours = |entry: &[u8]| entry.ends_with(b"/libgputrace.so");
+    let kept = list.as_bytes().split(is_separator).filter(|entry| !is_ours(entry));
+    OsString::from_vec(kept.collect::<Vec<_>>().join(&b':'))
+}
+
 fn in_front(first: &OsStr, rest: Option<OsString>) -> OsString {
     let mut value = first.to_os_string();
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
@@ -43,6 +53,15 @@ fn in_front(first: &OsStr, rest: Option<OsString>) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn preload_has_one_library_of_ours() {
+        let kept = |list: &str| without_ours(list.into());
+        assert_eq!(kept("/a/libgputrace.so:/b.so /c.so"), "/b.so:/c.so");
+        assert_eq!(kept("/b.so:/x/libgputrace.so"), "/b.so");
+        assert_eq!(kept("/a/libgputrace.so"), "");
+        assert_eq!(kept("libasan.so.8::/a.so"), "libasan.so.8::/a.so");
+    }
 
     #[test]
     fn what_was_there_stays_behind_ours() {

@@ -1,12 +1,15 @@
 //! Signals while the traced program runs.
 //!
-//! Whoever started us takes us for the program, so what is sent to us alone is passed on to it. The
-//! terminal sends its own to the whole foreground group, the program included: those it has already,
-//! and we only must not die of them. What a process sends may be for us alone or for the group as well:
-//! [`group_signals`](super::group_signals) finds out before it is passed on. The program itself starts with the dispositions that we were
-//! given. SIGUSR2 is passed on like any other, unless a flight recorder waits for it. Once the program
-//! is gone, the first that would end us ends our wait for a back end only, so that what was recorded
-//! is written and the exit code stays the program's; the second ends us.
+//! Whoever started `run` takes it for the program, so a signal that a process sends to `run` is passed on
+//! once. A signal that the terminal sends goes to the whole foreground group, and is passed on only where
+//! the program is not in that group. A signal that the program itself sends is not passed on: it may have
+//! signalled its own group, and must not hit itself a second time. Whether a process signalled `run` alone
+//! or its group cannot be told from a signal: one that is sent to both reaches the program twice.
+//!
+//! The program starts with the dispositions that `run` was given. SIGUSR2 is passed on like any other,
+//! unless a flight recorder waits for it. Once the program is gone, the first signal that would end us ends
+//! our wait for a back end only, so that what was recorded is written and the exit code stays the program's;
+//! the second ends us.
 
 use std::io;
 use std::mem::zeroed;
@@ -14,10 +17,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use libc::{c_int, c_void, siginfo_t};
+use libc::{c_int, c_void, pid_t, siginfo_t};
 
-use crate::launch::heard::{By, Heard};
-use crate::launch::{group_signals, inherited};
+use crate::launch::inherited;
 
 /// The program's process id; 0 while there is none (not yet started, or already gone).
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -32,9 +34,9 @@ static END_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// One more than the highest signal of Linux.
 const SIGNALS: usize = 65;
-/// What the kernel sends to us for reasons that are ours, or to the program as well: by the terminal
-/// to the whole group, and for the processor time that this process used.
-const OURS_FROM_THE_KERNEL: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGWINCH, libc::SIGXCPU];
+/// What the kernel sends to the terminal's whole foreground group. SIGHUP is not always one of them: see
+/// [`has_reached_the_program`].
+const TERMINAL: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGWINCH, libc::SIGHUP];
 /// What ends us again once there is no program to end.
 const END_US_AFTERWARDS: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
@@ -66,63 +68,80 @@ pub fn is_for_the_program(signal: c_int) -> bool {
     !ours.contains(&signal) && !(32..libc::SIGRTMIN()).contains(&signal)
 }
 
+/// A signal as it is passed on.
+#[derive(Clone, Copy)]
+struct Received {
+    signal: c_int,
+    /// What `sigqueue` sent with it.
+    value: Option<usize>,
+}
+
 extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
-    // Only async-signal-safe calls here: getpid, kill and sigqueue are, and errno is put back.
+    // Only async-signal-safe calls here: getpid, getpgrp, kill and sigqueue are, getpgid and getsid are
+    // plain system calls, and errno is put back.
     // SAFETY: `info` is what the kernel gives a handler with SA_SIGINFO; __errno_location is this
     // thread's errno.
     unsafe {
         let errno = *libc::__errno_location();
-        let by_kernel = (*info).si_code > 0;
-        // What this process raises itself, by abort() for one, is its own.
-        let by_us = !by_kernel && (*info).si_pid() == libc::getpid();
-        if !(by_us || by_kernel && OURS_FROM_THE_KERNEL.contains(&signal)) {
-            let heard = Heard::new(signal, &*info);
-            if PROGRAM.load(Ordering::SeqCst) == 0 {
-                // Where nobody is there to get it from the group, it is passed on whoever it was sent to.
-                group_signals::tell(By::UsEarly, heard);
-                pass_on_early(heard);
-            } else if !(heard.may_be_the_groups() && group_signals::tell(By::Us, heard)) {
-                send(heard);
+        let code = (*info).si_code;
+        // By another process id namespace's process the sender is 0, as in `docker stop`: passed on.
+        let sender = (code <= 0).then(|| (*info).si_pid());
+        let value = (code == libc::SI_QUEUE).then(|| (*info).si_value().sival_ptr as usize);
+        // What this process raises itself, by abort() for one, is its own, and so is its processor time.
+        let is_ours = sender == Some(libc::getpid()) || sender.is_none() && signal == libc::SIGXCPU;
+        if !is_ours {
+            let program = PROGRAM.load(Ordering::SeqCst);
+            if program == 0 {
+                pass_on_early(signal);
+            } else if !has_reached_the_program(signal, sender, program) {
+                send(Received { signal, value });
             }
         }
         *libc::__errno_location() = errno;
     }
 }
 
-/// As soon as there is a program. Async-signal-safe.
-fn pass_on_early(heard: Heard) {
-    let bit = 1 << (heard.signal - 1);
+/// Whether the program has got the signal already, or sent it. `sender` is `None` for the kernel.
+/// Async-signal-safe.
+fn has_reached_the_program(signal: c_int, sender: Option<pid_t>, program: pid_t) -> bool {
+    if let Some(sender) = sender {
+        return sender == program;
+    }
+    // SAFETY: plain numbers. The program was not reaped when its id was read; an id that has become another
+    // process's since then only answers for a program that is gone.
+    unsafe {
+        // A terminal that hangs up signals its session's first process alone.
+        let is_for_us_alone = signal == libc::SIGHUP && libc::getsid(0) == libc::getpid();
+        TERMINAL.contains(&signal) && !is_for_us_alone && libc::getpgid(program) == libc::getpgrp()
+    }
+}
+
+/// As soon as there is a program, whoever the signal was sent to. Async-signal-safe.
+fn pass_on_early(signal: c_int) {
+    let bit = 1 << (signal - 1);
     EARLY.fetch_or(bit, Ordering::SeqCst);
     // The program may have come in between, and its start looked before the line above.
     if PROGRAM.load(Ordering::SeqCst) != 0 && EARLY.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
-        send(heard);
+        send(Received { signal, value: None });
     }
 }
 
 /// Sends it to the program, if there is one. Async-signal-safe.
-pub fn send(heard: Heard) {
+fn send(received: Received) {
     SENDING.fetch_add(1, Ordering::SeqCst);
     let program = PROGRAM.load(Ordering::SeqCst);
     if program != 0 {
         // SAFETY: both take plain numbers. The program is not reaped while its id is in PROGRAM or while
         // SENDING says that somebody had it from there, so the id is no other process's.
         unsafe {
-            if heard.carries_value() {
-                let value = libc::sigval { sival_ptr: heard.value as *mut c_void };
-                libc::sigqueue(program, heard.signal, value);
+            if let Some(value) = received.value {
+                libc::sigqueue(program, received.signal, libc::sigval { sival_ptr: value as *mut c_void });
             } else {
-                libc::kill(program, heard.signal);
+                libc::kill(program, received.signal);
             }
         }
     }
     SENDING.fetch_sub(1, Ordering::SeqCst);
-}
-
-/// Whether there is a program that what is sent to our process group does not reach.
-pub fn has_program_left_our_group() -> bool {
-    let program = PROGRAM.load(Ordering::SeqCst);
-    // SAFETY: plain numbers. An id that is another's by now is nobody's to send to.
-    program != 0 && unsafe { libc::getpgid(program) != libc::getpgrp() }
 }
 
 /// All signals of this thread, held back until this is dropped.
@@ -298,7 +317,7 @@ pub fn program_started(pid: c_int) {
     PROGRAM.store(pid, Ordering::SeqCst);
     let early = EARLY.swap(0, Ordering::SeqCst);
     for signal in (1..SIGNALS as c_int).filter(|signal| early >> (signal - 1) & 1 != 0) {
-        send(Heard { signal, ..Heard::NOTHING });
+        send(Received { signal, value: None });
     }
 }
 

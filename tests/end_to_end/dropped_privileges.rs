@@ -123,3 +123,43 @@ fn privileges_that_are_kept_leave_the_record_complete() {
     finish(command.arg("--").arg(place.program("basic"))).expect_code(0);
     assert_eq!(report(&[place.join("out/trace.gputrace")])["complete"], true);
 }
+
+/// A daemon has no parent of ours. root may read its environment, in which it has the session's variable.
+#[test]
+fn dropped_privileges_of_a_daemon_make_the_record_incomplete() {
+    let Some(place) = Place::new("dropped_privileges_of_a_daemon_make_the_record_incomplete") else { return };
+    let mut command = place.gputrace(0);
+    command
+        .env("GPUTRACE_CACHE", place.join("cache"))
+        .args(["run", "--simulate", "-o"])
+        .arg(place.join("out"));
+    let daemon = "(setsid setpriv --reuid 65534 --clear-groups sh -c 'sleep 1; exit 0' &); sleep 0.7";
+    let ended = finish(command.args(["--", "sh", "-c", daemon])).expect_code(0);
+    assert!(ended.stderr.contains("warning: not recorded: process"), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(!last.contains("nothing lost") && last.contains("not recorded"), "{last}");
+    assert_eq!(report(&[place.join("out/trace.gputrace")])["complete"], false);
+}
+
+/// The way that the message recommends is not itself reported.
+#[test]
+fn dropped_privileges_before_a_gputrace_of_their_own_leave_the_record_complete() {
+    let Some(place) =
+        Place::new("dropped_privileges_before_a_gputrace_of_their_own_leave_the_record_complete")
+    else {
+        return;
+    };
+    let theirs = place.folder("theirs", 65534, 0o700);
+    let mut command = place.gputrace(0);
+    command
+        .env("GPUTRACE_CACHE", place.join("cache"))
+        .args(["run", "--simulate", "-o"])
+        .arg(place.join("out"));
+    command.args(["--", "setpriv", "--reuid", "65534", "--clear-groups", "env", "-u", "GPUTRACE_CACHE"]);
+    command.arg(format!("HOME={}", theirs.display())).arg(place.join("gputrace"));
+    command.args(["run", "--simulate", "-o"]).arg(theirs.join("out")).arg("--").arg(place.program("basic"));
+    let ended = finish(&mut command).expect_code(0);
+    let outer = ended.stderr.lines().last().unwrap();
+    assert!(outer.contains("0 events, nothing lost"), "{}", ended.stderr);
+    assert_eq!(report(&[place.join("out/trace.gputrace")])["complete"], true, "{}", ended.stderr);
+}

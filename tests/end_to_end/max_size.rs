@@ -71,7 +71,7 @@ fn max_size_is_a_variable_in_bare_use() {
 fn max_size_that_is_not_reached_changes_nothing() {
     let traced = run_with(&["--max-size=1G"], compiled("basic", Link::Driver)).succeed();
     assert_eq!(traced.report()["size_limits"], serde_json::json!([]));
-    assert!(traced.ended.stderr.ends_with("nothing lost)\n"), "{}", traced.ended.stderr);
+    assert!(traced.ended.stderr.contains("nothing lost); open "), "{}", traced.ended.stderr);
 }
 
 /// One keeps the first part and the other the last.
@@ -118,7 +118,10 @@ fn max_size_bounds_what_a_collector_with_its_own_folder_writes() {
     assert!(said.contains("has the first 128 KiB and lacks "), "{said}");
     let report = report(&[folder.join("out/trace.gputrace")]);
     let left_out = &report["size_limits"][0]["left_out"];
-    assert_eq!(count(&report, "launches") + count(left_out, "launches"), LAUNCHES, "{left_out:#}");
+    // On a loaded machine a thread may wait for room in vain, and then its events are counted as dropped.
+    let full = report["dropped"]["ring_full"].as_u64().unwrap_or(0);
+    let known = count(&report, "launches") + count(left_out, "launches");
+    assert!((LAUNCHES..=LAUNCHES + full).contains(&(known + full)), "{known} and {full}: {left_out:#}");
 }
 
 #[test]

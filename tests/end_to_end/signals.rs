@@ -139,6 +139,18 @@ fn an_alarm_that_was_set_before_us_is_the_programs() {
 /// What a terminal sends, it sends to the program as well: it must not get it twice.
 #[test]
 fn ctrl_c_at_a_terminal_reaches_the_program_once() {
+    assert_eq!(interrupts_by_a_terminal(&[]), "1");
+}
+
+/// `timeout` leaves it, for one: it gets what the terminal sends from `run`.
+#[test]
+fn ctrl_c_at_a_terminal_reaches_a_program_that_left_our_group_once() {
+    let leaves = "import os, sys; os.setpgid(0, 0); os.execvp(sys.argv[1], sys.argv[1:])";
+    assert_eq!(interrupts_by_a_terminal(&["python3", "-c", leaves]), "1");
+}
+
+/// How many SIGINT a shell that is started by such a command gets of one Ctrl-C.
+fn interrupts_by_a_terminal(starts: &[&str]) -> String {
     let folder = Folder::new();
     let script = "import os, pty, sys\n\
         pid, terminal = pty.fork()\n\
@@ -158,8 +170,8 @@ fn ctrl_c_at_a_terminal_reaches_the_program_once() {
     let mut command = Command::new("python3");
     tool::clean(&mut command);
     command.args(["-c", script]).arg(gputrace().get_program());
-    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(["--", "bash", "-c", HEARS]);
-    assert_eq!(finish(&mut command).expect_code(0).stdout.trim(), "1");
+    command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--").args(starts);
+    finish(command.args(["bash", "-c", HEARS])).expect_code(0).stdout.trim().to_owned()
 }
 
 /// What was closed for us is closed for the program, though the language's runtime opens it for us.

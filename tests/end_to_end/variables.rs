@@ -1,6 +1,6 @@
 //! The table of settings: warnings about what is not in it, and that it is complete.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -72,13 +72,19 @@ fn the_switch_is_checked_too() {
 fn the_table_is_complete() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut named = BTreeSet::new();
-    for folder in ["src", "interpose/src", "producer/src", "cupti-sys/src", "collector/src", "sim"] {
+    for folder in
+        ["src", "interpose/src", "producer/src", "callstack/src", "cupti-sys/src", "collector/src", "sim"]
+    {
         collect(&root.join(folder), &mut named);
     }
     let page = finish(gputrace().args(["help", "variables"])).expect_code(0).stdout;
     let documented: BTreeSet<String> = variables_in(&page).collect();
     // Set by gputrace for its own parts, and by people who build it.
     let internal = ["GPUTRACE_SESSION", "GPUTRACE_PREBUILT_DIR"];
+    let table = fs::read_to_string(root.join("src/cli/options.rs")).unwrap();
+    let rows: BTreeMap<_, _> = table.split("\npub static ").filter_map(row).collect();
+    assert!(rows.len() > documented.len(), "{rows:?}");
+    let named: BTreeSet<_> = named.into_iter().filter_map(|name| variable_of(name, &rows)).collect();
     for name in named.difference(&documented) {
         assert!(internal.contains(&name.as_str()), "{name} is read somewhere and not in the table");
     }
@@ -99,12 +105,31 @@ fn collect(folder: &Path, named: &mut BTreeSet<String>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap();
-            // Of the table itself, only the constants count: unused ones the compiler tells.
-            let is_table = path.ends_with("cli/options.rs");
-            let lines = code.lines().filter(|line| !is_table || line.starts_with("pub const"));
-            named.extend(lines.flat_map(variables_in));
+            // A row of the table counts where other code names it.
+            if !path.ends_with("cli/options.rs") {
+                named.extend(variables_in(code));
+                named.extend(rows_in(code));
+            }
         }
     }
+}
+
+/// The names by which code refers to rows of the table.
+fn rows_in(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split("options::").skip(1).map(|rest| {
+        let name = rest.chars().take_while(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || *c == '_');
+        format!("options::{}", name.collect::<String>())
+    })
+}
+
+/// The name of a row, and its variable.
+fn row(text: &str) -> Option<(String, String)> {
+    let (name, rest) = text.split_once(": Setting = ")?;
+    Some((format!("options::{name}"), variables_in(rest).next()?))
+}
+
+fn variable_of(name: String, rows: &BTreeMap<String, String>) -> Option<String> {
+    if name.starts_with("options::") { rows.get(&name).cloned() } else { Some(name) }
 }
 
 fn variables_in(text: &str) -> impl Iterator<Item = String> + '_ {

@@ -1,5 +1,5 @@
-/* Counts its signals. Reads words: "counts" has it say them, "kill0" send SIGUSR1 to its own group; it ends with its
-   input. The argument: "leaves" makes it leave its process group at first. */
+/* Counts its signals. Reads words: "counts" has it say them, "kill0" send SIGUSR1 to its own group, "killparent" to its
+   parent; it ends with its input. The argument: "leaves" makes it leave its process group at first. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +28,8 @@ int main(int argc, char **argv)
     while (fgets(word, sizeof word, stdin)) {
         if (!strcmp(word, "kill0\n"))
             kill(0, SIGUSR1);
+        if (!strcmp(word, "killparent\n"))
+            kill(getppid(), SIGUSR1);
         if (!strcmp(word, "counts\n")) {
             printf("TERM %d INT %d HUP %d QUIT %d USR1 %d CONT %d RT %d FENCE %d\n", counts[SIGTERM], counts[SIGINT],
                    counts[SIGHUP], counts[SIGQUIT], counts[SIGUSR1], counts[SIGCONT], counts[SIGRTMIN + 1],

@@ -52,6 +52,9 @@ impl Report {
             || totals.losses().keys().any(|reason| !KEEPS_RECORDS.contains(reason));
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+        let is_skipped = |damage: &Damage| matches!(damage.reason, DamageReason::Skipped(_));
+        let closed_in_order = totals.sessions.iter().all(|session| session.wall_ns.is_some())
+            && !totals.damages.iter().any(|(_, damage)| is_skipped(damage));
         let (lines, no_line) = lines::lines(aggregates, labels);
         let beyond = aggregates.device_stacks.beyond();
         let whole_graphs = aggregates.graphs.total();
@@ -61,12 +64,10 @@ impl Report {
             schema: SCHEMA,
             version: VERSION,
             simulated: totals.simulated(),
-            complete: totals.unrecorded.is_empty()
-                && totals.sessions.iter().all(|session| session.wall_ns.is_some())
-                && !totals
-                    .damages
-                    .iter()
-                    .any(|(_, damage)| matches!(damage.reason, DamageReason::Skipped(_))),
+            complete: closed_in_order
+                && totals.unrecorded.is_empty()
+                && !dropped.keys().any(|reason| reason != Loss::NotInTrace.name()),
+            closed_in_order,
             sessions: totals.sessions.len(),
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
             wall_ns,

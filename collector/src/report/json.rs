@@ -19,8 +19,11 @@ pub struct Report {
     pub schema: &'static str,
     pub version: u32,
     pub simulated: bool,
-    /// Whether every session was closed in order.
+    /// Whether nothing that was to be recorded is missing.
     pub complete: bool,
+    /// Whether every session was closed in order and every input was read.
+    #[serde(skip)]
+    pub closed_in_order: bool,
     pub sessions: usize,
     /// Of the first session.
     pub command: Vec<String>,

@@ -143,6 +143,7 @@ fn nonsense_counters_do_not_overflow() {
     let (totals, aggregates) = model.finish();
     let report = Report::new(&totals, &aggregates);
     assert_eq!((report.cost.sampled_hooks, report.dropped["no_ring"]), (u64::MAX, u64::MAX));
+    assert!(!report.complete, "what was lost is missing");
     report.to_text(&TextOptions::default());
 }
 

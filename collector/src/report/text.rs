@@ -116,10 +116,10 @@ impl Report {
             sessions => format!(", {} sessions", count(sessions as u64)),
         };
         let is_missing = self.notices.iter().any(|notice| notice.text.starts_with(NOT_RECORDED));
-        let unfinished = match (self.complete, is_missing) {
-            (true, _) => "",
-            (false, true) => ", incomplete: see below",
-            (false, false) => ", not closed in order",
+        let unfinished = match (self.closed_in_order, is_missing) {
+            (false, _) => ", not closed in order",
+            (true, true) => ", incomplete: see below",
+            (true, false) => "",
         };
         let wall = duration(self.wall_ns);
         page.fact("Wall time", &format!("{wall}, {processes}{sessions}{unfinished}"));

@@ -13,8 +13,11 @@ use gputrace_wire::cell::Cell;
 use crate::batch::{Batch, Counters, Gap, GapReason, LeftOut, SizeLimit};
 use crate::trace_file::{BLOCK_HEADER_BYTES, BlockEncoder};
 
-/// What the end of the session takes: this batch twice, and the session's end.
-const END_BYTES: u64 = 512;
+/// What the end of the session takes: this batch twice, lines about processes that are not recorded, and the
+/// session's end.
+const END_BYTES: u64 = 512 + UNRECORDED_BYTES as u64;
+/// The most that those lines take. More of them are replaced by their number.
+const UNRECORDED_BYTES: usize = 4096;
 /// What the end of a process takes: counters, end, and the gap of rings that came too late.
 const PROCESS_BYTES: u64 = 1024;
 /// A gap.
@@ -96,7 +99,7 @@ impl Bound {
                 self.end(*process);
                 (0, true)
             }
-            Batch::SessionBegin(_) | Batch::SessionEnd { .. } => (0, true),
+            Batch::SessionBegin(_) | Batch::Unrecorded(_) | Batch::SessionEnd { .. } => (0, true),
             _ => (0, false),
         }
     }
@@ -177,6 +180,7 @@ impl Bound {
                 stored.push(batch.clone());
                 return stored;
             }
+            Batch::Unrecorded(lines) => return vec![Batch::Unrecorded(first_lines(lines))],
             Batch::SessionEnd { .. } => {
                 return self.reached().map(Batch::SizeLimit).into_iter().chain([batch.clone()]).collect();
             }
@@ -184,6 +188,26 @@ impl Bound {
         }
         Vec::new()
     }
+}
+
+/// As many of the lines as there is room for, and the number of the others.
+fn first_lines(lines: &[String]) -> Vec<String> {
+    // A block's header, the lengths, and the line about the others.
+    let mut room = UNRECORDED_BYTES - 256;
+    let fits = |line: &&String| {
+        let bytes = line.len() + 8;
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    };
+    let mut kept: Vec<_> = lines.iter().take_while(fits).cloned().collect();
+    let others = lines.len() - kept.len();
+    if others > 0 {
+        kept.push(format!(
+            "{others} more lines about processes that are not recorded did not fit --max-size"
+        ));
+    }
+    kept
 }
 
 fn gap(process: u32, ring: u32, count: u64) -> Batch {

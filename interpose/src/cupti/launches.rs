@@ -9,6 +9,7 @@ use gputrace_producer::thread;
 
 use super::guest::windows;
 use crate::api::ENTRIES;
+use crate::cuda_slot::CudaSlot;
 
 /// At the entry and exit of each driver function that [`ids`] names.
 #[inline]
@@ -20,7 +21,7 @@ pub fn at_call(data: &CUpti_CallbackData) {
     thread::with(|slot| {
         // Outside a hook nobody would take the id, and the next hook would take a wrong one.
         if slot.is_inside() {
-            slot.set_correlation(data.correlationId);
+            CudaSlot::of(slot).correlation.set(data.correlationId);
         }
     });
 }

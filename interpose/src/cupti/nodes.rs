@@ -11,6 +11,7 @@ use gputrace_producer::thread;
 
 use super::client;
 use super::root;
+use crate::cuda_slot::CudaSlot;
 use crate::driver::Handle;
 
 /// A node was made.
@@ -20,7 +21,8 @@ pub fn at_creation(data: &CUpti_ResourceData) {
         if slot.is_inside()
             && let Some(node) = node_of(data)
         {
-            slot.set_nodes(with(slot.nodes(), node));
+            let nodes = &CudaSlot::of(slot).nodes;
+            nodes.set(with(nodes.get(), node));
         }
     });
 }

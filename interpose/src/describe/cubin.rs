@@ -7,8 +7,8 @@
 
 use core::ffi::{CStr, c_void};
 
+use gputrace_callstack::python::memory::{Lent, Memory};
 use gputrace_producer::descriptor::Descriptor;
-use gputrace_producer::python::memory::{Lent, Memory};
 use gputrace_producer::system;
 use gputrace_wire::definition::kernel_lines::{Sequence, Writer};
 

@@ -10,6 +10,7 @@ use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::graph::NodesMade;
 
 use super::written;
+use crate::cuda_slot::CudaSlot;
 use crate::driver::{Handle, Status};
 use crate::hook::{CAPTURES, Context, Did, On};
 use crate::tables;
@@ -112,8 +113,7 @@ pub fn destroyed(_: &Context, graph: u32) -> Did {
 #[cold]
 #[inline(never)]
 pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
-    let (node, count) = slot.nodes();
-    slot.set_nodes((0, 0));
+    let (node, count) = CudaSlot::of(slot).nodes.take();
     let child = match call.detail {
         Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,
         Detail::Graph { .. } => return,

@@ -5,7 +5,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use gputrace_producer::ranges::{self, Label, Look};
+use gputrace_callstack::ranges::{self, Label, Look};
 use gputrace_wire::caller::Caller;
 
 use super::naming::{name_os_thread_a, name_os_thread_w, resource_create, resource_destroy};

@@ -17,7 +17,7 @@ mod traceparent;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use gputrace_producer::ranges;
+use gputrace_callstack::ranges;
 use gputrace_producer::session::Session;
 
 use crate::environment;

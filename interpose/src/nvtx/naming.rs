@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use gputrace_producer::ranges;
+use gputrace_callstack::ranges;
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread::{self, Slot};
 

@@ -5,7 +5,7 @@
 
 use core::ffi::c_void;
 
-use gputrace_producer::ranges::{Label, Look, NAME_MAX};
+use gputrace_callstack::ranges::{Label, Look, NAME_MAX};
 use gputrace_wire::caller::Caller;
 use gputrace_wire::range::payload;
 
@@ -198,7 +198,7 @@ mod tests {
     fn attributes_that_are_cut_short_or_missing_name_nothing() {
         // SAFETY: null, or attributes whose size is not said to be more than it is.
         unsafe {
-            assert!(gputrace_producer::ranges::prepare());
+            assert!(gputrace_callstack::ranges::prepare());
             let none = (Label::range(Label::NONE, b""), Look::default(), Caller::NOBODY);
             assert_eq!(range(Label::NONE, core::ptr::null()), none);
             let mut attributes = Attributes {

@@ -3,7 +3,7 @@
 //! Anywhere in the name, with or without `traceparent=` before it. The name is told without it: a name for each
 //! request would fill what there is for names, and say nothing in a flamegraph.
 
-use gputrace_producer::ranges::NAME_MAX;
+use gputrace_callstack::ranges::NAME_MAX;
 use gputrace_wire::caller::{Caller, hexadecimal};
 
 /// The length of a traceparent, and those of its fields.

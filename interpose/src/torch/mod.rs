@@ -19,10 +19,10 @@ mod original;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 
+use gputrace_callstack::torch::{self, engine, passes};
 use gputrace_producer::session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
-use gputrace_producer::torch::{self, engine, passes};
 
 use crate::tables;
 

@@ -12,9 +12,9 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use gputrace_callstack::torch::operators;
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread;
-use gputrace_producer::torch::operators;
 use gputrace_wire::counter::Counter;
 
 use crate::resolve::{libc_symbols, originals};

@@ -3,9 +3,9 @@
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gputrace_callstack::torch::engine::{self, Counts, CurrentNode, Functions, Inside, Number};
 use gputrace_producer::stderr;
 use gputrace_producer::system;
-use gputrace_producer::torch::engine::{self, Counts, CurrentNode, Functions, Inside, Number};
 
 use super::Form;
 use crate::resolve::failed_look_up::KeepError;

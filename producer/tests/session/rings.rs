@@ -6,7 +6,6 @@ use std::thread::spawn;
 use gputrace_producer::session::Session;
 use gputrace_producer::thread::{self, Offer};
 use gputrace_wire::atomic::Ordering;
-use gputrace_wire::caller::{Caller, WorksFor};
 use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::handshake;
@@ -149,60 +148,6 @@ fn a_ring_taken_over_full_names_its_new_owner_first() {
         assert_eq!(ring.dropped.load(Ordering::Relaxed), 4);
         assert_eq!(ring.written.load(Ordering::Relaxed), capacity * 2 + 3);
         assert_eq!(peer.counter(Counter::NoRing), 0, "the losses are the ring's, not for want of one");
-    });
-}
-
-/// Whatever room there is when a thread turns to another request: an entry is never in the wrong one.
-#[test]
-fn an_entry_is_under_its_own_caller_or_dropped() {
-    alone("rings::an_entry_is_under_its_own_caller_or_dropped", || {
-        let (session, peer) = begin();
-        let ring = peer.ring(FIRST);
-        let capacity = ring.capacity_cells.load(Ordering::Relaxed);
-        let turns = 4 * capacity;
-        let emit_for = |turn: u64| {
-            // Three in a row are for the same one, and every seventh of these is for nobody.
-            let request = turn / 3;
-            let span = if request.is_multiple_of(7) { 0 } else { request };
-            let caller =
-                if span == 0 { Caller::NOBODY } else { Caller { trace: [span, 1], span, ..Caller::NOBODY } };
-            let mut cell = Cell::new(EVENT, 1, 0);
-            cell.put_u64(40, span);
-            thread::with(|slot| slot.emit_for(session, &caller, &[cell]))
-        };
-        let (mut now, mut written, mut seen) = (Caller::NOBODY, 0, 0);
-        let mut check = |cells: Vec<Cell>| {
-            for cell in cells {
-                match cell.kind() {
-                    kind::THREAD_BEGIN => now = Caller::NOBODY,
-                    kind::CALLER => now = WorksFor::from_cell(&cell).caller,
-                    _ => {
-                        assert_eq!(cell.u64_at(40), now.span);
-                        seen += 1;
-                    }
-                }
-            }
-        };
-        for turn in 0..turns {
-            written += u64::from(emit_for(turn));
-            // Now and then room for a few, while the ring is full most of the time.
-            if turn % (capacity + 5) == 0 {
-                check(peer.empty(FIRST));
-            }
-        }
-        check(peer.empty(FIRST));
-        assert_eq!(seen, written);
-        assert_eq!(
-            ring.dropped.load(Ordering::Relaxed),
-            turns - written,
-            "each that is missing is counted once"
-        );
-        assert!(written > capacity && written < turns, "{written} of {turns}");
-        // Another thread says its own, whoever the last one worked for.
-        let other = spawn(move || {
-            thread::with(|slot| slot.emit_for(session, &Caller::NOBODY, &[Cell::new(EVENT, 1, 0)]))
-        });
-        assert!(other.join().unwrap());
     });
 }
 

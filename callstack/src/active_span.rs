@@ -1,0 +1,98 @@
+//! The active span: which span of another tracer the calling thread works for, and the ring's CALLER entries.
+
+use gputrace_producer::clock;
+use gputrace_producer::session::Session;
+use gputrace_producer::thread::Slot;
+use gputrace_wire::caller::{Caller, WorksFor};
+use gputrace_wire::cell::Cell;
+
+use crate::python::callers;
+use crate::python::runtime::{self, Runtime};
+use crate::stack_slot::{CALLBACKS, StackSlot};
+use crate::torch;
+
+/// Whether a thread may work for somebody, and where that is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Works(u64);
+
+impl Works {
+    /// For nobody, as far as was looked.
+    pub const NOT: Works = Works(0);
+    /// Everybody is to be asked. No state lies there; another value is that of the thread's state in Python.
+    pub(crate) const ASK: Works = Works(1);
+
+    /// What it takes to learn for whom the calling thread works, as far as Python knows.
+    #[inline(always)]
+    pub fn of_this_thread(session: &Session) -> Works {
+        runtime::of_this_thread(session)
+            .map_or(Works::NOT, |(runtime, state)| Works::of_state(runtime, state).unwrap_or(Works::NOT))
+    }
+
+    /// The same for the calling thread's state in Python; `None` if Python knows of no span.
+    #[inline(always)]
+    pub(crate) fn of_state(runtime: &Runtime, state: u64) -> Option<Works> {
+        callers::may_be_of_state(runtime, state).then_some(Works(state))
+    }
+
+    #[inline(always)]
+    pub fn may_be(self) -> bool {
+        self != Works::NOT
+    }
+
+    /// For whom the thread works, of which this was found in the same call.
+    #[inline(always)]
+    pub fn caller(self, session: &Session) -> Caller {
+        let python = match (self, runtime::current()) {
+            (Works(state), Some(runtime)) if state > Works::ASK.0 => Some((runtime, state)),
+            _ => runtime::of_this_thread(session),
+        };
+        let own =
+            python.map_or(Caller::NOBODY, |(runtime, state)| callers::of_state(session, runtime, state));
+        if !own.is_nobody() {
+            return own;
+        }
+        // A thread of PyTorch's works for whom the call did that began the pass.
+        torch::around(session.generation).map_or(Caller::NOBODY, |around| around.outside.caller)
+    }
+}
+
+/// Whether the ring's last CALLER entry names a span: then each entry is written behind [`write`].
+#[inline(always)]
+pub fn is_in_ring(slot: &Slot) -> bool {
+    StackSlot::of(slot).has_span.get()
+}
+
+/// Writes a CALLER entry if the active span changed. Returns false if it does not fit together with an entry of so many
+/// cells. That entry counts as dropped then and must not follow, since it would be under another span.
+#[inline(always)]
+pub fn write(session: &'static Session, slot: &Slot, span: &Caller, cells: usize) -> bool {
+    let is_unchanged = slot.is_caught_up() && StackSlot::of(slot).span.get() == *span;
+    is_unchanged || write_changed(session, slot, span, cells)
+}
+
+#[cold]
+#[inline(never)]
+fn write_changed(session: &'static Session, slot: &Slot, span: &Caller, cells: usize) -> bool {
+    if !slot.is_caught_up() && !slot.begin_or_count(session) {
+        return false;
+    }
+    let state = StackSlot::of(slot);
+    // A ring that has just begun has no span.
+    if state.span.get() == *span {
+        return true;
+    }
+    let entry = WorksFor { caller: *span, ticks: clock::now() };
+    let fits = slot.emit_ahead(session, &[entry.to_cell()], cells);
+    if fits {
+        slot.set_callbacks(&CALLBACKS);
+        state.span.set(*span);
+        state.has_span.set(!span.is_nobody());
+    }
+    fits
+}
+
+/// As [`Slot::emit`], for an entry that is done for that span.
+#[inline(never)]
+pub fn emit_under(session: &'static Session, slot: &Slot, span: &Caller, cells: &[Cell]) -> bool {
+    write(session, slot, span, cells.len()) && slot.emit(session, cells)
+}

@@ -1,0 +1,310 @@
+//! Where a thread's own stack lies, from sources that a neighbour on it cannot change: what the C library keeps of each thread
+//! that it made, and the kernel's list of mappings for the first one.
+//!
+//! The C library does not say where in a thread's descriptor it keeps the stack, so that is learnt from one whose stack is known:
+//! the service thread looks at its own. What is not known here is no harm: such stacks are copied by the kernel, which takes longer
+//! and is said, or under a seccomp filter end after the page that the hook was called on.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::{array, cell::UnsafeCell};
+
+use gputrace_producer::session::Session;
+
+use super::pages::PAGE;
+use super::{maps, surroundings};
+use crate::python::memory::{Checked, Lent, Memory};
+
+const WORD: u64 = 8;
+/// How much of a descriptor is looked through.
+const DESCRIPTOR_BYTES: u64 = 2304;
+/// What lies above a descriptor on its stack, at most.
+const ABOVE_DESCRIPTOR_BYTES: u64 = 64 << 10;
+/// How far below what is known of the first thread's stack that stack may have grown since: the kernel keeps so much free for it.
+const GROWTH_BYTES: u64 = 128 << 20;
+
+const STACKS_UNKNOWN: &[u8] =
+    b"native stacks cost more than they should: where this C library says which stack a thread has is not \
+                                known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
+                                forbid that";
+
+/// From the lowest word that may be touched to the end above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    pub low: u64,
+    pub end: u64,
+}
+
+impl Bounds {
+    #[inline(always)]
+    pub fn hold(self, at: u64) -> bool {
+        self.low <= at && at < self.end
+    }
+}
+
+/// Of the first thread's stack, which grows down.
+static FIRST_LOW: AtomicU64 = AtomicU64::new(u64::MAX);
+static FIRST_END: AtomicU64 = AtomicU64::new(0);
+/// Somebody was on it below what is known.
+static HAS_GROWN: AtomicBool = AtomicBool::new(false);
+/// Where a descriptor has the stack's start, its length and that of its guard, one behind the other; 0: not known yet.
+static DESCRIBED_AT: AtomicU32 = AtomicU32::new(0);
+
+/// The first thread's stack, if `sp` is on what is known of it.
+pub fn of_first(sp: u64) -> Option<Bounds> {
+    let first = first();
+    first.hold(sp).then_some(first)
+}
+
+/// The end of the first thread's stack, if `sp` is where it may have grown to. It is looked at anew then, soon.
+pub fn end_of_grown_first(sp: u64) -> Option<u64> {
+    let Bounds { low, end } = first();
+    let may_be = end != 0 && sp < low && low - sp < GROWTH_BYTES;
+    if may_be {
+        HAS_GROWN.store(true, Ordering::Relaxed);
+    }
+    may_be.then_some(end)
+}
+
+fn first() -> Bounds {
+    // SYNC: pairs with the Release in `look_at_first`: the end is there before there is a low.
+    let low = FIRST_LOW.load(Ordering::Acquire);
+    Bounds { low, end: FIRST_END.load(Ordering::Relaxed) }
+}
+
+/// Whether it is known where descriptors have stacks.
+pub fn are_described() -> bool {
+    DESCRIBED_AT.load(Ordering::Relaxed) != 0
+}
+
+/// The calling thread's stack by its descriptor: `None` for the first thread, and for one that the C library did not make.
+pub fn described() -> Option<Bounds> {
+    let at = u64::from(DESCRIBED_AT.load(Ordering::Relaxed));
+    let descriptor = descriptor();
+    if at == 0 || descriptor == 0 {
+        return None;
+    }
+    // A thread that the C library did not make may have anything there, or nothing.
+    Described::read(&Lent, descriptor.checked_add(at)?)?.bounds(descriptor)
+}
+
+/// What the C library keeps of the calling thread lies at this address, on the upper end of the thread's stack.
+pub fn descriptor() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let thread: u64;
+        // SAFETY: the first word of what the C library keeps of a thread is its own address.
+        unsafe {
+            core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags))
+        };
+        thread
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// Not the address of a variable: under a sanitizer those lie elsewhere.
+#[inline(always)]
+pub fn stack_pointer() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let pointer: u64;
+        // SAFETY: copies a register.
+        unsafe {
+            core::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags))
+        };
+        pointer
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// A stack as descriptors have it.
+#[derive(Clone, Copy)]
+struct Described {
+    start: u64,
+    bytes: u64,
+    guard_bytes: u64,
+}
+
+impl Described {
+    fn read(memory: &impl Memory, at: u64) -> Option<Described> {
+        let mut words = [0; 3 * WORD as usize];
+        memory.read(at, 0, &mut words).then_some(())?;
+        let [start, bytes, guard_bytes] = array::from_fn(|index| {
+            words.as_chunks().0.get(index).map_or(0, |word| u64::from_ne_bytes(*word))
+        });
+        Some(Described { start, bytes, guard_bytes })
+    }
+
+    /// What of it is above the guard and below the descriptor, if that is on it.
+    fn bounds(self, descriptor: u64) -> Option<Bounds> {
+        let low =
+            self.start.checked_add(self.guard_bytes).filter(|low| self.start != 0 && *low < descriptor)?;
+        let end = self.start.checked_add(self.bytes).filter(|end| descriptor < *end)?;
+        (end - descriptor <= ABOVE_DESCRIPTOR_BYTES).then_some(Bounds { low, end: descriptor })
+    }
+}
+
+/// Learns from the calling thread's descriptor where descriptors have stacks, and whether that is known then. The thread is one
+/// that the C library made, on a stack of the C library's own, with a guard.
+pub fn learn() -> bool {
+    if !are_described()
+        && let Some(at) = place_of_stack(descriptor(), stack_pointer())
+    {
+        DESCRIBED_AT.store(at, Ordering::Relaxed);
+    }
+    are_described()
+}
+
+/// Where in a descriptor its stack is told, on which `here` is: the one place where three words fit together and with the pages
+/// that are there.
+fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
+    let memory = Checked::new();
+    let fits = |offset: &u32| {
+        let described = descriptor.checked_add((*offset).into());
+        let Some(told) = described.and_then(|at| Described::read(&Lent, at)) else { return false };
+        let Described { start, bytes, guard_bytes } = told;
+        let is_of_pages = [start, bytes, guard_bytes].iter().all(|word| word % PAGE == 0);
+        let is_here = told.bounds(descriptor).is_some_and(|bounds| bounds.hold(here));
+        is_of_pages
+            && is_here
+            && guard_bytes != 0
+            && !memory.has(start)
+            && !memory.has(start + guard_bytes - PAGE)
+            && memory.has(start + guard_bytes)
+    };
+    let mut places = (WORD as u32..DESCRIPTOR_BYTES as u32).step_by(WORD as usize).filter(fits);
+    places.next().filter(|_| places.next().is_none())
+}
+
+/// Where the kernel's list of mappings is read to.
+struct Room {
+    is_taken: AtomicBool,
+    lines: UnsafeCell<maps::Room>,
+}
+
+// SAFETY: the lines are touched by whoever took the room, one at a time.
+unsafe impl Sync for Room {}
+
+static ROOM: Room = Room { is_taken: AtomicBool::new(false), lines: UnsafeCell::new(maps::NO_LINES) };
+
+/// Looks how far the first thread's stack is there. Nothing else is ever mapped as it is, so its mapping is its own.
+pub fn look_at_first() {
+    if ROOM.is_taken.swap(true, Ordering::Acquire) {
+        return;
+    }
+    HAS_GROWN.store(false, Ordering::Relaxed);
+    // SAFETY: this thread took the room; a handler that interrupts it finds it taken.
+    let room = unsafe { &mut *ROOM.lines.get() };
+    // SAFETY: only looks at a table of the C library's. The kernel put that value at the end of the first stack.
+    let on_it = unsafe { libc::getauxval(libc::AT_RANDOM) };
+    if let Some(Bounds { low, end }) = maps::stack_at(on_it, room) {
+        FIRST_END.store(end, Ordering::Relaxed);
+        // SYNC: pairs with the Acquire in `first`.
+        FIRST_LOW.store(low, Ordering::Release);
+    }
+    // SYNC: pairs with the Acquire above: the next one's lines come after ours.
+    ROOM.is_taken.store(false, Ordering::Release);
+}
+
+/// The session whose service thread has looked at its own stack.
+static LEARNT_IN: AtomicU32 = AtomicU32::new(0);
+
+/// What the service thread does at each turn.
+pub fn turn(session: &Session) {
+    // Native frames of other processors are not read at all.
+    if cfg!(target_arch = "x86_64")
+        && surroundings::is_asked_for()
+        && LEARNT_IN.swap(session.generation, Ordering::Relaxed) != session.generation
+        && !learn()
+    {
+        session.notice(1, 0, STACKS_UNKNOWN);
+    }
+    look_again();
+}
+
+/// The first thread's stack may have grown.
+fn look_again() {
+    if HAS_GROWN.load(Ordering::Relaxed) {
+        look_at_first();
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Has a thread of the C library's tell where descriptors have stacks, as the service thread does.
+    pub fn learn_in_a_thread() {
+        let is_known = std::thread::spawn(learn).join().unwrap();
+        assert!(is_known, "this C library does not say where stacks are in a way that is known here");
+    }
+
+    /// What the C library says itself, by a way that takes locks and memory.
+    fn said() -> Bounds {
+        // SAFETY: the calling thread, and live values that are initialised by the calls.
+        unsafe {
+            let (mut start, mut bytes) = (core::ptr::null_mut(), 0);
+            let mut attributes = core::mem::zeroed();
+            assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &mut attributes), 0);
+            assert_eq!(libc::pthread_attr_getstack(&attributes, &mut start, &mut bytes), 0);
+            libc::pthread_attr_destroy(&mut attributes);
+            Bounds { low: start as u64, end: start as u64 + bytes as u64 }
+        }
+    }
+
+    #[test]
+    fn a_thread_s_stack_is_where_the_c_library_says_it_is() {
+        learn_in_a_thread();
+        for bytes in [64 << 10, 1 << 20, 9 << 20] {
+            let told = || (described().unwrap(), said());
+            let (told, said) =
+                std::thread::Builder::new().stack_size(bytes).spawn(told).unwrap().join().unwrap();
+            assert_eq!(told.low, said.low);
+            assert!(
+                told.end < said.end && said.end - told.end < ABOVE_DESCRIPTOR_BYTES,
+                "{told:x?} {said:x?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_tells_nonsense_tells_nothing() {
+        const AT: u64 = 0x7f00_0000_0000;
+        let described = |start, bytes, guard_bytes| Described { start, bytes, guard_bytes }.bounds(AT);
+        let low = AT - 0x10_0000;
+        assert_eq!(described(low, 0x10_1000, 0x1000), Some(Bounds { low: low + 0x1000, end: AT }));
+        for (start, bytes, guard_bytes) in [
+            (0, AT + 0x1000, 0x1000),
+            (low, 0x10_0000, 0),
+            (low, 0x20_0000, 0),
+            (low, u64::MAX, 0),
+            (low, 0x10_1000, 0x10_0000),
+            (low, 0x10_1000, u64::MAX),
+            (AT, 0x1000, 0),
+        ] {
+            assert_eq!(described(start, bytes, guard_bytes), None, "{start:x} {bytes:x} {guard_bytes:x}");
+        }
+    }
+
+    #[test]
+    fn the_first_thread_s_stack_is_known_and_known_anew_when_it_has_grown() {
+        look_at_first();
+        // SAFETY: as in `look_at_first`.
+        let on_it = unsafe { libc::getauxval(libc::AT_RANDOM) };
+        let known = of_first(on_it).unwrap();
+        assert!(known.end - known.low < 64 << 20, "{known:x?}");
+        let memory = Checked::new();
+        assert!((known.low..known.end).step_by(PAGE as usize).all(|page| memory.has(page)));
+        let local = 0u8;
+        assert_eq!(of_first((&raw const local).addr() as u64), None, "another thread's");
+        assert_eq!((of_first(known.low - 1), of_first(known.end)), (None, None));
+
+        assert_eq!(end_of_grown_first(known.low - GROWTH_BYTES), None);
+        assert_eq!(end_of_grown_first(known.low), None);
+        assert_eq!(end_of_grown_first(known.low - 8), Some(known.end));
+        assert!(HAS_GROWN.load(Ordering::Relaxed));
+        look_again();
+        assert!(!HAS_GROWN.load(Ordering::Relaxed));
+    }
+}

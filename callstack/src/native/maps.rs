@@ -1,0 +1,148 @@
+//! `/proc/self/maps`: which file is mapped at an address, where the loader does not say it, and the first thread's stack.
+
+use core::ffi::CStr;
+
+use gputrace_producer::system;
+
+use super::bounds::Bounds;
+
+/// The longest line that is read: a path and 100 bytes.
+const LINE_MAX: usize = 4096 + 100;
+pub type Room = [u8; LINE_MAX];
+pub const NO_LINES: Room = [0; LINE_MAX];
+
+/// A line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping<'t> {
+    pub start: u64,
+    pub end: u64,
+    /// From the beginning of the file.
+    pub offset: u64,
+    /// Empty for memory of no file. One that is deleted has ` (deleted)` behind it.
+    pub path: &'t [u8],
+}
+
+/// Where the image begins that is mapped at `address`, and its file, which is in `room`.
+pub fn image_at(address: u64, room: &mut Room) -> Option<(u64, &[u8])> {
+    let file = File::open(c"/proc/self/maps")?;
+    // An image's first mapping comes before its others, and has its beginning.
+    let (mut first, mut first_path) = (None, 0);
+    let mut found = false;
+    file.lines(room, |mapping| {
+        if mapping.offset == 0 && !mapping.path.is_empty() {
+            (first, first_path) = (Some(mapping.start), gputrace_producer::handles::key_of(mapping.path));
+        }
+        found = (mapping.start..mapping.end).contains(&address)
+            && first.is_some()
+            && first_path == gputrace_producer::handles::key_of(mapping.path);
+        found
+    })?;
+    let length = room.iter().position(|byte| *byte == b'\n')?;
+    let path = parse(room.get(..length)?)?.path.len();
+    Some((first.filter(|_| found)?, room.get(length - path..length)?))
+}
+
+/// The first thread's stack, if `address` is on it. No other memory is ever part of its mapping: it alone grows down.
+pub fn stack_at(address: u64, room: &mut Room) -> Option<Bounds> {
+    let mut found = None;
+    File::open(c"/proc/self/maps")?.lines(room, |mapping| {
+        if (mapping.start..mapping.end).contains(&address) && mapping.path == b"[stack]" {
+            found = Some(Bounds { low: mapping.start, end: mapping.end });
+        }
+        found.is_some()
+    })?;
+    found
+}
+
+struct File(i32);
+
+impl File {
+    fn open(path: &CStr) -> Option<File> {
+        let file = system::open_to_read(path);
+        (file >= 0).then_some(File(file))
+    }
+
+    /// Calls `is_wanted` with every line, up to one that is: it is then at the beginning of `room`.
+    fn lines(&self, room: &mut Room, mut is_wanted: impl FnMut(Mapping<'_>) -> bool) -> Option<()> {
+        let mut filled = 0;
+        loop {
+            let rest = room.get_mut(filled..)?;
+            let count = usize::try_from(system::read(self.0, rest)).ok().filter(|count| *count > 0)?;
+            filled += count;
+            let mut from = 0;
+            while let Some(length) = room.get(from..filled)?.iter().position(|byte| *byte == b'\n') {
+                let line = room.get(from..from + length)?;
+                if parse(line).is_some_and(&mut is_wanted) {
+                    room.copy_within(from..from + length + 1, 0);
+                    return Some(());
+                }
+                from += length + 1;
+            }
+            room.copy_within(from..filled, 0);
+            filled -= from;
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: a descriptor that this value opened.
+        unsafe { system::close(self.0) };
+    }
+}
+
+/// `7f00-7f10 r-xp 00001000 08:01 1234   /usr/lib/libc.so.6`.
+fn parse(line: &[u8]) -> Option<Mapping<'_>> {
+    let (start, rest) = hex(line)?;
+    let (end, rest) = hex(rest.strip_prefix(b"-")?)?;
+    let (offset, rest) = hex(rest.get(6..)?)?;
+    // The device and the file's number; then the path, behind some spaces.
+    let mut words = rest.splitn(4, |byte| *byte == b' ').skip(3);
+    let path = words.next().unwrap_or_default();
+    Some(Mapping { start, end, offset, path: path.trim_ascii_start() })
+}
+
+fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
+    let length = text.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(text.len());
+    let (digits, rest) =
+        text.split_at_checked(length).filter(|(digits, _)| (1..=16).contains(&digits.len()))?;
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).unwrap_or(0);
+    Some((digits.iter().fold(0, |value, byte| value << 4 | u64::from(digit(byte))), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let line = b"7f12a000-7f12b000 r-xp 0002f000 08:01 7341   /a folder/lib x.so (deleted)";
+        let expected = Mapping {
+            start: 0x7f12_a000,
+            end: 0x7f12_b000,
+            offset: 0x2_f000,
+            path: b"/a folder/lib x.so (deleted)",
+        };
+        assert_eq!(parse(line), Some(expected));
+        let none = parse(b"7ffc0000-7ffc1000 rw-p 00000000 00:00 0 ").unwrap();
+        assert_eq!((none.start, none.path), (0x7ffc_0000, &b""[..]));
+        for bad in [&b""[..], b"-", b"7f00", b"7f00-7f01", b"7f00-7f01 r", b"x-y r-xp 0 0 0 /z"] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+
+    #[test]
+    fn this_program_is_found_where_it_is_mapped() {
+        let own = std::env::current_exe().unwrap();
+        let mut room = [0; LINE_MAX];
+        let place = this_program_is_found_where_it_is_mapped as *const () as u64;
+        let (start, path) = image_at(place, &mut room).unwrap();
+        assert!(start <= place);
+        assert_eq!(path, own.as_os_str().as_encoded_bytes());
+        // SAFETY: an image begins with its header.
+        assert_eq!(unsafe { *(start as *const [u8; 4]) }, *b"\x7fELF");
+        let (local, mut room) = (0u8, [0; LINE_MAX]);
+        assert_eq!(image_at((&raw const local).addr() as u64, &mut room), None, "a stack is of no file");
+        assert_eq!(image_at(8, &mut room), None);
+    }
+}

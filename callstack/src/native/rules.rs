@@ -1,0 +1,126 @@
+//! Rules by place, kept: two entries where a place may be, the older of them overwritten. No lock: an entry's two words
+//! are checked against each other, and a torn one is none.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gputrace_producer::memory::{self, Zeroed};
+
+use super::rule::Rule;
+
+/// 512 KiB, touched where used.
+const ENTRIES: usize = 1 << 15;
+/// Addresses have 47 bits; what is above them says which libraries were there.
+const PLACE_BITS: u32 = 47;
+/// After so many closed libraries all is forgotten, and counting begins again.
+const EPOCHS: u32 = 1 << (64 - PLACE_BITS);
+
+struct Entry {
+    /// The key and the rule, one over the other: an entry of two halves that belong to different rules
+    /// has no key that anybody asks for.
+    check: AtomicU64,
+    rule: AtomicU64,
+}
+
+// SAFETY: zeroed atomics; an entry of zeros has the key 0, which no place has.
+unsafe impl Zeroed for Entry {}
+
+pub struct Rules {
+    entries: &'static [Entry],
+}
+
+#[inline(always)]
+fn key_of(place: u64, epoch: u32) -> u64 {
+    place | u64::from(epoch) << PLACE_BITS
+}
+
+impl Rules {
+    pub fn new() -> Option<Rules> {
+        Some(Rules { entries: memory::map(ENTRIES)? })
+    }
+
+    #[inline(always)]
+    fn first(place: u64) -> usize {
+        (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros())) as usize
+    }
+
+    #[inline(always)]
+    fn at(&self, index: usize, key: u64) -> Option<Rule> {
+        let entry = self.entries.get(index)?;
+        let rule = entry.rule.load(Ordering::Relaxed);
+        (entry.check.load(Ordering::Relaxed) ^ rule == key).then(|| Rule::from_word(rule))
+    }
+
+    /// The rule of a place, if it was kept in that epoch.
+    #[inline(always)]
+    pub fn get(&self, place: u64, epoch: u32) -> Option<Rule> {
+        let (first, key) = (Rules::first(place), key_of(place, epoch));
+        match self.at(first, key) {
+            None => self.at(first ^ 1, key),
+            found => found,
+        }
+    }
+
+    pub fn keep(&self, place: u64, epoch: u32, rule: Rule) {
+        let (first, key) = (Rules::first(place), key_of(place, epoch));
+        // What was there moves to the second place; what was in that goes.
+        if let (Some(entry), Some(second)) = (self.entries.get(first), self.entries.get(first ^ 1)) {
+            let (check, old) = (entry.check.load(Ordering::Relaxed), entry.rule.load(Ordering::Relaxed));
+            // Its own first place may be the other one, and then it stays there.
+            if old != 0 && Rules::first((check ^ old) & ((1 << PLACE_BITS) - 1)) == first {
+                second.rule.store(old, Ordering::Relaxed);
+                second.check.store(check, Ordering::Relaxed);
+            }
+            entry.rule.store(rule.word(), Ordering::Relaxed);
+            entry.check.store(key ^ rule.word(), Ordering::Relaxed);
+        }
+    }
+
+    /// The epoch as keys have it. All is forgotten where it begins anew, or a rule of long ago would be taken for one of now.
+    pub fn epoch_of(count: u32) -> u32 {
+        count % EPOCHS
+    }
+
+    pub fn forget_all(&self) {
+        for entry in self.entries {
+            entry.check.store(0, Ordering::Relaxed);
+            entry.rule.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::{Kind, SavedBp};
+    use super::*;
+
+    fn rule(offset: i64) -> Rule {
+        Rule::new(Kind::Sp, offset * 8, SavedBp::Unchanged).unwrap()
+    }
+
+    #[test]
+    fn a_rule_is_of_its_place_and_epoch() {
+        let rules = Rules::new().unwrap();
+        assert_eq!(rules.get(0x1000, 0), None);
+        rules.keep(0x1000, 3, rule(7));
+        assert_eq!(rules.get(0x1000, 3), Some(rule(7)));
+        assert_eq!((rules.get(0x1000, 4), rules.get(0x1001, 3)), (None, None));
+        rules.keep(0x1000, 4, rule(9));
+        assert_eq!(rules.get(0x1000, 4), Some(rule(9)));
+        rules.forget_all();
+        assert_eq!((rules.get(0x1000, 3), rules.get(0x1000, 4)), (None, None));
+    }
+
+    #[test]
+    fn what_is_kept_is_found_or_forgotten_and_never_another() {
+        let rules = Rules::new().unwrap();
+        let places = || (0..100_000u64).map(|index| 0x7f00_0000_0000 + index * 13);
+        for place in places() {
+            rules.keep(place, 0, rule((place % 1_000) as i64 + 1));
+            assert_eq!(rules.get(place, 0), Some(rule((place % 1_000) as i64 + 1)));
+        }
+        let found = places().filter_map(|place| rules.get(place, 0).map(|found| (place, found)));
+        let found: Vec<_> = found.collect();
+        assert!(found.iter().all(|(place, found)| *found == rule((place % 1_000) as i64 + 1)));
+        assert!(found.len() > ENTRIES / 2 && found.len() <= ENTRIES, "{}", found.len());
+    }
+}

@@ -1,0 +1,238 @@
+//! When code objects end: a number for each one's life, and a count of ends that one addition can look at.
+//!
+//! A code object that is freed leaves its address to the next one. To compare all that a stack shows
+//! of a code object takes 20 ns a frame; to be told of its end takes nothing. So the code type's
+//! destructor, a pointer in the interpreter's data, is replaced by one that forgets the
+//! address and goes on to the interpreter's own. Only addresses that were seen in a stack are
+//! known, and it touches nothing of the interpreter's.
+//!
+//! *Numbers* tell the lives at one address apart, in a table of all addresses that were seen ([`Lives::of`]). *Ends* are counted by
+//! a few bits of the address ([`ends_near`]), for whoever looks at a stack that it knows: the same addresses with the same
+//! counts are the same code objects, since a count only rises. An end makes its neighbours' stacks look new as well, so what they
+//! are is then asked of the numbers, which know that nothing of theirs ended.
+//!
+//! Why a count that is read tells of every end before it, in whatever order memory is seen:
+//!
+//! * A thread reads the counts for code objects of its own live frames. None of them can end before its hook returns, whether
+//!   the thread holds the GIL or has let go of it: the frames hold them.
+//! * A code object is in the table before a stack that it is in is known by its counts, and on the thread whose frames hold it.
+//!   So its end, which comes after that thread has given up the frame, finds it there.
+//! * The count rises before the interpreter's own destructor runs, that is, before the address is free. Whoever has another code
+//!   object at that address got the memory from the interpreter, and the object from whoever made it; both happen after the
+//!   rise (by the GIL, or by the locks and atomics of the allocator and of whatever handed the object over). So a relaxed
+//!   load finds the risen count.
+//! * Where the table had no room for a code object, every end counts from then on.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use gputrace_producer::handles::Handles;
+use gputrace_producer::memory;
+
+use super::layout::Layout;
+use super::memory::{Memory, is_plausible};
+
+type Destructor = unsafe extern "C" fn(*mut c_void);
+
+/// Where a type has its name, and its destructor, behind the head that all objects of variable size have.
+const NAME_BEHIND_SIZE: u64 = 8;
+const DESTRUCTOR_BEHIND_SIZE: u64 = 32;
+/// Room for about half as many code objects; 12 bytes each, touched where used.
+const SLOTS: usize = 1 << 16;
+/// Counts of ends: 4 KiB. A stack of 30 code objects has one of its counts raised by one end in 17.
+const COUNTS: usize = 512;
+/// No two code objects are nearer to one another.
+const NEAR_BITS: u32 = 6;
+
+pub struct Lives {
+    numbers: Handles,
+    last: AtomicU32,
+    /// Some code object had no room.
+    is_full: AtomicBool,
+}
+
+static LIVES: AtomicPtr<Lives> = AtomicPtr::new(ptr::null_mut());
+
+/// The interpreter's own destructor, from the moment that it is to be replaced.
+static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Ends by address. Counts of 64 bits do not come round.
+static ENDS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
+
+/// The numbers, once they are kept.
+#[inline(always)]
+pub fn current() -> Option<&'static Lives> {
+    // SAFETY: the pointer is null or to what was written whole before it was stored (Release in
+    // `begin`) and is never freed.
+    unsafe { LIVES.load(Ordering::Acquire).as_ref() }
+}
+
+#[inline(always)]
+fn ends_at(code: u64) -> &'static AtomicU64 {
+    // There always is one: the compiler sees it, too.
+    ENDS.get((code >> NEAR_BITS) as usize % COUNTS).unwrap_or(&ENDS[0])
+}
+
+/// How many code objects that are known have ended at that address, and at those that share its count. Any address may be asked
+/// for; nothing there is read.
+#[inline(always)]
+pub fn ends_near(code: u64) -> u64 {
+    ends_at(code).load(Ordering::Relaxed)
+}
+
+impl Lives {
+    fn new() -> Option<Lives> {
+        let numbers = Handles::new(SLOTS)?;
+        Some(Lives { numbers, last: AtomicU32::new(0), is_full: AtomicBool::new(false) })
+    }
+
+    /// The number of the life of the code object that is at that address now; 0 where there is no room for more.
+    #[inline(always)]
+    pub fn of(&self, code: u64) -> u32 {
+        match self.numbers.get(code) {
+            Some(number) => number,
+            None => self.begun(code),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begun(&self, code: u64) -> u32 {
+        let number = self.numbers.get_or_define(code, || self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        if number == 0 {
+            // SYNC: before a stack with that code object is known, as an entry in the table would be.
+            self.is_full.store(true, Ordering::Relaxed);
+        }
+        number
+    }
+
+    /// The code object at that address ends.
+    fn end(&self, code: u64) {
+        // SYNC: the object's memory, not this order, carries the count to whoever has it next.
+        if self.numbers.get(code).is_some() || self.is_full.load(Ordering::Relaxed) {
+            ends_at(code).fetch_add(1, Ordering::Relaxed);
+            self.numbers.forget(code);
+        }
+    }
+}
+
+/// Begins to hear of the ends of code objects; false where the type is not what it should be.
+pub fn begin<M: Memory>(memory: &M, layout: &Layout, code_type: u64) -> bool {
+    if current().is_some() {
+        return true;
+    }
+    let size = u64::from(layout.object_size);
+    let name = memory.word(code_type, size + NAME_BEHIND_SIZE).unwrap_or(0);
+    let mut letters = [0u8; 5];
+    let destructor = memory.word(code_type, size + DESTRUCTOR_BEHIND_SIZE);
+    let Some(destructor) = destructor.filter(|at| is_plausible(*at & !7)) else {
+        return false;
+    };
+    if !is_plausible(name & !7) || !memory.read(name, 0, &mut letters) || letters != *b"code\0" {
+        return false;
+    }
+    let (Some(lives), Some(room)) = (Lives::new(), memory::map_bytes(size_of::<Lives>())) else {
+        return false;
+    };
+    let room = room.cast::<Lives>();
+    // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
+    unsafe { room.write(lives) };
+    let destructor = destructor as *mut c_void;
+    // One thread tries, once: what another finds in the type may be ours already.
+    let before = ORIGINAL.compare_exchange(ptr::null_mut(), destructor, Ordering::AcqRel, Ordering::Relaxed);
+    if before.is_err() {
+        return false;
+    }
+    let slot = (code_type + size + DESTRUCTOR_BEHIND_SIZE) as *mut *mut c_void;
+    // SAFETY: an aligned word in the interpreter's writable data, which it only reads; a thread that
+    // reads it meanwhile finds the one function or the other.
+    let replaced = unsafe { AtomicPtr::from_ptr(slot) }.compare_exchange(
+        destructor,
+        ended as *mut c_void,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    if replaced.is_ok() {
+        // From here on no code object that is seen can end unheard.
+        LIVES.store(room, Ordering::Release);
+    }
+    replaced.is_ok()
+}
+
+/// The code object ends.
+unsafe extern "C" fn ended(code: *mut c_void) {
+    if let Some(lives) = current() {
+        lives.end(code as u64);
+    }
+    let original = ORIGINAL.load(Ordering::Acquire);
+    // SAFETY: the type's own destructor, stored before it was replaced by this: the type was told from others by its name, and
+    // had one. It gets what the interpreter gave us.
+    unsafe { core::mem::transmute::<*mut c_void, Destructor>(original)(code) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::python::memory::Checked;
+
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+
+    unsafe extern "C" fn original(_: *mut c_void) {
+        ENDED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many ends were counted near that address since it was last asked.
+    fn risen(code: u64, before: &mut u64) -> u64 {
+        let now = ends_near(code);
+        now - core::mem::replace(before, now)
+    }
+
+    #[test]
+    fn a_life_ends_with_the_code_object() {
+        let layout = Layout::of_minor(8).unwrap();
+        let other: [u64; 8] = [0, 0, 0, c"type".as_ptr() as u64, 0, 0, original as *const () as u64, 0];
+        assert!(!begin(&Checked::new(), &layout, other.as_ptr() as u64), "another type");
+        let mut of_code = other;
+        of_code[3] = c"code".as_ptr() as u64;
+        let of_code = of_code.map(core::cell::Cell::new);
+        assert!(begin(&Checked::new(), &layout, of_code.as_ptr() as u64));
+        let lives = current().unwrap();
+        let (one, two) = (lives.of(0x1000), lives.of(0x2000));
+        assert!(one != 0 && two != 0 && one != two);
+        assert_eq!(lives.of(0x1000), one);
+        let mut near = [0x1000, 0x2000, 0x3000].map(ends_near);
+        let end = of_code[6].get();
+        assert_ne!(end, original as *const () as u64);
+        // SAFETY: what `begin` put there.
+        let end = unsafe { core::mem::transmute::<u64, Destructor>(end) };
+        // SAFETY: neither touches the object.
+        unsafe {
+            end(0x1000 as *mut c_void);
+            end(0x3000 as *mut c_void);
+        }
+        assert_eq!(ENDED.load(Ordering::Relaxed), 2);
+        assert_ne!(lives.of(0x1000), one, "another one at the same address");
+        assert_eq!(lives.of(0x2000), two);
+        let risen = [0x1000, 0x2000, 0x3000].map(|code| risen(code, &mut near[code as usize / 0x1000 - 1]));
+        assert_eq!(risen, [1, 0, 0], "the end of what nobody saw counts nowhere");
+    }
+
+    #[test]
+    fn every_end_counts_once_there_was_no_room() {
+        const SEEN: u64 = 0x7000_0000_0040;
+        const UNSEEN: u64 = 0x7000_0000_0080;
+        let lives = Lives { numbers: Handles::new(16).unwrap(), ..Lives::new().unwrap() };
+        let (mut near_seen, mut near_unseen) = (ends_near(SEEN), ends_near(UNSEEN));
+        assert_ne!(lives.of(SEEN), 0);
+        lives.end(UNSEEN);
+        assert_eq!(risen(UNSEEN, &mut near_unseen), 0);
+        lives.end(SEEN);
+        assert_eq!(risen(SEEN, &mut near_seen), 1);
+        let numbers: Vec<u32> = (0..32u64).map(|at| lives.of(0x7100_0000_0000 + at * 4096)).collect();
+        assert!(numbers.contains(&0));
+        lives.end(UNSEEN);
+        assert_eq!(risen(UNSEEN, &mut near_unseen), 1);
+        assert_eq!(lives.of(UNSEEN), 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! The interpreter in this process, and the calling thread's state in it.
+//!
+//! It is found by its exported symbols, in the program or in a library, whenever that is mapped.
+//! Of several runtimes in one process the first found is read; several interpreters of one
+//! runtime are all read.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::io::Write as _;
+
+use gputrace_producer::memory;
+use gputrace_producer::session::Session;
+use gputrace_producer::stderr::KeepErrno;
+
+use super::check::{self, Verdict};
+use super::layout::{Layout, debug_offsets};
+use super::lives;
+use super::memory::{Checked, Memory, is_plausible};
+use super::walk::Types;
+use crate::native::surroundings;
+
+type State = unsafe extern "C" fn() -> *mut c_void;
+type Answer = unsafe extern "C" fn() -> c_int;
+
+/// The first version whose "current thread state" is the calling thread's own or none. Before it, it is
+/// that of whichever thread holds the GIL.
+const OWN_CURRENT_SINCE: u8 = 12;
+
+pub struct Runtime {
+    pub layout: Layout,
+    pub types: Types,
+    /// Of contexts, in the sense of context variables.
+    pub context_type: u64,
+    /// `PY_VERSION_HEX`.
+    pub version: u32,
+    is_initialized: Answer,
+    /// The state with which the thread runs Python now.
+    current: State,
+    /// The state that the thread has, whether it runs Python or has let go of the GIL.
+    kept: State,
+    newest_interpreter: State,
+    main_interpreter: State,
+    verdict: AtomicU32,
+}
+
+mod verdict {
+    pub const OPEN: u32 = 0;
+    pub const GOOD: u32 = 1;
+    pub const BAD: u32 = 2;
+}
+
+static CURRENT: AtomicPtr<Runtime> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What came of a search.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    Nothing,
+    /// One that is read from now on.
+    Known,
+    /// One of a version that is not known, as `PY_VERSION_HEX` says it.
+    Unknown(u32),
+}
+
+/// The interpreter that was found.
+#[inline(always)]
+pub fn current() -> Option<&'static Runtime> {
+    // SAFETY: the pointer is null or to a runtime that was written whole before it was stored
+    // (Release in `keep`) and is never freed.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// The interpreter and the calling thread's state in it, if its frames can be read.
+#[inline(always)]
+pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
+    let runtime = current()?;
+    let state = runtime.thread_state();
+    (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
+}
+
+/// Looks for an interpreter; `symbol` finds an exported symbol in whatever is mapped.
+pub fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> Found {
+    if current().is_some() {
+        return Found::Known;
+    }
+    let Some(version) = version(&symbol) else { return Found::Nothing };
+    if describe(&symbol, version).is_some_and(keep) { Found::Known } else { Found::Unknown(version) }
+}
+
+fn keep(runtime: Runtime) -> bool {
+    let Some(room) = memory::map_bytes(size_of::<Runtime>()) else { return false };
+    let room = room.cast::<Runtime>();
+    // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
+    unsafe { room.write(runtime) };
+    CURRENT.store(room, Ordering::Release);
+    true
+}
+
+fn version(symbol: &impl Fn(&CStr) -> *mut c_void) -> Option<u32> {
+    let told = symbol(c"Py_Version");
+    if !told.is_null() {
+        // SAFETY: CPython's `const unsigned long Py_Version`, from 3.11.
+        return u32::try_from(unsafe { *told.cast::<core::ffi::c_ulong>() }).ok();
+    }
+    let asked = symbol(c"Py_GetVersion");
+    if asked.is_null() {
+        return None;
+    }
+    // SAFETY: CPython's function of that type; it may be called at any time, and writes the same
+    // text to a static place each time.
+    let text = unsafe {
+        let text = core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(asked)();
+        if text.is_null() {
+            return None;
+        }
+        CStr::from_ptr(text).to_bytes()
+    };
+    let mut parts = text.split(|byte| !byte.is_ascii_digit()).map(|digits| {
+        digits.iter().take(3).fold(0u32, |number, digit| number * 10 + u32::from(digit - b'0')) & 0xff
+    });
+    Some(parts.next()? << 24 | parts.next()? << 16 | parts.next()? << 8 | 0xf0)
+}
+
+fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runtime> {
+    if version >> 24 != 3 {
+        return None;
+    }
+    let minor = (version >> 16) as u8;
+    let layout = if minor < 13 {
+        Layout::of_minor(minor)?
+    } else {
+        let told = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
+        Some(told).filter(|layout| layout.minor == minor)?
+    };
+    let function = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
+    let state = |name: &CStr| -> Option<State> {
+        // SAFETY: CPython's functions of these names take nothing and return a pointer.
+        Some(unsafe { core::mem::transmute::<*mut c_void, State>(function(name)?) })
+    };
+    let is_initialized = function(c"Py_IsInitialized")?;
+    let types = [c"PyCode_Type", c"PyUnicode_Type", c"PyBytes_Type"].map(|name| symbol(name) as u64);
+    let [code, text, bytes] = types;
+    if types.iter().any(|found| !is_plausible(*found)) {
+        return None;
+    }
+    // Without it no context is one.
+    let context_type = symbol(c"PyContext_Type") as u64;
+    let runtime = Runtime {
+        layout,
+        context_type,
+        types: Types { code, text, bytes },
+        version,
+        // SAFETY: CPython's `int Py_IsInitialized(void)`.
+        is_initialized: unsafe { core::mem::transmute::<*mut c_void, Answer>(is_initialized) },
+        current: state(c"_PyThreadState_UncheckedGet").or_else(|| state(c"PyThreadState_GetUnchecked"))?,
+        kept: state(c"PyGILState_GetThisThreadState")?,
+        newest_interpreter: state(c"PyInterpreterState_Head")?,
+        main_interpreter: state(c"PyInterpreterState_Main")?,
+        verdict: AtomicU32::new(verdict::OPEN),
+    };
+    // Last, of the interpreter that is kept. Where it cannot be, code objects are told apart by the interpreter's numbers or by what
+    // they contain.
+    lives::begin(&Checked::new(), &runtime.layout, code);
+    Some(runtime)
+}
+
+impl Runtime {
+    /// The calling thread's state; 0 where it has none, and once the interpreter ends.
+    #[inline(always)]
+    pub fn thread_state(&self) -> u64 {
+        // SAFETY: these functions of CPython's read a word or a thread-local and need no GIL.
+        unsafe {
+            // Zero before all else that finalisation does to other threads' states.
+            if (self.is_initialized)() == 0 {
+                return 0;
+            }
+            if self.layout.minor >= OWN_CURRENT_SINCE {
+                let current = (self.current)() as u64;
+                return if current != 0 { current } else { (self.kept)() as u64 };
+            }
+            let kept = (self.kept)() as u64;
+            // With one interpreter a thread has one state.
+            if (self.newest_interpreter)() == (self.main_interpreter)() {
+                kept
+            } else {
+                self.of_several(kept)
+            }
+        }
+    }
+
+    /// Where there are several interpreters, the state that a thread runs with may be another one than
+    /// it keeps. The current state may be another thread's, which may be freeing it now.
+    #[cold]
+    fn of_several(&self, kept: u64) -> u64 {
+        let _errno = KeepErrno::new();
+        // SAFETY: as in `thread_state`.
+        let current = unsafe { (self.current)() } as u64;
+        let is_own = current != kept
+            && is_plausible(current)
+            && Checked::new().word(current, self.layout.thread_id.into()) == Some(own_thread());
+        if is_own { current } else { kept }
+    }
+
+    /// Whether stacks are read as the layout says; looked at before the first, and said if not.
+    #[inline(always)]
+    pub fn is_trusted(&self, session: &Session, state: u64) -> bool {
+        match self.verdict.load(Ordering::Relaxed) {
+            verdict::GOOD => true,
+            verdict::BAD => false,
+            _ => self.judge(session, state),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn judge(&self, session: &Session, state: u64) -> bool {
+        let _errno = KeepErrno::new();
+        match check::look(&Checked::new(), &self.layout, &self.types, state, own_thread()) {
+            Verdict::Open => false,
+            Verdict::Good(layout) if layout == self.layout => {
+                self.verdict.store(verdict::GOOD, Ordering::Relaxed);
+                true
+            }
+            // The next call finds the runtime with what was found out.
+            Verdict::Good(layout) => {
+                keep(Runtime { layout, verdict: AtomicU32::new(verdict::GOOD), ..*self });
+                false
+            }
+            Verdict::Bad => {
+                // Its frames are no longer told otherwise.
+                surroundings::interpreter_is_at(0, 0);
+                if self.verdict.swap(verdict::BAD, Ordering::Relaxed) == verdict::OPEN {
+                    say_unread(session, self.version, b"is not laid out as its version says");
+                }
+                false
+            }
+        }
+    }
+}
+
+fn own_thread() -> u64 {
+    // SAFETY: pthread_self has no preconditions.
+    unsafe { libc::pthread_self() }
+}
+
+/// Says that no stacks are read of an interpreter of that version.
+pub fn say_unread(session: &Session, version: u32, why: &[u8]) {
+    say_of_interpreter(session, b"no Python stacks: ", version, why);
+}
+
+/// Says what is not to be had of an interpreter of that version.
+pub fn say_of_interpreter(session: &Session, what: &[u8], version: u32, why: &[u8]) {
+    let mut line = [0u8; 160];
+    let mut rest = &mut line[..];
+    let [major, minor, micro, _] = version.to_be_bytes();
+    // What does not fit is cut.
+    let _ = rest.write(what);
+    let _ = write!(rest, "the interpreter ({major}.{minor}.{micro}) ");
+    let _ = rest.write(why);
+    let length = 160 - rest.len();
+    session.notice(1, 0, line.get(..length).unwrap_or_default());
+}

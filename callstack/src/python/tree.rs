@@ -1,0 +1,217 @@
+//! The tree in which a Python context keeps its variables (a hash array mapped trie), read where it is.
+//!
+//! Its nodes are of three types, which have no exported symbols; they are known by their names. A tree is
+//! never changed: whoever sets a variable makes another one, which shares nodes with it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gputrace_producer::memory::prefetch;
+
+use super::memory::Memory;
+use super::objects::Objects;
+use super::walk::Damaged;
+
+/// Bits of a hash that a level takes, and levels.
+const LEVEL_BITS: u32 = 5;
+const LEVELS: usize = 7;
+/// Variables that are looked through for one whose hash is not known.
+const SEARCHED_MAX: u32 = 64;
+/// Of those with the same hash.
+const COLLISIONS_MAX: u64 = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Node {
+    /// Some of the 32 places: a map of bits, then pairs.
+    Bitmap,
+    /// All 32 places, each a node or none.
+    Array,
+    /// Variables with the same hash.
+    Collision,
+}
+
+const NODES: [(Node, &[u8]); 3] = [
+    (Node::Bitmap, b"hamt_bitmap_node"),
+    (Node::Array, b"hamt_array_node"),
+    (Node::Collision, b"hamt_collision_node"),
+];
+/// The types of these nodes, once one was met. They are static objects of the interpreter's.
+static TYPES: [AtomicU64; NODES.len()] = [const { AtomicU64::new(0) }; NODES.len()];
+
+/// Has fetched what tells nodes apart.
+#[inline(always)]
+pub fn expect() {
+    prefetch(&TYPES);
+}
+
+#[inline(always)]
+fn node<M: Memory>(objects: &Objects<'_, M>, at: u64) -> Result<Node, Damaged> {
+    let of = objects.type_of(at)?;
+    for (known, (node, _)) in TYPES.iter().zip(NODES) {
+        if known.load(Ordering::Relaxed) == of {
+            return Ok(node);
+        }
+    }
+    by_name(objects, of)
+}
+
+#[cold]
+#[inline(never)]
+fn by_name<M: Memory>(objects: &Objects<'_, M>, of: u64) -> Result<Node, Damaged> {
+    for (known, (node, name)) in TYPES.iter().zip(NODES) {
+        if objects.type_is_named(of, name)? {
+            known.store(of, Ordering::Relaxed);
+            return Ok(node);
+        }
+    }
+    Err(Damaged)
+}
+
+/// The hash by which the tree files a variable.
+pub fn hash_of<M: Memory>(objects: &Objects<'_, M>, variable: u64) -> Result<u32, Damaged> {
+    let hash = objects.word(variable, objects.layout.variable_hash.into())?;
+    let folded = hash as u32 ^ (hash >> 32) as u32;
+    Ok(if folded == u32::MAX { u32::MAX - 1 } else { folded })
+}
+
+/// The value of a variable; 0 where the tree has none.
+#[inline(always)]
+pub fn find<M: Memory>(
+    objects: &Objects<'_, M>,
+    tree: u64,
+    variable: u64,
+    hash: u32,
+) -> Result<u64, Damaged> {
+    let mut at = objects.field(tree, 0)?;
+    let mut rest = hash;
+    for _ in 0..LEVELS {
+        let bit = 1u32 << (rest & 31);
+        match node(objects, at)? {
+            Node::Bitmap => {
+                let map = objects.half(at, objects.after_size())?;
+                if map & bit == 0 {
+                    return Ok(0);
+                }
+                let pair = u64::from((map & (bit - 1)).count_ones());
+                let (key, value) = pair_of(objects, at, pair)?;
+                if key != 0 {
+                    return Ok(if key == variable { value } else { 0 });
+                }
+                at = value;
+            }
+            Node::Array => {
+                at = objects.word(at, objects.head() + 8 * u64::from(rest & 31))?;
+                if at == 0 {
+                    return Ok(0);
+                }
+            }
+            Node::Collision => {
+                let words = objects.size(at)?.min(2 * COLLISIONS_MAX);
+                for pair in 0..words / 2 {
+                    let (key, value) = pair_of(objects, at, pair)?;
+                    if key == variable {
+                        return Ok(value);
+                    }
+                }
+                return Ok(0);
+            }
+        }
+        rest >>= LEVEL_BITS;
+    }
+    Ok(0)
+}
+
+/// How a tree looks: its size, and all that its root leads to. A tree that differs anywhere has another root, whose
+/// parts are others; those of a tree that is gone may be at the same addresses, so that a look in vain says nothing of a variable that was there.
+#[inline(always)]
+pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<u64, Damaged> {
+    let (root, count) = (objects.field(tree, 0)?, objects.field(tree, 2)?);
+    let (first, words) = match node(objects, root)? {
+        Node::Array => (objects.head(), 32),
+        // The map comes first.
+        Node::Bitmap | Node::Collision => (objects.after_size(), objects.size(root)?.min(64) + 1),
+    };
+    let mut look = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for word in 0..words {
+        look = look.rotate_left(11).wrapping_add(objects.word(root, first + 8 * word)?);
+    }
+    Ok(look.max(1))
+}
+
+/// Calls `seen` with every variable and its value, as far as they are searched.
+#[inline(always)]
+pub fn each<M: Memory>(
+    objects: &Objects<'_, M>,
+    tree: u64,
+    mut seen: impl FnMut(u64, u64) -> Result<(), Damaged>,
+) -> Result<(), Damaged> {
+    let root = objects.field(tree, 0)?;
+    let mut left = SEARCHED_MAX;
+    // Nodes that are under way, each with the next place to look at.
+    let mut path = [(root, 0u64); LEVELS + 1];
+    let mut depth = 0;
+    loop {
+        let Some((at, place)) = path.get(depth).copied() else { return Err(Damaged) };
+        let further = step(objects, at, place, &mut left, &mut seen)?;
+        match further {
+            Step::Next => {
+                if let Some((_, place)) = path.get_mut(depth) {
+                    *place += 1;
+                }
+            }
+            Step::Into(child) => {
+                if let Some((_, place)) = path.get_mut(depth) {
+                    *place += 1;
+                }
+                depth += 1;
+                *path.get_mut(depth).ok_or(Damaged)? = (child, 0);
+            }
+            Step::Done if depth == 0 || left == 0 => return Ok(()),
+            Step::Done => depth -= 1,
+        }
+    }
+}
+
+enum Step {
+    Next,
+    Into(u64),
+    Done,
+}
+
+#[inline(always)]
+fn step<M: Memory>(
+    objects: &Objects<'_, M>,
+    at: u64,
+    place: u64,
+    left: &mut u32,
+    seen: &mut impl FnMut(u64, u64) -> Result<(), Damaged>,
+) -> Result<Step, Damaged> {
+    if *left == 0 {
+        return Ok(Step::Done);
+    }
+    match node(objects, at)? {
+        Node::Array if place >= 32 => Ok(Step::Done),
+        Node::Array => Ok(match objects.word(at, objects.head() + 8 * place)? {
+            0 => Step::Next,
+            child => Step::Into(child),
+        }),
+        Node::Bitmap | Node::Collision => {
+            if place >= objects.size(at)?.min(64) / 2 {
+                return Ok(Step::Done);
+            }
+            let (key, value) = pair_of(objects, at, place)?;
+            if key == 0 {
+                return Ok(Step::Into(value));
+            }
+            *left -= 1;
+            seen(key, value)?;
+            Ok(Step::Next)
+        }
+    }
+}
+
+/// A variable and its value, or 0 and a node.
+#[inline(always)]
+fn pair_of<M: Memory>(objects: &Objects<'_, M>, at: u64, pair: u64) -> Result<(u64, u64), Damaged> {
+    let first = objects.after_size() + 8 + 16 * pair;
+    Ok((objects.word(at, first)?, objects.word(at, first + 8)?))
+}

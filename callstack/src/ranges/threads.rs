@@ -1,0 +1,42 @@
+//! Names that the program gave to its threads: kept, since a session may begin later.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gputrace_producer::session::{self, Session};
+use gputrace_wire::definition::kind;
+
+use super::label::Label;
+
+/// Threads whose names are kept for a later session.
+const KEPT: usize = 256;
+
+/// Thread and label. A thread that takes the place of another one's name for a moment has neither.
+static NAMES: [(AtomicU32, AtomicU32); KEPT] = [const { (AtomicU32::new(0), AtomicU32::new(0)) }; KEPT];
+
+/// The thread of that number is called so from now on.
+pub fn name_thread(tid: u32, name: &[u8]) {
+    if let Some(session) = session::current() {
+        say(session, tid, name);
+    }
+    let label = Label::range(Label::NONE, name);
+    for (known, place) in &NAMES {
+        let found = known.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Acquire);
+        if found.is_ok() || found == Err(tid) {
+            return place.store(label.to_handle() as u32, Ordering::Release);
+        }
+    }
+}
+
+/// Says in a session that begins what was named before.
+pub fn say_threads(session: &Session) {
+    for (known, place) in &NAMES {
+        let (tid, label) = (known.load(Ordering::Acquire), place.load(Ordering::Acquire));
+        if tid != 0 && label != 0 {
+            Label::from_handle(label as usize).with_text(|name| say(session, tid, name));
+        }
+    }
+}
+
+fn say(session: &Session, tid: u32, name: &[u8]) {
+    session.define(kind::LABEL, &[0, tid.into()], name);
+}

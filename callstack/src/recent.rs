@@ -1,0 +1,222 @@
+//! Which stack was lately known by which glance: a table that forgets, so that it is never full.
+//!
+//! A glance has a line of the cache to itself and to all others that fall there: four entries, of which a new one takes the
+//! place of one after the other. Nothing waits for anything: an entry is the id and the glance mixed with that id, so
+//! that an entry of which another thread has written one half is nobody's.
+//!
+//! Between two launches a program touches more memory than a core's caches hold, so the line is far away when it is asked for, and
+//! the wait for it was the longest in a hook (400 of 800 ns in a training step). Programs launch from the same places in the same order over and over. So each
+//! entry remembers which one the thread came to after it, and that one's line is [expected](Recent::expect) before the driver is
+//! called. A wrong guess costs the wait, and a write to the line of the entry before.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use gputrace_producer::memory::{self, Zeroed, prefetch};
+
+/// 1 MiB, touched where used: room for some sixty thousand.
+const LINES: usize = 1 << 14;
+const ENTRIES: usize = 4;
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Line {
+    glances: [AtomicU64; ENTRIES],
+    ids: [AtomicU32; ENTRIES],
+    /// Which entry a thread came to next, as a [`Place`] has it.
+    next: [AtomicU32; ENTRIES],
+}
+
+// SAFETY: all of it is numbers.
+unsafe impl Zeroed for Line {}
+
+/// Where a thread is among the entries. Of any table: a place that is not there is nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// The thread's last entry, counted from 1; 0 is none.
+    last: u32,
+    /// The one that followed it before.
+    next: u32,
+}
+
+#[derive(Debug)]
+pub struct Recent {
+    lines: &'static [Line],
+    /// How many entries took the place of another.
+    replaced: AtomicU32,
+}
+
+impl Recent {
+    pub fn new() -> Option<Recent> {
+        Recent::of_lines(LINES)
+    }
+
+    /// `lines` is a power of two.
+    fn of_lines(lines: usize) -> Option<Recent> {
+        Some(Recent { lines: memory::map(lines)?, replaced: AtomicU32::new(0) })
+    }
+
+    #[inline(always)]
+    fn index(&self, glance: u64) -> usize {
+        // Every bit of a glance depends on all of the stack.
+        glance as usize & self.lines.len().wrapping_sub(1)
+    }
+
+    /// Has the line fetched that the thread will probably ask for next.
+    #[inline(always)]
+    pub fn expect(&self, place: Place) {
+        if let Some((line, _)) = self.entry(place.next) {
+            prefetch(line);
+        }
+    }
+
+    /// The stack that was put there for that glance, which is not 0; `None` where it was forgotten. The thread is there then.
+    #[inline(always)]
+    pub fn get(&self, glance: u64, place: &mut Place) -> Option<u32> {
+        let index = self.index(glance);
+        let line = self.lines.get(index)?;
+        for (way, (mixed, id)) in line.glances.iter().zip(&line.ids).enumerate() {
+            // SYNC: pairs with the Release store in `put`, for the id; that both halves are of one entry is seen by their mixture.
+            let id = id.load(Ordering::Acquire);
+            if mixed.load(Ordering::Relaxed) == mixture(glance, id) {
+                self.come_to(index, way, place);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Remembers that stack, which is not 0, by that glance, which is not 0 either. The thread is there then.
+    pub fn put(&self, glance: u64, id: u32, place: &mut Place) {
+        let index = self.index(glance);
+        let Some(line) = self.lines.get(index) else { return };
+        let free = line.ids.iter().position(|id| id.load(Ordering::Relaxed) == 0);
+        let way = free.unwrap_or_else(|| self.replaced.fetch_add(1, Ordering::Relaxed) as usize % ENTRIES);
+        if let (Some(to_glance), Some(to_id)) = (line.glances.get(way), line.ids.get(way)) {
+            to_id.store(id, Ordering::Release);
+            to_glance.store(mixture(glance, id), Ordering::Relaxed);
+        }
+        self.come_to(index, way, place);
+    }
+
+    /// The thread comes from its last entry to this one.
+    #[inline(always)]
+    fn come_to(&self, index: usize, way: usize, place: &mut Place) {
+        let here = (index * ENTRIES + way + 1) as u32;
+        if place.next != here
+            && let Some((line, way)) = self.entry(place.last)
+            && let Some(next) = line.next.get(way)
+        {
+            next.store(here, Ordering::Relaxed);
+        }
+        let next = self.entry(here).and_then(|(line, way)| line.next.get(way));
+        *place = Place { last: here, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) };
+    }
+
+    #[inline(always)]
+    fn entry(&self, of: u32) -> Option<(&Line, usize)> {
+        let index = of.checked_sub(1)? as usize;
+        Some((self.lines.get(index / ENTRIES)?, index % ENTRIES))
+    }
+}
+
+/// 0 for no glance but 0 where the id is 0, so that an entry that nobody wrote is nobody's. Halves of two entries
+/// are some third glance's with a chance of 2^-64.
+#[inline(always)]
+fn mixture(glance: u64, id: u32) -> u64 {
+    glance ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(recent: &Recent, glance: u64) -> Option<u32> {
+        let mut place = Place::default();
+        recent.get(glance, &mut place)
+    }
+
+    fn put(recent: &Recent, glance: u64, id: u32) {
+        let mut place = Place::default();
+        recent.put(glance, id, &mut place);
+    }
+
+    #[test]
+    fn what_is_recent_is_known_and_what_came_first_is_forgotten() {
+        let recent = Recent::of_lines(4).unwrap();
+        assert_eq!(get(&recent, 4), None);
+        for of in 1..=4u32 {
+            put(&recent, u64::from(of) * 4, of);
+        }
+        assert_eq!([4, 8, 12, 16].map(|glance| get(&recent, glance)), [1, 2, 3, 4].map(Some));
+        put(&recent, 20, 5);
+        put(&recent, 24, 6);
+        assert_eq!(
+            [4, 8, 12, 20, 24].map(|glance| get(&recent, glance)),
+            [None, None, Some(3), Some(5), Some(6)]
+        );
+        assert_eq!(get(&recent, 5), None, "another line");
+    }
+
+    #[test]
+    fn nobody_finds_half_an_entry() {
+        let recent = Recent::of_lines(1).unwrap();
+        put(&recent, 7, 1);
+        recent.lines[0].ids[0].store(2, Ordering::Relaxed);
+        assert_eq!(get(&recent, 7), None);
+        recent.lines[0].ids[0].store(0, Ordering::Relaxed);
+        assert_eq!(get(&recent, 7), None);
+    }
+
+    #[test]
+    fn what_followed_is_expected_to_follow() {
+        let recent = Recent::of_lines(16).unwrap();
+        let mut place = Place::default();
+        let step = [3, 9, 12, 3, 13];
+        for glance in step {
+            if recent.get(glance, &mut place).is_none() {
+                recent.put(glance, glance as u32 + 100, &mut place);
+            }
+        }
+        let line_of = |of: u32| recent.entry(of).map(|(line, _)| core::ptr::from_ref(line));
+        let mut right = 0;
+        for glance in step.iter().chain(&step) {
+            let expected = line_of(place.next);
+            assert_eq!(recent.get(*glance, &mut place), Some(*glance as u32 + 100));
+            right += usize::from(expected == line_of(place.last));
+        }
+        // What follows 13 is seen once before. Both 9 and 13 follow 3, and it is the other one that was last.
+        assert_eq!(right, 10 - 1 - 4);
+        // A place of another table, or of none.
+        for last in [1, 64, 65, u32::MAX] {
+            let mut place = Place { last, next: last };
+            recent.expect(place);
+            assert_eq!(recent.get(12, &mut place), Some(112));
+        }
+    }
+
+    #[test]
+    fn threads_that_replace_each_others_entries_find_their_own_or_none() {
+        let recent = Recent::of_lines(1).unwrap();
+        let found: u32 = std::thread::scope(|scope| {
+            let of_thread = |thread: u64| {
+                let recent = &recent;
+                move || {
+                    let glances = (0..200_000u64).map(|round| 1 + round % 8 + 8 * thread);
+                    glances
+                        .map(|glance| {
+                            put(recent, glance, glance as u32);
+                            let found = get(recent, 1 + glance * 5 % 24);
+                            assert!(found.is_none_or(|id| u64::from(id) == 1 + glance * 5 % 24));
+                            u32::from(found.is_some())
+                        })
+                        .sum::<u32>()
+                }
+            };
+            let threads: Vec<_> = (0..3).map(|thread| scope.spawn(of_thread(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(found > 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! What is kept in a thread's slot: its place in the stack cache, its open ranges, its active span.
+
+use core::cell::Cell as Shared;
+
+use gputrace_producer::clock;
+use gputrace_producer::session::Session;
+use gputrace_producer::thread::{Callbacks, Slot, Write};
+use gputrace_wire::caller::Caller;
+
+use crate::ranges::open::Open;
+use crate::recent;
+
+pub(crate) struct StackSlot {
+    /// Where the thread is among the stacks that are recent.
+    pub recent: Shared<recent::Place>,
+    /// The thread's open ranges, once it has pushed one.
+    pub open: Shared<Option<&'static Open>>,
+    /// The span of the ring's last CALLER entry, or nobody's if the ring has none of this thread.
+    pub span: Shared<Caller>,
+    /// Whether that is somebody's.
+    pub has_span: Shared<bool>,
+}
+
+impl StackSlot {
+    #[inline(always)]
+    pub fn of(slot: &Slot) -> &StackSlot {
+        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function uses the area.
+        unsafe { slot.callstack.content() }
+    }
+}
+
+/// Whoever writes a range or a span to a thread's ring sets these first.
+pub(crate) static CALLBACKS: Callbacks = Callbacks { ring_is_new, catch_up, thread_ends };
+
+fn ring_is_new(slot: &Slot) {
+    let state = StackSlot::of(slot);
+    state.span.set(Caller::NOBODY);
+    state.has_span.set(false);
+    if let Some(open) = state.open.get() {
+        open.none_said();
+    }
+}
+
+fn catch_up(slot: &Slot, session: &Session, write: Write<'_>) -> bool {
+    let open = StackSlot::of(slot).open.get();
+    open.is_none_or(|open| open.say_all(clock::now(), |label| label.definition(session), write))
+}
+
+fn thread_ends(slot: &Slot) {
+    if let Some(open) = StackSlot::of(slot).open.take() {
+        open.give_back();
+    }
+}

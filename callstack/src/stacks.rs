@@ -1,0 +1,383 @@
+//! A call's stack as one number: the id of a stack that was defined once.
+//!
+//! This is the one place where a stack's parts come together: what each part reads is in a folder of its own.
+//! On the steady path every part gives a number that stands for its frames, and what all of them make is looked
+//! up once. Python's is a glance, which is cheap and may change under a stack that stays: what is recent is known by it. What is not is
+//! looked up by a number that stays, and is recent again. On first sight the parts tell their frames, which are put together and
+//! defined. Two stacks of one program collide with a chance of about n²/2^65: 10^-10 for sixty thousand.
+//!
+//! What is kept is bounded: 5 MiB of tables at most for 65 536 stacks and half as many code objects, touched where
+//! used, and half of the definitions area (32 MiB), so that stacks never crowd out the names of kernels.
+//! When either is full, new stacks are 0 and counted, and old ones go on being known.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gputrace_producer::handles::Handles;
+use gputrace_producer::memory::{self, Zeroed, prefetch};
+use gputrace_producer::session::Session;
+use gputrace_producer::stderr::KeepErrno;
+use gputrace_producer::thread::Slot;
+use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::{FIELDS_MAX, kind};
+
+use crate::active_span::Works;
+use crate::native::frames::{self, Native};
+use crate::native::merge::{Entry, Outermost, PythonFrame, merge};
+use crate::native::{surroundings, walk as native_walk};
+use crate::python::callers;
+use crate::python::code::{Define, Text};
+use crate::python::identity::fold;
+use crate::python::memory::{Checked, Own};
+use crate::python::runtime::{self, Runtime};
+use crate::python::stacks::{Codes, Told, glance_inside, hash_inside};
+use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
+use crate::recent::{Place as Recently, Recent};
+use crate::stack_slot::StackSlot;
+use crate::torch::passes::Outside;
+use crate::torch::{self, Around, node, operators};
+
+const STACKS_MAX: u32 = 1 << 16;
+const STACK_SLOTS: usize = 1 << 17;
+/// Names of nodes: PyTorch has some hundred types of them.
+const NAME_SLOTS: usize = 1 << 14;
+/// What a call for a backward pass is told with, besides what ran it.
+const AUTOGRAD: &[u8] = b"[autograd]";
+/// The type of nodes that are written in Python.
+const PYTHON_NODE: &[u8] = b"N5torch8autograd6PyNodeE";
+/// Pairs kept for what stands before a thread's own frames: the caller's stack, [`AUTOGRAD`], the node and the
+/// mark of a cut.
+const PAIRS_BEFORE: usize = 4;
+/// Threads that define a stack at the same moment; it takes them some microseconds.
+const ROOMS: usize = 8;
+/// How often a thread looks for one of these rooms.
+const TRIES: u32 = 20_000;
+
+/// Where a stack is put together.
+struct Room {
+    is_taken: AtomicU32,
+    parts: UnsafeCell<Parts>,
+}
+
+struct Parts {
+    pairs: [u64; FIELDS_MAX],
+    python: [PythonFrame; FRAMES_MAX],
+    native: frames::Room,
+    text: Text,
+}
+
+// SAFETY: what is in the cells is touched by whoever took the room, and by one at a time.
+unsafe impl Sync for Room {}
+// SAFETY: all of it is numbers.
+unsafe impl Zeroed for Room {}
+
+/// A session's stacks.
+pub struct Stacks {
+    codes: Codes,
+    /// Where native frames are asked for, and there was memory for what they need.
+    native: Option<Native>,
+    recent: Recent,
+    stacks: Handles,
+    names: Handles,
+    rooms: &'static [Room],
+    count: AtomicU32,
+}
+
+impl Define for Session {
+    fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32 {
+        Session::define(self, kind, fields, text)
+    }
+}
+
+/// The calling thread's Python, where it runs some.
+type Python<'r> = Option<(&'r Runtime, u64)>;
+
+impl Stacks {
+    pub fn new() -> Option<Stacks> {
+        Some(Stacks {
+            codes: Codes::new()?,
+            native: if surroundings::is_asked_for() { Native::new() } else { None },
+            recent: Recent::new()?,
+            stacks: Handles::new(STACK_SLOTS)?,
+            names: Handles::new(NAME_SLOTS)?,
+            rooms: memory::map(ROOMS)?,
+            count: AtomicU32::new(0),
+        })
+    }
+
+    /// Whether native frames are asked for and there was no memory for what they need.
+    pub fn lacks_native(&self) -> bool {
+        surroundings::is_asked_for() && self.native.is_none()
+    }
+
+    /// Has fetched what [`of_this_thread`](Stacks::of_this_thread) will probably read, while the driver is at work.
+    #[inline(always)]
+    pub fn expect(&self, slot: &Slot) {
+        prefetch(self);
+        self.recent.expect(StackSlot::of(slot).recent.get());
+        if let Some(runtime) = runtime::current() {
+            prefetch(runtime);
+            callers::expect();
+        }
+    }
+
+    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known; and what it takes to learn
+    /// for whom it works.
+    #[inline(always)]
+    pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
+        let around = torch::around(session.generation);
+        let outer = around.map_or(0, |around| around.outside.frame);
+        let (mut python, mut of_python) = (runtime::of_this_thread(session), 0);
+        let mut works = Works::NOT;
+        if around.is_some_and(|around| !around.outside.caller.is_nobody()) {
+            works = Works::ASK;
+        }
+        if let Some((runtime, state)) = python {
+            works = Works::of_state(runtime, state).unwrap_or(works);
+            // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
+            // until the hook returns the thread runs no Python, so its frames and what they name stay.
+            let memory = unsafe { Own::new() };
+            match glance_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+                Ok(glance) => of_python = glance,
+                Err(Damaged) => {
+                    session.count(Counter::StacksUnread, 1);
+                    python = None;
+                }
+            }
+        }
+        let beside = Beside {
+            native: self.native.as_ref().map(|native| native.hash(session)),
+            around: around.as_ref(),
+            operators: operators::hash(),
+        };
+        let stack = match beside.with(of_python) {
+            0 => 0,
+            glance => {
+                let mut place = StackSlot::of(slot).recent.get();
+                let stack = match self.recent.get(glance, &mut place) {
+                    Some(id) => id,
+                    None => self.not_recent(session, &beside, python, glance, &mut place),
+                };
+                StackSlot::of(slot).recent.set(place);
+                stack
+            }
+        };
+        (stack, works)
+    }
+
+    /// The stack that has not been known by that glance, or not lately.
+    #[cold]
+    #[inline(never)]
+    fn not_recent(
+        &self,
+        session: &Session,
+        beside: &Beside,
+        python: Python<'_>,
+        glance: u64,
+        place: &mut Recently,
+    ) -> u32 {
+        let hash = python.map_or(Ok(0), |(runtime, state)| {
+            // SAFETY: as in `of_this_thread`.
+            let memory = unsafe { Own::new() };
+            let outer = beside.around.map_or(0, |around| around.outside.frame);
+            hash_inside(&memory, &runtime.layout, &runtime.types, state, outer)
+        });
+        let (python, of_python) = match hash {
+            Ok(hash) => (python, hash),
+            Err(Damaged) => {
+                session.count(Counter::StacksUnread, 1);
+                (None, 0)
+            }
+        };
+        let stack = match beside.with(of_python) {
+            0 => 0,
+            hash => match self.stacks.get(hash) {
+                Some(id) => id,
+                None => self.first_sight(session, beside.around, python, hash),
+            },
+        };
+        // SYNC: the code objects of the stack are known by now, so that no end of one goes uncounted from here on. A
+        // stack that was damaged is looked at each time, and counted.
+        if stack != 0 && hash.is_ok() {
+            self.recent.put(glance, stack, place);
+        }
+        stack
+    }
+
+    /// Where the calling thread is in its frames, and for whom it works.
+    pub fn place(&self, session: &Session) -> Outside {
+        let caller = Works::ASK.caller(session);
+        let frame = runtime::of_this_thread(session).map_or(0, |(runtime, state)| {
+            // SAFETY: as in `of_this_thread`.
+            let memory = unsafe { Own::new() };
+            walk::innermost(&memory, &runtime.layout, state).unwrap_or(0)
+        });
+        Outside { caller, frame, stack: self.native.as_ref().map_or(0, |native| native.end_of_own(session)) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_sight(&self, session: &Session, around: Option<&Around>, python: Python<'_>, hash: u64) -> u32 {
+        let _errno = KeepErrno::new();
+        if self.count.load(Ordering::Relaxed) >= STACKS_MAX || session.definitions_are_half_full() {
+            session.count(Counter::StacksFull, 1);
+            return 0;
+        }
+        let Some(room) = self.room() else {
+            session.count(Counter::StacksFull, 1);
+            return 0;
+        };
+        // SAFETY: this thread took the room; the guard of the hook keeps a signal handler's out.
+        let parts = unsafe { &mut *room.parts.get() };
+        let defined = self.define(session, around, python, parts);
+        // SYNC: pairs with the Acquire exchange in `room`: the next one's words come after ours.
+        room.is_taken.store(0, Ordering::Release);
+        let Ok(id) = defined else {
+            session.count(Counter::StacksUnread, 1);
+            return 0;
+        };
+        self.count.fetch_add(1, Ordering::Relaxed);
+        // Another thread may have defined the same stack meanwhile: then both are said, and this
+        // call's is the one that was said first or, where the table has no room, its own.
+        match self.stacks.get_or_define(hash, || id) {
+            0 => id,
+            known => known,
+        }
+    }
+
+    fn room(&self) -> Option<&Room> {
+        for _ in 0..TRIES {
+            for room in self.rooms {
+                if room.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Some(room);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+
+    fn define(
+        &self,
+        session: &Session,
+        around: Option<&Around>,
+        python: Python<'_>,
+        Parts { pairs, python: told, native: room, text }: &mut Parts,
+    ) -> Result<u32, Damaged> {
+        let (mut count, mut outermost) = (0, Outermost::Whole);
+        let outer = around.map_or(0, |around| around.outside.frame);
+        if outer != 0 {
+            outermost = Outermost::Elsewhere;
+        }
+        if let Some((runtime, state)) = python {
+            let end = self.codes.tell(&Checked::new(), session, runtime, (state, outer), text, |step| {
+                match step {
+                    Told::Frame(code, at) => {
+                        if let Some(to) = told.get_mut(count) {
+                            *to = PythonFrame { code, at, entry: Entry::NONE };
+                            count += 1;
+                        }
+                    }
+                    Told::Entry(at) => {
+                        // One after the other, without a frame between: the innermost says where the frames begin.
+                        let last = count.checked_sub(1).and_then(|last| told.get_mut(last));
+                        if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
+                            last.entry = Entry::at(at);
+                        }
+                    }
+                }
+            })?;
+            if end == End::Cut {
+                outermost = Outermost::Cut;
+            }
+        }
+        let (natives, end) = match &self.native {
+            Some(native) => native.tell(session, room),
+            None => (0, native_walk::End::Outermost),
+        };
+        // On the thread that began a pass, the caller's stack has what is outside of it.
+        let natives = room.get(..natives).unwrap_or_default();
+        let limit = around.map_or(0, |around| around.outside.stack);
+        let is_on_it = natives.first().is_some_and(|frame| frame.end < limit);
+        let inside = natives.iter().position(|frame| frame.end > limit).filter(|_| is_on_it);
+        let (natives, end) = match inside {
+            Some(inside) => (natives.get(..inside).unwrap_or_default(), native_walk::End::Outermost),
+            None => (natives, end),
+        };
+        // Frames come innermost first and stand outermost first: filled from the end.
+        let mut first = FIELDS_MAX;
+        let mut is_cut = false;
+        let mut put = |first: &mut usize, code: u32, at: u64| {
+            *first = first.saturating_sub(2);
+            if let Some([to_code, to_at]) = pairs.get_mut(*first..*first + 2) {
+                (*to_code, *to_at) = (code.into(), at);
+            }
+        };
+        // A stack of its own needs room for the mark of a cut only.
+        let kept_back = 2 * if around.is_some() { PAIRS_BEFORE } else { 1 };
+        operators::tell(session.generation, |name| put(&mut first, name, 0));
+        merge((natives, end), (told.get(..count).unwrap_or_default(), outermost), |code, at| {
+            match first > kept_back {
+                true => put(&mut first, code, at),
+                false => is_cut = true,
+            }
+        });
+        if is_cut {
+            put(&mut first, 0, 0);
+        }
+        if let Some(around) = around {
+            // A node that is written in Python has frames of its own, which say more.
+            let node = around.node.filter(|node| count == 0 || node.mangled() != PYTHON_NODE);
+            if let Some(node) = node {
+                let name = self.name(session, node.hash, node::readable(node.mangled(), text));
+                put(&mut first, name, u64::from(name == 0));
+            }
+            let autograd = self.name(session, u64::MAX, AUTOGRAD);
+            put(&mut first, autograd, u64::from(autograd == 0));
+            if around.caller != 0 {
+                put(&mut first, around.caller, 0);
+            }
+        }
+        Ok(session.define(kind::STACK, pairs.get(first..).unwrap_or_default(), b""))
+    }
+
+    /// A name's definition, by a number for it.
+    #[inline(always)]
+    pub fn name(&self, session: &Session, number: u64, name: &[u8]) -> u32 {
+        self.names.get_or_define(number, || Session::define(session, kind::NAME, &[], name))
+    }
+}
+
+/// What a stack has besides Python's frames.
+struct Beside<'a> {
+    native: Option<u64>,
+    around: Option<&'a Around>,
+    operators: u64,
+}
+
+impl Beside<'_> {
+    /// A number for all of it, with one for Python's frames; 0 where there is nothing.
+    #[inline(always)]
+    fn with(&self, of_python: u64) -> u64 {
+        let own = match self.native {
+            None => of_python,
+            Some(native) => fold(of_python, native).max(1),
+        };
+        let hash = match self.around {
+            None => own,
+            Some(around) => with_pass(own, around),
+        };
+        match self.operators {
+            0 => hash,
+            operators => fold(hash, operators).max(1),
+        }
+    }
+}
+
+/// A number for what a thread does for a backward pass; `own` is for its own frames.
+#[inline(never)]
+fn with_pass(own: u64, around: &Around) -> u64 {
+    let node = around.node.map_or(0, |node| node.hash);
+    // The caller's stack counts as one frame of a kind of its own.
+    fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
+}

@@ -1,0 +1,342 @@
+//! PyTorch's functions that say what the calling thread is at.
+//!
+//! There is one set of them for each copy of PyTorch in the process. They are known from the first backward
+//! pass on, and their library stays mapped from then.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use gputrace_producer::memory;
+
+use super::node::Node;
+use super::places::Places;
+
+/// Copies of PyTorch in one process that are followed.
+const ENGINES_MAX: usize = 4;
+
+/// `int get_current_graph_task_id()`.
+pub type Number = unsafe extern "C" fn() -> c_int;
+/// `const std::unordered_map<…>* get_current_graph_task_exec_info()`: a part of the pass itself.
+pub type Inside = unsafe extern "C" fn() -> *const c_void;
+/// `std::shared_ptr<Node> get_current_node()` or, later, `c10::intrusive_ptr<Node>`: both are
+/// written where the first argument says.
+pub type CurrentNode = unsafe extern "C" fn(*mut [u64; 2]) -> *mut [u64; 2];
+
+/// Where a node's references are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counts {
+    /// In a block of the C++ library's, which the second word of a `shared_ptr` points to: 32 bits.
+    Beside,
+    /// In the node itself: the lower half of 64 bits.
+    Within,
+}
+
+/// So many passes are looked at: no other word of so many has the number of each.
+const LOOKS: u32 = 8;
+
+/// Both counts are the second word of where they are.
+const COUNT: u64 = 8;
+
+/// PyTorch's functions, of one copy of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Functions {
+    /// Begins passes.
+    pub execute: *const c_void,
+    /// Numbers rise over the process's life, from 0, and none is given twice.
+    pub number: Number,
+    pub inside: Inside,
+    pub node: Option<CurrentNode>,
+    pub counts: Counts,
+}
+
+#[derive(Debug)]
+pub struct Engine {
+    functions: Functions,
+    places: Option<Places>,
+    /// How often it was looked whether they are so.
+    looks: AtomicU32,
+    /// They are not.
+    are_wrong: AtomicBool,
+    /// The next pass to begin has at least this number.
+    next: AtomicU64,
+}
+
+/// What is known of a pass that begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Beginning {
+    /// Whose it is.
+    pub engine: usize,
+    pub number: Option<u32>,
+    /// The number is this one, or a higher one if passes began that nobody saw.
+    pub at_least: u64,
+}
+
+static ENGINES: [AtomicPtr<Engine>; ENGINES_MAX] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; ENGINES_MAX];
+
+/// Ask this one from now on.
+pub fn add(functions: Functions) {
+    let is_known = all().any(|(_, known)| core::ptr::fn_addr_eq(known.functions.number, functions.number));
+    let Some(room) = (!is_known).then(|| memory::map_bytes(size_of::<Engine>())).flatten() else { return };
+    let room = room.cast::<Engine>();
+    // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
+    unsafe { room.write(Engine::new(functions)) };
+    for place in &ENGINES {
+        let free = core::ptr::null_mut();
+        // SYNC: the Release pairs with the Acquire loads in `first` and `all`.
+        if place.compare_exchange(free, room, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return;
+        }
+    }
+}
+
+/// A pass begins, by that function; it is looked at if it lies somewhere. Called before any thread works for it.
+pub fn begins(execute: *const c_void, pass: Option<u64>) -> Option<Beginning> {
+    let (index, engine) = all().find(|(_, engine)| engine.functions.execute == execute)?;
+    Some(Beginning { engine: index, ..engine.begins(pass) })
+}
+
+/// The first that was added.
+#[inline(always)]
+pub fn first() -> Option<&'static Engine> {
+    at(&ENGINES[0])
+}
+
+#[inline(always)]
+fn at(place: &AtomicPtr<Engine>) -> Option<&'static Engine> {
+    // SAFETY: the pointer is null or to an engine that was written whole before it was stored, and is
+    // never freed.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+pub fn all() -> impl Iterator<Item = (usize, &'static Engine)> {
+    ENGINES.iter().enumerate().map_while(|(index, place)| Some((index, at(place)?)))
+}
+
+impl Engine {
+    pub fn new(functions: Functions) -> Engine {
+        let Functions { number, inside, .. } = functions;
+        let places = Places::said(number as *const () as u64, inside as *const () as u64);
+        Engine {
+            functions,
+            places,
+            looks: AtomicU32::new(0),
+            are_wrong: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a pass's number, read as it began, was what it seemed to be.
+    pub fn knows_numbers(&self) -> bool {
+        self.places().is_some()
+    }
+
+    /// Where passes have their numbers, unless that turned out to be elsewhere.
+    fn places(&self) -> Option<Places> {
+        self.places.filter(|_| !self.are_wrong.load(Ordering::Relaxed))
+    }
+
+    fn begins(&self, pass: Option<u64>) -> Beginning {
+        // Each pass takes a number.
+        let at_least = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = pass.and_then(|pass| self.places()?.number_of(pass));
+        Beginning { engine: 0, number, at_least }
+    }
+
+    /// A thread works for a pass with that number, which has `inside` in it.
+    pub fn is_met(&self, inside: u64, number: u32) {
+        self.next.fetch_max(u64::from(number) + 1, Ordering::Relaxed);
+        if let Some(places) = self.places()
+            && self.looks.load(Ordering::Relaxed) < LOOKS
+            && let Some(read) = places.number_around(inside)
+        {
+            // Only what was read says anything.
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            if read != number {
+                self.are_wrong.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The number of the pass that the calling thread works for.
+    #[inline(always)]
+    pub fn pass_number(&self) -> Option<u32> {
+        // SAFETY: PyTorch's function of that type; it reads a thread-local.
+        u32::try_from(unsafe { (self.functions.number)() }).ok()
+    }
+
+    /// An address inside of that pass; 0 where there is none.
+    pub fn inside_of_pass(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { (self.functions.inside)() as u64 }
+    }
+
+    /// The node that the thread is at. The engine holds it until it is done with it, twice over, so
+    /// that the reference that is given and taken back here is never the first or the last one.
+    pub fn node(&self) -> Option<Node> {
+        let mut held = [0u64; 2];
+        // SAFETY: as above; what is returned fits in two words.
+        unsafe { (self.functions.node?)(&mut held) };
+        let [node, beside] = held;
+        if node == 0 {
+            return None;
+        }
+        // SAFETY: the node is live, and so is what counts its references.
+        unsafe {
+            match self.functions.counts {
+                Counts::Beside if beside != 0 => {
+                    let count = &*((beside + COUNT) as *const AtomicU32);
+                    count.fetch_sub(1, Ordering::AcqRel);
+                }
+                Counts::Beside => {}
+                Counts::Within => {
+                    let count = &*((node + COUNT) as *const AtomicU64);
+                    count.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+            Node::read(node)
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use core::cell::UnsafeCell;
+
+    use super::*;
+
+    /// An object whose table of functions leads to a name, its count, and a count beside it.
+    struct Object {
+        words: [u64; 2],
+        beside: [u64; 2],
+        table: [u64; 2],
+        description: [u64; 2],
+    }
+
+    thread_local! {
+        static HELD: UnsafeCell<[u64; 2]> = const { UnsafeCell::new([0; 2]) };
+    }
+
+    /// As `get_current_node`, which adds a reference where it counts them.
+    unsafe extern "C" fn current(into: *mut [u64; 2]) -> *mut [u64; 2] {
+        // SAFETY: the test's own object, and where the engine wants it.
+        unsafe {
+            let held = HELD.with(|held| *held.get());
+            let [node, beside] = held;
+            let count = if beside != 0 { beside } else { node } + COUNT;
+            if node != 0 {
+                *(count as *mut u32) += 1;
+            }
+            into.write(held);
+        }
+        into
+    }
+
+    unsafe extern "C" fn number() -> c_int {
+        -1
+    }
+
+    unsafe extern "C" fn inside() -> *const c_void {
+        core::ptr::null()
+    }
+
+    #[test]
+    fn a_node_s_references_are_as_many_as_before() {
+        let name = b"N5torch8autograd14AccumulateGradE\0";
+        let mut object = Box::new(Object {
+            words: [0, 1 << 63 | 1 << 32 | 2],
+            beside: [0, 1 << 32 | 2],
+            table: [0; 2],
+            description: [0, name.as_ptr() as u64],
+        });
+        object.table[0] = object.description.as_ptr() as u64;
+        object.words[0] = &raw const object.table[1] as u64;
+        let (node, beside) = (object.words.as_ptr() as u64, object.beside.as_ptr() as u64);
+        for counts in [Counts::Beside, Counts::Within] {
+            let execute = core::ptr::null();
+            let engine = Engine::new(Functions { execute, number, inside, node: Some(current), counts });
+            let second = if counts == Counts::Beside { beside } else { 0 };
+            // SAFETY: the thread's own.
+            HELD.with(|held| unsafe { *held.get() = [node, second] });
+            let read = engine.node().unwrap();
+            assert_eq!(read.mangled(), &name[..name.len() - 1]);
+            // SAFETY: the object lives; the engine wrote to it by its address.
+            let after = unsafe {
+                (object.words.as_ptr().add(1).read_volatile(), object.beside.as_ptr().add(1).read_volatile())
+            };
+            assert_eq!(after, (1 << 63 | 1 << 32 | 2, 1 << 32 | 2), "{counts:?}");
+            // SAFETY: as above.
+            HELD.with(|held| unsafe { *held.get() = [0; 2] });
+            assert!(engine.node().is_none());
+        }
+        assert_eq!(engine_of_none().pass_number(), None);
+    }
+    fn engine_of_none() -> Engine {
+        let execute = core::ptr::null();
+        Engine::new(Functions { execute, number, inside, node: None, counts: Counts::Beside })
+    }
+
+    #[test]
+    fn a_pass_s_number_is_at_least_one_more_than_those_before() {
+        let engine = engine_of_none();
+        assert_eq!((engine.begins(None).at_least, engine.begins(None).at_least), (0, 1));
+        engine.is_met(8, 1);
+        assert_eq!(engine.begins(None).at_least, 2);
+        engine.is_met(8, 40);
+        engine.is_met(8, 7);
+        assert_eq!((engine.begins(None).at_least, engine.begins(None).at_least), (41, 42));
+    }
+
+    /// As PyTorch's functions are written: the first says that a pass has its number 64 bytes from its beginning, the
+    /// second that it tells what is 16 bytes from there.
+    static NUMBER: [u8; 128] = code([0x90, 0x8b, 0x80, 0x40, 0, 0, 0]);
+    static INSIDE: [u8; 128] = code([0x48, 0x05, 0x10, 0, 0, 0, 0x90]);
+
+    const fn code(begins: [u8; 7]) -> [u8; 128] {
+        let mut code = [0xc3; 128];
+        let mut at = 0;
+        while at < begins.len() {
+            code[at] = begins[at];
+            at += 1;
+        }
+        code
+    }
+
+    /// One that was looked at often enough.
+    pub fn engine_that_knows_numbers() -> Engine {
+        let engine = engine_with_places();
+        engine.looks.store(LOOKS, Ordering::Relaxed);
+        engine
+    }
+
+    fn engine_with_places() -> Engine {
+        // SAFETY: never called.
+        let functions = unsafe {
+            Functions {
+                number: core::mem::transmute::<*const u8, Number>(NUMBER.as_ptr()),
+                inside: core::mem::transmute::<*const u8, Inside>(INSIDE.as_ptr()),
+                ..engine_of_none().functions
+            }
+        };
+        Engine::new(functions)
+    }
+
+    #[test]
+    fn a_number_is_read_as_its_pass_begins_until_it_turns_out_to_be_none() {
+        let mut pass = [0u64; 16];
+        let at = pass.as_ptr().expose_provenance() as u64;
+        let engine = engine_with_places();
+        for number in 3..30u32 {
+            pass[8] = number.into();
+            core::hint::black_box(&mut pass);
+            assert_eq!(engine.begins(Some(at)).number, Some(number));
+            engine.is_met(at + 16, number);
+            assert!(engine.knows_numbers());
+        }
+        let engine = engine_with_places();
+        assert_eq!(engine.begins(Some(at)).number, Some(29));
+        engine.is_met(at + 16, 30);
+        assert!(!engine.knows_numbers());
+        assert_eq!(engine.begins(Some(at)).number, None);
+    }
+}
