@@ -53,6 +53,9 @@ impl Report {
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
         let is_skipped = |damage: &Damage| matches!(damage.reason, DamageReason::Skipped(_));
+        // A flight recorder and a size limit leave out what their user asked them to.
+        let (excerpts, size_limits) = (excerpt::excerpts(totals), excerpt::size_limits(totals));
+        let is_asked_for = !excerpts.is_empty() || !size_limits.is_empty();
         let closed_in_order = totals.sessions.iter().all(|session| session.wall_ns.is_some())
             && !totals.damages.iter().any(|(_, damage)| is_skipped(damage));
         let (lines, no_line) = lines::lines(aggregates, labels);
@@ -66,13 +69,13 @@ impl Report {
             simulated: totals.simulated(),
             complete: closed_in_order
                 && totals.unrecorded.is_empty()
-                && !dropped.keys().any(|reason| reason != Loss::NotInTrace.name()),
+                && dropped.keys().all(|reason| is_asked_for && reason == Loss::NotInTrace.name()),
             closed_in_order,
             sessions: totals.sessions.len(),
             command: totals.sessions.first().map(|s| s.begin.command.clone()).unwrap_or_default(),
             wall_ns,
-            excerpts: excerpt::excerpts(totals),
-            size_limits: excerpt::size_limits(totals),
+            excerpts,
+            size_limits,
             device_times: device_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {
