@@ -10,7 +10,8 @@ use crate::flight_recorder::dumps::{Dump, DumpReason, DumpRequest, Dumper};
 use crate::flight_recorder::snapshot::Snapshot;
 use crate::flight_recorder::window::Window;
 use crate::model::sink::Sink;
-use crate::session::{Board, Death, Digested, Next, Pace, Step, monotonic_ns, signal_name};
+use crate::session::{Board, Death, Digested, Next, Pace, Step, signal_name};
+use crate::stream::clock::monotonic_ns;
 use crate::trace_file::TraceWriter;
 
 /// Consumes the stream up to its end, and writes what is held then. What was dumped before comes

@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
-use crate::session::clock::monotonic_ns;
 use crate::session::step::Step;
 use crate::session::store::Store;
+use crate::stream::clock::monotonic_ns;
 
 /// What is there when the stream has ended.
 pub struct Digested<S> {

@@ -8,7 +8,6 @@
 mod area;
 mod board;
 mod bound;
-mod clock;
 mod death;
 mod digest;
 mod drain;
@@ -32,7 +31,6 @@ mod tests;
 
 pub(crate) use board::{Board, Next, Pace};
 pub use board::{ProcessStatus, Status};
-pub(crate) use clock::{monotonic_ns, realtime_ns};
 pub(crate) use death::{Death, signal_name};
 pub(crate) use digest::Digested;
 pub use handle::Handle;

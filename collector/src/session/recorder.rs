@@ -17,7 +17,6 @@ use crate::model::Totals;
 use crate::model::sink::Sink;
 use crate::session::board::Board;
 use crate::session::bound::Bound;
-use crate::session::clock;
 use crate::session::digest::{self, Digested};
 use crate::session::drain::Drain;
 use crate::session::handle::Handle;
@@ -27,6 +26,7 @@ use crate::session::peer;
 use crate::session::shared::Shared;
 use crate::session::step::Step;
 use crate::session::store::{HearsTraceNews, Store};
+use crate::stream::clock;
 use crate::trace_file::TraceWriter;
 
 /// What a process leaves whose `cuInit` failed (`producer/src/untraced.rs`).
