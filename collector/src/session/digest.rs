@@ -1,4 +1,5 @@
-//! The digest thread: takes each step of the stream in the order it came, and keeps all of it or its last seconds.
+//! The digest thread: takes each step of the stream in the order it came, and keeps all of it or its last
+//! seconds.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use crate::stream::clock::monotonic_ns;
 
 /// What is kept of the stream.
 pub enum Keep<S> {
-    /// Everything: stored and given to the model as it comes. A file that cannot be written does not stop the model.
+    /// Everything: stored and given to the model as it comes. A file that cannot be written does not stop
+    /// the model.
     All { store: Store, model: Box<Model<S>>, shared: Arc<Shared> },
     /// The last seconds: they reach the file and the sink at the end.
     Last { last: Last, sink: S },
@@ -77,7 +79,8 @@ impl<S: Sink> Keep<S> {
                 if let Some(limit) = store.size_limit() {
                     board.size_limit(&limit);
                 }
-                // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file, or never will be.
+                // SYNC: pairs with the drain thread's Acquire: it gives back what is in the file, or never
+                // will be.
                 shared.stored.fetch_add(1, Ordering::Release);
                 model.consume(batch);
             }
