@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::error::Error;
 use crate::flight_recorder::snapshot::Snapshot;
-use crate::session::realtime_ns;
+use crate::stream::clock::realtime_ns;
 
 /// Dumps that a session writes because a process crashed. A program whose workers die by the
 /// hundred would fill the disk; the last seconds are still written at the end.

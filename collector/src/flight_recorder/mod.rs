@@ -7,7 +7,6 @@
 //! whole trace: it is written, read and reported like any other, and says that it is an excerpt.
 
 mod block;
-mod digest;
 mod dumps;
 mod kept;
 mod marks;
@@ -18,7 +17,6 @@ mod tests;
 mod window;
 
 pub(crate) use block::Block;
-pub(crate) use digest::run;
 pub use dumps::{Dump, DumpReason, WriteDump};
 pub(crate) use dumps::{DumpRequest, Dumper};
 pub(crate) use marks::Marks;

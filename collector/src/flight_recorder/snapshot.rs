@@ -79,7 +79,7 @@ impl Snapshot {
         Ok(writer.whole_bytes())
     }
 
-    pub(super) fn write_to(&self, writer: &mut TraceWriter) -> Result<(), Error> {
+    pub(crate) fn write_to(&self, writer: &mut TraceWriter) -> Result<(), Error> {
         self.steps(&mut |step| match step {
             Step::Batch(batch) => writer.write(batch),
             Step::Block(block) => writer.write_encoded(&block.encoded()),

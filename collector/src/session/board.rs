@@ -14,8 +14,8 @@ use crate::batch::{Batch, Counters, ProcessBegin, SizeLimit};
 use crate::flight_recorder::Window;
 use crate::model::sink::Sink;
 use crate::model::{Counts, Model};
-use crate::session::clock::monotonic_ns;
 use crate::session::step::Step;
+use crate::stream::clock::monotonic_ns;
 
 /// Processes that are listed; the others are in the sums.
 const PROCESSES_MAX: usize = 200;

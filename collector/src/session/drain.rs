@@ -15,7 +15,6 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use crate::batch::{Batch, ProcessEnd};
-use crate::session::clock::monotonic_ns;
 use crate::session::death::Death;
 use crate::session::names::Names;
 use crate::session::out::Out;
@@ -25,6 +24,7 @@ use crate::session::segment::{Refusal, Segment};
 use crate::session::shared::{Orders, Shared};
 use crate::session::step::Step;
 use crate::session::tracked::{Tracked, Turn};
+use crate::stream::clock::monotonic_ns;
 use crate::stream::coalesce::Coalescer;
 
 /// Between looks at the rings while there is something in them. A thread's ring of 65 536 cells

@@ -8,11 +8,11 @@
 mod area;
 mod board;
 mod bound;
-mod clock;
 mod death;
 mod digest;
 mod drain;
 mod handle;
+mod last;
 mod listener;
 mod names;
 mod out;
@@ -30,15 +30,10 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use board::{Board, Next, Pace};
 pub use board::{ProcessStatus, Status};
-pub(crate) use clock::{monotonic_ns, realtime_ns};
-pub(crate) use death::{Death, signal_name};
-pub(crate) use digest::Digested;
 pub use handle::Handle;
 pub use listener::listen_for_talk;
 pub use names::command_line;
 pub use peer::is_own_peer;
 pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
-pub(crate) use step::Step;
 pub use store::{HearsTraceNews, TraceNews};

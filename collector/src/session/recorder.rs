@@ -12,21 +12,22 @@ use gputrace_wire::handshake::{self, Head};
 use crate::batch::{Batch, SessionBegin, SizeLimit};
 use crate::command_line;
 use crate::error::Error;
-use crate::flight_recorder::{self, Dump, Dumper, Window, WriteDump};
-use crate::model::Totals;
+use crate::flight_recorder::{Dump, Dumper, Window, WriteDump};
 use crate::model::sink::Sink;
+use crate::model::{Model, Totals};
 use crate::session::board::Board;
 use crate::session::bound::Bound;
-use crate::session::clock;
-use crate::session::digest::{self, Digested};
+use crate::session::digest::{self, Keep, Outcome};
 use crate::session::drain::Drain;
 use crate::session::handle::Handle;
+use crate::session::last::Last;
 use crate::session::listener::{self, Place};
 use crate::session::out::Out;
 use crate::session::peer;
 use crate::session::shared::Shared;
 use crate::session::step::Step;
 use crate::session::store::{HearsTraceNews, Store};
+use crate::stream::clock;
 use crate::trace_file::TraceWriter;
 
 /// What a process leaves whose `cuInit` failed (`producer/src/untraced.rs`).
@@ -83,9 +84,6 @@ impl Drop for EndedGuard {
         self.0.set_ended();
     }
 }
-
-/// What the digest thread leaves: nothing if it could not model what it held, and earlier dumps.
-type Outcome<S> = (Option<Digested<S>>, Vec<Dump>);
 
 /// A running session.
 pub struct Recorder<S> {
@@ -148,24 +146,20 @@ impl<S: Sink + Send + 'static> Recorder<S> {
         let board = Arc::new(Board::new(keeps));
         let handle = Handle { shared: Arc::clone(&shared), board: Arc::clone(&board) };
 
-        let digest = match flight {
+        let no_compressor = |source| Error::System { operation: "making a compressor", source };
+        let keep = match flight {
             None => {
-                let shared = Arc::clone(&shared);
-                let bound = max_bytes.map(Bound::new).transpose();
-                let bound =
-                    bound.map_err(|source| Error::System { operation: "making a compressor", source })?;
+                let bound = max_bytes.map(Bound::new).transpose().map_err(no_compressor)?;
                 let store = Store::new(writer, bound, hears_trace_news);
-                let run = move || digest::run(&batches, store, &shared.stored, &board, sink);
-                spawn("digest", move || (Some(run()), Vec::new()))?
+                Keep::All { store, model: Box::new(Model::new(sink)), shared: Arc::clone(&shared) }
             }
             Some(FlightConfig { window, bytes_max, write }) => {
                 let length_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
-                let window = Window::new(length_ns, bytes_max)
-                    .map_err(|source| Error::System { operation: "making a compressor", source })?;
-                let dumper = Dumper::start(write)?;
-                spawn("digest", move || flight_recorder::run(&batches, window, dumper, writer, &board, sink))?
+                let window = Window::new(length_ns, bytes_max).map_err(no_compressor)?;
+                Keep::Last { last: Last::new(window, Dumper::start(write)?, writer), sink }
             }
         };
+        let digest = spawn("digest", move || digest::run(&batches, keep, &board))?;
         let mut recorder = Recorder {
             shared: Arc::clone(&shared),
             place,
@@ -224,20 +218,20 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
         let digest = self.digest.take().ok_or(lost("digest"))?;
-        let (digested, dumps) = digest.join().map_err(|_| lost("digest"))?;
-        let digested = digested.ok_or(lost("digest"))?;
+        let (modelled, stored, dumps) = digest.join().map_err(|_| lost("digest"))?;
+        let (mut totals, sink) = modelled.ok_or(lost("digest"))?;
+        totals.not_in_trace(stored.left_out);
         let connection = drained.map_err(|_| lost("drain"))?;
-        let Digested { mut totals, sink, trace_path, trace_bytes, trace_error, size_limit } = digested;
         // One whose CUDA came later is there itself.
         let is_there = |pid| totals.processes.iter().any(|process| process.begin.pid == pid);
         totals.not_initialised = not_initialised.into_iter().filter(|(pid, _)| !is_there(*pid)).collect();
         Ok(Recording {
             totals,
             sink,
-            trace_path,
-            trace_bytes,
-            trace_error,
-            size_limit,
+            trace_path: stored.path,
+            trace_bytes: stored.whole_bytes,
+            trace_error: stored.error,
+            size_limit: stored.size_limit,
             dumps,
             refused,
             connection,

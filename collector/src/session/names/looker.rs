@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender};
 use super::subject::Subject;
 use super::system::System;
 use super::{Ask, Found};
-use crate::session::clock::monotonic_ns;
+use crate::stream::clock::monotonic_ns;
 
 /// Processes whose names are looked up; those that join beyond keep the names they gave themselves.
 const SUBJECTS_MAX: usize = 4096;

@@ -19,7 +19,7 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 
-use crate::session::clock::{monotonic_ns, realtime_ns};
+use crate::stream::clock::{monotonic_ns, realtime_ns};
 
 pub const RINGS: usize = 4;
 pub const RING_CELLS: usize = 1 << 14;

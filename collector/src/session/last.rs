@@ -1,0 +1,125 @@
+//! What a flight recorder keeps of the stream: its last seconds, dumped when asked for or when a process
+//! crashes, and written at the end.
+
+use std::collections::BTreeMap;
+
+use crate::batch::{Batch, ProcessEnd};
+use crate::error::Error;
+use crate::flight_recorder::{Dump, DumpReason, DumpRequest, Dumper, Snapshot, Window};
+use crate::model::Totals;
+use crate::model::sink::Sink;
+use crate::session::death::{Death, signal_name};
+use crate::session::store::Stored;
+use crate::stream::clock::monotonic_ns;
+use crate::trace_file::TraceWriter;
+
+pub struct Last {
+    window: Window,
+    dumper: Dumper,
+    writer: TraceWriter,
+    trace_error: Option<Error>,
+    /// Of processes whose end comes next.
+    deaths: BTreeMap<u32, Death>,
+    /// Why the session ends, as far as its processes show: the last of them crashed, or none did.
+    ended_by: Option<String>,
+}
+
+impl Last {
+    pub fn new(window: Window, dumper: Dumper, writer: TraceWriter) -> Last {
+        Last { window, dumper, writer, trace_error: None, deaths: BTreeMap::new(), ended_by: None }
+    }
+
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    pub fn consume(&mut self, batch: &Batch) {
+        let now_ns = monotonic_ns();
+        // Only memory is written to: what could fail is the compressor.
+        if let Err(source) = self.window.push(batch, now_ns) {
+            self.trace_error.get_or_insert(Error::System { operation: "compressing", source });
+        }
+        if let Batch::ProcessEnd { process, end, .. } = *batch {
+            let death = self.deaths.remove(&process);
+            let crash = (end == ProcessEnd::Vanished && self.window.has_events_of(process))
+                .then(|| crash(death))
+                .flatten();
+            if let Some(reason) = &crash {
+                let request = DumpRequest { reason: DumpReason::Crash, reply: None };
+                self.dumper.dump(request, || self.window.snapshot(reason, now_ns));
+            }
+            if end != ProcessEnd::Running {
+                self.ended_by = crash;
+            }
+        }
+    }
+
+    pub fn death(&mut self, process: u32, death: Death) {
+        self.deaths.insert(process, death);
+    }
+
+    pub fn dump(&mut self, request: DumpRequest) {
+        let reason = request.reason.name();
+        self.dumper.dump(request, || self.window.snapshot(reason, monotonic_ns()));
+    }
+
+    /// Writes what is held. What was dumped before comes back beside it.
+    pub fn finish<S: Sink>(self, sink: S) -> (Option<(Totals, S)>, Stored, Vec<Dump>) {
+        let Last { mut window, dumper, mut writer, mut trace_error, ended_by, .. } = self;
+        let dumps = dumper.finish();
+        let reason = ended_by.as_deref().unwrap_or(DumpReason::Exit.name());
+        let now_ns = monotonic_ns();
+        let snapshot = window.snapshot(reason, now_ns);
+        let written = write_what_fits(&snapshot, &mut window, &mut writer, reason, now_ns);
+        let left_out = written.unwrap_or_else(|error| {
+            trace_error.get_or_insert(error);
+            0
+        });
+        drop(window);
+        let stored = Stored {
+            path: writer.path().to_owned(),
+            whole_bytes: writer.whole_bytes(),
+            left_out,
+            size_limit: None,
+            error: trace_error,
+        };
+        (snapshot.model(sink).ok(), stored, dumps)
+    }
+}
+
+/// Attempts with less, where the file system has no room for all.
+const SHORTER_MOST: u32 = 6;
+
+/// Writes what the window holds, or its newest part that the file system has room for: what came last is
+/// what a flight recorder is for. Returns how many entries that leaves out.
+fn write_what_fits(
+    snapshot: &Snapshot,
+    window: &mut Window,
+    writer: &mut TraceWriter,
+    reason: &str,
+    now_ns: u64,
+) -> Result<u64, Error> {
+    let Err(mut error) = snapshot.write_to(writer) else { return Ok(0) };
+    let before = window.left_out().entries;
+    for _ in 0..SHORTER_MOST {
+        let fits = usize::try_from(writer.whole_bytes()).unwrap_or(usize::MAX) / 4 * 3;
+        window.shrink_to(fits);
+        writer.restart()?;
+        match window.snapshot(reason, now_ns).write_to(writer) {
+            Ok(()) => return Ok(window.left_out().entries.saturating_sub(before)),
+            Err(again) => error = again,
+        }
+    }
+    Err(error)
+}
+
+/// Why a dump is written of a process that ended without a good-bye; `None` if it meant to, or was
+/// asked to by a signal for that: pools end their workers so, and would use up the dumps.
+fn crash(death: Option<Death>) -> Option<String> {
+    let name = DumpReason::Crash.name();
+    match death {
+        Some(Death::Exit | Death::Signal(libc::SIGTERM | libc::SIGINT | libc::SIGHUP)) => None,
+        Some(Death::Signal(signal)) => Some(format!("{name} ({})", signal_name(signal))),
+        None => Some(name.to_owned()),
+    }
+}
