@@ -16,7 +16,6 @@ use gputrace_collector::session::{FlightConfig, Handle};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::kind::OFF;
 use crate::cli::output_folder::OutputFolder;
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
@@ -27,23 +26,8 @@ use crate::launch::signals;
 
 /// Dumps that stay in a folder; older ones go.
 pub const DUMPS_KEPT: usize = 8;
-const SECONDS_MIN: f64 = 0.1;
-const SECONDS_MAX: f64 = 86_400.0;
 const PREFIX: &str = "dump-";
 const HALF: &str = ".part";
-
-/// A value of the option or the variable: seconds, or none.
-pub fn parse(text: &str) -> Result<Option<Duration>, String> {
-    if text == OFF[0] {
-        return Ok(None);
-    }
-    match text.parse::<f64>() {
-        Ok(seconds) if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) => {
-            Ok(Some(Duration::from_secs_f64(seconds)))
-        }
-        _ => Err(format!("seconds are a number from {SECONDS_MIN} to {SECONDS_MAX}, or off")),
-    }
-}
 
 /// A flight recorder that writes its dumps into `folder`, and says so.
 pub fn config(window: Option<Duration>, folder: &OutputFolder, flames: &Flames) -> Option<FlightConfig> {
@@ -198,16 +182,6 @@ fn remove(dump: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lengths_of_time() {
-        assert_eq!(parse("5"), Ok(Some(Duration::from_secs(5))));
-        assert_eq!(parse("0.5"), Ok(Some(Duration::from_millis(500))));
-        assert_eq!(parse("off"), Ok(None));
-        for senseless in ["", "0", "-1", "1e9", "nan", "inf", "5s", "five"] {
-            assert!(parse(senseless).is_err(), "{senseless}");
-        }
-    }
 
     #[test]
     fn the_newest_stay_and_nothing_else_goes() {

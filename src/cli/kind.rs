@@ -6,7 +6,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser
 use clap::value_parser;
 use gputrace_collector::flame::Bottom;
 
-use crate::cli::{flight_recorder, max_size};
+use crate::cli::{max_size, seconds};
 
 /// The values with which a setting is off.
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
@@ -73,7 +73,7 @@ impl Kind {
             Kind::Stacks => ValueParser::new(stacks),
             Kind::Number => value_parser!(u32).into(),
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
-            Kind::Seconds => ValueParser::new(flight_recorder::parse),
+            Kind::Seconds => ValueParser::new(seconds::parse),
             Kind::Size => ValueParser::new(max_size::parse),
             Kind::Parts => ValueParser::new(Bottom::parse),
             Kind::Destination | Kind::Text(_) => NonEmptyStringValueParser::new().into(),
@@ -105,7 +105,7 @@ impl Kind {
             Kind::Flag | Kind::Switch | Kind::OneOf(_) => self.words().contains(&word),
             Kind::Stacks => stacks(word).is_ok(),
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
-            Kind::Seconds => flight_recorder::parse(word).is_ok(),
+            Kind::Seconds => seconds::parse(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Parts => Bottom::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),

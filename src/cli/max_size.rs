@@ -1,13 +1,11 @@
 //! `--max-size`: how long the trace file may be.
 
-use crate::cli::kind::OFF;
-
 /// Below that there would be hardly more in it than what a process is.
 const MIN_BYTES: u64 = 64 << 10;
 
 /// A value of the option or the variable: bytes, K, M, G or T of 1024, or no limit.
 pub fn parse(text: &str) -> Result<Option<u64>, String> {
-    if text == OFF[0] {
+    if text == "off" {
         return Ok(None);
     }
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());

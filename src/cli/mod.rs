@@ -26,6 +26,7 @@ pub mod progress;
 pub mod recording;
 pub mod report;
 pub mod run;
+mod seconds;
 pub mod settings;
 pub mod spare_folder;
 pub mod standing;

@@ -11,7 +11,7 @@ use gputrace_collector::flame::{Bottom, RangePlace};
 use crate::cli::failure::Failure;
 use crate::cli::kind::OFF;
 use crate::cli::options::{self, Reader, SETTINGS, Setting};
-use crate::cli::{exit_code, flight_recorder, max_size, otlp, variables};
+use crate::cli::{exit_code, max_size, otlp, seconds, variables};
 
 /// All that a recording needs to know.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Settings {
 impl Limits {
     pub fn new(matches: &ArgMatches) -> Result<Limits, Failure> {
         let given = Given(matches);
-        let flight = given.or_fail(&options::FLIGHT_RECORDER, flight_recorder::parse)?;
+        let flight = given.or_fail(&options::FLIGHT_RECORDER, seconds::parse)?;
         let max_bytes = given.or_fail(&options::MAX_SIZE, max_size::parse)?;
         // A flight recorder keeps the last part of a session in memory of its own limit, where the other would
         // keep the first.
