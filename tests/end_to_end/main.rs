@@ -22,6 +22,7 @@ mod forbidden;
 mod graph_times;
 mod graphs;
 mod group_by;
+mod guide;
 mod handlers;
 mod hostile_programs;
 mod in_flight;
