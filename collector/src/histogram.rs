@@ -1,9 +1,9 @@
-//! An exponential histogram by OpenTelemetry's data model: buckets of base 2^(2^-scale). A value on a boundary
-//! belongs to the bucket below it.
+//! An exponential histogram by OpenTelemetry's data model: buckets of base 2^(2^-scale). A value on a
+//! boundary belongs to the bucket below it.
 //!
-//! Metrics use [`Histogram::new`]: at most 160 buckets, at the finest scale at which all values fit. Reports use
-//! [`Histogram::fixed`]: the scale never changes, so that quantiles stay within 0.4 % of the true ones, whatever
-//! the order of the values and of merges.
+//! Metrics use [`Histogram::new`]: at most 160 buckets, at the finest scale at which all values fit. Reports
+//! use [`Histogram::fixed`]: the scale never changes, so that quantiles stay within 0.4 % of the true ones,
+//! whatever the order of the values and of merges.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -186,8 +186,8 @@ impl Histogram {
         }
     }
 
-    /// The quantile at `share` (0 to 1) by linear interpolation between neighbouring ranks, as numpy and spreadsheets
-    /// have it, in the unit that values are told in. 0 without values.
+    /// The quantile at `share` (0 to 1) by linear interpolation between neighbouring ranks, as numpy and
+    /// spreadsheets have it, in the unit that values are told in. 0 without values.
     pub fn quantile(&self, share: f64) -> f64 {
         let Some(last) = self.count.checked_sub(1) else { return 0.0 };
         let rank = last as f64 * share.clamp(0.0, 1.0);

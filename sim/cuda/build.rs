@@ -1,4 +1,5 @@
-//! Names the library, and writes the callback ids of CUPTI's driver domain as one constant per driver function.
+//! Names the library, and writes the callback ids of CUPTI's driver domain as one constant per driver
+//! function.
 
 use std::{env, error::Error, fs, path::Path};
 

@@ -7,8 +7,9 @@ use crate::cli::kind::Kind;
 use crate::cli::options::SETTINGS;
 
 /// One line about the options that were surely meant for `run`. To be sure: a word of the command is the long
-/// name of an option that hardly any other program has, with a value behind it that `run` would take, before any `--` of the command's
-/// own; and the command is not, and does not start, a gputrace that may have the option.
+/// name of an option that hardly any other program has, with a value behind it that `run` would take, before
+/// any `--` of the command's own; and the command is not, and does not start, a gputrace that may have the
+/// option.
 pub fn warning(command: &[OsString]) -> Option<String> {
     let is_gputrace = |word: &OsString| Path::new(word).file_name().is_some_and(|name| name == "gputrace");
     if command.iter().any(is_gputrace) {

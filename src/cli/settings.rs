@@ -70,8 +70,8 @@ impl Limits {
         let given = Given(matches);
         let flight = given.or_fail(&options::FLIGHT_RECORDER, seconds::parse)?;
         let max_bytes = given.or_fail(&options::MAX_SIZE, max_size::parse)?;
-        // A flight recorder keeps the last part of a session in memory of its own limit, where the other would
-        // keep the first.
+        // A flight recorder keeps the last part of a session in memory of its own limit, where the other
+        // would keep the first.
         if flight.is_some() && max_bytes.is_some() {
             let failure = Failure::new("--max-size and --flight-recorder do not go together").hint(
                 "a flight recorder keeps the last seconds, in 64 MiB at most; --max-size keeps the first part of a \
@@ -102,8 +102,8 @@ impl Flames {
     }
 }
 
-/// The options of a command, each of which goes before its variable. One that the command does not have was not
-/// given.
+/// The options of a command, each of which goes before its variable. One that the command does not have was
+/// not given.
 pub struct Given<'a>(pub &'a ArgMatches);
 
 impl Given<'_> {

@@ -1,5 +1,5 @@
-//! Several threads whose first use of CUDA comes at the same moment: each thread's launches are recorded, whichever
-//! thread starts the session.
+//! Several threads whose first use of CUDA comes at the same moment: each thread's launches are recorded,
+//! whichever thread starts the session.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::harness::tool::{count, dropped};
 /// What each thread launches.
 const LAUNCHES: u64 = 9;
 
-/// Runs the program until the session was there in time in each life, which a loaded machine may need some tries
-/// for. In every try what is missing is counted, and the record does not claim to be complete.
+/// Runs the program until the session was there in time in each life, which a loaded machine may need some
+/// tries for. In every try what is missing is counted, and the record does not claim to be complete.
 #[track_caller]
 fn becomes_exact(program: &Path, arguments: &[&str], threads: u64) {
     const TRIES: u32 = 8;
@@ -56,8 +56,8 @@ fn init_race_in_forked_children_records_every_launch() {
     becomes_exact(&compiled("init_race", Link::Driver), &["children", "4"], 8);
 }
 
-/// The constructor's thread holds the loader's lock while it waits for the session, and whoever starts the session
-/// wants that lock to load libcupti.
+/// The constructor's thread holds the loader's lock while it waits for the session, and whoever starts the
+/// session wants that lock to load libcupti.
 #[test]
 fn init_race_with_a_constructor_under_the_loaders_lock_ends_and_is_exact() {
     let plugin = compiled("init_race_plugin", Link::DriverShared);

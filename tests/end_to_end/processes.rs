@@ -105,7 +105,8 @@ fn an_exec_that_fails_ends_nothing() {
     same_as_untraced("failed_exec", &[]).launches(7).each(expect_one_whole_process);
 }
 
-/// The file is found, and the exec is refused all the same: the session goes on, also of threads that launch beside it.
+/// The file is found, and the exec is refused all the same: the session goes on, also of threads that launch
+/// beside it.
 #[test]
 fn an_exec_that_is_refused_ends_nothing() {
     let folder = Folder::new();

@@ -106,8 +106,8 @@ fn wrapped_functions_find_the_real_ones_under_run() {
     }
 }
 
-/// What our own code may call on each path of watched_paths.c; on the others, nothing.
-/// The two of `exit` neither block nor allocate; the C runtime of every library calls the third as the library is left.
+/// What our own code may call on each path of watched_paths.c; on the others, nothing. The two of `exit`
+/// neither block nor allocate; the C runtime of every library calls the third as the library is left.
 const MAY_BE_CALLED: [(&str, &[&str]); 1] =
     [("exit", &["clock_gettime", "pthread_setcancelstate", "__cxa_finalize"])];
 

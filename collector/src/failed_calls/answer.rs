@@ -47,8 +47,8 @@ pub static ANSWERS: [Answer; 12] = [
         names: "",
         why: "looked for a name in one module of several",
     },
-    // An ordinary two-rank DDP run had eight of these (gpu-test everyday, ddp-nccl-2): NCCL 2.28.9 has code for sm_100
-    // alone of four kernels, and asks for all its kernels in each process.
+    // An ordinary two-rank DDP run had eight of these (gpu-test everyday, ddp-nccl-2): NCCL 2.28.9 has code
+    // for sm_100 alone of four kernels, and asks for all its kernels in each process.
     Answer {
         calls: &["cuLibraryGetKernel", "cuModuleGetFunction"],
         statuses: &[209],
@@ -93,7 +93,8 @@ pub static ANSWERS: [Answer; 12] = [
     },
 ];
 
-/// Why a call may return that by design. `asked` is the mangled name of the function that it looked for, or empty.
+/// Why a call may return that by design. `asked` is the mangled name of the function that it looked for, or
+/// empty.
 pub fn of(api: &str, status: u16, asked: &str) -> Option<&'static Answer> {
     let base = base(api);
     ANSWERS.iter().find(|answer| {

@@ -26,8 +26,8 @@ pub struct Counts {
     pub executed: u64,
     /// Executed operations with valid device times.
     pub timed: u64,
-    /// Executed copies that no device had a part in, so that there are no device times to be had: from host to
-    /// host, or of no bytes. [`crate::model::host_copies`] has the rules.
+    /// Executed copies that no device had a part in, so that there are no device times to be had: from host
+    /// to host, or of no bytes. [`crate::model::host_copies`] has the rules.
     pub host_to_host: u64,
     /// Device records whose times cannot be used.
     pub invalid_timing: u64,

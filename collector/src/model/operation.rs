@@ -25,8 +25,8 @@ pub struct HostCall {
     pub stack: u32,
     /// The ranges that were open, a node of the process's [`crate::model::Ranges`]; 0 for none.
     pub ranges: u32,
-    /// The innermost of them that is of the same caller, this very time that it was open ([`crate::model::instances::RangeInstance::number`]); 0
-    /// for none.
+    /// The innermost of them that is of the same caller, this very time that it was open
+    /// ([`crate::model::instances::RangeInstance::number`]); 0 for none.
     pub range: u32,
     /// For whom it was made, as [`crate::model::sink::Sink::caller`] says it; 0 for nobody.
     pub caller: u32,

@@ -40,7 +40,7 @@ pub trait Sink {
     }
     /// Those processes ended, and are told together with others of their name from now on.
     fn tell_together(&mut self, _together: &mut Renumbering<'_>) {}
-    /// Of a process that runs, while it does: a moment of CLOCK_MONOTONIC that has come, every half second or so. From a
-    /// file nobody hears of time.
+    /// Of a process that runs, while it does: a moment of CLOCK_MONOTONIC that has come, every half second or
+    /// so. From a file nobody hears of time.
     fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}
 }

@@ -190,7 +190,8 @@ fn a_second_segment_brings_more_rings() {
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Exec);
 }
 
-/// The one announced an exec that failed and said good-bye later; the other writes on and is there at the end.
+/// The one announced an exec that failed and said good-bye later; the other writes on and is there at the
+/// end.
 #[test]
 fn announced_exec_ends_nothing_while_the_socket_is_open() {
     for says_good_bye in [true, false] {

@@ -1,4 +1,5 @@
-//! A library that wraps the functions which the built `libgputrace.so` imports (tests/programs/wraps_imports.c).
+//! A library that wraps the functions which the built `libgputrace.so` imports
+//! (tests/programs/wraps_imports.c).
 
 use std::fmt::Write;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Signals to gputrace's whole process group, in which the program is as well: it gets each of them, from the group, and
-//! once more from `run`, which cannot tell that the group was signalled.
+//! Signals to gputrace's whole process group, in which the program is as well: it gets each of them, from the
+//! group, and once more from `run`, which cannot tell that the group was signalled.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,7 +73,8 @@ impl Counting {
         assert_eq!(self.counts()[name], times, "{name}");
     }
 
-    /// The same of a signal that is sent so many times more, where one that comes while another waits is one with it.
+    /// The same of a signal that is sent so many times more, where one that comes while another waits is one
+    /// with it.
     #[track_caller]
     fn gets_more(&mut self, name: &str, times: RangeInclusive<u32>, before: u32) -> u32 {
         eventually(name, || (self.counts()[name] >= before + times.start()).then_some(()));

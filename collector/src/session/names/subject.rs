@@ -70,8 +70,8 @@ impl Subject {
         }
     }
 
-    /// Looks at the thread that was defined last: many are renamed right after their beginning. In a namespace
-    /// that would need a look at all threads, and is left to [`Subject::look`].
+    /// Looks at the thread that was defined last: many are renamed right after their beginning. In a
+    /// namespace that would need a look at all threads, and is left to [`Subject::look`].
     pub fn look_at_newest(&mut self, system: &System, now_ns: u64) -> Option<(u64, Vec<Definition>)> {
         let thread = self.threads.back_mut().filter(|_| !self.is_inside)?;
         let record = thread.look(thread.tid, self.pid, system, now_ns)?;
