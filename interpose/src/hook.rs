@@ -73,7 +73,9 @@ pub fn around(
     describe: impl FnOnce(&Context) -> Did,
 ) -> Status {
     let Some(session) = session::current() else {
-        return start::without_session(entry, original);
+        // The session may be published while the call is under way, which then is in no record.
+        let was_starting = session::is_starting();
+        return start::without_session(entry, was_starting, original());
     };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else {

@@ -42,16 +42,14 @@ fn loaded() {
     nvtx::prepare();
 }
 
-/// Makes a hooked call for which there is no session. If it was `cuInit`, there is one from now on.
+/// A hooked call returned for which there was no session, and perhaps one that was starting. If it was
+/// `cuInit`, there is a session from now on.
 #[cold]
-pub fn without_session(entry: &'static Entry, original: impl FnOnce() -> Status) -> Status {
+pub fn without_session(entry: &'static Entry, was_starting: bool, status: Status) -> Status {
     const INIT: u32 = api::hash(b"cuInit");
     if settings::is_turned_off() {
-        return original();
+        return status;
     }
-    // The session may be published while the call is under way, which then is in no record.
-    let was_starting = session::is_starting();
-    let status = original();
     if entry.hash == INIT && status == SUCCESS {
         thread::with(|slot| {
             let Some(inside) = slot.enter() else { return };

@@ -121,6 +121,7 @@ fn own_pid() -> i32 {
 }
 
 /// Whether a thread of this process is starting its session: it is claimed and not published yet.
+#[cold]
 pub fn is_starting() -> bool {
     // The process is asked for only in that state: every hooked call without a session comes by here.
     let found = STATE.load(Ordering::Acquire);
