@@ -24,7 +24,7 @@ fn named(traced: &Traced) -> (Vec<String>, Value) {
 /// A run whose end the collector came to look at: of a process that says good-bye it has 20 ms for that, which on a busy
 /// machine may not do.
 fn looked_at(run: impl Fn() -> Run) -> Traced {
-    let runs = (0..10).map(|_| run().arg(ROOM).succeed());
+    let runs = (0..40).map(|_| run().arg(ROOM).succeed());
     let is_titled = |traced: &Traced| !traced.report()["processes"][0]["title"].is_null();
     runs.into_iter().find(is_titled).expect("a last look in time")
 }
