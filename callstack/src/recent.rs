@@ -1,19 +1,20 @@
-//! Which stack was lately known by which glance: a table that forgets, so that it is never full.
+//! The stack cache: maps a recent fingerprint to its stack id. It evicts old entries, so it is never full.
 //!
-//! A glance has a line of the cache to itself and to all others that fall there: four entries, of which a new one takes the
-//! place of one after the other. Nothing waits for anything: an entry is the id and the glance mixed with that id, so
-//! that an entry of which another thread has written one half is nobody's.
+//! A fingerprint selects a cache line of four entries; a new entry replaces them in turn. No thread waits
+//! for another. An entry consists of the id and of the fingerprint mixed with that id, so an entry whose
+//! halves come from two threads matches no fingerprint.
 //!
-//! Between two launches a program touches more memory than a core's caches hold, so the line is far away when it is asked for, and
-//! the wait for it was the longest in a hook (400 of 800 ns in a training step). Programs launch from the same places in the same order over and over. So each
-//! entry remembers which one the thread came to after it, and that one's line is [expected](Recent::expect) before the driver is
-//! called. A wrong guess costs the wait, and a write to the line of the entry before.
+//! Between two launches a program touches more memory than a core's caches hold, so the line must be
+//! fetched from memory. That wait was the longest in a hook (400 of 800 ns in a training step). Programs
+//! launch from the same call sites in the same order over and over. Each entry therefore records which
+//! entry the thread used after it, and the line of that one is [prefetched](Recent::expect) before the
+//! driver is called. A wrong guess costs the wait, and a write to the previous entry's line.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::memory::{self, Zeroed, prefetch};
 
-/// 1 MiB, touched where used: room for some sixty thousand.
+/// 1 MiB, touched where used: enough for some sixty thousand stacks.
 const LINES: usize = 1 << 14;
 const ENTRIES: usize = 4;
 
@@ -22,26 +23,26 @@ const ENTRIES: usize = 4;
 struct Line {
     glances: [AtomicU64; ENTRIES],
     ids: [AtomicU32; ENTRIES],
-    /// Which entry a thread came to next, as a [`Place`] has it.
+    /// The entry that a thread used next, encoded as in [`Place`].
     next: [AtomicU32; ENTRIES],
 }
 
 // SAFETY: all of it is numbers.
 unsafe impl Zeroed for Line {}
 
-/// Where a thread is among the entries. Of any table: a place that is not there is nowhere.
+/// A thread's position in the cache. Valid for any cache: a position outside of it counts as none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// The thread's last entry, counted from 1; 0 is none.
     last: u32,
-    /// The one that followed it before.
+    /// The entry that followed it the previous time.
     next: u32,
 }
 
 #[derive(Debug)]
 pub struct Recent {
     lines: &'static [Line],
-    /// How many entries took the place of another.
+    /// How many entries replaced another one.
     replaced: AtomicU32,
 }
 
@@ -57,11 +58,11 @@ impl Recent {
 
     #[inline(always)]
     fn index(&self, glance: u64) -> usize {
-        // Every bit of a glance depends on all of the stack.
+        // Every bit of a fingerprint depends on the whole stack.
         glance as usize & self.lines.len().wrapping_sub(1)
     }
 
-    /// Has the line fetched that the thread will probably ask for next.
+    /// Prefetches the line that the thread will probably ask for next.
     #[inline(always)]
     pub fn expect(&self, place: Place) {
         if let Some((line, _)) = self.entry(place.next) {
@@ -69,13 +70,15 @@ impl Recent {
         }
     }
 
-    /// The stack that was put there for that glance, which is not 0; `None` where it was forgotten. The thread is there then.
+    /// The stack id stored for the fingerprint, which is not 0; `None` if it is not in the cache. Moves the
+    /// thread's position to the entry.
     #[inline(always)]
     pub fn get(&self, glance: u64, place: &mut Place) -> Option<u32> {
         let index = self.index(glance);
         let line = self.lines.get(index)?;
         for (way, (mixed, id)) in line.glances.iter().zip(&line.ids).enumerate() {
-            // SYNC: pairs with the Release store in `put`, for the id; that both halves are of one entry is seen by their mixture.
+            // SYNC: pairs with the Release store in `put`, for the id. The mixture shows that both halves
+            // are of one entry.
             let id = id.load(Ordering::Acquire);
             if mixed.load(Ordering::Relaxed) == mixture(glance, id) {
                 self.come_to(index, way, place);
@@ -85,7 +88,7 @@ impl Recent {
         None
     }
 
-    /// Remembers that stack, which is not 0, by that glance, which is not 0 either. The thread is there then.
+    /// Stores the stack id for the fingerprint; neither is 0. Moves the thread's position to the entry.
     pub fn put(&self, glance: u64, id: u32, place: &mut Place) {
         let index = self.index(glance);
         let Some(line) = self.lines.get(index) else { return };
@@ -98,7 +101,7 @@ impl Recent {
         self.come_to(index, way, place);
     }
 
-    /// The thread comes from its last entry to this one.
+    /// Moves the thread's position from its last entry to this one.
     #[inline(always)]
     fn come_to(&self, index: usize, way: usize, place: &mut Place) {
         let here = (index * ENTRIES + way + 1) as u32;
@@ -119,8 +122,8 @@ impl Recent {
     }
 }
 
-/// 0 for no glance but 0 where the id is 0, so that an entry that nobody wrote is nobody's. Halves of two entries
-/// are some third glance's with a chance of 2^-64.
+/// With id 0 the result is 0 for fingerprint 0 only, so an unwritten entry matches no fingerprint. The
+/// halves of two entries match a third fingerprint with a chance of 2^-64.
 #[inline(always)]
 fn mixture(glance: u64, id: u32) -> u64 {
     glance ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
