@@ -1,21 +1,26 @@
-//! A thread's Python frames as part of a stack: mixed into one number, and told with their code objects.
+//! A thread's Python frames as part of a stack: mixed into one number, and written out with their code
+//! objects.
 //!
-//! The steady path is a glance: a walk that mixes the address of each frame's code object, its instruction, and how many code
-//! objects ended at such addresses into a number of 64 bits. It looks at frames only. Where that number says nothing, each code
-//! object's identity is mixed into a hash, which the same stack has for good. A code object is defined at the first stack that
-//! it is in: 32 768 of them at most.
+//! The steady path computes a fingerprint: a walk mixes the address of each frame's code object, its
+//! instruction, and the count of code objects that ended at such addresses into a number of 64 bits.
+//! It reads frames only. If the fingerprint is not in the stack cache, each code object's identity is
+//! mixed into a hash, which the same stack always has. A code object is defined at the first stack that
+//! contains it: 32 768 of them at most.
 //!
-//! Two glances are the same if the chains were, link by link, up to a chance of 2^-64 for each pair of stacks:
+//! Two fingerprints are equal only if the chains were, link by link, up to a chance of 2^-64 for each
+//! pair of stacks:
 //!
-//! * A link's address and instruction make one number by [`fold`], a product of 128 bits of which every bit depends on all
-//!   bits of both. So links that are nearly alike, as all are (addresses alike in their low bits, instructions that differ by 2), give numbers that
-//!   have nothing to do with one another.
-//! * These are mixed in order: the number before is rotated, the link's is added, and the sum is multiplied by an odd number.
-//!   Each step maps numbers before to numbers after one to one, so that two chains that differ in one link never
-//!   meet but by that link's number, and such as differ in several meet by chance. The multiplication and the rotation make
-//!   links that change places count. What is slow, the product, waits for no other link; what waits takes as long as
-//!   it takes to find the next one.
-//! * Counts of ends never fall, so that their sum over the same addresses is the same only if none has risen: they are added up.
+//! * A link's address and instruction are combined by [`fold`], a product of 128 bits in which every
+//!   bit depends on all bits of both. All links are nearly alike (addresses alike in their low bits,
+//!   instructions that differ by 2), and their numbers are unrelated nevertheless.
+//! * The links' numbers are mixed in order: the previous sum is rotated, the link's number is added, and
+//!   the sum is multiplied by an odd number. Each step is one to one. So two chains that differ in one
+//!   link have equal results only if that link's numbers are equal, and chains that differ in several
+//!   links only by chance. The multiplication and the rotation make the order of links count. The slow
+//!   part, the product, waits for no other link; the part that waits takes as long as finding the next
+//!   link.
+//! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen,
+//!   and they are simply added up.
 
 use core::cell::RefCell;
 
@@ -32,16 +37,16 @@ use super::walk::{Damaged, End, Frame, Types, frames_and_entries, frames_inside,
 
 const CODE_SLOTS: usize = 1 << 16;
 
-/// A frame as a stack has it, or what lies between two.
+/// A frame of a stack, or a boundary between two frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// The code's definition, and the position in it.
+    /// The code's definition, and the position in the code.
     Frame(u32, u64),
-    /// As [`frames_and_entries`] says it.
+    /// A boundary, as [`frames_and_entries`] reports it.
     Entry(u64),
 }
 
-/// The code objects of a session that are defined.
+/// The defined code objects of a session.
 pub struct Codes {
     ids: Handles,
 }
@@ -51,8 +56,8 @@ impl Codes {
         Some(Codes { ids: Handles::new(CODE_SLOTS)? })
     }
 
-    /// Calls `put` with every frame of that thread state, inside of the one at `outer`, innermost first. The code objects
-    /// that nobody has said yet are defined.
+    /// Calls `put` with every frame of that thread state inside the one at `outer`, innermost first.
+    /// Defines the code objects that are not defined yet.
     pub fn tell<M: Memory>(
         &self,
         memory: &M,
@@ -65,7 +70,7 @@ impl Codes {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
         let put = RefCell::new(put);
-        // Nothing that is called here comes back here.
+        // No function called here calls this closure again.
         let tell = |told: Told| put.try_borrow_mut().map_or((), |mut put| put(told));
         let each = |frame: Frame| {
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
@@ -81,7 +86,7 @@ impl Codes {
                     }
                 }
             };
-            // What is missing counts for one frame.
+            // A code object without a definition counts as one missing frame.
             tell(Told::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
             Ok(())
         };
@@ -89,13 +94,13 @@ impl Codes {
     }
 }
 
-/// A hash of the frames of that thread state; 0 where it has none.
+/// A hash of the frames of that thread state; 0 if it has none.
 #[inline(always)]
 pub fn hash<M: Memory>(memory: &M, layout: &Layout, types: &Types, state: u64) -> Result<u64, Damaged> {
     hash_inside(memory, layout, types, state, 0)
 }
 
-/// The same of those frames that are inside of the one at `outer`.
+/// The same for the frames inside the one at `outer`.
 #[inline(never)]
 pub fn hash_inside<M: Memory>(
     memory: &M,
@@ -113,8 +118,8 @@ pub fn hash_inside<M: Memory>(
     Ok(if end == End::Cut { fold(hash, 1) } else { hash })
 }
 
-/// A number for those frames as they are now, by which a stack may be known that [`hash_inside`] tells of: where it was this
-/// before, so was the hash. 0 where there are none.
+/// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
+/// so are the hashes. 0 if there are no frames.
 #[inline(always)]
 pub fn glance_inside<M: Memory>(
     memory: &M,
@@ -124,13 +129,13 @@ pub fn glance_inside<M: Memory>(
     outer: u64,
 ) -> Result<u64, Damaged> {
     if lives::current().is_none() {
-        // The ends of code objects are not heard of.
+        // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
     glance_of_links(memory, layout, state, outer)
 }
 
-/// The same, whether ends are heard of or not.
+/// The same, whether or not ends are reported.
 #[inline(always)]
 pub fn glance_of_links<M: Memory>(
     memory: &M,
@@ -164,7 +169,7 @@ fn step(hash: u64, frame: &Frame, identity: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Where code objects lie close together, and where functions call.
+    /// Typical addresses of code objects, and typical calling instructions.
     const CODE: u64 = 0x7f12_3456_7000;
 
     fn glance(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
@@ -174,7 +179,7 @@ mod tests {
     #[track_caller]
     fn assert_distinct(mut glances: Vec<u64>) {
         let count = glances.len();
-        // By their low bits they are filed: no line gets much more than its share.
+        // The low bits select the cache line: no line gets much more than its share.
         let mut lines = [0u32; 1 << 12];
         for glance in &glances {
             lines[*glance as usize % (1 << 12)] += 1;
@@ -186,7 +191,7 @@ mod tests {
         assert_eq!(glances.len(), count);
     }
 
-    /// Chains of 30 links of which each of 17 is one of two that differ in one bit or two.
+    /// Chains of 30 links, 17 of which have two variants that differ in one or two bits.
     #[test]
     fn chains_that_are_nearly_alike_have_other_glances() {
         let kinds: [(u64, u64); 4] = [(0, 2), (16, 0), (64, 2), (512, 512)];
@@ -202,7 +207,7 @@ mod tests {
                     })));
                 }
             }
-            // What none of the choices changes is there four times.
+            // Chains that no choice changes appear four times.
             glances.sort_unstable();
             glances.dedup();
             assert_eq!(glances.len(), (4 << 17) - 3, "{is_address}");
@@ -210,7 +215,8 @@ mod tests {
         }
     }
 
-    /// The same function at every depth, with two places that change their depths: also where a rotation has come round.
+    /// The same function at every depth, with two links that swap their depths, also by a whole turn of the
+    /// rotation.
     #[test]
     fn the_order_of_links_counts_at_any_depth() {
         let link = |at: u64| (CODE, CODE + 192 + 2 * at);
