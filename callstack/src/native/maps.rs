@@ -1,4 +1,5 @@
-//! `/proc/self/maps`: which file is mapped at an address, where the loader does not say it, and the first thread's stack.
+//! `/proc/self/maps`: which file is mapped at an address, where the loader does not report it, and the
+//! first thread's stack.
 
 use core::ffi::CStr;
 
@@ -18,14 +19,14 @@ pub struct Mapping<'t> {
     pub end: u64,
     /// From the beginning of the file.
     pub offset: u64,
-    /// Empty for memory of no file. One that is deleted has ` (deleted)` behind it.
+    /// Empty for memory without a file. A deleted file has ` (deleted)` after its path.
     pub path: &'t [u8],
 }
 
-/// Where the image begins that is mapped at `address`, and its file, which is in `room`.
+/// The start of the image that is mapped at `address`, and the image's file, in `room`.
 pub fn image_at(address: u64, room: &mut Room) -> Option<(u64, &[u8])> {
     let file = File::open(c"/proc/self/maps")?;
-    // An image's first mapping comes before its others, and has its beginning.
+    // An image's first mapping precedes its others and contains its beginning.
     let (mut first, mut first_path) = (None, 0);
     let mut found = false;
     file.lines(room, |mapping| {
@@ -42,7 +43,8 @@ pub fn image_at(address: u64, room: &mut Room) -> Option<(u64, &[u8])> {
     Some((first.filter(|_| found)?, room.get(length - path..length)?))
 }
 
-/// The first thread's stack, if `address` is on it. No other memory is ever part of its mapping: it alone grows down.
+/// The first thread's stack, if `address` is on it. The kernel merges that mapping with no other one,
+/// because only it grows down.
 pub fn stack_at(address: u64, room: &mut Room) -> Option<Bounds> {
     let mut found = None;
     File::open(c"/proc/self/maps")?.lines(room, |mapping| {
@@ -62,7 +64,8 @@ impl File {
         (file >= 0).then_some(File(file))
     }
 
-    /// Calls `is_wanted` with every line, up to one that is: it is then at the beginning of `room`.
+    /// Calls `is_wanted` with every line, up to the first one for which it returns true; that line is then
+    /// at the beginning of `room`.
     fn lines(&self, room: &mut Room, mut is_wanted: impl FnMut(Mapping<'_>) -> bool) -> Option<()> {
         let mut filled = 0;
         loop {
@@ -96,7 +99,7 @@ fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     let (start, rest) = hex(line)?;
     let (end, rest) = hex(rest.strip_prefix(b"-")?)?;
     let (offset, rest) = hex(rest.get(6..)?)?;
-    // The device and the file's number; then the path, behind some spaces.
+    // The device and the inode; then, after some spaces, the path.
     let mut words = rest.splitn(4, |byte| *byte == b' ').skip(3);
     let path = words.next().unwrap_or_default();
     Some(Mapping { start, end, offset, path: path.trim_ascii_start() })

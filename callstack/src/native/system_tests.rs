@@ -1,4 +1,4 @@
-//! The walk against the C library's own unwinder, on call chains of many kinds of frames.
+//! Compares the walk with the C library's own unwinder, on call chains of many kinds of frames.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn _dl_find_object(address: *mut c_void, result: *mut c_void) -> c_int;
 }
 
-/// Keeps the biases of what is defined: ids are 1, 2, ….
+/// Keeps the biases of defined images: ids are 1, 2, ….
 struct Images(Cell<[u64; 64]>, Cell<u32>);
 
 impl Define for Images {
@@ -59,12 +59,12 @@ fn compare() {
         // SAFETY: a buffer of that size.
         let their_count = unsafe { backtrace(theirs.as_mut_ptr(), theirs.len() as c_int) } as usize;
         let theirs: Vec<u64> = theirs[..their_count].iter().map(|pc| *pc as u64).collect();
-        // The C library shows what its first function returns to, which is nowhere, where a thread was made.
+        // In a thread, the C library also reports the return address of the first function, which is 0.
         let theirs: Vec<u64> = theirs.into_iter().filter(|pc| *pc != 0).collect();
         let biases = compared.images.0.get();
         let ours: Vec<u64> =
             room[..count].iter().map(|frame| frame.at + biases[frame.image as usize] + 1).collect();
-        // This function's own place differs, and all that it calls.
+        // The position in this function differs, and so do all frames that it calls.
         let outward = |frames: &[u64]| frames.iter().rev().copied().collect::<Vec<u64>>();
         let (ours_outward, theirs_outward) = (outward(&ours), outward(&theirs));
         let alike = ours_outward.iter().zip(&theirs_outward).take_while(|(one, other)| one == other).count();
@@ -78,13 +78,13 @@ fn compare() {
             End::Lost => panic!("the walk was lost:\n{ours:x?}\n{theirs:x?}"),
         }
         assert!(room[..count].is_sorted_by_key(|frame| frame.end));
-        // The frames are this library's own, as a test has them.
+        // The frames belong to the library under test, which counts as the tracer's own.
         assert!(room[0].flags & OWN != 0 && !room[0].is_shown());
         compared.times.set(compared.times.get() + 1);
     });
 }
 
-/// Calls on, through frames of different kinds, as the bits say.
+/// Recurses through frames of different kinds, as the bits select.
 #[inline(never)]
 fn chain(bits: u64, depth: u32) -> u64 {
     if depth == 0 {
@@ -102,7 +102,7 @@ fn chain(bits: u64, depth: u32) -> u64 {
         6 => many_arguments(1, 2, 3, 4, 5, 6, 7, 8, next),
         _ => std::panic::catch_unwind(|| chain(next.0, next.1)).unwrap(),
     };
-    // After the call, so that it is none in the tail.
+    // After the call, so that the call is not a tail call.
     black_box(result).wrapping_add(1)
 }
 
