@@ -24,7 +24,8 @@ pub(crate) struct StackSlot {
 impl StackSlot {
     #[inline(always)]
     pub fn of(slot: &Slot) -> &StackSlot {
-        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function uses the area.
+        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function
+        // uses the area.
         unsafe { slot.callstack.content() }
     }
 }

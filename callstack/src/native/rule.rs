@@ -5,7 +5,7 @@
 //!        3…6   flags
 //!        8…19  image
 //!       20…43  offset of the CFA, in words, signed
-//!       44…59  where the caller's frame pointer is stored, in words from the CFA, signed; 0: not stored, unchanged
+//!       44…59  where the caller's frame pointer is stored, in words from the CFA, signed; 0: unchanged
 //! ```
 //!
 //! The CFA (canonical frame address) is the value of the stack pointer before the call; the return address

@@ -298,7 +298,7 @@ mod tests {
             main::<F>
         }
         let mut run = Some(run);
-        // SAFETY: live values, initialised by the calls; the stack is the caller's until the thread was joined.
+        // SAFETY: live values, initialised by the calls; the stack is the caller's until the thread is joined.
         unsafe {
             let (mut attributes, mut thread) = core::mem::zeroed();
             libc::pthread_attr_init(&mut attributes);
