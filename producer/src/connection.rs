@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gputrace_wire::handshake::welcome;
 
-use crate::descriptor::Place;
+use crate::descriptor::DescriptorSlot;
 use crate::socket::{Address, Socket};
 
 /// Whether another collector may take over.
@@ -22,7 +22,7 @@ mod takeover {
 
 #[derive(Debug)]
 pub struct Connection {
-    socket: Place,
+    socket: DescriptorSlot,
     /// `None` for a collector that this process started: no other collector can be found there.
     address: Option<&'static Address>,
     /// Counts the connections, from 1.
@@ -37,7 +37,7 @@ impl Connection {
         let address = socket.address();
         let takeover = if address.is_some() { takeover::NOT_TOLD } else { takeover::NO };
         Connection {
-            socket: Place::new(socket.kept()),
+            socket: DescriptorSlot::new(socket.kept()),
             address,
             number: AtomicU32::new(1),
             takeover: AtomicU32::new(takeover),

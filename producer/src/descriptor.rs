@@ -70,19 +70,19 @@ impl Descriptor {
 /// A slot for a descriptor. One thread changes it. A thread that reads at the same time may get the number
 /// of one descriptor and the inode of another; no file matches that, so the thread gets none.
 #[derive(Debug)]
-pub struct Place {
+pub struct DescriptorSlot {
     number: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-impl Place {
-    pub const fn empty() -> Place {
-        Place { number: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+impl DescriptorSlot {
+    pub const fn empty() -> DescriptorSlot {
+        DescriptorSlot { number: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
     }
 
-    pub fn new(descriptor: Descriptor) -> Place {
-        let place = Place::empty();
+    pub fn new(descriptor: Descriptor) -> DescriptorSlot {
+        let place = DescriptorSlot::empty();
         place.set(Some(descriptor));
         place
     }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_kept_descriptor_is_out_of_the_way_and_goes_when_it_is_cleared() {
-        let place = Place::new(Descriptor::adopt(file()).unwrap().out_of_the_way());
+        let place = DescriptorSlot::new(Descriptor::adopt(file()).unwrap().out_of_the_way());
         let number = place.get().number().unwrap();
         assert!(number >= HIGH);
         // SAFETY: only looks at the flags.
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_number_that_became_another_file_is_not_closed() {
         let (ours, theirs) = (file(), file());
-        let place = Place::new(Descriptor::adopt(ours).unwrap());
+        let place = DescriptorSlot::new(Descriptor::adopt(ours).unwrap());
         // SAFETY: the test's own descriptors.
         unsafe { libc::dup2(theirs, ours) };
         place.clear();

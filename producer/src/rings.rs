@@ -37,7 +37,7 @@ pub type Place = (&'static RingHeader, Ring<'static>);
 struct Further {
     segment: OnceLock<Segment>,
     /// The segment's memory file, as long as it may have to be handed over again.
-    file: descriptor::Place,
+    file: descriptor::DescriptorSlot,
     /// The number of the connection that the segment was handed over on; 0 before.
     handed_by: AtomicU32,
 }
@@ -47,7 +47,7 @@ pub struct Rings {
     primary: Segment,
     plan: Plan,
     /// The primary segment's memory file, as long as it may have to be handed over again.
-    file: descriptor::Place,
+    file: descriptor::DescriptorSlot,
     /// Filled from the front and handed over by the thread that holds `growing`.
     more: [Further; MORE_SEGMENTS],
     growing: AtomicBool,
@@ -61,11 +61,11 @@ impl Rings {
         Rings {
             primary,
             plan,
-            file: descriptor::Place::empty(),
+            file: descriptor::DescriptorSlot::empty(),
             more: [const {
                 Further {
                     segment: OnceLock::new(),
-                    file: descriptor::Place::empty(),
+                    file: descriptor::DescriptorSlot::empty(),
                     handed_by: AtomicU32::new(0),
                 }
             }; MORE_SEGMENTS],
