@@ -29,8 +29,8 @@ const RESERVED: usize = 2;
 /// event of every thread without a ring would cost several system calls each.
 const TRIES_PER_SECOND: u64 = 20;
 
-/// A ring and its header.
-pub type Place = (&'static RingHeader, Ring<'static>);
+/// A ring and its header, taken by the holder.
+pub type OwnedRing = (&'static RingHeader, Ring<'static>);
 
 /// A segment that was added after the primary one.
 #[derive(Debug)]
@@ -144,13 +144,13 @@ impl Rings {
     }
 
     /// The ring reserved for device records, or for the service thread.
-    pub fn reserved(&self, role: u64) -> Option<Place> {
+    pub fn reserved(&self, role: u64) -> Option<OwnedRing> {
         let index = if role == role::DEVICE_RECORDS { 0 } else { 1 };
         Some((self.primary.rings.get(index)?, self.primary.ring(self.plan, index)?))
     }
 
     /// Takes a free ring. If there is none, makes another segment and hands it over.
-    pub fn take(&self, connection: &Connection, head: Head) -> Option<Place> {
+    pub fn take(&self, connection: &Connection, head: Head) -> Option<OwnedRing> {
         if let Some(found) = take_from(&self.primary, self.plan, RESERVED) {
             return Some(found);
         }
@@ -306,7 +306,7 @@ fn unread(ring: Ring<'static>) -> u64 {
     read.map_or(0, |_| entries)
 }
 
-fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<Place> {
+fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<OwnedRing> {
     use ring_state::{FREE, OWNED};
     for (index, header) in segment.rings.iter().enumerate().skip(first) {
         // SYNC: Acquire pairs with the Release store of FREE by the ring's last owner: its positions and

@@ -28,7 +28,7 @@ use gputrace_wire::segment;
 use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
-use crate::rings::{Place, Rings};
+use crate::rings::{OwnedRing, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
 use crate::{clock, early_calls, fork, loader, memory, stderr, system};
@@ -376,12 +376,12 @@ impl Session {
     }
 
     /// The ring reserved for device records, or for the service thread.
-    pub fn reserved_ring(&self, role: u64) -> Option<Place> {
+    pub fn reserved_ring(&self, role: u64) -> Option<OwnedRing> {
         self.rings.reserved(role)
     }
 
     /// Takes a free ring for the calling thread; makes another segment if there is none.
-    pub fn take_ring(&self) -> Option<Place> {
+    pub fn take_ring(&self) -> Option<OwnedRing> {
         self.rings.take(&self.connection, self.head(handshake::kind::SEGMENT, 0))
     }
 
