@@ -23,7 +23,7 @@ const ENTRIES: usize = 4;
 struct Line {
     glances: [AtomicU64; ENTRIES],
     ids: [AtomicU32; ENTRIES],
-    /// The entry that a thread used next, encoded as in [`Place`].
+    /// The entry that a thread used next, encoded as in [`CachePosition`].
     next: [AtomicU32; ENTRIES],
 }
 
@@ -32,7 +32,7 @@ unsafe impl Zeroed for Line {}
 
 /// A thread's position in the cache. Valid for any cache: a position outside of it counts as none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct CachePosition {
     /// The thread's last entry, counted from 1; 0 is none.
     last: u32,
     /// The entry that followed it the previous time.
@@ -64,8 +64,8 @@ impl Recent {
 
     /// Prefetches the line that the thread will probably ask for next.
     #[inline(always)]
-    pub fn expect(&self, place: Place) {
-        if let Some((line, _)) = self.entry(place.next) {
+    pub fn expect(&self, position: CachePosition) {
+        if let Some((line, _)) = self.entry(position.next) {
             prefetch(line);
         }
     }
@@ -73,7 +73,7 @@ impl Recent {
     /// The stack id stored for the fingerprint, which is not 0; `None` if it is not in the cache. Moves the
     /// thread's position to the entry.
     #[inline(always)]
-    pub fn get(&self, glance: u64, place: &mut Place) -> Option<u32> {
+    pub fn get(&self, glance: u64, position: &mut CachePosition) -> Option<u32> {
         let index = self.index(glance);
         let line = self.lines.get(index)?;
         for (way, (mixed, id)) in line.glances.iter().zip(&line.ids).enumerate() {
@@ -81,7 +81,7 @@ impl Recent {
             // are of one entry.
             let id = id.load(Ordering::Acquire);
             if mixed.load(Ordering::Relaxed) == mixture(glance, id) {
-                self.come_to(index, way, place);
+                self.come_to(index, way, position);
                 return Some(id);
             }
         }
@@ -89,7 +89,7 @@ impl Recent {
     }
 
     /// Stores the stack id for the fingerprint; neither is 0. Moves the thread's position to the entry.
-    pub fn put(&self, glance: u64, id: u32, place: &mut Place) {
+    pub fn put(&self, glance: u64, id: u32, position: &mut CachePosition) {
         let index = self.index(glance);
         let Some(line) = self.lines.get(index) else { return };
         let free = line.ids.iter().position(|id| id.load(Ordering::Relaxed) == 0);
@@ -98,21 +98,21 @@ impl Recent {
             to_id.store(id, Ordering::Release);
             to_glance.store(mixture(glance, id), Ordering::Relaxed);
         }
-        self.come_to(index, way, place);
+        self.come_to(index, way, position);
     }
 
     /// Moves the thread's position from its last entry to this one.
     #[inline(always)]
-    fn come_to(&self, index: usize, way: usize, place: &mut Place) {
+    fn come_to(&self, index: usize, way: usize, position: &mut CachePosition) {
         let here = (index * ENTRIES + way + 1) as u32;
-        if place.next != here
-            && let Some((line, way)) = self.entry(place.last)
+        if position.next != here
+            && let Some((line, way)) = self.entry(position.last)
             && let Some(next) = line.next.get(way)
         {
             next.store(here, Ordering::Relaxed);
         }
         let next = self.entry(here).and_then(|(line, way)| line.next.get(way));
-        *place = Place { last: here, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) };
+        *position = CachePosition { last: here, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) };
     }
 
     #[inline(always)]
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     fn get(recent: &Recent, glance: u64) -> Option<u32> {
-        let mut place = Place::default();
-        recent.get(glance, &mut place)
+        let mut position = CachePosition::default();
+        recent.get(glance, &mut position)
     }
 
     fn put(recent: &Recent, glance: u64, id: u32) {
-        let mut place = Place::default();
-        recent.put(glance, id, &mut place);
+        let mut position = CachePosition::default();
+        recent.put(glance, id, &mut position);
     }
 
     #[test]
@@ -175,27 +175,27 @@ mod tests {
     #[test]
     fn what_followed_is_expected_to_follow() {
         let recent = Recent::of_lines(16).unwrap();
-        let mut place = Place::default();
+        let mut position = CachePosition::default();
         let step = [3, 9, 12, 3, 13];
         for glance in step {
-            if recent.get(glance, &mut place).is_none() {
-                recent.put(glance, glance as u32 + 100, &mut place);
+            if recent.get(glance, &mut position).is_none() {
+                recent.put(glance, glance as u32 + 100, &mut position);
             }
         }
         let line_of = |of: u32| recent.entry(of).map(|(line, _)| core::ptr::from_ref(line));
         let mut right = 0;
         for glance in step.iter().chain(&step) {
-            let expected = line_of(place.next);
-            assert_eq!(recent.get(*glance, &mut place), Some(*glance as u32 + 100));
-            right += usize::from(expected == line_of(place.last));
+            let expected = line_of(position.next);
+            assert_eq!(recent.get(*glance, &mut position), Some(*glance as u32 + 100));
+            right += usize::from(expected == line_of(position.last));
         }
         // What follows 13 is seen once before. Both 9 and 13 follow 3, and it is the other one that was last.
         assert_eq!(right, 10 - 1 - 4);
-        // A place of another table, or of none.
+        // A position of another table, or of none.
         for last in [1, 64, 65, u32::MAX] {
-            let mut place = Place { last, next: last };
-            recent.expect(place);
-            assert_eq!(recent.get(12, &mut place), Some(112));
+            let mut position = CachePosition { last, next: last };
+            recent.expect(position);
+            assert_eq!(recent.get(12, &mut position), Some(112));
         }
     }
 

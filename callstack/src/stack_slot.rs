@@ -12,7 +12,7 @@ use crate::recent;
 
 pub(crate) struct StackSlot {
     /// The thread's position in the stack cache.
-    pub recent: Shared<recent::Place>,
+    pub recent: Shared<recent::CachePosition>,
     /// The thread's open ranges, once it has pushed one.
     pub open: Shared<Option<&'static Open>>,
     /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.

@@ -36,7 +36,7 @@ use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
 use crate::python::stacks::{Codes, Told, glance_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
-use crate::recent::{Place as Recently, Recent};
+use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
 use crate::torch::passes::Outside;
 use crate::torch::{self, Around, node, operators};
@@ -158,12 +158,12 @@ impl Stacks {
         let stack = match beside.with(of_python) {
             0 => 0,
             glance => {
-                let mut place = StackSlot::of(slot).recent.get();
-                let stack = match self.recent.get(glance, &mut place) {
+                let mut position = StackSlot::of(slot).recent.get();
+                let stack = match self.recent.get(glance, &mut position) {
                     Some(id) => id,
-                    None => self.not_recent(session, &beside, python, glance, &mut place),
+                    None => self.not_recent(session, &beside, python, glance, &mut position),
                 };
-                StackSlot::of(slot).recent.set(place);
+                StackSlot::of(slot).recent.set(position);
                 stack
             }
         };
@@ -179,7 +179,7 @@ impl Stacks {
         beside: &Beside,
         python: Python<'_>,
         glance: u64,
-        place: &mut Recently,
+        position: &mut CachePosition,
     ) -> u32 {
         let hash = python.map_or(Ok(0), |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
@@ -204,7 +204,7 @@ impl Stacks {
         // SYNC: the stack's code objects are known by now, so from here on no end of one goes uncounted. A
         // stack that could not be read is not cached: each attempt is counted.
         if stack != 0 && hash.is_ok() {
-            self.recent.put(glance, stack, place);
+            self.recent.put(glance, stack, position);
         }
         stack
     }
