@@ -1,6 +1,6 @@
 //! The calling thread's native frames as part of a stack: mixed into one number, and written out.
 
-use super::images::{Images, Place};
+use super::images::{Images, MappedImage};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
@@ -123,14 +123,14 @@ impl Native {
         let mut count = 0;
         let end = self.walk(session, here(), |frame| {
             if let Some(to) = room.get_mut(count) {
-                let place = self.images.place(frame.rule.image());
+                let image = self.images.mapped(frame.rule.image());
                 // A handler returns to the beginning of the kernel's own function, and no call precedes
                 // that address.
                 let back = if frame.rule.kind() == Kind::Signal { 0 } else { 1 };
-                let (image, at) = match place {
+                let (image, at) = match image {
                     None => (0, 0),
-                    Some(Place { definition: 0, .. }) => (0, 1),
-                    Some(Place { definition, bias }) => {
+                    Some(MappedImage { definition: 0, .. }) => (0, 1),
+                    Some(MappedImage { definition, bias }) => {
                         (definition, frame.pc.wrapping_sub(back).wrapping_sub(bias))
                     }
                 };

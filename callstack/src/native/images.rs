@@ -74,9 +74,9 @@ pub struct Images {
     is_stuck: AtomicU32,
 }
 
-/// The difference of an image's addresses from its file's.
+/// A mapped image: its definition, and the difference of its addresses from those in its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct MappedImage {
     pub definition: u32,
     pub bias: u64,
 }
@@ -101,9 +101,9 @@ impl Images {
     }
 
     /// The definition and the bias of a rule's image.
-    pub fn place(&self, image: usize) -> Option<Place> {
+    pub fn mapped(&self, image: usize) -> Option<MappedImage> {
         let slot = self.slots.get(image).filter(|_| image != 0)?;
-        Some(Place {
+        Some(MappedImage {
             definition: slot.definition.load(Ordering::Relaxed),
             bias: slot.bias.load(Ordering::Relaxed),
         })
