@@ -34,7 +34,7 @@ use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, Told, glance_inside, hash_inside};
+use crate::python::stacks::{Codes, Step, glance_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
@@ -268,7 +268,7 @@ impl Stacks {
         session: &Session,
         around: Option<&Around>,
         python: Python<'_>,
-        Parts { pairs, python: told, native: room, text }: &mut Parts,
+        Parts { pairs, python: pythons, native: room, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
         let (mut count, mut outermost) = (0, Outermost::Whole);
         let outer = around.map_or(0, |around| around.outside.frame);
@@ -276,30 +276,31 @@ impl Stacks {
             outermost = Outermost::Elsewhere;
         }
         if let Some((runtime, state)) = python {
-            let end = self.codes.tell(&Checked::new(), session, runtime, (state, outer), text, |step| {
-                match step {
-                    Told::Frame(code, at) => {
-                        if let Some(to) = told.get_mut(count) {
-                            *to = PythonFrame { code, at, entry: Entry::NONE };
-                            count += 1;
+            let end =
+                self.codes.write_frames(&Checked::new(), session, runtime, (state, outer), text, |step| {
+                    match step {
+                        Step::Frame(code, at) => {
+                            if let Some(to) = pythons.get_mut(count) {
+                                *to = PythonFrame { code, at, entry: Entry::NONE };
+                                count += 1;
+                            }
+                        }
+                        Step::Entry(at) => {
+                            // Two entries without a frame between them: the inner one gives the address where
+                            // the frames begin.
+                            let last = count.checked_sub(1).and_then(|last| pythons.get_mut(last));
+                            if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
+                                last.entry = Entry::at(at);
+                            }
                         }
                     }
-                    Told::Entry(at) => {
-                        // Two entries without a frame between them: the inner one gives the address where
-                        // the frames begin.
-                        let last = count.checked_sub(1).and_then(|last| told.get_mut(last));
-                        if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
-                            last.entry = Entry::at(at);
-                        }
-                    }
-                }
-            })?;
+                })?;
             if end == End::Cut {
                 outermost = Outermost::Cut;
             }
         }
         let (natives, end) = match &self.native {
-            Some(native) => native.tell(session, room),
+            Some(native) => native.write_frames(session, room),
             None => (0, native_walk::End::Outermost),
         };
         // On the thread that began the pass, the frames outside the pass are already in the calling stack.
@@ -323,8 +324,8 @@ impl Stacks {
         };
         // A stack outside any backward pass only needs the pair for the mark of a cut.
         let kept_back = 2 * if around.is_some() { PAIRS_BEFORE } else { 1 };
-        operators::tell(session.generation, |name| put(&mut first, name, 0));
-        merge((natives, end), (told.get(..count).unwrap_or_default(), outermost), |code, at| {
+        operators::each_name(session.generation, |name| put(&mut first, name, 0));
+        merge((natives, end), (pythons.get(..count).unwrap_or_default(), outermost), |code, at| {
             match first > kept_back {
                 true => put(&mut first, code, at),
                 false => is_cut = true,

@@ -119,7 +119,7 @@ impl Native {
     /// Writes the calling thread's frames to the buffer, innermost first. Returns their number and how the
     /// walk ended.
     #[inline(never)]
-    pub fn tell(&self, session: &impl Define, room: &mut Room) -> (usize, End) {
+    pub fn write_frames(&self, session: &impl Define, room: &mut Room) -> (usize, End) {
         let mut count = 0;
         let end = self.walk(session, here(), |frame| {
             if let Some(to) = room.get_mut(count) {

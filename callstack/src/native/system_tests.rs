@@ -54,7 +54,7 @@ thread_local! {
 fn compare() {
     COMPARED.with(|compared| {
         let mut room: Box<Room> = Box::new([NativeFrame::default(); FRAMES_MAX]);
-        let (count, end) = compared.native.tell(&compared.images, &mut room);
+        let (count, end) = compared.native.write_frames(&compared.images, &mut room);
         let mut theirs = [core::ptr::null_mut(); 2 * FRAMES_MAX];
         // SAFETY: a buffer of that size.
         let their_count = unsafe { backtrace(theirs.as_mut_ptr(), theirs.len() as c_int) } as usize;

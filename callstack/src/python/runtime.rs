@@ -96,10 +96,10 @@ fn keep(runtime: Runtime) -> bool {
 }
 
 fn version(symbol: &impl Fn(&CStr) -> *mut c_void) -> Option<u32> {
-    let told = symbol(c"Py_Version");
-    if !told.is_null() {
+    let version = symbol(c"Py_Version");
+    if !version.is_null() {
         // SAFETY: CPython's `const unsigned long Py_Version`, from 3.11.
-        return u32::try_from(unsafe { *told.cast::<core::ffi::c_ulong>() }).ok();
+        return u32::try_from(unsafe { *version.cast::<core::ffi::c_ulong>() }).ok();
     }
     let asked = symbol(c"Py_GetVersion");
     if asked.is_null() {
@@ -128,8 +128,8 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     let layout = if minor < 13 {
         Layout::of_minor(minor)?
     } else {
-        let told = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
-        Some(told).filter(|layout| layout.minor == minor)?
+        let version = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
+        Some(version).filter(|layout| layout.minor == minor)?
     };
     let function = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
     let state = |name: &CStr| -> Option<State> {

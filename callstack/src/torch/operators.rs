@@ -148,7 +148,7 @@ pub fn hash() -> u64 {
 }
 
 /// Calls `put` with the definition of each operator's name, innermost first.
-pub fn tell(generation: u32, mut put: impl FnMut(u32)) {
+pub fn each_name(generation: u32, mut put: impl FnMut(u32)) {
     OPEN.with(|open| {
         for place in (0..open.depth.get()).rev() {
             let name = open.get(place).name;
@@ -165,7 +165,7 @@ mod tests {
 
     fn names() -> Vec<u32> {
         let mut names = Vec::new();
-        tell(1, |name| names.insert(0, name));
+        each_name(1, |name| names.insert(0, name));
         names
     }
 
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn those_of_another_session_have_no_name_here() {
         begin(0x61, 1, 1);
-        let mut told = 0;
-        tell(2, |_| told += 1);
-        assert_eq!(told, 0);
+        let mut names = 0;
+        each_name(2, |_| names += 1);
+        assert_eq!(names, 0);
         end(0x61);
     }
 }
