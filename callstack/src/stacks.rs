@@ -268,7 +268,7 @@ impl Stacks {
         session: &Session,
         around: Option<&Around>,
         python: Python<'_>,
-        Parts { pairs, python: pythons, native: room, text }: &mut Parts,
+        Parts { pairs, python: python_frames, native: room, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
         let (mut count, mut outermost) = (0, Outermost::Whole);
         let outer = around.map_or(0, |around| around.outside.frame);
@@ -280,7 +280,7 @@ impl Stacks {
                 self.codes.write_frames(&Checked::new(), session, runtime, (state, outer), text, |step| {
                     match step {
                         Step::Frame(code, at) => {
-                            if let Some(to) = pythons.get_mut(count) {
+                            if let Some(to) = python_frames.get_mut(count) {
                                 *to = PythonFrame { code, at, entry: Entry::NONE };
                                 count += 1;
                             }
@@ -288,7 +288,7 @@ impl Stacks {
                         Step::Entry(at) => {
                             // Two entries without a frame between them: the inner one gives the address where
                             // the frames begin.
-                            let last = count.checked_sub(1).and_then(|last| pythons.get_mut(last));
+                            let last = count.checked_sub(1).and_then(|last| python_frames.get_mut(last));
                             if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
                                 last.entry = Entry::at(at);
                             }
@@ -325,7 +325,7 @@ impl Stacks {
         // A stack outside any backward pass only needs the pair for the mark of a cut.
         let kept_back = 2 * if around.is_some() { PAIRS_BEFORE } else { 1 };
         operators::each_name(session.generation, |name| put(&mut first, name, 0));
-        merge((natives, end), (pythons.get(..count).unwrap_or_default(), outermost), |code, at| {
+        merge((natives, end), (python_frames.get(..count).unwrap_or_default(), outermost), |code, at| {
             match first > kept_back {
                 true => put(&mut first, code, at),
                 false => is_cut = true,

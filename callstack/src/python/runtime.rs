@@ -128,8 +128,8 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     let layout = if minor < 13 {
         Layout::of_minor(minor)?
     } else {
-        let version = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
-        Some(version).filter(|layout| layout.minor == minor)?
+        let layout = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
+        Some(layout).filter(|layout| layout.minor == minor)?
     };
     let function = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
     let state = |name: &CStr| -> Option<State> {
