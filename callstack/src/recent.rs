@@ -21,7 +21,7 @@ const ENTRIES: usize = 4;
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Line {
-    glances: [AtomicU64; ENTRIES],
+    fingerprints: [AtomicU64; ENTRIES],
     ids: [AtomicU32; ENTRIES],
     /// The entry that a thread used next, encoded as in [`CachePosition`].
     next: [AtomicU32; ENTRIES],
@@ -57,9 +57,9 @@ impl Recent {
     }
 
     #[inline(always)]
-    fn index(&self, glance: u64) -> usize {
+    fn index(&self, fingerprint: u64) -> usize {
         // Every bit of a fingerprint depends on the whole stack.
-        glance as usize & self.lines.len().wrapping_sub(1)
+        fingerprint as usize & self.lines.len().wrapping_sub(1)
     }
 
     /// Prefetches the line that the thread will probably ask for next.
@@ -73,14 +73,14 @@ impl Recent {
     /// The stack id stored for the fingerprint, which is not 0; `None` if it is not in the cache. Moves the
     /// thread's position to the entry.
     #[inline(always)]
-    pub fn get(&self, glance: u64, position: &mut CachePosition) -> Option<u32> {
-        let index = self.index(glance);
+    pub fn get(&self, fingerprint: u64, position: &mut CachePosition) -> Option<u32> {
+        let index = self.index(fingerprint);
         let line = self.lines.get(index)?;
-        for (way, (mixed, id)) in line.glances.iter().zip(&line.ids).enumerate() {
+        for (way, (mixed, id)) in line.fingerprints.iter().zip(&line.ids).enumerate() {
             // SYNC: pairs with the Release store in `put`, for the id. The mixture shows that both halves
             // are of one entry.
             let id = id.load(Ordering::Acquire);
-            if mixed.load(Ordering::Relaxed) == mixture(glance, id) {
+            if mixed.load(Ordering::Relaxed) == mixture(fingerprint, id) {
                 self.come_to(index, way, position);
                 return Some(id);
             }
@@ -89,14 +89,14 @@ impl Recent {
     }
 
     /// Stores the stack id for the fingerprint; neither is 0. Moves the thread's position to the entry.
-    pub fn put(&self, glance: u64, id: u32, position: &mut CachePosition) {
-        let index = self.index(glance);
+    pub fn put(&self, fingerprint: u64, id: u32, position: &mut CachePosition) {
+        let index = self.index(fingerprint);
         let Some(line) = self.lines.get(index) else { return };
         let free = line.ids.iter().position(|id| id.load(Ordering::Relaxed) == 0);
         let way = free.unwrap_or_else(|| self.replaced.fetch_add(1, Ordering::Relaxed) as usize % ENTRIES);
-        if let (Some(to_glance), Some(to_id)) = (line.glances.get(way), line.ids.get(way)) {
+        if let (Some(to_fingerprint), Some(to_id)) = (line.fingerprints.get(way), line.ids.get(way)) {
             to_id.store(id, Ordering::Release);
-            to_glance.store(mixture(glance, id), Ordering::Relaxed);
+            to_fingerprint.store(mixture(fingerprint, id), Ordering::Relaxed);
         }
         self.come_to(index, way, position);
     }
@@ -125,8 +125,8 @@ impl Recent {
 /// With id 0 the result is 0 for fingerprint 0 only, so an unwritten entry matches no fingerprint. The
 /// halves of two entries match a third fingerprint with a chance of 2^-64.
 #[inline(always)]
-fn mixture(glance: u64, id: u32) -> u64 {
-    glance ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn mixture(fingerprint: u64, id: u32) -> u64 {
+    fingerprint ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
@@ -135,14 +135,14 @@ const _: () = assert!(size_of::<Line>() == 64);
 mod tests {
     use super::*;
 
-    fn get(recent: &Recent, glance: u64) -> Option<u32> {
+    fn get(recent: &Recent, fingerprint: u64) -> Option<u32> {
         let mut position = CachePosition::default();
-        recent.get(glance, &mut position)
+        recent.get(fingerprint, &mut position)
     }
 
-    fn put(recent: &Recent, glance: u64, id: u32) {
+    fn put(recent: &Recent, fingerprint: u64, id: u32) {
         let mut position = CachePosition::default();
-        recent.put(glance, id, &mut position);
+        recent.put(fingerprint, id, &mut position);
     }
 
     #[test]
@@ -152,11 +152,11 @@ mod tests {
         for of in 1..=4u32 {
             put(&recent, u64::from(of) * 4, of);
         }
-        assert_eq!([4, 8, 12, 16].map(|glance| get(&recent, glance)), [1, 2, 3, 4].map(Some));
+        assert_eq!([4, 8, 12, 16].map(|fingerprint| get(&recent, fingerprint)), [1, 2, 3, 4].map(Some));
         put(&recent, 20, 5);
         put(&recent, 24, 6);
         assert_eq!(
-            [4, 8, 12, 20, 24].map(|glance| get(&recent, glance)),
+            [4, 8, 12, 20, 24].map(|fingerprint| get(&recent, fingerprint)),
             [None, None, Some(3), Some(5), Some(6)]
         );
         assert_eq!(get(&recent, 5), None, "another line");
@@ -177,16 +177,16 @@ mod tests {
         let recent = Recent::of_lines(16).unwrap();
         let mut position = CachePosition::default();
         let step = [3, 9, 12, 3, 13];
-        for glance in step {
-            if recent.get(glance, &mut position).is_none() {
-                recent.put(glance, glance as u32 + 100, &mut position);
+        for fingerprint in step {
+            if recent.get(fingerprint, &mut position).is_none() {
+                recent.put(fingerprint, fingerprint as u32 + 100, &mut position);
             }
         }
         let line_of = |of: u32| recent.entry(of).map(|(line, _)| core::ptr::from_ref(line));
         let mut right = 0;
-        for glance in step.iter().chain(&step) {
+        for fingerprint in step.iter().chain(&step) {
             let expected = line_of(position.next);
-            assert_eq!(recent.get(*glance, &mut position), Some(*glance as u32 + 100));
+            assert_eq!(recent.get(*fingerprint, &mut position), Some(*fingerprint as u32 + 100));
             right += usize::from(expected == line_of(position.last));
         }
         // What follows 13 is seen once before. Both 9 and 13 follow 3, and it is the other one that was last.
@@ -206,12 +206,12 @@ mod tests {
             let of_thread = |thread: u64| {
                 let recent = &recent;
                 move || {
-                    let glances = (0..200_000u64).map(|round| 1 + round % 8 + 8 * thread);
-                    glances
-                        .map(|glance| {
-                            put(recent, glance, glance as u32);
-                            let found = get(recent, 1 + glance * 5 % 24);
-                            assert!(found.is_none_or(|id| u64::from(id) == 1 + glance * 5 % 24));
+                    let fingerprints = (0..200_000u64).map(|round| 1 + round % 8 + 8 * thread);
+                    fingerprints
+                        .map(|fingerprint| {
+                            put(recent, fingerprint, fingerprint as u32);
+                            let found = get(recent, 1 + fingerprint * 5 % 24);
+                            assert!(found.is_none_or(|id| u64::from(id) == 1 + fingerprint * 5 % 24));
                             u32::from(found.is_some())
                         })
                         .sum::<u32>()

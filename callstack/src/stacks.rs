@@ -34,7 +34,7 @@ use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, Step, glance_inside, hash_inside};
+use crate::python::stacks::{Codes, Step, fingerprint_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
@@ -142,8 +142,8 @@ impl Stacks {
             // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
             // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
-            match glance_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
-                Ok(glance) => of_python = glance,
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+                Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);
                     python = None;
@@ -157,11 +157,11 @@ impl Stacks {
         };
         let stack = match beside.with(of_python) {
             0 => 0,
-            glance => {
+            fingerprint => {
                 let mut position = StackSlot::of(slot).recent.get();
-                let stack = match self.recent.get(glance, &mut position) {
+                let stack = match self.recent.get(fingerprint, &mut position) {
                     Some(id) => id,
-                    None => self.not_recent(session, &beside, python, glance, &mut position),
+                    None => self.not_recent(session, &beside, python, fingerprint, &mut position),
                 };
                 StackSlot::of(slot).recent.set(position);
                 stack
@@ -178,7 +178,7 @@ impl Stacks {
         session: &Session,
         beside: &Beside,
         python: Python<'_>,
-        glance: u64,
+        fingerprint: u64,
         position: &mut CachePosition,
     ) -> u32 {
         let hash = python.map_or(Ok(0), |(runtime, state)| {
@@ -204,7 +204,7 @@ impl Stacks {
         // SYNC: the stack's code objects are known by now, so from here on no end of one goes uncounted. A
         // stack that could not be read is not cached: each attempt is counted.
         if stack != 0 && hash.is_ok() {
-            self.recent.put(glance, stack, position);
+            self.recent.put(fingerprint, stack, position);
         }
         stack
     }

@@ -121,7 +121,7 @@ pub fn hash_inside<M: Memory>(
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
 /// so are the hashes. 0 if there are no frames.
 #[inline(always)]
-pub fn glance_inside<M: Memory>(
+pub fn fingerprint_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
     types: &Types,
@@ -132,32 +132,32 @@ pub fn glance_inside<M: Memory>(
         // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
-    glance_of_links(memory, layout, state, outer)
+    fingerprint_of_links(memory, layout, state, outer)
 }
 
 /// The same, whether or not ends are reported.
 #[inline(always)]
-pub fn glance_of_links<M: Memory>(
+pub fn fingerprint_of_links<M: Memory>(
     memory: &M,
     layout: &Layout,
     state: u64,
     outer: u64,
 ) -> Result<u64, Damaged> {
-    let (mut glance, mut ends) = (0u64, 0u64);
+    let (mut fingerprint, mut ends) = (0u64, 0u64);
     let end = links_inside(memory, layout, state, outer, |code, instruction| {
-        glance = mix(glance, code, instruction);
+        fingerprint = mix(fingerprint, code, instruction);
         ends = ends.wrapping_add(lives::ends_near(code));
     })?;
     Ok(match end {
         None => 0,
-        Some(End::Whole) => fold(glance, ends).max(1),
-        Some(End::Cut) => fold(glance, !ends).max(1),
+        Some(End::Whole) => fold(fingerprint, ends).max(1),
+        Some(End::Cut) => fold(fingerprint, !ends).max(1),
     })
 }
 
 #[inline(always)]
-fn mix(glance: u64, code: u64, instruction: u64) -> u64 {
-    glance.rotate_left(29).wrapping_add(fold(code, instruction)).wrapping_mul(0x9fb2_1c65_1e98_df25)
+fn mix(fingerprint: u64, code: u64, instruction: u64) -> u64 {
+    fingerprint.rotate_left(29).wrapping_add(fold(code, instruction)).wrapping_mul(0x9fb2_1c65_1e98_df25)
 }
 
 #[inline(always)]
@@ -172,34 +172,34 @@ mod tests {
     /// Typical addresses of code objects, and typical calling instructions.
     const CODE: u64 = 0x7f12_3456_7000;
 
-    fn glance(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
-        links.into_iter().fold(0, |glance, (code, instruction)| mix(glance, code, instruction))
+    fn fingerprint(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+        links.into_iter().fold(0, |fingerprint, (code, instruction)| mix(fingerprint, code, instruction))
     }
 
     #[track_caller]
-    fn assert_distinct(mut glances: Vec<u64>) {
-        let count = glances.len();
+    fn assert_distinct(mut fingerprints: Vec<u64>) {
+        let count = fingerprints.len();
         // The low bits select the cache line: no line gets much more than its share.
         let mut lines = [0u32; 1 << 12];
-        for glance in &glances {
-            lines[*glance as usize % (1 << 12)] += 1;
+        for fingerprint in &fingerprints {
+            lines[*fingerprint as usize % (1 << 12)] += 1;
         }
         let share = (count / lines.len()) as u32;
         assert!(lines.iter().all(|line| *line <= 2 * share + 30), "{:?} of {share}", lines.iter().max());
-        glances.sort_unstable();
-        glances.dedup();
-        assert_eq!(glances.len(), count);
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        assert_eq!(fingerprints.len(), count);
     }
 
     /// Chains of 30 links, 17 of which have two variants that differ in one or two bits.
     #[test]
-    fn chains_that_are_nearly_alike_have_other_glances() {
+    fn chains_that_are_nearly_alike_have_other_fingerprints() {
         let kinds: [(u64, u64); 4] = [(0, 2), (16, 0), (64, 2), (512, 512)];
         for is_address in [false, true] {
-            let mut glances = Vec::new();
+            let mut fingerprints = Vec::new();
             for (code, instruction) in kinds {
                 for choice in 0..1u64 << 17 {
-                    glances.push(glance((0..30u64).map(|at| {
+                    fingerprints.push(fingerprint((0..30u64).map(|at| {
                         let is_other = choice >> at & 1;
                         let of = CODE + 0x300 * (at % 7) + code * is_other;
                         let start = if is_address { of + 192 } else { 0 };
@@ -208,10 +208,10 @@ mod tests {
                 }
             }
             // Chains that no choice changes appear four times.
-            glances.sort_unstable();
-            glances.dedup();
-            assert_eq!(glances.len(), (4 << 17) - 3, "{is_address}");
-            assert_distinct(glances);
+            fingerprints.sort_unstable();
+            fingerprints.dedup();
+            assert_eq!(fingerprints.len(), (4 << 17) - 3, "{is_address}");
+            assert_distinct(fingerprints);
         }
     }
 
@@ -220,19 +220,19 @@ mod tests {
     #[test]
     fn the_order_of_links_counts_at_any_depth() {
         let link = |at: u64| (CODE, CODE + 192 + 2 * at);
-        let mut glances = Vec::new();
+        let mut fingerprints = Vec::new();
         for one in 0..512 {
             for other in one + 1..512 {
                 let links = (0..512).map(|at| link(if at == one { 1 } else { u64::from(at == other) * 2 }));
-                glances.push(glance(links));
+                fingerprints.push(fingerprint(links));
             }
         }
-        assert_distinct(glances);
+        assert_distinct(fingerprints);
         let swapped = |distance: u64| {
             let links = |a: u64, b: u64| {
                 (0..512).map(move |at| link(if at == 100 { a } else { u64::from(at == 100 + distance) * b }))
             };
-            (glance(links(5, 9)), glance(links(9, 5)))
+            (fingerprint(links(5, 9)), fingerprint(links(9, 5)))
         };
         for distance in [1, 2, 32, 64, 128, 256] {
             let (one, other) = swapped(distance);
@@ -241,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn every_depth_of_a_recursion_has_its_glance() {
-        let mut glance = 0;
-        let glances = (0..200_000u64).map(|_| {
-            glance = mix(glance, CODE, 22);
-            glance
+    fn every_depth_of_a_recursion_has_its_fingerprint() {
+        let mut fingerprint = 0;
+        let fingerprints = (0..200_000u64).map(|_| {
+            fingerprint = mix(fingerprint, CODE, 22);
+            fingerprint
         });
-        assert_distinct(glances.collect());
+        assert_distinct(fingerprints.collect());
     }
 }
