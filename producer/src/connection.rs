@@ -15,7 +15,7 @@ use crate::socket::{Address, Socket};
 
 /// Whether another collector may take over.
 mod takeover {
-    pub const NOT_TOLD: u32 = 0;
+    pub const UNKNOWN: u32 = 0;
     pub const YES: u32 = 1;
     pub const NO: u32 = 2;
 }
@@ -35,7 +35,7 @@ pub struct Connection {
 impl Connection {
     pub fn new(socket: Socket) -> Connection {
         let address = socket.address();
-        let takeover = if address.is_some() { takeover::NOT_TOLD } else { takeover::NO };
+        let takeover = if address.is_some() { takeover::UNKNOWN } else { takeover::NO };
         Connection {
             socket: DescriptorSlot::new(socket.kept()),
             address,
@@ -61,12 +61,12 @@ impl Connection {
     }
 
     /// Whether a collector confirmed that the session may outlive it.
-    pub fn was_told_so(&self) -> bool {
+    pub fn is_takeover_promised(&self) -> bool {
         self.takeover.load(Ordering::Relaxed) == takeover::YES
     }
 
     /// Applies the value of a WELCOME message.
-    pub fn told(&self, value: u64) {
+    pub fn apply_welcome(&self, value: u64) {
         let lasting = value & welcome::TAKEOVER != 0 && self.address.is_some();
         self.takeover.store(if lasting { takeover::YES } else { takeover::NO }, Ordering::Relaxed);
     }

@@ -225,7 +225,7 @@ impl Collector {
                     return;
                 }
                 Received::Message(head, _) if head.kind == kind::WELCOME => {
-                    session.connection().told(head.value);
+                    session.connection().apply_welcome(head.value);
                     if self.gone_since_ns.take().is_some() {
                         session.notice(1, 0, b"joined a collector again; what did not fit the rings until then was dropped and counted");
                     }
@@ -255,8 +255,8 @@ impl Collector {
     fn wait_for_another(&mut self, session: &'static Session) {
         let now_ns = clock::monotonic_ns();
         let since_ns = *self.gone_since_ns.get_or_insert(now_ns);
-        let is_hopeless =
-            now_ns.saturating_sub(since_ns) > REJOIN_PATIENCE_NS && !session.connection().was_told_so();
+        let is_hopeless = now_ns.saturating_sub(since_ns) > REJOIN_PATIENCE_NS
+            && !session.connection().is_takeover_promised();
         if is_hopeless || !session.can_rejoin() {
             return self.give_up(session);
         }
