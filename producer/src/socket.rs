@@ -146,14 +146,14 @@ impl Socket {
             libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
             libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
         ];
-        let mut room = ControlRoom::new();
+        let mut room = ControlBuffer::new();
         // SAFETY: zero is a valid msghdr; the pointers set below outlive the call.
         let mut message: libc::msghdr = unsafe { zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = parts.len();
         if let Some(descriptor) = descriptor {
             message.msg_control = room.0.as_mut_ptr().cast();
-            message.msg_controllen = ControlRoom::BYTES;
+            message.msg_controllen = ControlBuffer::BYTES;
             // SAFETY: the control buffer is live, aligned and large enough for one descriptor,
             // so CMSG_FIRSTHDR is not null and its data has room for an int.
             unsafe {
@@ -222,15 +222,15 @@ pub enum Received<'p> {
 }
 
 /// Space for one descriptor's control message, aligned as `cmsghdr` requires.
-struct ControlRoom([u64; 4]);
+struct ControlBuffer([u64; 4]);
 
-impl ControlRoom {
+impl ControlBuffer {
     // SAFETY: CMSG_SPACE only computes.
     const BYTES: usize = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) as usize };
 
-    fn new() -> ControlRoom {
+    fn new() -> ControlBuffer {
         const { assert!(Self::BYTES <= size_of::<[u64; 4]>()) };
-        ControlRoom([0; 4])
+        ControlBuffer([0; 4])
     }
 }
 
