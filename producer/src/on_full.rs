@@ -39,15 +39,15 @@ pub fn waits() -> bool {
 
 /// How long a thread has waited without success for its own ring.
 #[derive(Debug)]
-pub(crate) struct Vain {
+pub(crate) struct WaitedSoFar {
     /// The consumer's position during that wait.
     tail: Cell<u64>,
     waited_ns: Cell<u64>,
 }
 
-impl Vain {
-    pub const fn new() -> Vain {
-        Vain { tail: Cell::new(0), waited_ns: Cell::new(0) }
+impl WaitedSoFar {
+    pub const fn new() -> WaitedSoFar {
+        WaitedSoFar { tail: Cell::new(0), waited_ns: Cell::new(0) }
     }
 
     /// Waits until the entry fits; false if the time is up first. `tail` returns the consumer's position;
@@ -64,7 +64,7 @@ impl Vain {
             self.waited_ns.set(0);
         }
         let begin_ns = clock::monotonic_ns();
-        if self.waited_ns.get() >= STILL_NS || stands_still(session, begin_ns) {
+        if self.waited_ns.get() >= STILL_NS || is_collector_stuck(session, begin_ns) {
             return false;
         }
         let mut step_ns = STEP_FIRST_NS;
@@ -80,7 +80,7 @@ impl Vain {
             if has_room() {
                 break (true, waited_ns);
             }
-            if waited_ns >= EVENT_MOST_NS || stands_still(session, now_ns) {
+            if waited_ns >= EVENT_MOST_NS || is_collector_stuck(session, now_ns) {
                 break (false, waited_ns);
             }
         };
@@ -97,7 +97,7 @@ impl Vain {
 }
 
 /// Whether the collector has not read the rings for so long that no thread waits for it.
-fn stands_still(session: &Session, now_ns: u64) -> bool {
+fn is_collector_stuck(session: &Session, now_ns: u64) -> bool {
     // Relaxed: a time, which orders nothing.
     now_ns.saturating_sub(session.control().heartbeat_ns.load(Ordering::Relaxed)) > STILL_NS
 }

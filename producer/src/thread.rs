@@ -25,7 +25,7 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::memory::prefetch;
-use crate::on_full::{self, Vain};
+use crate::on_full::{self, WaitedSoFar};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
 use crate::{clock, fork, system};
@@ -61,7 +61,7 @@ pub struct Slot {
     /// Whether the thread may be made to wait while its ring is full: the program's threads may, ours may
     /// not.
     may_wait: Shared<bool>,
-    vain: Vain,
+    waited: WaitedSoFar,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
 
@@ -116,7 +116,7 @@ thread_local! {
             vendor: Area::new(),
             callstack: Area::new(),
             may_wait: Shared::new(false),
-            vain: Vain::new(),
+            waited: WaitedSoFar::new(),
             callbacks: Shared::new(None),
         }
     };
@@ -274,7 +274,7 @@ impl Slot {
             let used = header.head.load(Ordering::Relaxed).wrapping_sub(tail());
             used.saturating_add(cells as u64) <= header.capacity_cells.load(Ordering::Relaxed)
         };
-        self.vain.wait(session, tail, has_room)
+        self.waited.wait(session, tail, has_room)
     }
 
     /// As [`emit`](Slot::emit), but does not count a loss: for a writer that may offer the entry again.
