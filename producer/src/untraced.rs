@@ -11,7 +11,7 @@ use crate::stderr;
 use crate::{ownership, system};
 
 /// The number of possible link names. A later process whose pid gives the same name is not reported.
-const PLACES: u32 = 1024;
+const LINK_NAMES: u32 = 1024;
 /// A link target of this length works on every file system.
 const WORD_BYTES: usize = 512;
 
@@ -28,14 +28,14 @@ pub fn leave_word(session_path: &[u8], why: &[u8]) {
     let (mut link, mut word) = ([0u8; 160], [0u8; WORD_BYTES]);
     let Some(end) = session_path.iter().rposition(|byte| *byte == b'/') else { return };
     // Longer text is cut; the last byte stays the final zero.
-    let [mut link_room, mut word_room] = [&mut link[..], &mut word[..]]
+    let [mut link_bytes, mut word_bytes] = [&mut link[..], &mut word[..]]
         .map(|room| room.split_last_mut().map_or(&mut [][..], |(_, rest)| rest));
     let folder = session_path.get(..end).unwrap_or_default();
-    let written = link_room
+    let written = link_bytes
         .write_all(folder)
-        .and_then(|()| write!(link_room, "/untraced-{}", pid.cast_unsigned() % PLACES))
-        .and_then(|()| write!(word_room, "{pid} "));
-    let _ = word_room.write(why);
+        .and_then(|()| write!(link_bytes, "/untraced-{}", pid.cast_unsigned() % LINK_NAMES))
+        .and_then(|()| write!(word_bytes, "{pid} "));
+    let _ = word_bytes.write(why);
     if written.is_ok()
         && let (Ok(word), Ok(link)) = (CStr::from_bytes_until_nul(&word), CStr::from_bytes_until_nul(&link))
     {
@@ -66,7 +66,7 @@ mod tests {
         fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
         let socket = folder.join("socket");
         let leave = |why: &str| leave_word(socket.as_os_str().as_bytes(), why.as_bytes());
-        let link = folder.join(format!("untraced-{}", std::process::id() % PLACES));
+        let link = folder.join(format!("untraced-{}", std::process::id() % LINK_NAMES));
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         leave("first");
         assert!(fs::read_link(&link).is_err());
