@@ -34,7 +34,7 @@ use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, Step, fingerprint_inside, hash_inside};
+use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
 use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
@@ -279,13 +279,13 @@ impl Stacks {
             let end =
                 self.codes.write_frames(&Checked::new(), session, runtime, (state, outer), text, |step| {
                     match step {
-                        Step::Frame(code, at) => {
+                        StackItem::Frame(code, at) => {
                             if let Some(to) = python_frames.get_mut(count) {
                                 *to = PythonFrame { code, at, entry: Entry::NONE };
                                 count += 1;
                             }
                         }
-                        Step::Entry(at) => {
+                        StackItem::Entry(at) => {
                             // Two entries without a frame between them: the inner one gives the address where
                             // the frames begin.
                             let last = count.checked_sub(1).and_then(|last| python_frames.get_mut(last));

@@ -39,7 +39,7 @@ const CODE_SLOTS: usize = 1 << 16;
 
 /// A frame of a stack, or a boundary between two frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum StackItem {
     /// The code's definition, and the position in the code.
     Frame(u32, u64),
     /// A boundary, as [`frames_and_entries`] reports it.
@@ -65,13 +65,13 @@ impl Codes {
         runtime: &Runtime,
         (state, outer): (u64, u64),
         text: &mut [u8; TEXT_MAX],
-        put: impl FnMut(Step),
+        put: impl FnMut(StackItem),
     ) -> Result<End, Damaged> {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
         let put = RefCell::new(put);
         // No function called here calls this closure again.
-        let pass = |step: Step| put.try_borrow_mut().map_or((), |mut put| put(step));
+        let pass = |step: StackItem| put.try_borrow_mut().map_or((), |mut put| put(step));
         let each = |frame: Frame| {
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
@@ -87,10 +87,10 @@ impl Codes {
                 }
             };
             // A code object without a definition counts as one missing frame.
-            pass(Step::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
+            pass(StackItem::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
             Ok(())
         };
-        frames_and_entries(memory, layout, types, state, outer, each, |at| pass(Step::Entry(at)))
+        frames_and_entries(memory, layout, types, state, outer, each, |at| pass(StackItem::Entry(at)))
     }
 }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use gputrace_producer::memory;
 
 use super::node::Node;
-use super::places::Places;
+use super::places::PassOffsets;
 
 /// How many copies of PyTorch in one process are followed.
 const ENGINES_MAX: usize = 4;
@@ -53,7 +53,7 @@ pub struct Functions {
 #[derive(Debug)]
 pub struct Engine {
     functions: Functions,
-    places: Option<Places>,
+    places: Option<PassOffsets>,
     /// How often the offsets were checked.
     looks: AtomicU32,
     /// Whether a check failed.
@@ -118,7 +118,7 @@ pub fn all() -> impl Iterator<Item = (usize, &'static Engine)> {
 impl Engine {
     pub fn new(functions: Functions) -> Engine {
         let Functions { number, inside, .. } = functions;
-        let places = Places::said(number as *const () as u64, inside as *const () as u64);
+        let places = PassOffsets::said(number as *const () as u64, inside as *const () as u64);
         Engine {
             functions,
             places,
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Where passes have their numbers, unless a check failed.
-    fn places(&self) -> Option<Places> {
+    fn places(&self) -> Option<PassOffsets> {
         self.places.filter(|_| !self.are_wrong.load(Ordering::Relaxed))
     }
 

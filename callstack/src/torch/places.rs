@@ -16,25 +16,25 @@ const PASS_BYTES: u32 = 4096;
 
 /// Offsets from the beginning of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Places {
+pub struct PassOffsets {
     /// Its number, of which PyTorch returns the lower 32 bits.
     number: u32,
     /// The address that [`super::engine::Inside`] returns.
     inside: u32,
 }
 
-impl Places {
+impl PassOffsets {
     /// Decodes the offsets from those two functions; `None` if they have another form.
-    pub fn said(number: u64, inside: u64) -> Option<Places> {
+    pub fn said(number: u64, inside: u64) -> Option<PassOffsets> {
         let code = |at: u64| {
             let mut code = [0; CODE_BYTES];
             Lent.read(at, 0, &mut code).then_some(code)
         };
-        Places::of_code(&code(number)?, &code(inside)?)
+        PassOffsets::of_code(&code(number)?, &code(inside)?)
     }
 
-    fn of_code(number: &[u8], inside: &[u8]) -> Option<Places> {
-        Some(Places { number: loaded(number)?, inside: added(inside)? })
+    fn of_code(number: &[u8], inside: &[u8]) -> Option<PassOffsets> {
+        Some(PassOffsets { number: loaded(number)?, inside: added(inside)? })
     }
 
     /// The number of the live pass that begins at `pass`.
@@ -49,18 +49,18 @@ impl Places {
     }
 }
 
-fn in_a_pass(place: &[u8]) -> Option<u32> {
-    let place = u32::from_le_bytes(*place.first_chunk::<4>()?);
-    (place != 0 && place < PASS_BYTES && place.is_multiple_of(8)).then_some(place)
+fn in_a_pass(offset: &[u8]) -> Option<u32> {
+    let offset = u32::from_le_bytes(*offset.first_chunk::<4>()?);
+    (offset != 0 && offset < PASS_BYTES && offset.is_multiple_of(8)).then_some(offset)
 }
 
 /// `mov eax, [register + offset]`, of 32 bits: the value that the function returns.
 fn loaded(code: &[u8]) -> Option<u32> {
     (1..code.len()).find_map(|at| match code.get(at - 1..)? {
-        [before, 0x8b, how, place @ ..]
+        [before, 0x8b, how, offset @ ..]
             if before & 0xf0 != 0x40 && how & 0b1111_1000 == 0b1000_0000 && how & 7 != 4 =>
         {
-            in_a_pass(place)
+            in_a_pass(offset)
         }
         _ => None,
     })
@@ -69,8 +69,10 @@ fn loaded(code: &[u8]) -> Option<u32> {
 /// `add rax, offset` or `lea rax, [register + offset]`.
 fn added(code: &[u8]) -> Option<u32> {
     (0..code.len()).find_map(|at| match code.get(at..)? {
-        [0x48, 0x05, place @ ..] => in_a_pass(place),
-        [0x48, 0x8d, how, place @ ..] if how & 0b1111_1000 == 0b1000_0000 && how & 7 != 4 => in_a_pass(place),
+        [0x48, 0x05, offset @ ..] => in_a_pass(offset),
+        [0x48, 0x8d, how, offset @ ..] if how & 0b1111_1000 == 0b1000_0000 && how & 7 != 4 => {
+            in_a_pass(offset)
+        }
         _ => None,
     })
 }
@@ -92,30 +94,30 @@ mod tests {
 
     #[test]
     fn places_are_those_that_the_functions_have_in_them() {
-        let places = Places { number: 0x460, inside: 0x120 };
-        assert_eq!(Places::of_code(&NUMBER, &INSIDE), Some(places));
+        let offsets = PassOffsets { number: 0x460, inside: 0x120 };
+        assert_eq!(PassOffsets::of_code(&NUMBER, &INSIDE), Some(offsets));
         // A load of 64 bits before it, as of a thread-local, and the other form of addition.
         let mut other = vec![0x48, 0x8b, 0x80, 0x18, 0, 0, 0];
         other.extend(NUMBER);
         let lea = [0x48, 0x8d, 0x87, 0x20, 0x01, 0, 0, 0xc3];
-        assert_eq!(Places::of_code(&other, &lea), Some(places));
+        assert_eq!(PassOffsets::of_code(&other, &lea), Some(offsets));
     }
 
     #[test]
     fn code_that_says_no_place_tells_none() {
         for cut in 0..31 {
-            assert_eq!(Places::of_code(&NUMBER[..cut], &INSIDE), None, "{cut}");
+            assert_eq!(PassOffsets::of_code(&NUMBER[..cut], &INSIDE), None, "{cut}");
         }
         for cut in 0..23 {
-            assert_eq!(Places::of_code(&NUMBER, &INSIDE[..cut]), None, "{cut}");
+            assert_eq!(PassOffsets::of_code(&NUMBER, &INSIDE[..cut]), None, "{cut}");
         }
         // Offsets outside of any pass, and invalid ones.
-        for place in [0u32, 0x2000, 0x461, u32::MAX] {
+        for offset in [0u32, 0x2000, 0x461, u32::MAX] {
             let mut code = NUMBER;
-            code[27..31].copy_from_slice(&place.to_le_bytes());
-            assert_eq!(Places::of_code(&code, &INSIDE), None, "{place:x}");
+            code[27..31].copy_from_slice(&offset.to_le_bytes());
+            assert_eq!(PassOffsets::of_code(&code, &INSIDE), None, "{offset:x}");
         }
-        assert_eq!(Places::said(8, 8), None);
+        assert_eq!(PassOffsets::said(8, 8), None);
     }
 
     #[test]
@@ -123,9 +125,12 @@ mod tests {
         let mut pass = vec![0u64; 256];
         pass[0x460 / 8] = 1 << 32 | 77;
         let at = pass.as_ptr().expose_provenance() as u64;
-        let places = Places { number: 0x460, inside: 0x120 };
-        assert_eq!(places.number_of(at), Some(77));
-        assert_eq!((places.number_around(at + 0x120), places.number_around(at + 0x128)), (Some(77), Some(0)));
-        assert_eq!((places.number_around(8), places.number_around(0x120 + 8)), (None, None));
+        let offsets = PassOffsets { number: 0x460, inside: 0x120 };
+        assert_eq!(offsets.number_of(at), Some(77));
+        assert_eq!(
+            (offsets.number_around(at + 0x120), offsets.number_around(at + 0x128)),
+            (Some(77), Some(0))
+        );
+        assert_eq!((offsets.number_around(8), offsets.number_around(0x120 + 8)), (None, None));
     }
 }
