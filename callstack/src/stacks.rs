@@ -53,12 +53,12 @@ const PYTHON_NODE: &[u8] = b"N5torch8autograd6PyNodeE";
 /// the mark of a cut.
 const PAIRS_BEFORE: usize = 4;
 /// Threads that can define a stack at the same moment; a definition takes some microseconds.
-const ROOMS: usize = 8;
+const STACK_BUFFERS: usize = 8;
 /// How often a thread tries to take one of these buffers.
 const TRIES: u32 = 20_000;
 
 /// A buffer in which a stack is combined.
-struct Room {
+struct StackBuffer {
     is_taken: AtomicU32,
     parts: UnsafeCell<Parts>,
 }
@@ -66,14 +66,14 @@ struct Room {
 struct Parts {
     pairs: [u64; FIELDS_MAX],
     python: [PythonFrame; FRAMES_MAX],
-    native: frames::Room,
+    native: frames::FrameBuffer,
     text: Text,
 }
 
-// SAFETY: what is in the cells is touched by whoever took the room, and by one at a time.
-unsafe impl Sync for Room {}
+// SAFETY: what is in the cells is touched by the thread that took the buffer, one at a time.
+unsafe impl Sync for StackBuffer {}
 // SAFETY: all of it is numbers.
-unsafe impl Zeroed for Room {}
+unsafe impl Zeroed for StackBuffer {}
 
 /// A session's stacks.
 pub struct Stacks {
@@ -83,7 +83,7 @@ pub struct Stacks {
     recent: Recent,
     stacks: Handles,
     names: Handles,
-    rooms: &'static [Room],
+    buffers: &'static [StackBuffer],
     count: AtomicU32,
 }
 
@@ -104,7 +104,7 @@ impl Stacks {
             recent: Recent::new()?,
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
-            rooms: memory::map(ROOMS)?,
+            buffers: memory::map(STACK_BUFFERS)?,
             count: AtomicU32::new(0),
         })
     }
@@ -228,15 +228,15 @@ impl Stacks {
             session.count(Counter::StacksFull, 1);
             return 0;
         }
-        let Some(room) = self.room() else {
+        let Some(buffer) = self.take_buffer() else {
             session.count(Counter::StacksFull, 1);
             return 0;
         };
-        // SAFETY: this thread took the room; the guard of the hook keeps a signal handler's out.
-        let parts = unsafe { &mut *room.parts.get() };
+        // SAFETY: this thread took the buffer; the guard of the hook keeps a signal handler's out.
+        let parts = unsafe { &mut *buffer.parts.get() };
         let defined = self.define(session, around, python, parts);
-        // SYNC: pairs with the Acquire exchange in `room`: the next owner's writes come after ours.
-        room.is_taken.store(0, Ordering::Release);
+        // SYNC: pairs with the Acquire exchange in `take_buffer`: the next owner's writes come after ours.
+        buffer.is_taken.store(0, Ordering::Release);
         let Ok(id) = defined else {
             session.count(Counter::StacksUnread, 1);
             return 0;
@@ -251,11 +251,11 @@ impl Stacks {
         }
     }
 
-    fn room(&self) -> Option<&Room> {
+    fn take_buffer(&self) -> Option<&StackBuffer> {
         for _ in 0..TRIES {
-            for room in self.rooms {
-                if room.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return Some(room);
+            for buffer in self.buffers {
+                if buffer.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Some(buffer);
                 }
             }
             core::hint::spin_loop();
@@ -268,7 +268,7 @@ impl Stacks {
         session: &Session,
         around: Option<&Around>,
         python: Python<'_>,
-        Parts { pairs, python: python_frames, native: room, text }: &mut Parts,
+        Parts { pairs, python: python_frames, native: natives_buffer, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
         let (mut count, mut outermost) = (0, Outermost::Whole);
         let outer = around.map_or(0, |around| around.outside.frame);
@@ -300,11 +300,11 @@ impl Stacks {
             }
         }
         let (natives, end) = match &self.native {
-            Some(native) => native.write_frames(session, room),
+            Some(native) => native.write_frames(session, natives_buffer),
             None => (0, native_walk::End::Outermost),
         };
         // On the thread that began the pass, the frames outside the pass are already in the calling stack.
-        let natives = room.get(..natives).unwrap_or_default();
+        let natives = natives_buffer.get(..natives).unwrap_or_default();
         let limit = around.map_or(0, |around| around.outside.stack);
         let is_on_it = natives.first().is_some_and(|frame| frame.end < limit);
         let inside = natives.iter().position(|frame| frame.end > limit).filter(|_| is_on_it);

@@ -184,25 +184,26 @@ fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
 }
 
 /// A buffer for the kernel's list of mappings.
-struct Room {
+struct MappingsBuffer {
     is_taken: AtomicBool,
-    lines: UnsafeCell<maps::Room>,
+    lines: UnsafeCell<maps::LinesBuffer>,
 }
 
 // SAFETY: the lines are touched by whoever took the room, one at a time.
-unsafe impl Sync for Room {}
+unsafe impl Sync for MappingsBuffer {}
 
-static ROOM: Room = Room { is_taken: AtomicBool::new(false), lines: UnsafeCell::new(maps::NO_LINES) };
+static MAPPINGS: MappingsBuffer =
+    MappingsBuffer { is_taken: AtomicBool::new(false), lines: UnsafeCell::new(maps::NO_LINES) };
 
 /// Determines how far the first thread's stack is mapped. No other memory grows down, so the kernel never
 /// merges its mapping with another one.
 pub fn look_at_first() {
-    if ROOM.is_taken.swap(true, Ordering::Acquire) {
+    if MAPPINGS.is_taken.swap(true, Ordering::Acquire) {
         return;
     }
     HAS_GROWN.store(false, Ordering::Relaxed);
     // SAFETY: this thread took the room; a handler that interrupts it finds it taken.
-    let room = unsafe { &mut *ROOM.lines.get() };
+    let room = unsafe { &mut *MAPPINGS.lines.get() };
     // SAFETY: only reads a table of the C library. The kernel put that value at the end of the first stack.
     let on_it = unsafe { libc::getauxval(libc::AT_RANDOM) };
     if let Some(Bounds { low, end }) = maps::stack_at(on_it, room) {
@@ -211,7 +212,7 @@ pub fn look_at_first() {
         FIRST_LOW.store(low, Ordering::Release);
     }
     // SYNC: pairs with the Acquire above: the next owner's lines come after ours.
-    ROOM.is_taken.store(false, Ordering::Release);
+    MAPPINGS.is_taken.store(false, Ordering::Release);
 }
 
 /// The session whose service thread has searched its own descriptor.

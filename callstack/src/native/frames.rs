@@ -43,7 +43,7 @@ impl NativeFrame {
 }
 
 /// A buffer for the frames of a walk.
-pub type Room = [NativeFrame; FRAMES_MAX];
+pub type FrameBuffer = [NativeFrame; FRAMES_MAX];
 
 /// The current registers.
 #[cfg(target_arch = "x86_64")]
@@ -119,10 +119,10 @@ impl Native {
     /// Writes the calling thread's frames to the buffer, innermost first. Returns their number and how the
     /// walk ended.
     #[inline(never)]
-    pub fn write_frames(&self, session: &impl Define, room: &mut Room) -> (usize, End) {
+    pub fn write_frames(&self, session: &impl Define, buffer: &mut FrameBuffer) -> (usize, End) {
         let mut count = 0;
         let end = self.walk(session, here(), |frame| {
-            if let Some(to) = room.get_mut(count) {
+            if let Some(to) = buffer.get_mut(count) {
                 let image = self.images.mapped(frame.rule.image());
                 // A handler returns to the beginning of the kernel's own function, and no call precedes
                 // that address.

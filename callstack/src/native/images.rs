@@ -52,7 +52,7 @@ struct Work {
     pages: Pages<PAGES>,
     pieces: UnsafeCell<Pieces>,
     path: UnsafeCell<[u8; PATH_MAX]>,
-    maps: UnsafeCell<maps::Room>,
+    maps: UnsafeCell<maps::LinesBuffer>,
 }
 
 // SAFETY: what is in the cells and pages is touched by whoever took the work, one at a time.

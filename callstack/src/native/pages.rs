@@ -94,28 +94,28 @@ impl<const N: usize> Memory for Pages<N> {
 
 /// A buffer for one page, shared by several threads: a signal handler's stack may be too small for a page.
 #[derive(Debug)]
-struct Room {
+struct PageBuffer {
     is_taken: AtomicBool,
     page: Pages<1>,
 }
 
 // SAFETY: the page is touched by whoever took the room, one at a time.
-unsafe impl Sync for Room {}
+unsafe impl Sync for PageBuffer {}
 
 /// How many threads can be on foreign stacks at the same moment.
-const ROOMS: usize = 16;
-static ROOM: [Room; ROOMS] =
-    [const { Room { is_taken: AtomicBool::new(false), page: Pages::of_stacks() } }; ROOMS];
+const PAGE_BUFFERS_COUNT: usize = 16;
+static PAGE_BUFFERS: [PageBuffer; PAGE_BUFFERS_COUNT] =
+    [const { PageBuffer { is_taken: AtomicBool::new(false), page: Pages::of_stacks() } }; PAGE_BUFFERS_COUNT];
 
 /// A buffer that a thread has taken.
 #[derive(Debug)]
-pub struct Taken(&'static Room);
+pub struct Taken(&'static PageBuffer);
 
 impl Taken {
     /// `None` if all are taken.
     pub fn new() -> Option<Taken> {
         // SYNC: pairs with the Release in `drop`.
-        let room = ROOM.iter().find(|room| !room.is_taken.swap(true, Ordering::Acquire))?;
+        let room = PAGE_BUFFERS.iter().find(|room| !room.is_taken.swap(true, Ordering::Acquire))?;
         room.page.forget();
         Some(Taken(room))
     }

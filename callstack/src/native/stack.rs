@@ -298,7 +298,7 @@ mod tests {
             main::<F>
         }
         let mut run = Some(run);
-        // SAFETY: live values, initialised by the calls; the stack is the caller's until the thread is joined.
+        // SAFETY: live values, initialised by the calls; the stack stays the caller's until the join.
         unsafe {
             let (mut attributes, mut thread) = core::mem::zeroed();
             libc::pthread_attr_init(&mut attributes);

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::hint::black_box;
 
-use super::frames::{Native, NativeFrame, Room};
+use super::frames::{FrameBuffer, Native, NativeFrame};
 use super::rule::OWN;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX};
@@ -53,8 +53,8 @@ thread_local! {
 #[inline(never)]
 fn compare() {
     COMPARED.with(|compared| {
-        let mut room: Box<Room> = Box::new([NativeFrame::default(); FRAMES_MAX]);
-        let (count, end) = compared.native.write_frames(&compared.images, &mut room);
+        let mut buffer: Box<FrameBuffer> = Box::new([NativeFrame::default(); FRAMES_MAX]);
+        let (count, end) = compared.native.write_frames(&compared.images, &mut buffer);
         let mut theirs = [core::ptr::null_mut(); 2 * FRAMES_MAX];
         // SAFETY: a buffer of that size.
         let their_count = unsafe { backtrace(theirs.as_mut_ptr(), theirs.len() as c_int) } as usize;
@@ -63,7 +63,7 @@ fn compare() {
         let theirs: Vec<u64> = theirs.into_iter().filter(|pc| *pc != 0).collect();
         let biases = compared.images.0.get();
         let ours: Vec<u64> =
-            room[..count].iter().map(|frame| frame.at + biases[frame.image as usize] + 1).collect();
+            buffer[..count].iter().map(|frame| frame.at + biases[frame.image as usize] + 1).collect();
         // The position in this function differs, and so do all frames that it calls.
         let outward = |frames: &[u64]| frames.iter().rev().copied().collect::<Vec<u64>>();
         let (ours_outward, theirs_outward) = (outward(&ours), outward(&theirs));
@@ -77,9 +77,9 @@ fn compare() {
             }
             End::Lost => panic!("the walk was lost:\n{ours:x?}\n{theirs:x?}"),
         }
-        assert!(room[..count].is_sorted_by_key(|frame| frame.end));
+        assert!(buffer[..count].is_sorted_by_key(|frame| frame.end));
         // The frames belong to the library under test, which counts as the tracer's own.
-        assert!(room[0].flags & OWN != 0 && !room[0].is_shown());
+        assert!(buffer[0].flags & OWN != 0 && !buffer[0].is_shown());
         compared.times.set(compared.times.get() + 1);
     });
 }
@@ -113,8 +113,8 @@ fn plain(next: (u64, u32)) -> u64 {
 
 #[inline(never)]
 fn with_room<const BYTES: usize>(next: (u64, u32)) -> u64 {
-    let room = black_box([next.1 as u8; BYTES]);
-    chain(next.0, next.1) ^ u64::from(room[BYTES / 2])
+    let buffer = black_box([next.1 as u8; BYTES]);
+    chain(next.0, next.1) ^ u64::from(buffer[BYTES / 2])
 }
 
 #[repr(align(64))]
@@ -122,9 +122,9 @@ struct Aligned([u8; 64]);
 
 #[inline(never)]
 fn aligned(next: (u64, u32)) -> u64 {
-    let room = black_box(Aligned([next.1 as u8; 64]));
-    assert!((&raw const room).addr().is_multiple_of(64));
-    chain(next.0, next.1) ^ u64::from(room.0[7])
+    let buffer = black_box(Aligned([next.1 as u8; 64]));
+    assert!((&raw const buffer).addr().is_multiple_of(64));
+    chain(next.0, next.1) ^ u64::from(buffer.0[7])
 }
 
 thread_local! {
