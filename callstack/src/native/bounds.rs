@@ -189,7 +189,7 @@ struct MappingsBuffer {
     lines: UnsafeCell<maps::LinesBuffer>,
 }
 
-// SAFETY: the lines are touched by whoever took the room, one at a time.
+// SAFETY: the lines are touched by the thread that took the buffer, one at a time.
 unsafe impl Sync for MappingsBuffer {}
 
 static MAPPINGS: MappingsBuffer =
@@ -202,11 +202,11 @@ pub fn look_at_first() {
         return;
     }
     HAS_GROWN.store(false, Ordering::Relaxed);
-    // SAFETY: this thread took the room; a handler that interrupts it finds it taken.
-    let room = unsafe { &mut *MAPPINGS.lines.get() };
+    // SAFETY: this thread took the buffer; a handler that interrupts it finds it taken.
+    let buffer = unsafe { &mut *MAPPINGS.lines.get() };
     // SAFETY: only reads a table of the C library. The kernel put that value at the end of the first stack.
     let on_it = unsafe { libc::getauxval(libc::AT_RANDOM) };
-    if let Some(Bounds { low, end }) = maps::stack_at(on_it, room) {
+    if let Some(Bounds { low, end }) = maps::stack_at(on_it, buffer) {
         FIRST_END.store(end, Ordering::Relaxed);
         // SYNC: pairs with the Acquire in `first`.
         FIRST_LOW.store(low, Ordering::Release);

@@ -247,7 +247,7 @@ impl Images {
 
     fn find<M: Memory>(&self, memory: &M, address: u64) -> Option<Found<'_>> {
         // SAFETY: as in `worked_out`; nobody else borrows these two.
-        let (path, room) = unsafe { (&mut *self.work.path.get(), &mut *self.work.maps.get()) };
+        let (path, buffer) = unsafe { (&mut *self.work.path.get(), &mut *self.work.maps.get()) };
         if let Some(answer) = surroundings::find_object(address) {
             let object = answer?;
             let image = elf::read(memory, object.start).filter(|image| image.end > address)?;
@@ -258,22 +258,22 @@ impl Images {
             }
             // The loader has no name for the program itself. Its other names may be relative to a folder
             // that the program has left.
-            let path = maps::image_at(address, room).map_or(&b""[..], |(_, path)| path);
+            let path = maps::image_at(address, buffer).map_or(&b""[..], |(_, path)| path);
             return Some(Found { image, path });
         }
         if self.maps_read.fetch_add(1, Ordering::Relaxed) >= MAPS_MAX {
             return None;
         }
-        let (start, path) = maps::image_at(address, room)?;
+        let (start, path) = maps::image_at(address, buffer)?;
         let image = elf::read(memory, start).filter(|image| image.end > address)?;
         Some(Found { image, path })
     }
 }
 
 /// The path by which the loader knows an object, and the path's length.
-fn said_path<M: Memory>(memory: &M, link_map: u64, room: &mut [u8; PATH_MAX]) -> Option<usize> {
+fn said_path<M: Memory>(memory: &M, link_map: u64, buffer: &mut [u8; PATH_MAX]) -> Option<usize> {
     let name = memory.word(link_map, 8)?;
-    for (length, to) in room.iter_mut().enumerate() {
+    for (length, to) in buffer.iter_mut().enumerate() {
         match memory.byte(name, length as u64)? {
             0 => return Some(length),
             byte => *to = byte,
@@ -300,12 +300,12 @@ fn fields(image: &elf::Image, path: &[u8]) -> [u64; FIELDS] {
 /// Distinguishes a file without a build id from another at its path: the file's length and modification
 /// time.
 fn file_of(path: &[u8]) -> Option<[u64; 2]> {
-    let mut room = [0u8; 512];
-    room.get_mut(..path.len()).filter(|_| path.len() < 512)?.copy_from_slice(path);
+    let mut buffer = [0u8; 512];
+    buffer.get_mut(..path.len()).filter(|_| path.len() < 512)?.copy_from_slice(path);
     // SAFETY: zero is a valid stat.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: a C string, ended by the room's last zeros, and a live value.
-    if unsafe { system::stat(room.as_ptr().cast(), &mut stat) } != 0 {
+    // SAFETY: a C string, ended by the buffer's last zeros, and a live value.
+    if unsafe { system::stat(buffer.as_ptr().cast(), &mut stat) } != 0 {
         return None;
     }
     let modified_ns = stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(stat.st_mtime_nsec);

@@ -99,7 +99,7 @@ struct PageBuffer {
     page: Pages<1>,
 }
 
-// SAFETY: the page is touched by whoever took the room, one at a time.
+// SAFETY: the page is touched by the thread that took the buffer, one at a time.
 unsafe impl Sync for PageBuffer {}
 
 /// How many threads can be on foreign stacks at the same moment.
@@ -115,9 +115,9 @@ impl Taken {
     /// `None` if all are taken.
     pub fn new() -> Option<Taken> {
         // SYNC: pairs with the Release in `drop`.
-        let room = PAGE_BUFFERS.iter().find(|room| !room.is_taken.swap(true, Ordering::Acquire))?;
-        room.page.forget();
-        Some(Taken(room))
+        let buffer = PAGE_BUFFERS.iter().find(|buffer| !buffer.is_taken.swap(true, Ordering::Acquire))?;
+        buffer.page.forget();
+        Some(Taken(buffer))
     }
 }
 
@@ -218,9 +218,9 @@ pub(super) mod tests {
                 let start = map_of_places(4 + number);
                 for round in 0..500u64 {
                     // All may be taken for a while.
-                    let Some(room) = Taken::new() else { continue };
+                    let Some(buffer) = Taken::new() else { continue };
                     let at = start + round % 4 * PAGE + 8 * number as u64;
-                    assert_eq!(room.word(at, 0), Some(word_at(at)));
+                    assert_eq!(buffer.word(at, 0), Some(word_at(at)));
                 }
             })
         });

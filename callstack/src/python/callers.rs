@@ -51,7 +51,7 @@ const SPAN_DIGITS: u64 = 3;
 const INTERPRETERS: usize = 4;
 /// After so many first reads that find no span, the variable is taken for another library's: each read
 /// costs dozens of system calls.
-const VAIN_MAX: u32 = 64;
+const FAILED_READS_MAX: u32 = 64;
 
 struct Variable {
     interpreter: AtomicU64,
@@ -69,7 +69,7 @@ thread_local! {
 }
 
 /// First reads without success.
-static VAIN: AtomicU32 = AtomicU32::new(0);
+static FAILED_READS: AtomicU32 = AtomicU32::new(0);
 
 /// How far the layout is trusted: [`trust`].
 static TRUST: AtomicU32 = AtomicU32::new(trust::NOTHING);
@@ -155,10 +155,10 @@ fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
             None => (Caller::NOBODY, trust::NOTHING),
         })
     });
-    let is_vain =
-        matches!(looked, Ok((_, trust::NOTHING))) && VAIN.fetch_add(1, Ordering::Relaxed) >= VAIN_MAX;
+    let is_without_span = matches!(looked, Ok((_, trust::NOTHING)))
+        && FAILED_READS.fetch_add(1, Ordering::Relaxed) >= FAILED_READS_MAX;
     match looked {
-        Ok((caller, shown)) if !is_vain => {
+        Ok((caller, shown)) if !is_without_span => {
             // A level that another thread stored stays, unless this one is higher.
             TRUST.fetch_max(shown, Ordering::Relaxed);
             caller

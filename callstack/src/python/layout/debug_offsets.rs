@@ -84,7 +84,7 @@ pub fn read<M: Memory>(memory: &M, runtime: u64) -> Option<Layout> {
     let text_ascii = at(words.text_ascii)?;
     let text_length = at(words.text_length)?;
     // A field that the table does not list has the same distance from a neighbour as in 3.13.
-    let beside = |told: u16, known: u16, wanted: u16| told.wrapping_add(wanted.wrapping_sub(known));
+    let beside = |listed: u16, known: u16, wanted: u16| listed.wrapping_add(wanted.wrapping_sub(known));
     let [code_flags, code_version] = [base.code_flags, base.code_version]
         .map(|wanted| beside(code_first_line, base.code_first_line, wanted));
     let code_parts = base.code_parts.map(|wanted| beside(code_first_line, base.code_first_line, wanted));
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn the_next_version_is_read_by_its_own_words() {
-        let told = Layout { minor: 14, frame_copy: 80, code_copies: 200, ..table::V3_13_FREE_THREADED };
-        let mut words = words_of(&told, WORDS_3_14, 1);
+        let listed = Layout { minor: 14, frame_copy: 80, code_copies: 200, ..table::V3_13_FREE_THREADED };
+        let mut words = words_of(&listed, WORDS_3_14, 1);
         words.extend([(FRAME_COPY_3_14, 80), (CODE_COPIES_3_14, 200)]);
         let bytes = image(0x030e_00f0, &words);
-        assert_eq!(read(&Image { start: 0x10_0000, bytes: &bytes }, 0x10_0000), Some(told));
+        assert_eq!(read(&Image { start: 0x10_0000, bytes: &bytes }, 0x10_0000), Some(listed));
     }
 
     #[test]
