@@ -155,10 +155,10 @@ fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
             None => (Caller::NOBODY, trust::NOTHING),
         })
     });
-    let is_without_span = matches!(looked, Ok((_, trust::NOTHING)))
+    let is_other_library = matches!(looked, Ok((_, trust::NOTHING)))
         && FAILED_READS.fetch_add(1, Ordering::Relaxed) >= FAILED_READS_MAX;
     match looked {
-        Ok((caller, shown)) if !is_without_span => {
+        Ok((caller, shown)) if !is_other_library => {
             // A level that another thread stored stays, unless this one is higher.
             TRUST.fetch_max(shown, Ordering::Relaxed);
             caller
