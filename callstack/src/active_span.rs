@@ -1,4 +1,5 @@
-//! The active span: which span of another tracer the calling thread works for, and the ring's CALLER entries.
+//! The active span: the span of another tracer that the calling thread's work belongs to, and the ring's
+//! CALLER entries.
 
 use gputrace_producer::clock;
 use gputrace_producer::session::Session;
@@ -11,24 +12,25 @@ use crate::python::runtime::{self, Runtime};
 use crate::stack_slot::{CALLBACKS, StackSlot};
 use crate::torch;
 
-/// Whether a thread may work for somebody, and where that is found.
+/// Whether the thread may have an active span, and which source to ask for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Works(u64);
 
 impl Works {
-    /// For nobody, as far as was looked.
+    /// No active span, as far as was checked.
     pub const NOT: Works = Works(0);
-    /// Everybody is to be asked. No state lies there; another value is that of the thread's state in Python.
+    /// All sources must be asked. Any other value is the address of the thread's Python state; no state is
+    /// at this address.
     pub(crate) const ASK: Works = Works(1);
 
-    /// What it takes to learn for whom the calling thread works, as far as Python knows.
+    /// Whether the calling thread may have an active span, as far as Python knows.
     #[inline(always)]
     pub fn of_this_thread(session: &Session) -> Works {
         runtime::of_this_thread(session)
             .map_or(Works::NOT, |(runtime, state)| Works::of_state(runtime, state).unwrap_or(Works::NOT))
     }
 
-    /// The same for the calling thread's state in Python; `None` if Python knows of no span.
+    /// The same for the calling thread's Python state; `None` if Python knows of no span.
     #[inline(always)]
     pub(crate) fn of_state(runtime: &Runtime, state: u64) -> Option<Works> {
         callers::may_be_of_state(runtime, state).then_some(Works(state))
@@ -39,7 +41,7 @@ impl Works {
         self != Works::NOT
     }
 
-    /// For whom the thread works, of which this was found in the same call.
+    /// The thread's active span. `self` must have been computed in the same hooked call.
     #[inline(always)]
     pub fn caller(self, session: &Session) -> Caller {
         let python = match (self, runtime::current()) {
@@ -51,19 +53,20 @@ impl Works {
         if !own.is_nobody() {
             return own;
         }
-        // A thread of PyTorch's works for whom the call did that began the pass.
+        // A thread of PyTorch's has the active span of the call that began its backward pass.
         torch::around(session.generation).map_or(Caller::NOBODY, |around| around.outside.caller)
     }
 }
 
-/// Whether the ring's last CALLER entry names a span: then each entry is written behind [`write`].
+/// Whether the ring's last CALLER entry names a span. If so, each entry must be written through [`write`].
 #[inline(always)]
 pub fn is_in_ring(slot: &Slot) -> bool {
     StackSlot::of(slot).has_span.get()
 }
 
-/// Writes a CALLER entry if the active span changed. Returns false if it does not fit together with an entry of so many
-/// cells. That entry counts as dropped then and must not follow, since it would be under another span.
+/// Writes a CALLER entry if the active span changed. Returns false if the CALLER entry and an entry of
+/// `cells` cells do not fit together. The entry then counts as dropped and must not follow, since the
+/// reader would assign it to another span.
 #[inline(always)]
 pub fn write(session: &'static Session, slot: &Slot, span: &Caller, cells: usize) -> bool {
     let is_unchanged = slot.is_caught_up() && StackSlot::of(slot).span.get() == *span;
@@ -77,7 +80,7 @@ fn write_changed(session: &'static Session, slot: &Slot, span: &Caller, cells: u
         return false;
     }
     let state = StackSlot::of(slot);
-    // A ring that has just begun has no span.
+    // A new ring has no span.
     if state.span.get() == *span {
         return true;
     }
@@ -91,7 +94,7 @@ fn write_changed(session: &'static Session, slot: &Slot, span: &Caller, cells: u
     fits
 }
 
-/// As [`Slot::emit`], for an entry that is done for that span.
+/// As [`Slot::emit`], for an entry that belongs to `span`.
 #[inline(never)]
 pub fn emit_under(session: &'static Session, slot: &Slot, span: &Caller, cells: &[Cell]) -> bool {
     write(session, slot, span, cells.len()) && slot.emit(session, cells)

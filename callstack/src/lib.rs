@@ -1,19 +1,19 @@
 //! What the calling thread is doing: its frames as one stack id, its open ranges, its active span.
 //!
-//! It knows no vendor's API and has no transport: `producer` brings what it defines and writes to
-//! the collector. `interpose` asks it at each call; other injected libraries can do the same.
-//! It runs inside somebody else's program, by the three rules of `producer`.
+//! The crate knows no vendor's API and has no transport: it writes definitions and entries through
+//! `producer`. `interpose` asks it at each call; other injected libraries can do the same. It runs
+//! inside somebody else's program and follows the three rules of `producer`.
 //!
-//! | file or folder | noun |
+//! | file or folder | content |
 //! |---|---|
-//! | `stacks` | a call's stack, of all its parts, as one number |
-//! | `recent` | which stack was lately known by which number: a table that forgets |
-//! | `python` | the calling thread's Python frames, read where they are |
-//! | `native` | the calling thread's native frames, read where they are |
-//! | `torch` | for which backward pass of PyTorch a thread works |
-//! | `ranges` | what the program says it is doing: the threads' open ranges, their names |
-//! | `active_span` | the span of another tracer that a thread works for |
-//! | `stack_slot` | what all of these keep of a thread |
+//! | `stacks` | a call's stack, combined from all its parts, as one number |
+//! | `recent` | the stack cache: from a recent fingerprint to a stack id |
+//! | `python` | the calling thread's Python frames, read in place |
+//! | `native` | the calling thread's native frames, read in place |
+//! | `torch` | the backward pass of PyTorch that a thread runs a part of |
+//! | `ranges` | the ranges that the program marks: those open on each thread, and their names |
+//! | `active_span` | the span of another tracer that a thread's work belongs to |
+//! | `stack_slot` | this crate's data in a thread's slot |
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,

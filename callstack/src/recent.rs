@@ -1,47 +1,48 @@
-//! Which stack was lately known by which glance: a table that forgets, so that it is never full.
+//! The stack cache: maps a recent fingerprint to its stack id. It evicts old entries, so it is never full.
 //!
-//! A glance has a line of the cache to itself and to all others that fall there: four entries, of which a new one takes the
-//! place of one after the other. Nothing waits for anything: an entry is the id and the glance mixed with that id, so
-//! that an entry of which another thread has written one half is nobody's.
+//! A fingerprint selects a cache line of four entries; a new entry replaces them in turn. No thread waits
+//! for another. An entry consists of the id and of the fingerprint mixed with that id, so an entry whose
+//! halves come from two threads matches no fingerprint.
 //!
-//! Between two launches a program touches more memory than a core's caches hold, so the line is far away when it is asked for, and
-//! the wait for it was the longest in a hook (400 of 800 ns in a training step). Programs launch from the same places in the same order over and over. So each
-//! entry remembers which one the thread came to after it, and that one's line is [expected](Recent::expect) before the driver is
-//! called. A wrong guess costs the wait, and a write to the line of the entry before.
+//! Between two launches a program touches more memory than a core's caches hold, so the line must be
+//! fetched from memory. That wait was the longest in a hook (400 of 800 ns in a training step). Programs
+//! launch from the same call sites in the same order over and over. Each entry therefore records which
+//! entry the thread used after it, and the line of that one is [prefetched](Recent::expect) before the
+//! driver is called. A wrong guess costs the wait, and a write to the previous entry's line.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::memory::{self, Zeroed, prefetch};
 
-/// 1 MiB, touched where used: room for some sixty thousand.
+/// 1 MiB, touched where used: enough for some sixty thousand stacks.
 const LINES: usize = 1 << 14;
 const ENTRIES: usize = 4;
 
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Line {
-    glances: [AtomicU64; ENTRIES],
+    fingerprints: [AtomicU64; ENTRIES],
     ids: [AtomicU32; ENTRIES],
-    /// Which entry a thread came to next, as a [`Place`] has it.
+    /// The entry that a thread used next, encoded as in [`CachePosition`].
     next: [AtomicU32; ENTRIES],
 }
 
 // SAFETY: all of it is numbers.
 unsafe impl Zeroed for Line {}
 
-/// Where a thread is among the entries. Of any table: a place that is not there is nowhere.
+/// A thread's position in the cache. Valid for any cache: a position outside of it counts as none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct CachePosition {
     /// The thread's last entry, counted from 1; 0 is none.
     last: u32,
-    /// The one that followed it before.
+    /// The entry that followed it the previous time.
     next: u32,
 }
 
 #[derive(Debug)]
 pub struct Recent {
     lines: &'static [Line],
-    /// How many entries took the place of another.
+    /// How many entries replaced another one.
     replaced: AtomicU32,
 }
 
@@ -56,60 +57,62 @@ impl Recent {
     }
 
     #[inline(always)]
-    fn index(&self, glance: u64) -> usize {
-        // Every bit of a glance depends on all of the stack.
-        glance as usize & self.lines.len().wrapping_sub(1)
+    fn index(&self, fingerprint: u64) -> usize {
+        // Every bit of a fingerprint depends on the whole stack.
+        fingerprint as usize & self.lines.len().wrapping_sub(1)
     }
 
-    /// Has the line fetched that the thread will probably ask for next.
+    /// Prefetches the line that the thread will probably ask for next.
     #[inline(always)]
-    pub fn expect(&self, place: Place) {
-        if let Some((line, _)) = self.entry(place.next) {
+    pub fn expect(&self, position: CachePosition) {
+        if let Some((line, _)) = self.entry(position.next) {
             prefetch(line);
         }
     }
 
-    /// The stack that was put there for that glance, which is not 0; `None` where it was forgotten. The thread is there then.
+    /// The stack id stored for the fingerprint, which is not 0; `None` if it is not in the cache. Moves the
+    /// thread's position to the entry.
     #[inline(always)]
-    pub fn get(&self, glance: u64, place: &mut Place) -> Option<u32> {
-        let index = self.index(glance);
+    pub fn get(&self, fingerprint: u64, position: &mut CachePosition) -> Option<u32> {
+        let index = self.index(fingerprint);
         let line = self.lines.get(index)?;
-        for (way, (mixed, id)) in line.glances.iter().zip(&line.ids).enumerate() {
-            // SYNC: pairs with the Release store in `put`, for the id; that both halves are of one entry is seen by their mixture.
+        for (way, (mixed, id)) in line.fingerprints.iter().zip(&line.ids).enumerate() {
+            // SYNC: pairs with the Release store in `put`, for the id. The mixture shows that both halves
+            // are of one entry.
             let id = id.load(Ordering::Acquire);
-            if mixed.load(Ordering::Relaxed) == mixture(glance, id) {
-                self.come_to(index, way, place);
+            if mixed.load(Ordering::Relaxed) == mixture(fingerprint, id) {
+                self.come_to(index, way, position);
                 return Some(id);
             }
         }
         None
     }
 
-    /// Remembers that stack, which is not 0, by that glance, which is not 0 either. The thread is there then.
-    pub fn put(&self, glance: u64, id: u32, place: &mut Place) {
-        let index = self.index(glance);
+    /// Stores the stack id for the fingerprint; neither is 0. Moves the thread's position to the entry.
+    pub fn put(&self, fingerprint: u64, id: u32, position: &mut CachePosition) {
+        let index = self.index(fingerprint);
         let Some(line) = self.lines.get(index) else { return };
         let free = line.ids.iter().position(|id| id.load(Ordering::Relaxed) == 0);
         let way = free.unwrap_or_else(|| self.replaced.fetch_add(1, Ordering::Relaxed) as usize % ENTRIES);
-        if let (Some(to_glance), Some(to_id)) = (line.glances.get(way), line.ids.get(way)) {
+        if let (Some(to_fingerprint), Some(to_id)) = (line.fingerprints.get(way), line.ids.get(way)) {
             to_id.store(id, Ordering::Release);
-            to_glance.store(mixture(glance, id), Ordering::Relaxed);
+            to_fingerprint.store(mixture(fingerprint, id), Ordering::Relaxed);
         }
-        self.come_to(index, way, place);
+        self.come_to(index, way, position);
     }
 
-    /// The thread comes from its last entry to this one.
+    /// Moves the thread's position from its last entry to this one.
     #[inline(always)]
-    fn come_to(&self, index: usize, way: usize, place: &mut Place) {
+    fn come_to(&self, index: usize, way: usize, position: &mut CachePosition) {
         let here = (index * ENTRIES + way + 1) as u32;
-        if place.next != here
-            && let Some((line, way)) = self.entry(place.last)
+        if position.next != here
+            && let Some((line, way)) = self.entry(position.last)
             && let Some(next) = line.next.get(way)
         {
             next.store(here, Ordering::Relaxed);
         }
         let next = self.entry(here).and_then(|(line, way)| line.next.get(way));
-        *place = Place { last: here, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) };
+        *position = CachePosition { last: here, next: next.map_or(0, |next| next.load(Ordering::Relaxed)) };
     }
 
     #[inline(always)]
@@ -119,11 +122,11 @@ impl Recent {
     }
 }
 
-/// 0 for no glance but 0 where the id is 0, so that an entry that nobody wrote is nobody's. Halves of two entries
-/// are some third glance's with a chance of 2^-64.
+/// With id 0 the result is 0 for fingerprint 0 only, so an unwritten entry matches no fingerprint. The
+/// halves of two entries match a third fingerprint with a chance of 2^-64.
 #[inline(always)]
-fn mixture(glance: u64, id: u32) -> u64 {
-    glance ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn mixture(fingerprint: u64, id: u32) -> u64 {
+    fingerprint ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
@@ -132,14 +135,14 @@ const _: () = assert!(size_of::<Line>() == 64);
 mod tests {
     use super::*;
 
-    fn get(recent: &Recent, glance: u64) -> Option<u32> {
-        let mut place = Place::default();
-        recent.get(glance, &mut place)
+    fn get(recent: &Recent, fingerprint: u64) -> Option<u32> {
+        let mut position = CachePosition::default();
+        recent.get(fingerprint, &mut position)
     }
 
-    fn put(recent: &Recent, glance: u64, id: u32) {
-        let mut place = Place::default();
-        recent.put(glance, id, &mut place);
+    fn put(recent: &Recent, fingerprint: u64, id: u32) {
+        let mut position = CachePosition::default();
+        recent.put(fingerprint, id, &mut position);
     }
 
     #[test]
@@ -149,11 +152,11 @@ mod tests {
         for of in 1..=4u32 {
             put(&recent, u64::from(of) * 4, of);
         }
-        assert_eq!([4, 8, 12, 16].map(|glance| get(&recent, glance)), [1, 2, 3, 4].map(Some));
+        assert_eq!([4, 8, 12, 16].map(|fingerprint| get(&recent, fingerprint)), [1, 2, 3, 4].map(Some));
         put(&recent, 20, 5);
         put(&recent, 24, 6);
         assert_eq!(
-            [4, 8, 12, 20, 24].map(|glance| get(&recent, glance)),
+            [4, 8, 12, 20, 24].map(|fingerprint| get(&recent, fingerprint)),
             [None, None, Some(3), Some(5), Some(6)]
         );
         assert_eq!(get(&recent, 5), None, "another line");
@@ -172,27 +175,27 @@ mod tests {
     #[test]
     fn what_followed_is_expected_to_follow() {
         let recent = Recent::of_lines(16).unwrap();
-        let mut place = Place::default();
+        let mut position = CachePosition::default();
         let step = [3, 9, 12, 3, 13];
-        for glance in step {
-            if recent.get(glance, &mut place).is_none() {
-                recent.put(glance, glance as u32 + 100, &mut place);
+        for fingerprint in step {
+            if recent.get(fingerprint, &mut position).is_none() {
+                recent.put(fingerprint, fingerprint as u32 + 100, &mut position);
             }
         }
         let line_of = |of: u32| recent.entry(of).map(|(line, _)| core::ptr::from_ref(line));
         let mut right = 0;
-        for glance in step.iter().chain(&step) {
-            let expected = line_of(place.next);
-            assert_eq!(recent.get(*glance, &mut place), Some(*glance as u32 + 100));
-            right += usize::from(expected == line_of(place.last));
+        for fingerprint in step.iter().chain(&step) {
+            let expected = line_of(position.next);
+            assert_eq!(recent.get(*fingerprint, &mut position), Some(*fingerprint as u32 + 100));
+            right += usize::from(expected == line_of(position.last));
         }
         // What follows 13 is seen once before. Both 9 and 13 follow 3, and it is the other one that was last.
         assert_eq!(right, 10 - 1 - 4);
-        // A place of another table, or of none.
+        // A position of another table, or of none.
         for last in [1, 64, 65, u32::MAX] {
-            let mut place = Place { last, next: last };
-            recent.expect(place);
-            assert_eq!(recent.get(12, &mut place), Some(112));
+            let mut position = CachePosition { last, next: last };
+            recent.expect(position);
+            assert_eq!(recent.get(12, &mut position), Some(112));
         }
     }
 
@@ -203,12 +206,12 @@ mod tests {
             let of_thread = |thread: u64| {
                 let recent = &recent;
                 move || {
-                    let glances = (0..200_000u64).map(|round| 1 + round % 8 + 8 * thread);
-                    glances
-                        .map(|glance| {
-                            put(recent, glance, glance as u32);
-                            let found = get(recent, 1 + glance * 5 % 24);
-                            assert!(found.is_none_or(|id| u64::from(id) == 1 + glance * 5 % 24));
+                    let fingerprints = (0..200_000u64).map(|round| 1 + round % 8 + 8 * thread);
+                    fingerprints
+                        .map(|fingerprint| {
+                            put(recent, fingerprint, fingerprint as u32);
+                            let found = get(recent, 1 + fingerprint * 5 % 24);
+                            assert!(found.is_none_or(|id| u64::from(id) == 1 + fingerprint * 5 % 24));
                             u32::from(found.is_some())
                         })
                         .sum::<u32>()

@@ -1,4 +1,4 @@
-//! What is kept in a thread's slot: its place in the stack cache, its open ranges, its active span.
+//! This crate's data in a thread's slot: its position in the stack cache, its open ranges, its active span.
 
 use core::cell::Cell as Shared;
 
@@ -11,25 +11,26 @@ use crate::ranges::open::Open;
 use crate::recent;
 
 pub(crate) struct StackSlot {
-    /// Where the thread is among the stacks that are recent.
-    pub recent: Shared<recent::Place>,
+    /// The thread's position in the stack cache.
+    pub recent: Shared<recent::CachePosition>,
     /// The thread's open ranges, once it has pushed one.
     pub open: Shared<Option<&'static Open>>,
-    /// The span of the ring's last CALLER entry, or nobody's if the ring has none of this thread.
+    /// The span of the ring's last CALLER entry; `NOBODY` if the ring has none of this thread.
     pub span: Shared<Caller>,
-    /// Whether that is somebody's.
+    /// Whether that span is set.
     pub has_span: Shared<bool>,
 }
 
 impl StackSlot {
     #[inline(always)]
     pub fn of(slot: &Slot) -> &StackSlot {
-        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function uses the area.
+        // SAFETY: numbers, a bool and an optional reference, for which zero is valid; only this function
+        // uses the area.
         unsafe { slot.callstack.content() }
     }
 }
 
-/// Whoever writes a range or a span to a thread's ring sets these first.
+/// Must be registered before a range or a span is written to a thread's ring.
 pub(crate) static CALLBACKS: Callbacks = Callbacks { ring_is_new, catch_up, thread_ends };
 
 fn ring_is_new(slot: &Slot) {

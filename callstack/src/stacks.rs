@@ -1,14 +1,18 @@
 //! A call's stack as one number: the id of a stack that was defined once.
 //!
-//! This is the one place where a stack's parts come together: what each part reads is in a folder of its own.
-//! On the steady path every part gives a number that stands for its frames, and what all of them make is looked
-//! up once. Python's is a glance, which is cheap and may change under a stack that stays: what is recent is known by it. What is not is
-//! looked up by a number that stays, and is recent again. On first sight the parts tell their frames, which are put together and
-//! defined. Two stacks of one program collide with a chance of about n²/2^65: 10^-10 for sixty thousand.
+//! This module combines the parts of a stack; the module of each part reads it. On the steady path every
+//! part computes a number for its frames, and the numbers' combination is looked up once.
 //!
-//! What is kept is bounded: 5 MiB of tables at most for 65 536 stacks and half as many code objects, touched where
-//! used, and half of the definitions area (32 MiB), so that stacks never crowd out the names of kernels.
-//! When either is full, new stacks are 0 and counted, and old ones go on being known.
+//! Python's part has two numbers. The first, a fingerprint, is cheap, but may change while the stack stays
+//! the same; the stack cache is searched by it. On a miss, Python's second number is computed, which does
+//! not change with the fingerprint; the stack table is searched by that one, and the stack enters the cache
+//! again. At first sight the parts write their frames, and the frames are combined and defined. Two stacks
+//! of one program collide with a chance of about n²/2^65: 10^-10 for sixty thousand stacks.
+//!
+//! Memory is bounded. Tables take at most 5 MiB for 65 536 stacks and half as many code objects, touched
+//! where used. Definitions take at most half of the definitions area (32 MiB), so that stacks never crowd
+//! out the names of kernels. When either is full, new stacks get id 0 and are counted, and known stacks
+//! keep their ids.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -30,31 +34,31 @@ use crate::python::code::{Define, Text};
 use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
-use crate::python::stacks::{Codes, Told, glance_inside, hash_inside};
+use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
 use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
-use crate::recent::{Place as Recently, Recent};
+use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
 use crate::torch::passes::Outside;
 use crate::torch::{self, Around, node, operators};
 
 const STACKS_MAX: u32 = 1 << 16;
 const STACK_SLOTS: usize = 1 << 17;
-/// Names of nodes: PyTorch has some hundred types of them.
+/// Names of autograd nodes: PyTorch has some hundred node types.
 const NAME_SLOTS: usize = 1 << 14;
-/// What a call for a backward pass is told with, besides what ran it.
+/// The frame put above the node of a backward pass.
 const AUTOGRAD: &[u8] = b"[autograd]";
-/// The type of nodes that are written in Python.
+/// The C++ type of nodes that are written in Python.
 const PYTHON_NODE: &[u8] = b"N5torch8autograd6PyNodeE";
-/// Pairs kept for what stands before a thread's own frames: the caller's stack, [`AUTOGRAD`], the node and the
-/// mark of a cut.
+/// Pairs reserved for what precedes a thread's own frames: the calling stack, [`AUTOGRAD`], the node and
+/// the mark of a cut.
 const PAIRS_BEFORE: usize = 4;
-/// Threads that define a stack at the same moment; it takes them some microseconds.
-const ROOMS: usize = 8;
-/// How often a thread looks for one of these rooms.
+/// Threads that can define a stack at the same moment; a definition takes some microseconds.
+const STACK_BUFFERS: usize = 8;
+/// How often a thread tries to take one of these buffers.
 const TRIES: u32 = 20_000;
 
-/// Where a stack is put together.
-struct Room {
+/// A buffer in which a stack is combined.
+struct StackBuffer {
     is_taken: AtomicU32,
     parts: UnsafeCell<Parts>,
 }
@@ -62,24 +66,24 @@ struct Room {
 struct Parts {
     pairs: [u64; FIELDS_MAX],
     python: [PythonFrame; FRAMES_MAX],
-    native: frames::Room,
+    native: frames::FrameBuffer,
     text: Text,
 }
 
-// SAFETY: what is in the cells is touched by whoever took the room, and by one at a time.
-unsafe impl Sync for Room {}
+// SAFETY: what is in the cells is touched by the thread that took the buffer, one at a time.
+unsafe impl Sync for StackBuffer {}
 // SAFETY: all of it is numbers.
-unsafe impl Zeroed for Room {}
+unsafe impl Zeroed for StackBuffer {}
 
 /// A session's stacks.
 pub struct Stacks {
     codes: Codes,
-    /// Where native frames are asked for, and there was memory for what they need.
+    /// `None` if native frames are not asked for, or if there was no memory for their tables.
     native: Option<Native>,
     recent: Recent,
     stacks: Handles,
     names: Handles,
-    rooms: &'static [Room],
+    buffers: &'static [StackBuffer],
     count: AtomicU32,
 }
 
@@ -89,7 +93,7 @@ impl Define for Session {
     }
 }
 
-/// The calling thread's Python, where it runs some.
+/// The calling thread's Python state, if it runs Python.
 type Python<'r> = Option<(&'r Runtime, u64)>;
 
 impl Stacks {
@@ -100,17 +104,18 @@ impl Stacks {
             recent: Recent::new()?,
             stacks: Handles::new(STACK_SLOTS)?,
             names: Handles::new(NAME_SLOTS)?,
-            rooms: memory::map(ROOMS)?,
+            buffers: memory::map(STACK_BUFFERS)?,
             count: AtomicU32::new(0),
         })
     }
 
-    /// Whether native frames are asked for and there was no memory for what they need.
+    /// Whether native frames are asked for but there was no memory for their tables.
     pub fn lacks_native(&self) -> bool {
         surroundings::is_asked_for() && self.native.is_none()
     }
 
-    /// Has fetched what [`of_this_thread`](Stacks::of_this_thread) will probably read, while the driver is at work.
+    /// Prefetches, while the driver is at work, what [`of_this_thread`](Stacks::of_this_thread) will
+    /// probably read.
     #[inline(always)]
     pub fn expect(&self, slot: &Slot) {
         prefetch(self);
@@ -121,8 +126,8 @@ impl Stacks {
         }
     }
 
-    /// The stack of the calling thread now, 0 if it has no frames that are asked for and known; and what it takes to learn
-    /// for whom it works.
+    /// The calling thread's stack; 0 if it has no frames that are asked for and known. Also returns what is
+    /// needed to find the thread's active span.
     #[inline(always)]
     pub fn of_this_thread(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         let around = torch::around(session.generation);
@@ -134,11 +139,11 @@ impl Stacks {
         }
         if let Some((runtime, state)) = python {
             works = Works::of_state(runtime, state).unwrap_or(works);
-            // SAFETY: the state is the calling thread's, of an interpreter whose layout was checked;
-            // until the hook returns the thread runs no Python, so its frames and what they name stay.
+            // SAFETY: the state is the calling thread's, in an interpreter whose layout was checked. Until
+            // the hook returns the thread runs no Python, so its frames and the objects they refer to stay.
             let memory = unsafe { Own::new() };
-            match glance_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
-                Ok(glance) => of_python = glance,
+            match fingerprint_inside(&memory, &runtime.layout, &runtime.types, state, outer) {
+                Ok(fingerprint) => of_python = fingerprint,
                 Err(Damaged) => {
                     session.count(Counter::StacksUnread, 1);
                     python = None;
@@ -152,20 +157,20 @@ impl Stacks {
         };
         let stack = match beside.with(of_python) {
             0 => 0,
-            glance => {
-                let mut place = StackSlot::of(slot).recent.get();
-                let stack = match self.recent.get(glance, &mut place) {
+            fingerprint => {
+                let mut position = StackSlot::of(slot).recent.get();
+                let stack = match self.recent.get(fingerprint, &mut position) {
                     Some(id) => id,
-                    None => self.not_recent(session, &beside, python, glance, &mut place),
+                    None => self.not_recent(session, &beside, python, fingerprint, &mut position),
                 };
-                StackSlot::of(slot).recent.set(place);
+                StackSlot::of(slot).recent.set(position);
                 stack
             }
         };
         (stack, works)
     }
 
-    /// The stack that has not been known by that glance, or not lately.
+    /// The stack of a fingerprint that is not in the cache.
     #[cold]
     #[inline(never)]
     fn not_recent(
@@ -173,8 +178,8 @@ impl Stacks {
         session: &Session,
         beside: &Beside,
         python: Python<'_>,
-        glance: u64,
-        place: &mut Recently,
+        fingerprint: u64,
+        position: &mut CachePosition,
     ) -> u32 {
         let hash = python.map_or(Ok(0), |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
@@ -196,15 +201,15 @@ impl Stacks {
                 None => self.first_sight(session, beside.around, python, hash),
             },
         };
-        // SYNC: the code objects of the stack are known by now, so that no end of one goes uncounted from here on. A
-        // stack that was damaged is looked at each time, and counted.
+        // SYNC: the stack's code objects are known by now, so from here on no end of one goes uncounted. A
+        // stack that could not be read is not cached: each attempt is counted.
         if stack != 0 && hash.is_ok() {
-            self.recent.put(glance, stack, place);
+            self.recent.put(fingerprint, stack, position);
         }
         stack
     }
 
-    /// Where the calling thread is in its frames, and for whom it works.
+    /// The calling thread's position in its frames, and its active span.
     pub fn place(&self, session: &Session) -> Outside {
         let caller = Works::ASK.caller(session);
         let frame = runtime::of_this_thread(session).map_or(0, |(runtime, state)| {
@@ -223,33 +228,34 @@ impl Stacks {
             session.count(Counter::StacksFull, 1);
             return 0;
         }
-        let Some(room) = self.room() else {
+        let Some(buffer) = self.take_buffer() else {
             session.count(Counter::StacksFull, 1);
             return 0;
         };
-        // SAFETY: this thread took the room; the guard of the hook keeps a signal handler's out.
-        let parts = unsafe { &mut *room.parts.get() };
+        // SAFETY: this thread took the buffer; the guard of the hook keeps a signal handler's out.
+        let parts = unsafe { &mut *buffer.parts.get() };
         let defined = self.define(session, around, python, parts);
-        // SYNC: pairs with the Acquire exchange in `room`: the next one's words come after ours.
-        room.is_taken.store(0, Ordering::Release);
+        // SYNC: pairs with the Acquire exchange in `take_buffer`: the next owner's writes come after ours.
+        buffer.is_taken.store(0, Ordering::Release);
         let Ok(id) = defined else {
             session.count(Counter::StacksUnread, 1);
             return 0;
         };
         self.count.fetch_add(1, Ordering::Relaxed);
-        // Another thread may have defined the same stack meanwhile: then both are said, and this
-        // call's is the one that was said first or, where the table has no room, its own.
+        // Another thread may have defined the same stack in the meantime. Then both definitions are
+        // written, and this call uses the one that entered the table first or, if the table is full, its
+        // own.
         match self.stacks.get_or_define(hash, || id) {
             0 => id,
             known => known,
         }
     }
 
-    fn room(&self) -> Option<&Room> {
+    fn take_buffer(&self) -> Option<&StackBuffer> {
         for _ in 0..TRIES {
-            for room in self.rooms {
-                if room.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return Some(room);
+            for buffer in self.buffers {
+                if buffer.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Some(buffer);
                 }
             }
             core::hint::spin_loop();
@@ -262,7 +268,7 @@ impl Stacks {
         session: &Session,
         around: Option<&Around>,
         python: Python<'_>,
-        Parts { pairs, python: told, native: room, text }: &mut Parts,
+        Parts { pairs, python: python_frames, native: natives_buffer, text }: &mut Parts,
     ) -> Result<u32, Damaged> {
         let (mut count, mut outermost) = (0, Outermost::Whole);
         let outer = around.map_or(0, |around| around.outside.frame);
@@ -270,33 +276,35 @@ impl Stacks {
             outermost = Outermost::Elsewhere;
         }
         if let Some((runtime, state)) = python {
-            let end = self.codes.tell(&Checked::new(), session, runtime, (state, outer), text, |step| {
-                match step {
-                    Told::Frame(code, at) => {
-                        if let Some(to) = told.get_mut(count) {
-                            *to = PythonFrame { code, at, entry: Entry::NONE };
-                            count += 1;
+            let end =
+                self.codes.write_frames(&Checked::new(), session, runtime, (state, outer), text, |step| {
+                    match step {
+                        StackItem::Frame(code, at) => {
+                            if let Some(to) = python_frames.get_mut(count) {
+                                *to = PythonFrame { code, at, entry: Entry::NONE };
+                                count += 1;
+                            }
+                        }
+                        StackItem::Entry(at) => {
+                            // Two entries without a frame between them: the inner one gives the address where
+                            // the frames begin.
+                            let last = count.checked_sub(1).and_then(|last| python_frames.get_mut(last));
+                            if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
+                                last.entry = Entry::at(at);
+                            }
                         }
                     }
-                    Told::Entry(at) => {
-                        // One after the other, without a frame between: the innermost says where the frames begin.
-                        let last = count.checked_sub(1).and_then(|last| told.get_mut(last));
-                        if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
-                            last.entry = Entry::at(at);
-                        }
-                    }
-                }
-            })?;
+                })?;
             if end == End::Cut {
                 outermost = Outermost::Cut;
             }
         }
         let (natives, end) = match &self.native {
-            Some(native) => native.tell(session, room),
+            Some(native) => native.write_frames(session, natives_buffer),
             None => (0, native_walk::End::Outermost),
         };
-        // On the thread that began a pass, the caller's stack has what is outside of it.
-        let natives = room.get(..natives).unwrap_or_default();
+        // On the thread that began the pass, the frames outside the pass are already in the calling stack.
+        let natives = natives_buffer.get(..natives).unwrap_or_default();
         let limit = around.map_or(0, |around| around.outside.stack);
         let is_on_it = natives.first().is_some_and(|frame| frame.end < limit);
         let inside = natives.iter().position(|frame| frame.end > limit).filter(|_| is_on_it);
@@ -304,7 +312,8 @@ impl Stacks {
             Some(inside) => (natives.get(..inside).unwrap_or_default(), native_walk::End::Outermost),
             None => (natives, end),
         };
-        // Frames come innermost first and stand outermost first: filled from the end.
+        // Frames arrive innermost first and are written outermost first, so the buffer is filled from its
+        // end.
         let mut first = FIELDS_MAX;
         let mut is_cut = false;
         let mut put = |first: &mut usize, code: u32, at: u64| {
@@ -313,10 +322,10 @@ impl Stacks {
                 (*to_code, *to_at) = (code.into(), at);
             }
         };
-        // A stack of its own needs room for the mark of a cut only.
+        // A stack outside any backward pass only needs the pair for the mark of a cut.
         let kept_back = 2 * if around.is_some() { PAIRS_BEFORE } else { 1 };
-        operators::tell(session.generation, |name| put(&mut first, name, 0));
-        merge((natives, end), (told.get(..count).unwrap_or_default(), outermost), |code, at| {
+        operators::each_name(session.generation, |name| put(&mut first, name, 0));
+        merge((natives, end), (python_frames.get(..count).unwrap_or_default(), outermost), |code, at| {
             match first > kept_back {
                 true => put(&mut first, code, at),
                 false => is_cut = true,
@@ -326,7 +335,7 @@ impl Stacks {
             put(&mut first, 0, 0);
         }
         if let Some(around) = around {
-            // A node that is written in Python has frames of its own, which say more.
+            // A node that is written in Python has Python frames of its own, which are more precise.
             let node = around.node.filter(|node| count == 0 || node.mangled() != PYTHON_NODE);
             if let Some(node) = node {
                 let name = self.name(session, node.hash, node::readable(node.mangled(), text));
@@ -341,14 +350,14 @@ impl Stacks {
         Ok(session.define(kind::STACK, pairs.get(first..).unwrap_or_default(), b""))
     }
 
-    /// A name's definition, by a number for it.
+    /// The definition of a name, keyed by `number`.
     #[inline(always)]
     pub fn name(&self, session: &Session, number: u64, name: &[u8]) -> u32 {
         self.names.get_or_define(number, || Session::define(session, kind::NAME, &[], name))
     }
 }
 
-/// What a stack has besides Python's frames.
+/// The parts of a stack other than Python's frames.
 struct Beside<'a> {
     native: Option<u64>,
     around: Option<&'a Around>,
@@ -356,7 +365,7 @@ struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// A number for all of it, with one for Python's frames; 0 where there is nothing.
+    /// Combines these parts with the number of Python's frames; 0 if all are empty.
     #[inline(always)]
     fn with(&self, of_python: u64) -> u64 {
         let own = match self.native {
@@ -374,10 +383,10 @@ impl Beside<'_> {
     }
 }
 
-/// A number for what a thread does for a backward pass; `own` is for its own frames.
+/// The number of a stack inside a backward pass; `own` is the number of the thread's own frames.
 #[inline(never)]
 fn with_pass(own: u64, around: &Around) -> u64 {
     let node = around.node.map_or(0, |node| node.hash);
-    // The caller's stack counts as one frame of a kind of its own.
+    // The calling stack is folded in as one frame of its own kind.
     fold(fold(own, u64::from(around.caller) | 1 << 63), node).max(1)
 }

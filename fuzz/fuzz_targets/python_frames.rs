@@ -61,8 +61,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let types = Types::default();
     check::look(&memory, &layout, &types, START, 0);
-    let glance = || stacks::glance_of_links(&memory, &layout, START, 0);
-    assert_eq!(glance(), glance());
+    let fingerprint = || stacks::fingerprint_of_links(&memory, &layout, START, 0);
+    assert_eq!(fingerprint(), fingerprint());
     let hash = stacks::hash(&memory, &layout, &types, START);
     assert_eq!(hash, stacks::hash(&memory, &layout, &types, START));
 

@@ -1,26 +1,27 @@
-//! The address space that a limit leaves to the program, and whether ours fits beside it.
+//! How much address space a limit leaves to the program, and whether ours fits beside it.
 //!
-//! Owns nothing. A C library that cannot map a thread's own data ends the process, and so do many
-//! programs where malloc returns nothing: of a small rest we take no part.
+//! Owns nothing. A C library that cannot map a thread's own data ends the process, and many programs end
+//! when malloc fails. Of a small rest we therefore take nothing.
 
 use crate::system;
 
-/// What RLIMIT_AS has to leave, as the messages in `interpose` say. Where addresses are plenty, a session takes up to 500 MiB
-/// of them: places for rings and buffers that may come, and the 64 MiB that the C library sets aside for each thread that
-/// allocates. The rest stays the program's. On a GPU the driver alone takes far more.
+/// What RLIMIT_AS has to leave; the messages in `interpose` state the same number. Where address space is
+/// plentiful, a session reserves up to 500 MiB: ranges for rings and buffers that may be needed later, and
+/// the 64 MiB that the C library reserves for each thread that allocates. The rest stays the program's. On
+/// a GPU the driver alone takes far more.
 const ADDRESSES_WANTED: u64 = 1 << 30;
-/// What RLIMIT_DATA has to leave: of those addresses, what may be written to, and the rest for the program.
+/// What RLIMIT_DATA has to leave: the writable part of those addresses, and the program's own data.
 const DATA_WANTED: u64 = 128 << 20;
 
-/// x86-64 has pages of this size only.
+/// x86-64 has base pages of this size only.
 const PAGE_BYTES: u64 = 4096;
 
-/// What limits leave.
+/// How much the limits leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     Enough,
     Hardly,
-    /// There is a limit, and nobody says how much is in use.
+    /// There is a limit, and the amount in use is unknown.
     Unknown,
 }
 
@@ -36,7 +37,7 @@ pub fn room() -> Room {
     if is_enough { Room::Enough } else { Room::Hardly }
 }
 
-/// The bytes that count against RLIMIT_AS, and those against RLIMIT_DATA, in use now.
+/// The bytes in use now that count against RLIMIT_AS, and those against RLIMIT_DATA.
 fn used() -> Option<[u64; 2]> {
     let mut text = [0; 128];
     let text = system::read_file(c"/proc/self/statm", &mut text)?;

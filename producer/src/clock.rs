@@ -1,9 +1,9 @@
-//! Ticks: the cheapest clock that can be trusted, and readings of all clocks at one moment.
+//! Ticks, the cheapest clock that can be trusted, and readings of all clocks at one moment.
 //!
-//! Measured on an H200 machine: a hook pays 30–60 ns with two `clock_gettime` calls; the
-//! time-stamp counter saves more than half of it. It is used only where the processor says
-//! that it is invariant (constant rate, running in all sleep states) and the kernel uses it too:
-//! the kernel watches the counters of all sockets and drops them when they drift apart.
+//! Measured on an H200 machine: a hook pays 30–60 ns with two `clock_gettime` calls; the time-stamp counter
+//! saves more than half of it. The counter is used only if the processor reports it as invariant (constant
+//! rate, running in all sleep states) and the kernel uses it too: the kernel compares the counters of all
+//! sockets and stops using them when they drift apart.
 
 use crate::system;
 use core::ffi::CStr;
@@ -13,10 +13,11 @@ use gputrace_wire::clock::{Anchor, tick};
 
 static KIND: AtomicU32 = AtomicU32::new(0);
 
-/// What the kernel keeps its own time by.
+/// The clock that the kernel keeps its own time by.
 const CLOCKSOURCE: &CStr = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// Which clock [`now`] reads; decided once, at the first session's start: it reads a file.
+/// Which clock [`now`] reads. Decided once, at the first session's start, because the decision reads a
+/// file.
 pub fn kind() -> u32 {
     match KIND.load(Ordering::Relaxed) {
         0 => {
@@ -54,9 +55,9 @@ fn has_invariant_tsc() -> bool {
     false
 }
 
-/// Whether the file names `tsc`. The paravirtual clocks (`kvm-clock`,
-/// `hyperv_clocksource_tsc_page`) say nothing of the bare counter, so they do not do. Where the
-/// file cannot be read, the processor's word stands.
+/// Whether the file names `tsc`. The paravirtual clocks (`kvm-clock`, `hyperv_clocksource_tsc_page`) prove
+/// nothing about the bare counter, so they are not accepted. If the file cannot be read, the processor's
+/// report decides.
 fn kernel_trusts_tsc(path: &CStr) -> bool {
     let mut name = [0u8; 64];
     match system::read_file(path, &mut name) {
@@ -80,8 +81,8 @@ fn read(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// The tick rate as well as a third of a millisecond tells: about 1 in 5 000. The collector
-/// replaces it as soon as two anchors are known.
+/// Measures the tick rate over a third of a millisecond, to about 1 in 5 000. The collector replaces it as
+/// soon as two anchors are known.
 pub fn measure_ticks_per_second() -> u64 {
     if kind() == tick::MONOTONIC_NS {
         return 1_000_000_000;
@@ -89,7 +90,7 @@ pub fn measure_ticks_per_second() -> u64 {
     rate(now, monotonic_ns, 300_000)
 }
 
-/// Ticks a second, from one moment to another `apart_ns` later.
+/// The ticks per second, measured between two moments that are `apart_ns` apart.
 fn rate(mut ticks: impl FnMut() -> u64, mut nanoseconds: impl FnMut() -> u64, apart_ns: u64) -> u64 {
     let (start_ticks, start_ns) = both(&mut ticks, &mut nanoseconds);
     while nanoseconds().saturating_sub(start_ns) < apart_ns {
@@ -101,8 +102,8 @@ fn rate(mut ticks: impl FnMut() -> u64, mut nanoseconds: impl FnMut() -> u64, ap
     u64::try_from(rate).unwrap_or(1_000_000_000).max(1)
 }
 
-/// Reads ticks and nanoseconds as nearly at one moment as a few tries can. A thread that is
-/// preempted between two readings finds a wide gap around that try; the narrowest one counts.
+/// Reads ticks and nanoseconds at nearly the same moment. A thread that is preempted between two readings
+/// gets a wide gap around that try; the try with the narrowest gap is used.
 fn both(ticks: &mut impl FnMut() -> u64, nanoseconds: &mut impl FnMut() -> u64) -> (u64, u64) {
     let tries = [(); 5].map(|()| {
         let before = ticks();
@@ -128,7 +129,7 @@ fn read_all(device_clock: Option<fn() -> u64>, epoch: u32) -> Anchor {
     let monotonic_after = self::monotonic_ns();
     let realtime_ns = realtime_ns();
     let after = now();
-    // Each clock is put at the middle of the readings around it.
+    // Each clock's value is that at the middle of the readings around it.
     let device_gap = monotonic_after.saturating_sub(monotonic_ns) / 2;
     Anchor {
         ticks: before.wrapping_add(after_device.wrapping_sub(before) / 2),
@@ -140,8 +141,8 @@ fn read_all(device_clock: Option<fn() -> u64>, epoch: u32) -> Anchor {
     }
 }
 
-/// The anchor whose readings are nearest to each other. It is one of them however far apart its
-/// readings are: a process can be stopped in the middle of every try.
+/// The anchor whose readings are closest together. One is always returned, however far apart its readings
+/// are: a process can be stopped in the middle of every try.
 fn nearest(tries: [Anchor; 3]) -> Anchor {
     let [first, ..] = tries;
     tries.into_iter().min_by_key(|anchor| anchor.spread_ticks).unwrap_or(first)
@@ -160,8 +161,8 @@ mod tests {
         assert!((0.99..1.01).contains(&ratio), "{ratio}");
     }
 
-    /// Clocks that both read `time`, at 3 ticks a nanosecond; each reading takes 20 ns, and some
-    /// are followed by 10 ms on which another thread had the processor.
+    /// Two clocks that both read `time`, at 3 ticks a nanosecond. Each reading takes 20 ns, and some are
+    /// followed by 10 ms in which another thread had the processor.
     #[test]
     fn a_preemption_between_two_readings_is_not_in_the_rate() {
         use core::cell::Cell;

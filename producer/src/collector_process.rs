@@ -1,16 +1,15 @@
-//! Starting the collector when nobody did: `LD_PRELOAD` alone.
+//! Starts a collector when none runs: with `LD_PRELOAD` alone.
 //!
-//! The collector is a grandchild in a process session of its own. The process in between is
-//! made by `clone` without an exit signal, so that neither SIGCHLD nor the program's own
-//! `wait(-1)` sees it, and we reap it by number. Both share our memory until the exec, as after
-//! `vfork`: no page table is copied, no fork handler runs, and they use only raw system calls.
-//! The collector inherits no descriptor but its end of the socket: a pipe held open would stall
-//! whoever reads it.
+//! The collector is a grandchild in a process session of its own. The process between is made by `clone`
+//! without an exit signal, so that neither SIGCHLD nor the program's own `wait(-1)` reports it, and we reap
+//! it by its pid. Both share our memory until the exec, as after `vfork`: no page table is copied, no fork
+//! handler runs, and they use only raw system calls. The collector inherits no descriptor but its end of
+//! the socket: a pipe held open would block the pipe's reader.
 //!
-//! Whose parent ends becomes a child of the nearest subreaper above it, or of process 1. Where
-//! that is the program itself ([`would_be_adopted`]) no collector is started: the program would
-//! see a child that it did not make, and one that waits for all its children would wait for the
-//! collector, which waits for the program's end.
+//! An orphan becomes a child of the nearest subreaper above it, or of process 1. If that is the program
+//! itself ([`would_be_adopted`]), no collector is started. Otherwise the program would have a child that it
+//! did not make, and a program that waits for all its children would wait for the collector, which waits
+//! for the program's end.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -25,10 +24,10 @@ use crate::system;
 const STACK_BYTES: usize = 64 * 1024;
 const FIFO: isize = libc::SCHED_FIFO as isize;
 const ROUND_ROBIN: isize = libc::SCHED_RR as isize;
-/// The descriptor on which the collector finds the socket.
+/// The descriptor number of the socket in the collector.
 pub const DESCRIPTOR: i32 = 3;
 
-/// The collector's process, once one was started; 0 before that.
+/// The collector's pid, once one was started; 0 before.
 static COLLECTOR: AtomicI32 = AtomicI32::new(0);
 
 struct Plan {
@@ -39,21 +38,22 @@ struct Plan {
     inner_stack: *mut c_void,
 }
 
-/// Whether the calling process adopts orphans, and so would the collector.
+/// Whether orphans become children of the calling process. The collector would then too.
 pub fn would_be_adopted() -> bool {
     let mut subreaper: c_int = 0;
-    // SAFETY: the kernel writes one int to a live one. Before Linux 3.4 there were no subreapers, and
-    // it stays 0.
+    // SAFETY: the kernel writes one int to a live variable. Before Linux 3.4 there were no subreapers, and
+    // the variable stays 0.
     unsafe {
         system::prctl(libc::PR_GET_CHILD_SUBREAPER, [(&raw mut subreaper).expose_provenance(), 0, 0, 0])
     };
     subreaper != 0 || system::getpid() == 1
 }
 
-/// Starts `executable` with these arguments and environment (both null-terminated arrays of C
-/// strings) and returns our end of the socket.
+/// Starts `executable` with these arguments and environment (both null-terminated arrays of C strings) and
+/// returns our end of the socket.
 ///
 /// # Safety
+///
 /// The arrays and the strings in them must be valid for the duration of the call.
 pub unsafe fn start(
     executable: &CStr,
@@ -77,10 +77,10 @@ pub unsafe fn start(
             socket: theirs,
             inner_stack: top_of(inner_stack),
         };
-        // SAFETY: both children run on stacks of their own and read `plan`, which lives until
-        // `clone` returns: with CLONE_VFORK that is after the outer child ended. Signals are
-        // blocked meanwhile, so that no handler of the program runs in a child that shares its
-        // memory. The outer child is reaped by number; `__WCLONE` finds children without a signal.
+        // SAFETY: both children run on stacks of their own and read `plan`, which lives until `clone`
+        // returns: with CLONE_VFORK that is after the outer child ended. Signals are blocked meanwhile, so
+        // that no handler of the program runs in a child that shares its memory. The outer child is reaped
+        // by its pid; `__WCLONE` finds children without an exit signal.
         unsafe {
             let _held_back = HeldBack::with_faults();
             let child = system::clone(
@@ -117,7 +117,7 @@ fn top_of(stack: *mut u8) -> *mut c_void {
     stack.wrapping_add(STACK_BYTES - 64).cast()
 }
 
-/// The process in between: leaves the program's session, starts the collector, ends.
+/// The process between: leaves the program's process session, starts the collector, ends.
 extern "C" fn outer(plan: *mut c_void) -> c_int {
     // SAFETY: `start` passed a plan that outlives this process.
     let shared = unsafe { &*plan.cast::<Plan>() };
@@ -136,18 +136,19 @@ extern "C" fn outer(plan: *mut c_void) -> c_int {
     1
 }
 
-/// The collector to be: three standard descriptors on /dev/null, the socket, nothing else.
+/// The future collector: opens /dev/null as the three standard descriptors, keeps the socket, closes the
+/// rest.
 extern "C" fn inner(plan: *mut c_void) -> c_int {
     // SAFETY: as in `outer`.
     let plan = unsafe { &*plan.cast::<Plan>() };
-    // SAFETY: raw calls only; the strings outlive the exec. The program's libc wrappers for
-    // exec and exit are ours to hook, so they are not used here.
+    // SAFETY: raw system calls only; the strings outlive the exec. The program's exec and exit functions of
+    // libc are hooked by us, so they are not used here.
     unsafe {
         let duplicate = |from: c_int, to: c_int| {
             system::call(libc::SYS_dup3, [from as usize, to as usize, 0, 0, 0, 0]);
         };
         let null = system::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-        // The socket goes above the standard descriptors first: its number may be one of them.
+        // The socket is first moved above the standard descriptors, since its number may be one of them.
         let socket = system::fcntl(plan.socket, libc::F_DUPFD, 16);
         for standard in 0..3 {
             duplicate(null, standard);
@@ -160,8 +161,8 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
             }
         }
         raise_limits();
-        // The thread's scheduling came along, and a collector in a real-time class would keep the
-        // launching thread from its core.
+        // The collector inherits the thread's scheduling class. In a real-time class it would keep the
+        // launching thread off its core.
         let plain = libc::sched_param { sched_priority: 0 };
         if matches!(system::call(libc::SYS_sched_getscheduler, [0; 6]), FIFO | ROUND_ROBIN) {
             let arguments = [0, libc::SCHED_OTHER as usize, (&raw const plain).expose_provenance(), 0, 0, 0];
@@ -179,37 +180,37 @@ extern "C" fn inner(plan: *mut c_void) -> c_int {
     127
 }
 
-/// What the program, or whoever started it, allows it is no measure for the collector: its own
-/// limits are as high as they may be.
+/// Raises the collector's limits to their hard limits. The program's own limits were not set for the
+/// collector.
 fn raise_limits() {
     for resource in
         [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_FSIZE, libc::RLIMIT_CPU, libc::RLIMIT_NOFILE]
     {
-        // The calling process shares our memory and has limits of its own.
+        // The calling process shares our memory but has its own limits.
         let limit = system::limit(resource);
         system::set_limit(resource, &libc::rlimit { rlim_cur: limit.rlim_max, ..limit });
     }
 }
 
-/// A number that changes as long as the collector does something or would like to: its processor
-/// time, and this moment while it is about to run or waits for a disk. Where that cannot be read
-/// it is this moment too: nothing says that the collector stands still.
+/// A number that changes while the collector works or wants to. It is the collector's processor time; it is
+/// the current time while the collector is runnable or waits for a disk. It is also the current time if
+/// that cannot be read, because nothing then shows that the collector is stopped.
 pub fn signs_of_life() -> u64 {
     let now_ns = crate::clock::monotonic_ns();
     let mut room = [0u8; 512];
     let Some(line) = read_status(&mut room) else { return now_ns };
-    // The name is in parentheses and may hold anything; nothing after it does.
+    // The name is in parentheses and may contain anything, a parenthesis too; the text after it has none.
     let after_name = line.iter().rposition(|byte| *byte == b')').and_then(|at| line.get(at + 1..));
     let mut fields = after_name.unwrap_or_default().split(|byte| *byte == b' ').filter(|f| !f.is_empty());
     match fields.next() {
-        // R runs, D waits for a disk.
+        // R is running, D waits for a disk.
         Some(b"R" | b"D") | None => now_ns,
-        // Eleven and twelve fields after the state: time in user mode and in the kernel's.
+        // The eleventh and twelfth fields after the state: time in user mode and in the kernel.
         Some(_) => fields.skip(10).take(2).fold(1, |sum, field| sum + number(field)),
     }
 }
 
-/// The collector's line in /proc.
+/// Reads the collector's line in /proc.
 fn read_status(room: &mut [u8; 512]) -> Option<&[u8]> {
     let collector = COLLECTOR.load(Ordering::Acquire);
     if collector <= 0 {

@@ -1,26 +1,26 @@
-//! A descriptor of ours in a program that closes what it does not know, and a place for one that
-//! changes while other threads use it.
+//! A descriptor of ours in a program that closes descriptors it does not know, and a slot for a descriptor
+//! that changes while other threads use it.
 //!
-//! A closed number is soon somebody else's, so that a descriptor is known by what it is: its
-//! device and inode are compared before each use. All calls here are async-signal-safe.
+//! A closed number is soon reused. A descriptor is therefore identified by its device and inode, which are
+//! compared before each use. All calls here are async-signal-safe.
 
 use core::mem::zeroed;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::system;
 
-/// Where kept descriptors go if the limit allows: above what programs take for theirs.
+/// Kept descriptors are moved here or above if the limit allows: above the numbers that programs use.
 const HIGH: i32 = 400;
 
-/// What we leave to the program at least, beside what we keep (a socket and a memory file) and
-/// have for a moment while a session starts.
+/// The numbers that we leave to the program at least, besides those that we keep (a socket and a memory
+/// file) and those that we use for a moment while a session starts.
 const LEFT_TO_THE_PROGRAM: usize = 16;
 const OURS_AT_ONCE: usize = 4;
-/// Where a higher limit lets numbers be, we do not look.
+/// Higher numbers than this are not checked, even where the limit allows them.
 const LOOKED_AT_MOST: libc::rlim_t = 65536;
 
-/// Whether the limit leaves the program what it may need when we have taken ours. Numbers are
-/// given out from the lowest, so it looks from the highest.
+/// Whether the limit leaves the program enough numbers after we have taken ours. The kernel assigns the
+/// lowest free number, so the check starts from the highest.
 pub fn is_room() -> bool {
     let most = system::soft_limit(libc::RLIMIT_NOFILE).min(LOOKED_AT_MOST) as i32;
     let is_free = |number: &i32| system::fcntl(*number, libc::F_GETFD, 0) < 0;
@@ -28,7 +28,7 @@ pub fn is_room() -> bool {
     (0..most).rev().filter(is_free).take(wanted).count() == wanted
 }
 
-/// A descriptor, known by number and inode.
+/// A descriptor, identified by number, device and inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     number: i32,
@@ -37,18 +37,18 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Takes a number and remembers what it is.
+    /// Takes a number and records its identity.
     pub fn adopt(number: i32) -> Option<Descriptor> {
         let (device, inode) = identity(number)?;
         Some(Descriptor { number, device, inode })
     }
 
-    /// The number, if it still is what it was.
+    /// The number, if it still has the recorded identity.
     pub fn number(&self) -> Option<i32> {
         (identity(self.number)? == (self.device, self.inode)).then_some(self.number)
     }
 
-    /// Moves it out of the numbers that programs count on; where that cannot be it stays.
+    /// Moves the descriptor above the numbers that programs count on. If that fails, it stays.
     pub fn out_of_the_way(self) -> Descriptor {
         let Some(number) = self.number() else { return self };
         let high = system::fcntl(number, libc::F_DUPFD_CLOEXEC, HIGH);
@@ -67,27 +67,27 @@ impl Descriptor {
     }
 }
 
-/// A place for a descriptor. One thread changes it; a thread that reads meanwhile may get the
-/// number of one and the inode of another, which no file answers to: it then has none.
+/// A slot for a descriptor. One thread changes it. A thread that reads at the same time may get the number
+/// of one descriptor and the inode of another; no file matches that, so the thread gets none.
 #[derive(Debug)]
-pub struct Place {
+pub struct DescriptorSlot {
     number: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-impl Place {
-    pub const fn empty() -> Place {
-        Place { number: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+impl DescriptorSlot {
+    pub const fn empty() -> DescriptorSlot {
+        DescriptorSlot { number: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
     }
 
-    pub fn new(descriptor: Descriptor) -> Place {
-        let place = Place::empty();
+    pub fn new(descriptor: Descriptor) -> DescriptorSlot {
+        let place = DescriptorSlot::empty();
         place.set(Some(descriptor));
         place
     }
 
-    /// Whatever was there is the caller's to close.
+    /// Stores a descriptor. The caller must close the previous one.
     pub fn set(&self, descriptor: Option<Descriptor>) {
         let Descriptor { number, device, inode } =
             descriptor.unwrap_or(Descriptor { number: -1, device: 0, inode: 0 });
@@ -97,7 +97,7 @@ impl Place {
         self.number.store(number, Ordering::Release);
     }
 
-    /// What is there now, ours still or not; one of no number where there is none.
+    /// The stored descriptor, valid or not; one without a number if the slot is empty.
     pub fn get(&self) -> Descriptor {
         Descriptor {
             number: self.number.load(Ordering::Acquire),
@@ -106,7 +106,7 @@ impl Place {
         }
     }
 
-    /// Closes what is there.
+    /// Closes and removes the stored descriptor.
     pub fn clear(&self) {
         let there = self.get();
         self.set(None);
@@ -114,8 +114,8 @@ impl Place {
     }
 }
 
-/// What a descriptor is: device and inode, by which it is told apart from whatever gets its number
-/// later. A socket's are of a file system that has nothing but sockets.
+/// The device and inode of a descriptor, which distinguish it from a later one with the same number. A
+/// socket's are those of a file system that contains only sockets.
 pub(crate) fn identity(number: i32) -> Option<(u64, u64)> {
     // SAFETY: zero is a valid stat; the pointer is to a live one.
     let mut stat: libc::stat = unsafe { zeroed() };
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_kept_descriptor_is_out_of_the_way_and_goes_when_it_is_cleared() {
-        let place = Place::new(Descriptor::adopt(file()).unwrap().out_of_the_way());
+        let place = DescriptorSlot::new(Descriptor::adopt(file()).unwrap().out_of_the_way());
         let number = place.get().number().unwrap();
         assert!(number >= HIGH);
         // SAFETY: only looks at the flags.
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_number_that_became_another_file_is_not_closed() {
         let (ours, theirs) = (file(), file());
-        let place = Place::new(Descriptor::adopt(ours).unwrap());
+        let place = DescriptorSlot::new(Descriptor::adopt(ours).unwrap());
         // SAFETY: the test's own descriptors.
         unsafe { libc::dup2(theirs, ours) };
         place.clear();

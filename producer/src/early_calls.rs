@@ -1,12 +1,12 @@
-//! Calls that came while another thread was starting the session: nothing recorded them, so they are counted.
+//! Counts calls that came while another thread was starting the session, because nothing recorded them.
 //!
-//! The count is kept with its process, since a forked child inherits it with the memory.
+//! The count is stored with its process id, since a forked child inherits the memory.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::system;
 
-/// The process in the upper half, its number of calls in the lower.
+/// The upper half is the process id, the lower half its number of calls.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 fn of_this_process(word: u64, process: u64) -> u64 {
@@ -20,9 +20,9 @@ pub fn count() {
     let _ = CALLS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
 }
 
-/// The calls since the last take.
+/// Returns the number of calls since the last take, and resets it.
 pub fn take() -> u64 {
-    // Seldom more than 0, and then only once: most callers see it without a write.
+    // The number is almost always 0; most callers return without a write.
     if CALLS.load(Ordering::Relaxed) == 0 {
         return 0;
     }

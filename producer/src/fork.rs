@@ -1,19 +1,20 @@
 //! How a forked child notices that it is one.
 //!
-//! The kernel zeroes a page marked wipe-on-fork in every child, whatever made it (fork, clone, a
-//! raw system call), so no handler is needed and none can be missed. The page holds the
-//! generation of the current session; a thread's slot remembers the generation it attached to.
-//! In a child the two differ and everything inherited is left alone: the rings' memory is not
-//! even mapped there (`MADV_DONTFORK`). A child of `vfork` shares the page and is not told
-//! apart here; it may only exec or exit, and both check the pid.
+//! The kernel zeroes a page marked wipe-on-fork in every child, whatever made the child (fork, clone, a raw
+//! system call). No handler is needed, and none can be missed. The page holds the generation of the current
+//! session; a thread's slot remembers the generation that the thread attached to. In a child the two
+//! differ, and the child does not touch inherited state: the rings' memory is not even mapped there
+//! (`MADV_DONTFORK`). A child of `vfork` shares the page, so this check does not detect it; it may only
+//! exec or exit, and both check the pid.
 //!
-//! A fork in a signal handler that interrupted a hook returns into that hook in the child, so
-//! whoever writes to a segment compares the generation right before, not only at the hook's
-//! start. A signal that falls between that comparison and the store is left: for that one a fork
-//! handler maps memory of the child's own where its parent's rings were, before the interrupted
-//! hook goes on. Whatever it writes there, nobody reads. `_Fork` and a raw clone run no fork
-//! handlers: a program that uses one of them in a signal handler *and* goes on from there in the
-//! child is what remains, some instructions wide.
+//! A signal handler that interrupted a hook may fork, and the child then returns into that hook. Code that
+//! writes to a segment therefore compares the generation right before the write, not only at the hook's
+//! start.
+//!
+//! A signal may still arrive between that comparison and the store. For this case a fork handler maps the
+//! child's own memory where its parent's rings were, before the interrupted hook goes on. Nobody reads what
+//! the hook writes there. `_Fork` and a raw clone run no fork handlers. One case remains, some instructions
+//! wide: a program that uses one of them in a signal handler *and* returns from that handler in the child.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -22,10 +23,10 @@ use crate::memory;
 use crate::system;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// Used where the kernel has no wipe-on-fork (before 4.14): zeroed by a fork handler.
+/// Used where the kernel has no wipe-on-fork (before 4.14). A fork handler zeroes it.
 static FALLBACK: AtomicU32 = AtomicU32::new(0);
 
-/// The mappings that a child does not get: a session's segments, and a few sessions'.
+/// The most mappings that are covered in children: a session's segments, times a few sessions.
 const COVERED_MOST: usize = 64;
 static COVERED: [(AtomicUsize, AtomicUsize); COVERED_MOST] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; COVERED_MOST];
@@ -65,16 +66,16 @@ extern "C" fn in_child() {
     }
 }
 
-/// Maps memory of this process's own there, if nothing is mapped. It is touched by an interrupted
-/// hook or by nobody.
+/// Maps this process's own memory at `start` if nothing is mapped there. Only an interrupted hook touches
+/// it.
 fn cover(start: usize, bytes: usize) {
     if bytes == 0 {
         return;
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let wanted = ptr::without_provenance_mut::<libc::c_void>(start);
-    // SAFETY: the flag makes the kernel refuse a range in which anything is mapped. Kernels before
-    // 4.17 do not know it and may map elsewhere: that is undone.
+    // SAFETY: the flag makes the kernel refuse a range in which anything is mapped. Kernels before 4.17
+    // ignore the flag and may map elsewhere; that mapping is then removed.
     unsafe {
         let got = system::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1);
         if let Some(elsewhere) = got.filter(|got| *got != wanted) {
@@ -83,8 +84,8 @@ fn cover(start: usize, bytes: usize) {
     }
 }
 
-/// Children get memory of their own where this mapping, which they do not inherit, is. Not where
-/// the kernel counts every mapping as if it were used: there each child would cost a segment's size.
+/// Has children map their own memory in the place of this mapping, which they do not inherit. Does nothing
+/// where the kernel counts every mapping as used: each child would then be charged a segment's size.
 pub(crate) fn cover_in_children(start: *mut u8, bytes: usize) {
     if COUNTS_EVERY_MAPPING.load(Ordering::Relaxed) {
         return;
@@ -99,7 +100,7 @@ pub(crate) fn cover_in_children(start: *mut u8, bytes: usize) {
     }
 }
 
-/// The mapping is gone, if it was one of those.
+/// Removes the mapping from the list, if it is in the list.
 pub(crate) fn uncover_in_children(start: *mut u8) {
     for (covered, bytes) in &COVERED {
         if covered.load(Ordering::Acquire) == start.addr() {
@@ -117,13 +118,13 @@ fn counts_every_mapping() -> bool {
 /// The generation of this process's session; 0 where there is none, as in every new child.
 #[inline(always)]
 pub fn generation() -> u32 {
-    // SYNC: pairs with the Release store in `set_generation`: who sees a session's generation
-    // sees its pointer too. Otherwise a thread of a forked child could take its parent's
-    // session, whose memory is not mapped, for its own.
+    // SYNC: pairs with the Release store in `set_generation`: a thread that sees a session's generation
+    // sees its pointer too. Otherwise a thread of a forked child could take its parent's session, whose
+    // memory is not mapped, for its own.
     cell().load(Ordering::Acquire)
 }
 
-/// Says which session is current from here on, after it was stored; 0 for none.
+/// Makes a session current, after its pointer was stored; 0 for none.
 pub fn set_generation(generation: u32) {
     // SYNC: pairs with the Acquire load in `generation`.
     cell().store(generation, Ordering::Release);
@@ -133,7 +134,7 @@ pub fn set_generation(generation: u32) {
 mod tests {
     use super::*;
 
-    /// The generation is one for the whole process; its tests take turns.
+    /// The generation is one for the whole process, so its tests run one at a time.
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
@@ -176,8 +177,8 @@ mod tests {
         assert_eq!(segment.header.pid.load(Ordering::Relaxed), 7);
     }
 
-    /// On x86 this cannot fail by itself; under the thread sanitizer (`-Zsanitizer=thread`) it
-    /// is a data race as soon as one of the two orderings is weaker.
+    /// On x86 this test cannot fail by itself. Under the thread sanitizer (`-Zsanitizer=thread`) it reports
+    /// a data race as soon as one of the two orderings is weaker.
     #[test]
     fn who_sees_the_generation_sees_what_came_before_it() {
         struct Plain(core::cell::UnsafeCell<u64>);

@@ -1,17 +1,17 @@
 //! Handle → definition id, without a lock: open addressing over atomics, in its own mapping.
 //!
-//! A handle is defined on first sight and forgotten when it is destroyed; made again, it gets a
-//! new id in the same place. When the table is full, or another thread is just defining the
-//! handle, the answer is 0, "undefined", which the caller counts.
+//! A handle is defined at first sight and forgotten when it is destroyed. A handle made again at the same
+//! address gets a new id in the same slot. If the table is full, or another thread is defining the handle
+//! at that moment, the answer is 0, "undefined", which the caller counts.
 //!
-//! What that leaves out:
+//! Known gaps:
 //!
-//! * A thread that forgets a handle while another is just defining it forgets nothing, and the
-//!   handle made again at that address keeps the old id. [`Handles::redefine`] that meets a
-//!   definition on first sight takes that one, without what only the creating call knew. Both
-//!   need a program that creates or destroys a handle while it uses it elsewhere.
-//! * A slot belongs to its address for good, forgotten or not. A program that goes through ever
-//!   new addresses fills the table in the end; from then on new ones are undefined, and counted.
+//! * A thread that forgets a handle while another thread is defining it forgets nothing, and a handle made
+//!   again at that address keeps the old id. A [`Handles::redefine`] during a definition at first sight
+//!   takes that definition, without the facts that only the creating call knew. Both cases need a program
+//!   that creates or destroys a handle while another thread uses it.
+//! * A slot belongs to its address for good, forgotten or not. A program that uses ever new addresses fills
+//!   the table; from then on new handles are undefined, and counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,9 +23,9 @@ pub struct Handles {
     ids: &'static [AtomicU32],
 }
 
-/// In `ids` while a thread defines the handle.
+/// The value in `ids` while a thread defines the handle.
 const BUSY: u32 = u32::MAX;
-/// How far a handle may be from where it belongs before the table counts as full.
+/// How far a handle may be from its first slot before the table counts as full.
 const PROBES: usize = 64;
 
 impl Handles {
@@ -37,8 +37,9 @@ impl Handles {
 
     #[inline(always)]
     fn first_slot(&self, key: u64) -> usize {
-        // Fibonacci hashing: handles are addresses, alike in their low bits. Bit 63, which marks a
-        // name beside a handle, reaches no slot: the two are neighbours, and one of them is searched.
+        // Fibonacci hashing: handles are addresses, and their low bits are alike. Bit 63, which
+        // distinguishes a name's key from its handle's, does not affect the slot: the two keys are
+        // neighbours, and the second takes one step of the search.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.keys.len() - 1)
     }
 
@@ -51,7 +52,7 @@ impl Handles {
         })
     }
 
-    /// Has fetched where that handle's id would be.
+    /// Prefetches the handle's slot.
     #[inline(always)]
     pub fn expect(&self, key: u64) {
         let slot = self.first_slot(key);
@@ -61,16 +62,16 @@ impl Handles {
         }
     }
 
-    /// The handle's id if it is defined.
+    /// The handle's id, if it is defined.
     #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u32> {
-        // Nearly every handle is where it belongs: one comparison, without the search.
+        // Nearly every handle is in its first slot: one comparison, without the search.
         let slot = self.first_slot(key);
         if let (Some(found), Some(id)) = (self.keys.get(slot), self.ids.get(slot))
             && found.load(Ordering::Acquire) == key
         {
-            // SYNC: pairs with the Release store in `get_or_define`; the definition itself was
-            // published by its own word, this only orders the id.
+            // SYNC: pairs with the Release store in `get_or_define`. The definition was published by its
+            // own word; this load only orders the id.
             return Some(id.load(Ordering::Acquire)).filter(|id| *id != 0 && *id != BUSY);
         }
         self.search(key)
@@ -91,7 +92,7 @@ impl Handles {
         None
     }
 
-    /// The handle's id; on first sight what `define` returns. 0 if there is no room.
+    /// The handle's id; at first sight the result of `define`. 0 if the table is full.
     #[inline]
     pub fn get_or_define(&self, key: u64, define: impl FnOnce() -> u32) -> u32 {
         if let Some(id) = self.get(key) {
@@ -121,7 +122,7 @@ impl Handles {
         0
     }
 
-    /// Gives the handle this id, whatever it had: it was just created.
+    /// Replaces the handle's id, because the handle was just created.
     pub fn redefine(&self, key: u64, define: impl FnOnce() -> u32) -> u32 {
         self.forget(key);
         self.get_or_define(key, define)
@@ -137,7 +138,7 @@ impl Handles {
         }
     }
 
-    /// The handle was destroyed; if it is seen again, it is another thing.
+    /// Forgets a handle that was destroyed: if it is seen again, it is a new object.
     pub fn forget(&self, key: u64) {
         for (slot, id) in self.probe(key) {
             match slot.load(Ordering::Acquire) {
@@ -155,8 +156,8 @@ impl Handles {
     }
 }
 
-/// Another thread is defining the handle: a few hundred nanoseconds. Longer means that it was
-/// stopped there, and then the event goes without the definition.
+/// Waits for another thread's definition of the handle: a few hundred nanoseconds. A longer wait means that
+/// the thread was stopped there; the event is then recorded without the definition.
 fn wait_for(id: &AtomicU32) -> u32 {
     for _ in 0..2_000 {
         match id.load(Ordering::Acquire) {
@@ -167,8 +168,8 @@ fn wait_for(id: &AtomicU32) -> u32 {
     0
 }
 
-/// A key for a name: a 64-bit hash of its bytes, never 0. Two names of one program collide with
-/// a chance of about n²/2^65, 10^-12 for ten thousand names.
+/// A key for a name: a 64-bit hash of its bytes, never 0. Two names of one program collide with a chance of
+/// about n²/2^65, 10^-12 for ten thousand names.
 pub fn key_of(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ bytes.len() as u64;
     let mut chunks = bytes.chunks_exact(8);

@@ -1,33 +1,35 @@
-//! Signals that wait on the calling thread, while the C library works for us there.
+//! Blocks signals on the calling thread while the C library works for us.
 //!
-//! It allocates to look a symbol up or to say why it found none, and locks what is the whole
-//! process's. A handler that comes in the middle and forks waits in `fork` for the lock of memory,
-//! which its own thread holds: for ever. A program of one thread alone may do that, and with a
-//! thread of ours it is none. What allocates on a program's thread does it with handlers held back.
+//! The C library allocates memory to look a symbol up or to report why it found none, and takes
+//! process-wide locks. If a signal handler interrupts it and forks, `fork` waits for the memory lock, which
+//! the handler's own thread holds: a deadlock. A program with a single thread may fork in a handler, and
+//! with our service thread it has more than one. Code of ours that allocates on a program's thread
+//! therefore does so with signals blocked.
 
 use core::marker::PhantomData;
 
 use crate::system::{self, SignalSet};
 
-/// A fault of the thread's own: held back it would end the program, and a handler may be meant for it.
+/// Faults of the thread's own. A blocked fault would end the program, which may have a handler for it.
 const FAULTS: SignalSet =
     system::signals(&[libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS]);
 
-/// While it lives, no handler runs on the calling thread, but for a fault's. One inside another ends before it.
+/// While it exists, the thread runs no signal handler, except for faults. A nested one must end before the
+/// outer one.
 pub struct HeldBack {
     before: SignalSet,
-    /// It is of the thread that made it.
+    /// Not `Send`: the mask is that of the thread that made it.
     _stays: PhantomData<*const ()>,
 }
 
 impl HeldBack {
-    /// All but faults.
+    /// Blocks all signals except faults.
     pub fn new() -> HeldBack {
         HeldBack::of(system::ALL_SIGNALS & !FAULTS)
     }
 
-    /// Faults too: for what runs meanwhile without the thread's own memory or on its behalf, and for a thread that begins
-    /// meanwhile and keeps the set.
+    /// Blocks faults too: for code that runs without the thread's own memory or on its behalf, and for a
+    /// new thread, which keeps the mask.
     pub fn with_faults() -> HeldBack {
         HeldBack::of(system::ALL_SIGNALS)
     }

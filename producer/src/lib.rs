@@ -1,37 +1,37 @@
-//! A traced process's side of the wire: session, rings, threads, fork, definitions, losses.
+//! The traced process's side of the transport: session, rings, threads, fork, definitions, losses.
 //!
-//! It runs inside somebody else's program and knows no vendor's API: `interpose` hooks CUDA
-//! through it, other injected libraries can do the same. Three rules follow from where it runs:
+//! The crate runs inside somebody else's program and knows no vendor's API: `interpose` hooks CUDA
+//! through it, and other injected libraries can do the same. Three rules follow:
 //!
 //! * Nothing here panics, and nothing on the path of an event locks, allocates or makes a
-//!   system call. First sights (a thread's first event, a name's first use) may map memory.
-//! * Memory that was handed out is never unmapped: some thread may still be about to write it.
-//! * When something fails, tracing goes off or thinner and says so; the program goes on.
+//!   system call. A thread's first event and a name's first use may map memory.
+//! * Memory that a thread may still write to is never unmapped.
+//! * When something fails, tracing is reduced or turned off and reports that; the program goes on.
 //!
-//! | file | noun |
+//! | file | content |
 //! |---|---|
 //! | `clock` | ticks, and readings of all clocks at one moment |
 //! | `memory` | anonymous mappings that only grow |
 //! | `segment` | the sealed memory file and its layout |
-//! | `address_space` | what a limit leaves of it |
-//! | `descriptor` | a descriptor of ours, and the check that it still is |
+//! | `address_space` | how much address space a limit leaves |
+//! | `descriptor` | a descriptor of ours, and the check that it is still ours |
 //! | `socket` | the session socket: messages with descriptors beside them |
 //! | `stderr` | one line on standard error, by a raw write |
 //! | `untraced` | how a process that cannot join its session reports that |
-//! | `ownership` | whether a session is this user's |
+//! | `ownership` | whether a session belongs to this user |
 //! | `connection` | the session's socket now, and the next one if another collector takes over |
-//! | `rings` | a session's rings: taken, given back, more of them |
+//! | `rings` | a session's rings: taking, returning and adding them |
 //! | `session` | start and end of a session; its one current instance |
-//! | `early_calls` | how many calls came before the session was there |
-//! | `loader` | the loader's list of mapped objects, read when nobody forks |
-//! | `fork` | how a forked child notices |
-//! | `held_back` | signals that wait while the C library works for us |
+//! | `early_calls` | the number of calls before the session existed |
+//! | `loader` | the loader's list of mapped objects, read while no thread forks |
+//! | `fork` | how a forked child notices that it is one |
+//! | `held_back` | blocks signals while the C library works for us |
 //! | `thread` | a thread's slot: guard, ring, cost samples |
-//! | `on_full` | what a thread does whose ring is full |
+//! | `on_full` | what a thread does when its ring is full |
 //! | `handles` | lock-free handle → definition id |
-//! | `system` | system calls without the C library, whose functions anybody may wrap |
+//! | `system` | system calls without the C library, whose functions any library may wrap |
 //! | `service` | the one thread of our own |
-//! | `collector_process` | starting the collector when nobody did |
+//! | `collector_process` | starts a collector when none runs |
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,10 +1,12 @@
-//! The loader's list of mapped objects, read when nobody forks.
+//! The loader's list of mapped objects, read while no thread forks.
 //!
-//! `dl_iterate_phdr` holds a lock of the loader's that glibc does not give back to a forked child:
-//! a child that was forked in that moment by another thread waits for ever in its next `dlopen`.
-//! A program that forks does not know that a thread of ours reads the list, so forks wait for it,
-//! some microseconds, and it waits for forks. Owned here: how many read, how many fork. A fork that
-//! runs no handlers (`_Fork`, a raw clone) may call nothing in its child that takes a lock anyway.
+//! `dl_iterate_phdr` holds a lock of the loader that glibc does not release in a forked child. If another
+//! thread forks in that moment, the child waits for ever in its next `dlopen`. A program that forks does
+//! not know that one of our threads reads the list. So forks wait for readers, some microseconds, and
+//! readers wait for forks.
+//!
+//! The module owns the numbers of readers and of forks under way. A fork that runs no handlers (`_Fork`, a
+//! raw clone) is not covered: its child may call nothing that takes a lock anyway.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -16,24 +18,26 @@ use crate::system;
 pub type LookAt = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 
 static READERS: AtomicU32 = AtomicU32::new(0);
-/// The thread of the latest reader: a fault's handler there that forks must not wait for it, and other handlers are held back.
+/// The thread of the latest reader. If a fault's handler on that thread forks, the fork must not wait for
+/// the reader; other signals are blocked there.
 static READER: AtomicI32 = AtomicI32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// The thread of the latest fork: its own handlers may read the list.
+/// The thread of the latest fork: its own fork handlers may read the list.
 static FORKER: AtomicI32 = AtomicI32::new(0);
 
-/// One side waits no longer for the other: a callback of the program's own may fork, or a handler
-/// that ran before ours may never return.
+/// The most that one side waits for the other: a callback of the program's may fork, or a handler that ran
+/// before ours may never return.
 const PATIENCE_NS: u64 = 500_000_000;
 const NAP_NS: u64 = 20_000;
 
-/// Calls `look_at` with each mapped object, in the order of loading, until it returns something
-/// else than 0. It waits while a fork is under way: not for the path of a call.
+/// Calls `look_at` with each mapped object, in load order, until it returns a value other than 0. Waits
+/// while a fork is under way, so it must not be called on the path of an event.
 ///
 /// # Safety
+///
 /// `look_at` may be called with `data`, which outlives the call.
 pub unsafe fn each_object(look_at: LookAt, data: *mut c_void) {
-    // A handler of this thread that forks meanwhile would leave its child the loader's lock.
+    // If a signal handler on this thread forked now, its child would inherit the held loader lock.
     let _held_back = HeldBack::new();
     prepare();
     let _reading = Reading::begin();
@@ -49,8 +53,8 @@ impl Reading {
         let us = own_id();
         READER.store(us, Ordering::Relaxed);
         wait_while(|| {
-            // SYNC: each side first says that it is there and then looks for the other, in one
-            // order for all: at most one of the two goes on.
+            // SYNC: each side first announces itself and then checks for the other, in one total order: at
+            // most one of the two goes on.
             READERS.fetch_add(1, Ordering::SeqCst);
             let goes_on = FORKS.load(Ordering::SeqCst) == 0 || FORKER.load(Ordering::Relaxed) == us;
             if !goes_on {
@@ -73,13 +77,13 @@ fn own_id() -> i32 {
     system::gettid()
 }
 
-/// One less, but not less than none: a child that a signal handler forked inside the above
-/// begins with none.
+/// Subtracts one, but not below 0: a child that a signal handler forked inside the code above starts with
+/// 0.
 fn leave(count: &AtomicU32) {
     let _ = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
 }
 
-/// Waits while that holds. True if it still does when patience ends.
+/// Waits while `holds` returns true. Returns true if it still does at the end of the patience.
 fn wait_while(mut holds: impl FnMut() -> bool) -> bool {
     let mut naps = PATIENCE_NS / NAP_NS;
     while holds() {
@@ -92,7 +96,7 @@ fn wait_while(mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Registers the handlers, once a process: before there is a thread of ours that reads.
+/// Registers the fork handlers, once per process: before one of our threads reads the list.
 pub(crate) fn prepare() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
     if !PREPARED.swap(true, Ordering::AcqRel) {
@@ -122,7 +126,7 @@ extern "C" fn in_child() {
 mod tests {
     use super::*;
 
-    /// What is counted is the process's: the tests take turns.
+    /// The counts are process-wide, so the tests take turns.
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     unsafe extern "C" fn count(_: *mut libc::dl_phdr_info, _: usize, objects: *mut c_void) -> c_int {
@@ -138,7 +142,7 @@ mod tests {
         objects
     }
 
-    /// Without the handlers the first children hang already.
+    /// Without the handlers one of the first children already hangs.
     #[test]
     fn children_forked_while_the_list_is_read_can_read_it_too() {
         const CHILDREN: u32 = 200;
@@ -157,7 +161,7 @@ mod tests {
             ended
         });
         assert_eq!(ended, CHILDREN as usize);
-        // Other tests fork, too, but none of them for ever.
+        // Other tests fork too, but each fork ends.
         let is_quiet = || (READERS.load(Ordering::SeqCst), FORKS.load(Ordering::SeqCst)) == (0, 0);
         assert!(!wait_while(|| !is_quiet()), "somebody is counted who has gone");
     }
@@ -176,14 +180,14 @@ mod tests {
         }
     }
 
-    /// Handlers registered before ours run after it, on the thread that forks.
+    /// Fork handlers registered before ours run after it, on the thread that forks.
     #[test]
     fn who_forks_may_read_it() {
         let _alone = ALONE.lock().unwrap();
         objects();
         FORKS.fetch_add(1, Ordering::SeqCst);
         let begin = std::time::Instant::now();
-        // A test beside this one may fork, and be the latest then.
+        // A test that runs at the same time may fork and be the latest one.
         let reads = (0..100).filter(|_| {
             FORKER.store(own_id(), Ordering::Relaxed);
             let begin = std::time::Instant::now();

@@ -1,4 +1,5 @@
-//! Anonymous mappings for tables. They are zero when new, touched only where used, never unmapped.
+//! Anonymous mappings for tables. They are zero when new, take memory only where touched, and are never
+//! unmapped.
 
 use core::mem::{align_of, size_of};
 use core::ptr;
@@ -8,7 +9,8 @@ use crate::system;
 /// Types for which all-zero bytes are a valid value.
 ///
 /// # Safety
-/// Whoever implements it guarantees that zeroed memory is a valid value of the type.
+///
+/// The implementer guarantees that zeroed memory is a valid value of the type.
 pub unsafe trait Zeroed: Sync {}
 
 // SAFETY: zero is a valid value of an atomic integer.
@@ -20,7 +22,7 @@ unsafe impl Zeroed for core::sync::atomic::AtomicU8 {}
 // SAFETY: bytes.
 unsafe impl Zeroed for u8 {}
 
-/// Maps room for `count` values, or `None` when the kernel has no memory for it.
+/// Maps memory for `count` values; `None` if the kernel has no memory for them.
 pub fn map<T: Zeroed>(count: usize) -> Option<&'static [T]> {
     let start = map_bytes(count.checked_mul(size_of::<T>())?)?;
     debug_assert!(align_of::<T>() <= 4096);
@@ -29,7 +31,7 @@ pub fn map<T: Zeroed>(count: usize) -> Option<&'static [T]> {
     Some(unsafe { core::slice::from_raw_parts(start.cast::<T>(), count) })
 }
 
-/// Has the line of the cache fetched in which that begins. A hint: nothing waits for it, and it never faults.
+/// Prefetches the cache line in which `to` begins. A hint: nothing waits for it, and it never faults.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(of: &T) {
     #[cfg(target_arch = "x86_64")]

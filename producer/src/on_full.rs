@@ -1,10 +1,11 @@
-//! What a thread does whose ring is full: it drops the entry, or waits a while if the user asked
-//! for that.
+//! What a thread does when its ring is full: it drops the entry, or waits a while if the user asked for
+//! that.
 //!
-//! The wait is bounded three times over: an event waits for [`EVENT_MOST_NS`]; nobody waits for a
-//! collector that has not looked at the rings for [`STILL_NS`], until it looks again; and a thread
-//! whose ring a living collector leaves alone stops waiting after as long. A signal handler that
-//! interrupted a hook writes nothing, so that it never waits for its own thread.
+//! The wait has three bounds. An event waits for at most [`EVENT_MOST_NS`]. No thread waits for a collector
+//! that has not read the rings for [`STILL_NS`], until it reads them again. A thread stops waiting after
+//! the same time if a living collector does not read that thread's ring.
+//!
+//! A signal handler that interrupted a hook writes nothing, so it never waits for its own thread.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,36 +22,36 @@ const STILL_NS: u64 = 1_000_000_000;
 const STEP_FIRST_NS: u64 = 100_000;
 const STEP_MOST_NS: u64 = 2_000_000;
 
-/// Of the whole process; a forked child has its parent's.
+/// Process-wide; a forked child inherits its parent's setting.
 static WAITS: AtomicBool = AtomicBool::new(false);
 
-/// Waits instead of dropping from here on, or the other way about.
+/// Sets whether threads wait from here on instead of dropping.
 pub fn set_waits(waits: bool) {
     WAITS.store(waits, Ordering::Relaxed);
 }
 
-/// The session in which it was said that threads waited.
+/// The session for which the notice that threads waited was written.
 static NOTICED_FOR: AtomicU32 = AtomicU32::new(0);
 
 pub fn waits() -> bool {
     WAITS.load(Ordering::Relaxed)
 }
 
-/// What a thread has waited in vain for its own ring.
+/// How long a thread has waited without success for its own ring.
 #[derive(Debug)]
-pub(crate) struct Vain {
-    /// The consumer's position meanwhile.
+pub(crate) struct WaitedSoFar {
+    /// The consumer's position during that wait.
     tail: Cell<u64>,
     waited_ns: Cell<u64>,
 }
 
-impl Vain {
-    pub const fn new() -> Vain {
-        Vain { tail: Cell::new(0), waited_ns: Cell::new(0) }
+impl WaitedSoFar {
+    pub const fn new() -> WaitedSoFar {
+        WaitedSoFar { tail: Cell::new(0), waited_ns: Cell::new(0) }
     }
 
-    /// Waits until there is room; false if the time is up before. `tail` is the consumer's
-    /// position, `has_room` looks whether the entry would fit.
+    /// Waits until the entry fits; false if the time is up first. `tail` returns the consumer's position;
+    /// `has_room` returns whether the entry fits.
     pub fn wait(
         &self,
         session: &Session,
@@ -63,7 +64,7 @@ impl Vain {
             self.waited_ns.set(0);
         }
         let begin_ns = clock::monotonic_ns();
-        if self.waited_ns.get() >= STILL_NS || stands_still(session, begin_ns) {
+        if self.waited_ns.get() >= STILL_NS || is_collector_stuck(session, begin_ns) {
             return false;
         }
         let mut step_ns = STEP_FIRST_NS;
@@ -72,14 +73,14 @@ impl Vain {
             step_ns = (step_ns * 2).min(STEP_MOST_NS);
             let now_ns = clock::monotonic_ns();
             let waited_ns = now_ns.saturating_sub(begin_ns);
-            // A signal handler may have forked or ended the session meanwhile.
+            // A signal handler may have forked or ended the session in the meantime.
             if !session.is_current() {
                 return false;
             }
             if has_room() {
                 break (true, waited_ns);
             }
-            if waited_ns >= EVENT_MOST_NS || stands_still(session, now_ns) {
+            if waited_ns >= EVENT_MOST_NS || is_collector_stuck(session, now_ns) {
                 break (false, waited_ns);
             }
         };
@@ -95,14 +96,14 @@ impl Vain {
     }
 }
 
-/// Whether the collector has not looked at the rings for so long that nobody waits for it.
-fn stands_still(session: &Session, now_ns: u64) -> bool {
+/// Whether the collector has not read the rings for so long that no thread waits for it.
+fn is_collector_stuck(session: &Session, now_ns: u64) -> bool {
     // Relaxed: a time, which orders nothing.
     now_ns.saturating_sub(session.control().heartbeat_ns.load(Ordering::Relaxed)) > STILL_NS
 }
 
-/// By a system call of its own: the C library's sleep is a place where a thread may be cancelled,
-/// and a launch is none.
+/// Makes the system call directly. The C library's sleep is a cancellation point, and a launch must not be
+/// one.
 fn pause(nanoseconds: u64) {
     system::sleep_ns(nanoseconds);
 }

@@ -1,18 +1,18 @@
-//! Whether a session is this user's, asked before anything is told to whoever listens there.
+//! Whether a session belongs to this user, checked before anything is sent to its listener.
 //!
-//! `GPUTRACE_SESSION` is a path like any other variable: what it names may be another user's
-//! socket, and whoever has our memory's descriptor reads what the program launches and writes
-//! what we read. All calls here are async-signal-safe.
+//! `GPUTRACE_SESSION` is a path that may name another user's socket. A process that receives our memory's
+//! descriptor can read what the program launches and write what we read. All calls here are
+//! async-signal-safe.
 
 use core::mem::{size_of, zeroed};
 
 use crate::system;
 
-/// The longest folder of a socket, with its final zero: what a `sockaddr_un` holds.
+/// The longest folder of a socket, with its final zero: the size of a `sockaddr_un` path.
 const PATH_BYTES: usize = 108;
 
-/// Whether the folder that a socket lies in is this user's alone: ours, entered by nobody else,
-/// and not reached through a link in its place. A path without a folder is refused.
+/// Whether the socket's folder belongs to this user alone: owned by us, not accessible to others, and not a
+/// symbolic link. A path without a folder is refused.
 pub fn folder_is_ours(socket_path: &[u8]) -> bool {
     let Some(end) = socket_path.iter().rposition(|byte| *byte == b'/') else { return false };
     let mut folder = [0u8; PATH_BYTES];
@@ -35,8 +35,8 @@ pub fn folder_is_ours(socket_path: &[u8]) -> bool {
         && found.st_mode & 0o077 == 0
 }
 
-/// Whether the other end of a connected socket was made by this user. The kernel says so, and
-/// whatever became of the path since does not change it.
+/// Whether this user made the other end of a connected socket. The kernel recorded that at the connection,
+/// so later changes of the path do not matter.
 pub fn peer_is_us(descriptor: i32) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,11 +1,11 @@
-//! A session's rings: which there are, who takes them, and further segments when they run out.
+//! A session's rings: which rings exist, which thread takes them, and the segments that are added when all
+//! are taken.
 //!
-//! Ring 0 of the primary segment is for device records and ring 1 for the service thread; whoever
-//! writes there sees to it that they have one owner. The others are taken and given back by the
-//! program's threads.
+//! Ring 0 of the primary segment is for device records and ring 1 for the service thread; the code that
+//! writes to them ensures that each has one owner. The program's threads take and return the others.
 //!
-//! Where another collector may take over, the memory files stay open to be handed over again, in
-//! the same order: a ring is known by its number.
+//! Where another collector may take over, the memory files stay open. They are then handed over again in
+//! the same order, because a ring is identified by its number.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -21,24 +21,24 @@ use crate::descriptor::{self, Descriptor};
 use crate::segment::{Plan, Segment};
 use crate::system;
 
-/// The most segments of further threads: 16 × 64 rings beside the first 62.
+/// At most this many segments for further threads: 16 × 64 rings besides the first 62.
 const MORE_SEGMENTS: usize = 16;
-/// Rings of the primary segment that are kept for somebody.
+/// Rings of the primary segment that the program's threads do not take.
 const RESERVED: usize = 2;
-/// How many times a second a segment is tried again that could not be made or handed over. At
-/// every event of every thread without a ring it would be some system calls each.
+/// How many times a second a failed attempt to make or hand over a segment is repeated. An attempt at every
+/// event of every thread without a ring would cost several system calls each.
 const TRIES_PER_SECOND: u64 = 20;
 
-/// A ring and its header.
-pub type Place = (&'static RingHeader, Ring<'static>);
+/// A ring and its header, taken by the holder.
+pub type OwnedRing = (&'static RingHeader, Ring<'static>);
 
-/// A further segment.
+/// A segment that was added after the primary one.
 #[derive(Debug)]
 struct Further {
     segment: OnceLock<Segment>,
-    /// Its memory file, while it may have to be handed over again.
-    file: descriptor::Place,
-    /// The number of the connection that it was handed over by.
+    /// The segment's memory file, as long as it may have to be handed over again.
+    file: descriptor::DescriptorSlot,
+    /// The number of the connection that the segment was handed over on; 0 before.
     handed_by: AtomicU32,
 }
 
@@ -46,12 +46,12 @@ struct Further {
 pub struct Rings {
     primary: Segment,
     plan: Plan,
-    /// The primary segment's memory file, kept likewise.
-    file: descriptor::Place,
-    /// Filled from the front, and handed over, by whoever holds `growing`.
+    /// The primary segment's memory file, as long as it may have to be handed over again.
+    file: descriptor::DescriptorSlot,
+    /// Filled from the front and handed over by the thread that holds `growing`.
     more: [Further; MORE_SEGMENTS],
     growing: AtomicBool,
-    /// The tick before which no further segment is tried.
+    /// No segment is added before this tick.
     grow_after_ticks: AtomicU64,
     retry_ticks: u64,
 }
@@ -61,11 +61,11 @@ impl Rings {
         Rings {
             primary,
             plan,
-            file: descriptor::Place::empty(),
+            file: descriptor::DescriptorSlot::empty(),
             more: [const {
                 Further {
                     segment: OnceLock::new(),
-                    file: descriptor::Place::empty(),
+                    file: descriptor::DescriptorSlot::empty(),
                     handed_by: AtomicU32::new(0),
                 }
             }; MORE_SEGMENTS],
@@ -75,25 +75,25 @@ impl Rings {
         }
     }
 
-    /// Keeps the primary segment's file. It is the caller's no more.
+    /// Keeps the primary segment's file and owns it from here on.
     pub fn keep(&self, file: Descriptor) {
         self.file.set(Some(file.out_of_the_way()));
     }
 
-    /// The primary segment's file; `None` where it was not kept, or the program closed it.
+    /// The primary segment's file; `None` if it was not kept, or if the program closed it.
     pub fn primary_file(&self) -> Option<i32> {
         self.file.get().number()
     }
 
-    /// Nothing will be handed over again.
+    /// Closes the files: nothing will be handed over again.
     pub fn close_files(&self) {
         for file in core::iter::once(&self.file).chain(self.more.iter().map(|further| &further.file)) {
             file.clear();
         }
     }
 
-    /// Nobody takes over, so what the connection's other end has is never handed over again. For
-    /// whoever holds `growing`.
+    /// Closes the files that the connection's other end has already received, where no other collector
+    /// takes over. The caller must hold `growing`.
     fn close_files_handed_over(&self, connection: &Connection) {
         let number = connection.number();
         let seen = self.more.iter().filter(|further| further.handed_by.load(Ordering::Relaxed) == number);
@@ -102,7 +102,7 @@ impl Rings {
         }
     }
 
-    /// Events and their like that lie in segments no collector was ever given.
+    /// The number of entries, dropped ones included, in segments that no collector ever received.
     pub fn seen_by_nobody(&self) -> u64 {
         let unseen = |further: &&Further| further.handed_by.load(Ordering::Relaxed) == 0;
         let segments = self.more.iter().filter(unseen).filter_map(|further| further.segment.get());
@@ -110,7 +110,7 @@ impl Rings {
         rings.map(|ring| ring.written.load(Ordering::Relaxed) + ring.dropped.load(Ordering::Relaxed)).sum()
     }
 
-    /// What nobody reads any more: entries in all rings, and those that did not fit.
+    /// The number of entries that nobody reads any more: those in all rings, and the dropped ones.
     pub fn left_behind(&self) -> u64 {
         let further = self.more.iter().filter_map(|further| further.segment.get());
         let further = further.map(|segment| (segment, Plan::MORE_THREADS));
@@ -124,9 +124,9 @@ impl Rings {
         .sum()
     }
 
-    /// Does it while no segment is added or handed over, and so while nobody sends one; `None` where
-    /// it cannot have that within some milliseconds. Whoever grows may be the very code that a
-    /// signal handler interrupted, and then it would wait for itself.
+    /// Calls `does` while no thread adds, hands over or sends a segment. `None` if that is not possible
+    /// within some milliseconds: the thread that holds `growing` may be the one that a signal handler
+    /// interrupted, and the handler would wait for its own thread.
     pub fn while_nobody_grows<R>(&self, does: impl FnOnce() -> R) -> Option<R> {
         const TRIES: usize = 20;
         for tried in 0..TRIES {
@@ -143,14 +143,14 @@ impl Rings {
         None
     }
 
-    /// The ring kept for device records, or the service thread's.
-    pub fn reserved(&self, role: u64) -> Option<Place> {
+    /// The ring reserved for device records, or for the service thread.
+    pub fn reserved(&self, role: u64) -> Option<OwnedRing> {
         let index = if role == role::DEVICE_RECORDS { 0 } else { 1 };
         Some((self.primary.rings.get(index)?, self.primary.ring(self.plan, index)?))
     }
 
-    /// Takes a free ring. Where there is none another segment is made and handed over.
-    pub fn take(&self, connection: &Connection, head: Head) -> Option<Place> {
+    /// Takes a free ring. If there is none, makes another segment and hands it over.
+    pub fn take(&self, connection: &Connection, head: Head) -> Option<OwnedRing> {
         if let Some(found) = take_from(&self.primary, self.plan, RESERVED) {
             return Some(found);
         }
@@ -168,8 +168,9 @@ impl Rings {
         }
     }
 
-    /// Adds a segment to the `seen` ones, or waits for another thread that is at it: of threads that begin at once each
-    /// would lose an event. False if that takes too long, if it failed a moment ago, or if there can be no more.
+    /// Adds a segment to the `seen` ones, or waits for another thread that is adding one: otherwise each of
+    /// several threads that start at once would lose an event. False if that takes too long, if it failed a
+    /// moment ago, or if there can be no more segments.
     fn grow(&self, seen: usize, connection: &Connection, head: Head) -> bool {
         let Some(further) = self.more.get(seen) else { return false };
         if clock::now() < self.grow_after_ticks.load(Ordering::Relaxed) {
@@ -185,13 +186,14 @@ impl Rings {
             self.grow_after_ticks.store(clock::now().saturating_add(self.retry_ticks), Ordering::Relaxed);
         }
         if !waits {
-            // SYNC: pairs with the Acquire swap above: who grows next sees what was filled.
+            // SYNC: pairs with the Acquire swap above: the next thread that grows sees the segment.
             self.growing.store(false, Ordering::Release);
         }
         grown
     }
 
-    /// Waits until the segment is there, or nobody is at it any more: 50 ms at most, for who is at it may be off its core.
+    /// Waits until the segment exists, or no thread is adding it any more. At most 50 ms, because the
+    /// thread that adds it may be off its core.
     fn is_grown_soon(&self, further: &Further) -> bool {
         const TRIES: usize = 50;
         for _ in 0..TRIES {
@@ -203,25 +205,26 @@ impl Rings {
         false
     }
 
-    /// Makes a segment and hands it over, or leaves nothing behind. Where another collector may
-    /// take over it stays in any case: there may be none just now.
+    /// Makes a segment and hands it over; if that fails, leaves nothing behind. Where another collector may
+    /// take over, the segment stays even if it was not handed over: there may be no collector just now.
     fn add(&self, further: &Further, connection: &Connection, head: Head) -> bool {
         if !descriptor::is_room() {
             return false;
         }
         let Some((segment, number)) = Segment::create(Plan::MORE_THREADS) else { return false };
         segment.publish();
-        // Nobody takes over who cannot be given the primary segment: the program closed its file.
+        // A collector can only take over if it receives the primary segment, and the program may have
+        // closed that file.
         let lasts = connection.may_be_taken_over() && self.primary_file().is_some();
         let file = if lasts { Descriptor::adopt(number) } else { None };
         if let Some(file) = file {
             further.file.set(Some(file.out_of_the_way()));
-            // Nobody else fills it: we hold `growing`.
+            // No other thread fills it: we hold `growing`.
             let added = further.segment.set(segment).is_ok();
             self.hand_over_in_order(connection, head);
             return added;
         }
-        // An earlier one that has not gone yet goes first: rings are known by their number.
+        // Earlier segments that were not sent yet go first, because rings are identified by their number.
         let socket = connection.socket();
         let taken = self.hand_over_in_order(connection, head) && socket.send(head, b"", Some(number));
         // SAFETY: the descriptor was made above and is not used again.
@@ -235,9 +238,11 @@ impl Rings {
         further.segment.set(segment).is_ok()
     }
 
-    /// Hands over what the connection as it is now has not seen, and closes files once it is known
-    /// that nobody else will want them. Done at every turn of the service thread: a thread that is
-    /// growing meanwhile does it itself, and what a full socket does not take is tried again.
+    /// Hands over the segments that the current connection has not received. Closes files once no other
+    /// collector will need them.
+    ///
+    /// The service thread calls this every turn. If another thread is adding a segment, that thread hands
+    /// over the rest itself. Segments that a full socket does not take are tried again.
     pub fn hand_over(&self, connection: &Connection, head: Head) {
         if !self.growing.swap(true, Ordering::Acquire) {
             self.hand_over_while_held(connection, head);
@@ -246,7 +251,7 @@ impl Rings {
         }
     }
 
-    /// The same for whoever is in `while_nobody_grows`.
+    /// As [`hand_over`](Rings::hand_over), for a caller inside `while_nobody_grows`.
     pub fn hand_over_while_held(&self, connection: &Connection, head: Head) {
         self.hand_over_in_order(connection, head);
         if !connection.may_be_taken_over() {
@@ -254,8 +259,8 @@ impl Rings {
         }
     }
 
-    /// For whoever holds `growing`. Stops at the first that cannot be handed over: a later one
-    /// would be taken for it. True where there is none left.
+    /// Hands over in order, and returns true if no segment is left. The caller must hold `growing`. Stops
+    /// at the first segment that cannot be sent: the collector would take a later one for it.
     fn hand_over_in_order(&self, connection: &Connection, head: Head) -> bool {
         let number = connection.number();
         for further in self.more.iter().take_while(|further| further.segment.get().is_some()) {
@@ -271,8 +276,8 @@ impl Rings {
         true
     }
 
-    /// Populates what the program's threads will write next, on their rings' first lap. `heads`
-    /// keeps where they were at the last call: a ring that stands still gets no more memory.
+    /// Populates the memory that the program's threads will write next, on their rings' first lap. `heads`
+    /// holds the heads of the previous call: a ring whose head did not move gets no more memory.
     pub fn populate(&self, heads: &mut [u64; 64]) {
         /// 512 KiB: 160 000 launches a second between two calls.
         const AHEAD_CELLS: u64 = 8192;
@@ -287,10 +292,10 @@ impl Rings {
     }
 }
 
-/// Entries that were published and not read.
+/// The number of entries that were published and not read.
 fn unread(ring: Ring<'static>) -> u64 {
     let (mut entries, mut within) = (0, 0);
-    // Read only: whoever consumes the ring, if anybody ever does, finds it as it is.
+    // Reads without consuming: a later consumer, if there is one, finds the ring unchanged.
     let read = Consumer::new(ring).read(u64::MAX, |cell| {
         if within == 0 {
             entries += 1;
@@ -301,11 +306,11 @@ fn unread(ring: Ring<'static>) -> u64 {
     read.map_or(0, |_| entries)
 }
 
-fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<Place> {
+fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<OwnedRing> {
     use ring_state::{FREE, OWNED};
     for (index, header) in segment.rings.iter().enumerate().skip(first) {
-        // SYNC: Acquire pairs with the Release store of FREE by the ring's last owner, so that
-        // its positions and cells come before ours.
+        // SYNC: Acquire pairs with the Release store of FREE by the ring's last owner: its positions and
+        // cells come before ours.
         if header.state.load(Ordering::Relaxed) == FREE
             && header.state.compare_exchange(FREE, OWNED, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {

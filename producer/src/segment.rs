@@ -1,8 +1,8 @@
-//! The sealed memory file: made, laid out, mapped, handed over.
+//! The sealed memory file: making, laying out, mapping and publishing it.
 //!
-//! The file is sparse: its size is address space and costs memory only where it was written.
-//! It is sealed against growing and shrinking, so that neither side can make the other fault,
-//! and it has no name, so that nothing is left behind when both sides are gone.
+//! The file is sparse: its size is address space, and costs memory only where it was written. It is sealed
+//! against growing and shrinking, so that neither side can make the other fault. It has no name, so that
+//! nothing remains when both sides are gone.
 
 use core::mem::size_of;
 use core::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use gputrace_wire::segment::{
 use crate::fork;
 use crate::system;
 
-/// What a segment holds. Ring 0 of a primary segment is for device records, ring 1 for the
-/// service thread, the others for the program's threads.
+/// The number and sizes of a segment's parts. Ring 0 of a primary segment is for device records, ring 1 for
+/// the service thread, the others for the program's threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub kind: u32,
@@ -32,8 +32,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// 4 MiB a thread: 65 536 launches, 160 ms at 400 000 a second, many times the collector's
-    /// pause. 16 MiB for device records: a whole CUPTI buffer of 1 MiB becomes 0.6 MiB of cells.
+    /// 4 MiB a thread: 65 536 launches, 160 ms at 400 000 a second, many times the collector's pause. 16
+    /// MiB for device records: a full CUPTI buffer of 1 MiB becomes 0.6 MiB of cells.
     pub const PRIMARY: Plan = Plan {
         kind: segment::kind::PRIMARY,
         definitions_bytes: 64 << 20,
@@ -42,7 +42,7 @@ impl Plan {
         thread_rings: 62,
         thread_cells: 1 << 16,
     };
-    /// Where address space or memory files are limited.
+    /// Used where address space or memory files are limited.
     pub const PRIMARY_SMALL: Plan = Plan {
         kind: segment::kind::PRIMARY,
         definitions_bytes: 2 << 20,
@@ -86,8 +86,8 @@ impl Plan {
     }
 }
 
-/// A mapped segment. Copies of it are as good as itself: a mapping that threads write to is for
-/// ever. Only one that was never handed to any thread may be [discarded](Segment::discard).
+/// A mapped segment, or a copy of one: a mapping that threads write to is never unmapped. Only a segment
+/// that no thread ever got may be [discarded](Segment::discard).
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     base: *mut u8,
@@ -97,15 +97,15 @@ pub struct Segment {
     bytes: usize,
 }
 
-// SAFETY: `base` is only used to make references to atomics inside a mapping that is never
-// unmapped; atomics may be used from any thread.
+// SAFETY: `base` is only used to make references to atomics inside a mapping that is never unmapped;
+// atomics may be used from any thread.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Makes and maps a segment; returns it with its descriptor, which the caller sends and
-    /// closes. `None` where the kernel refuses (no memfd, seccomp, limits).
+    /// Makes and maps a segment. Also returns its descriptor, which the caller sends and closes. `None` if
+    /// the kernel refuses (no memfd, seccomp, limits).
     pub fn create(plan: Plan) -> Option<(Segment, i32)> {
         let bytes = plan.total_bytes();
         if !may_make_a_file_of(bytes) {
@@ -127,7 +127,7 @@ impl Segment {
             unsafe { system::close(descriptor) };
             return None;
         };
-        // A forked child must not write into its parent's rings: there the memory is not mapped.
+        // A forked child must not write into its parent's rings, so the memory is not mapped in the child.
         // SAFETY: the range is the mapping made above.
         if unsafe { system::madvise(base, bytes, libc::MADV_DONTFORK) } == 0 {
             fork::cover_in_children(base.cast(), bytes);
@@ -154,17 +154,18 @@ impl Segment {
         Some((segment, descriptor))
     }
 
-    /// Unmaps a segment that came to nothing.
+    /// Unmaps a segment that is not used after all.
     ///
     /// # Safety
-    /// Nobody uses it or anything got from it any more: no thread was given one of its rings.
+    ///
+    /// Nobody uses the segment or a reference into it any more: no thread was given one of its rings.
     pub unsafe fn discard(self) {
         fork::uncover_in_children(self.base);
         // SAFETY: the range is the mapping that `create` made, and the caller knows it unused.
         unsafe { system::munmap(self.base.cast(), self.bytes) };
     }
 
-    /// Fills the header but for its version, which [`Segment::publish`] stores.
+    /// Writes the header except for its version, which [`Segment::publish`] stores.
     fn lay_out(&self, plan: Plan) {
         let header = self.header;
         header.magic.store(segment::MAGIC, Ordering::Relaxed);
@@ -187,7 +188,7 @@ impl Segment {
 
     /// Stores the version: from here on a reader may use the segment.
     pub fn publish(&self) {
-        // SYNC: pairs with the Acquire load in `Layout::read`; everything else is before it.
+        // SYNC: pairs with the Acquire load in `Layout::read`; everything else is written before it.
         self.header.version.store(gputrace_wire::VERSION, Ordering::Release);
     }
 
@@ -211,8 +212,8 @@ impl Segment {
         }
     }
 
-    /// Asks the kernel for the memory of some of a ring's cells now, so that the thread that will
-    /// write them meets no page fault: 2 to 10 µs each on a virtual machine.
+    /// Asks the kernel for the memory of some of a ring's cells now, so that the thread that will write
+    /// them has no page fault there: 2 to 10 µs each on a virtual machine.
     pub fn populate(&self, plan: Plan, index: usize, first: u64, count: u64) {
         const MADV_POPULATE_WRITE: i32 = 23;
         let cells = plan.ring_cells(index) as u64;
@@ -221,14 +222,14 @@ impl Segment {
         let start = (plan.rings_offset() + (before + first as usize) * CELL_BYTES) & !4095;
         let bytes = (end.saturating_sub(first) as usize * CELL_BYTES).next_multiple_of(4096);
         if bytes > 0 {
-            // SAFETY: the range lies in the mapping; populating changes no contents. Kernels
-            // before 5.14 refuse, and then the faults come when they come.
+            // SAFETY: the range is in the mapping, and populating changes no contents. Kernels before 5.14
+            // refuse; the page faults then happen at the first write.
             unsafe { system::madvise(self.base.add(start).cast(), bytes, MADV_POPULATE_WRITE) };
         }
     }
 
-    /// The ring of that header, with its place as this process laid it out. The positions in
-    /// shared memory are not asked: a hostile collector must not be able to move our writes.
+    /// The ring of that header, at the position where this process laid it out. The positions in shared
+    /// memory are not used: a hostile collector must not be able to redirect our writes.
     pub fn ring(&self, plan: Plan, index: usize) -> Option<Ring<'static>> {
         let header = self.rings.get(index)?;
         let before: usize = (0..index).map(|earlier| plan.ring_cells(earlier)).sum();
@@ -240,8 +241,8 @@ impl Segment {
     }
 }
 
-/// A memory file that can be sealed and never executed: there are machines that allow no other.
-/// Kernels before 6.3 do not know the flag, and refuse it.
+/// Makes a memory file that can be sealed and never executed: some machines allow no other kind. Kernels
+/// before 6.3 do not know the flag and refuse it.
 fn make_file() -> i32 {
     const MFD_NOEXEC_SEAL: libc::c_uint = 8;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -252,8 +253,8 @@ fn make_file() -> i32 {
     }
 }
 
-/// Whether RLIMIT_FSIZE lets the process make a file so long. Where it does not, trying is not
-/// an error but SIGXFSZ, which kills.
+/// Whether RLIMIT_FSIZE lets the process make a file of that length. If not, an attempt does not just fail:
+/// it raises SIGXFSZ, which kills the process.
 fn may_make_a_file_of(bytes: usize) -> bool {
     bytes as u64 <= system::soft_limit(libc::RLIMIT_FSIZE)
 }

@@ -1,9 +1,10 @@
 //! The service thread: the one thread of our own in a traced process.
 //!
-//! It anchors the clocks, populates ring memory ahead of its writers, hears the collector, and
-//! calls what the vendor's side wants done regularly or the collector asks for. It is started only once the driver has threads of its
-//! own, blocks all signals, and is inside the guard for life. It sleeps on a futex so that the
-//! exit path can wake it without a descriptor.
+//! It anchors the clocks, populates ring memory ahead of its writers, receives the collector's messages,
+//! and calls the vendor layer's function at every turn and whenever the collector asks for a flush.
+//!
+//! It is started only once the driver has threads of its own, blocks all signals, and is inside the guard
+//! for life. It sleeps on a futex, so that the exit path can wake it without a descriptor.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -16,19 +17,19 @@ use crate::socket::Received;
 use crate::system;
 use crate::{clock, stderr, thread};
 
-/// What the vendor's side does at each turn, about every [`PERIOD_NS`].
+/// The vendor layer's function, called at each turn, about every [`PERIOD_NS`].
 pub type Turn = fn(&'static Session);
 
 const PERIOD_NS: u64 = 50_000_000;
-/// Two anchors close together at first give a good tick rate early; later ones are for drift.
+/// Two anchors close together at the start give a good tick rate early; later ones correct drift.
 const FIRST_PERIOD_NS: u64 = 5_000_000;
 const STACK_BYTES: usize = 1 << 20;
-/// Between looks at whether a flush is done.
+/// The interval between two checks whether a flush is done.
 const FLUSH_STEP_NS: u64 = 200_000;
-/// Between looks for another collector: at first, and at most.
+/// The interval between two attempts to find another collector: the first, and the longest.
 const REJOIN_FIRST_NS: u64 = 500_000_000;
 const REJOIN_MOST_NS: u64 = 10_000_000_000;
-/// How long one is looked for that nobody promised.
+/// How long another collector is sought if none announced a takeover.
 const REJOIN_PATIENCE_NS: u64 = 30_000_000_000;
 
 mod state {
@@ -40,12 +41,12 @@ mod state {
 
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 static TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// What is done when it is asked to stop.
+/// The function called when the thread is asked to stop.
 static LAST_TURN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// The generation the thread was started for: a fork's child starts its own.
+/// The generation that the thread was started for: a forked child starts its own thread.
 static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
 
-/// Starts the thread once a session.
+/// Starts the thread once per session.
 pub fn start(session: &'static Session, turn: Turn) {
     if STARTED_FOR.swap(session.generation, Ordering::AcqRel) == session.generation {
         return;
@@ -53,10 +54,10 @@ pub fn start(session: &'static Session, turn: Turn) {
     TURN.store(turn as *mut (), Ordering::Release);
     STATE.store(state::RUNS, Ordering::Release);
     session.set_has_service(true);
-    // The thread keeps the set that it begins with.
+    // A new thread keeps the signal mask that its creator has at that moment.
     let _held_back = HeldBack::with_faults();
-    // SAFETY: the attributes live on this stack and are initialised before use; the thread gets
-    // a 'static argument.
+    // SAFETY: the attributes are on this stack and are initialised before use; the thread gets a 'static
+    // argument.
     let made = unsafe {
         let mut attributes = core::mem::zeroed();
         let mut id = core::mem::zeroed();
@@ -79,11 +80,11 @@ pub fn start(session: &'static Session, turn: Turn) {
     }
 }
 
-/// Has the thread do `last` and end, and waits for it while `goes_on` says so: after that its ring
-/// is quiet. It can take longer than that when the vendor's library holds it; `say_bye` then does
-/// not claim that everything is published. False if there is no thread to do it.
+/// Makes the thread call `last` and end, and waits for it while `goes_on` returns true. After that the
+/// thread's ring is quiet. The thread can take longer when the vendor's library holds it; `say_bye` then
+/// does not mark the segment as ended. False if there is no thread.
 pub fn stop(last: Turn, mut goes_on: impl FnMut() -> bool) -> bool {
-    // SYNC: the exchange below publishes it to the thread.
+    // SYNC: the exchange below publishes this store to the thread.
     LAST_TURN.store(last as *mut (), Ordering::Release);
     if STATE.compare_exchange(state::RUNS, state::ASKED_TO_STOP, Ordering::AcqRel, Ordering::Acquire).is_err()
     {
@@ -96,8 +97,8 @@ pub fn stop(last: Turn, mut goes_on: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Has the thread take a turn now, and waits for its end while `goes_on` says so. False if there is no
-/// thread to do it.
+/// Makes the thread take a turn now, and waits for the turn's end while `goes_on` returns true. False if
+/// there is no thread.
 pub fn flush(session: &Session, mut goes_on: impl FnMut() -> bool) -> bool {
     let control = session.control();
     let asked = control.flush.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -106,19 +107,20 @@ pub fn flush(session: &Session, mut goes_on: impl FnMut() -> bool) -> bool {
         if is_done() || !goes_on() {
             return true;
         }
-        // Again and again: the thread may not be asleep yet.
+        // Repeated, because the thread may not be asleep yet.
         wake();
         system::sleep_ns(FLUSH_STEP_NS);
     }
     false
 }
 
-/// Whether nothing comes of the thread any more: it ended, or there is none.
+/// Whether the thread does nothing more: it ended, or there is none.
 pub fn is_quiet() -> bool {
     matches!(STATE.load(Ordering::Acquire), state::NONE | state::STOPPED)
 }
 
-/// At a session's start: there is no thread of its own yet. After a fork the parent's did not come along.
+/// Called at a session's start, before the session has a service thread. After a fork the parent's thread
+/// does not exist in the child.
 pub fn forget() {
     STATE.store(state::NONE, Ordering::Release);
 }
@@ -139,12 +141,12 @@ extern "C" fn main(session: *mut libc::c_void) -> *mut libc::c_void {
         loop {
             slot.emit(session, &[session.anchor().to_cell()]);
             session.populate(&mut heads);
-            // SYNC: pairs with the collector's Release; it looks at `flushed` with Acquire, and what
-            // the turn brought into the rings comes before that.
+            // SYNC: pairs with the collector's Release store. The collector loads `flushed` with Acquire,
+            // so that it sees everything that the turn wrote to the rings.
             let asked = session.control().flush.load(Ordering::Acquire);
             take(&TURN, session);
             session.control().flushed.store(asked, Ordering::Release);
-            // The turn after the session ended was the last: what it left, it left in order.
+            // The turn after the session's end is the last one, and everything it wrote is complete.
             if !session.is_current() {
                 break;
             }
@@ -181,26 +183,26 @@ fn take(turn: &AtomicPtr<()>, session: &'static Session) {
 /// The collector, as this side sees it.
 struct Collector {
     place: At,
-    /// When it went first, since one last said welcome.
+    /// When the collector first disappeared, since the last WELCOME.
     gone_since_ns: Option<u64>,
-    /// Between looks for another one.
+    /// The interval before the next attempt to find another collector.
     pause_ns: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// At the other end of the socket.
+    /// Messages come through the socket.
     Socket,
-    /// Gone, or out of reach: another one is looked for then.
+    /// The collector is gone or unreachable; another one is sought at `next_ns`.
     Nowhere { next_ns: u64 },
-    /// Nothing is heard of it any more, and no other is looked for.
+    /// No message can arrive any more, and no other collector is sought.
     Unheard,
 }
 
 impl Collector {
     const NEW: Collector = Collector { place: At::Socket, gone_since_ns: None, pause_ns: REJOIN_FIRST_NS };
 
-    /// Hears it out, or looks for another.
+    /// Receives the collector's messages, or looks for another collector.
     fn attend(&mut self, session: &'static Session) {
         match self.place {
             At::Socket => self.listen(session),
@@ -211,7 +213,8 @@ impl Collector {
 
     fn listen(&mut self, session: &'static Session) {
         let mut packet = [0u8; 4096];
-        // As many as anybody sends in good faith: whoever sends on and on is heard at the next turn.
+        // No honest collector sends more at once. The messages of one that sends without end wait for the
+        // next turn.
         for _ in 0..64 {
             match session.socket().receive(0, &mut packet) {
                 Received::Nothing => return,
@@ -222,7 +225,7 @@ impl Collector {
                     return;
                 }
                 Received::Message(head, _) if head.kind == kind::WELCOME => {
-                    session.connection().told(head.value);
+                    session.connection().apply_welcome(head.value);
                     if self.gone_since_ns.take().is_some() {
                         session.notice(1, 0, b"joined a collector again; what did not fit the rings until then was dropped and counted");
                     }
@@ -238,8 +241,8 @@ impl Collector {
                     return self.wait_for_another(session);
                 }
                 Received::Gone => return self.give_up(session),
-                // The program closed our descriptor. The collector has the memory and watches the
-                // process itself, so recording goes on; it is joined again where that can be done.
+                // The program closed our descriptor. The collector has the memory and watches the process
+                // itself, so recording goes on. Where possible the session joins the collector again.
                 Received::Lost if session.can_rejoin() => return self.wait_for_another(session),
                 Received::Lost => {
                     self.place = At::Unheard;
@@ -252,8 +255,8 @@ impl Collector {
     fn wait_for_another(&mut self, session: &'static Session) {
         let now_ns = clock::monotonic_ns();
         let since_ns = *self.gone_since_ns.get_or_insert(now_ns);
-        let is_hopeless =
-            now_ns.saturating_sub(since_ns) > REJOIN_PATIENCE_NS && !session.connection().was_told_so();
+        let is_hopeless = now_ns.saturating_sub(since_ns) > REJOIN_PATIENCE_NS
+            && !session.connection().is_takeover_promised();
         if is_hopeless || !session.can_rejoin() {
             return self.give_up(session);
         }
@@ -269,7 +272,7 @@ impl Collector {
         }
     }
 
-    /// Nobody empties the rings any more; recording into them would only drop.
+    /// Nobody empties the rings any more; further recording would only drop events.
     fn give_up(&mut self, session: &Session) {
         stderr::line(&[b"the collector is gone: nothing is recorded from here on"]);
         session.say_left_behind();

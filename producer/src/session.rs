@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!            claim            start failed
-//!   IDLE ───────────► STARTING ───────────► OFF     (for good; said once)
+//!   IDLE ───────────► STARTING ───────────► OFF     (for good; reported once)
 //!                        ▲ │                 ▲
 //!      claim by a forked │ │ start           │ refused, collector gone for good
 //!      child             │ ▼                 │
 //!                     RUNNING ───────────────┴─► ENDED  (exit)
 //! ```
 //!
-//! Every transition is a function below and nowhere else. The state is kept together with the
-//! process that it is of: a forked child inherits its parent's, but generation 0 in the wiped
-//! page, so nothing is recorded there until the child's own first call of interest claims the
-//! state for the child. What it inherited is leaked.
+//! Each transition is a function below, and nothing else changes the state. The state word also
+//! identifies the process. A forked child inherits its parent's state, but reads generation 0 in
+//! the wiped page, so it records nothing until its own first hooked call claims the state. What
+//! the child inherited is leaked.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use gputrace_wire::segment;
 use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
-use crate::rings::{Place, Rings};
+use crate::rings::{OwnedRing, Rings};
 use crate::segment::{Plan, Segment};
 use crate::socket::{Received, Socket};
 use crate::{clock, early_calls, fork, loader, memory, stderr, system};
@@ -41,9 +41,9 @@ mod state {
     pub const OFF: u32 = 4;
 }
 
-/// The state in the lower half; in the upper one the process that it is of, 0 while IDLE. With it
-/// an exchange by one thread of a forked child fails once another thread of the child went on,
-/// though both states are called RUNNING.
+/// The lower half holds the state. The upper half identifies the process that the state belongs to; it is 0
+/// while IDLE. In a forked child, a thread's compare-exchange therefore fails once another thread of the
+/// child has changed the state, even where both states are RUNNING.
 static STATE: AtomicU64 = AtomicU64::new(state::IDLE as u64);
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
 /// Inherited through fork, so that a child's session never has its parent's number.
@@ -57,7 +57,7 @@ pub struct Session {
     primary: Segment,
     rings: Rings,
     connection: Connection,
-    /// The clock that device records are stamped in, once there is one.
+    /// The clock that stamps device records, once there is one.
     device_clock: AtomicPtr<()>,
     epoch: AtomicU32,
     /// Whether the service thread may still write an entry.
@@ -67,9 +67,9 @@ pub struct Session {
 /// Why a session did not start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartError {
-    /// No sealed memory file: memfd is missing or forbidden, or a limit is too low.
+    /// The sealed memory file could not be made: memfd is missing or forbidden, or a limit is too low.
     Memory,
-    /// The collector did not take the hand-over.
+    /// The collector did not accept the segment.
     HandOver,
 }
 
@@ -79,25 +79,24 @@ pub fn current() -> Option<&'static Session> {
     if fork::generation() == 0 {
         return None;
     }
-    // SAFETY: the pointer is null or to a session that was written whole before it was stored
-    // (Release in `start`) and is never freed.
+    // SAFETY: the pointer is null, or points to a session that `start` wrote completely before storing it
+    // with Release. Sessions are never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// The right to start this process's session; one thread has it. Whoever has it calls [`start`]
-/// or [`turn_off`].
+/// The right to start this process's session. One thread holds it, and must call [`start`] or [`turn_off`].
 #[derive(Debug)]
 pub struct Claim(());
 
-/// Claims the start of this process's session. `None` where it has or had one, where another
-/// thread starts one, and where tracing is off for good.
+/// Claims the start of this process's session. `None` if the process has or had a session, if another
+/// thread is starting one, or if tracing is off for good.
 pub fn claim() -> Option<Claim> {
     let found = STATE.load(Ordering::Acquire);
     (may_be_claimed(found) && take_over(found)).then_some(Claim(()))
 }
 
-/// Whether the state is IDLE, or is a fork's parent's. A child of `vfork`, which shares the memory
-/// of a running session, sees the session's generation.
+/// Whether the state is IDLE, or belongs to the process that forked this one. A child of `vfork` shares the
+/// memory of a running session and sees its generation, so it may not claim.
 fn may_be_claimed(found: u64) -> bool {
     match found as u32 {
         state::IDLE => true,
@@ -106,12 +105,12 @@ fn may_be_claimed(found: u64) -> bool {
     }
 }
 
-/// Goes from the state that was found to STARTING; false if somebody went on meanwhile.
+/// Moves from the state `found` to STARTING; false if another thread changed the state in the meantime.
 fn take_over(found: u64) -> bool {
     STATE.compare_exchange(found, own(state::STARTING), Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
-/// The state word of this process in that state.
+/// The state word for this process in `state`.
 fn own(state: u32) -> u64 {
     u64::from(own_pid().cast_unsigned()) << 32 | u64::from(state)
 }
@@ -120,18 +119,18 @@ fn own_pid() -> i32 {
     system::getpid()
 }
 
-/// Whether a thread of this process is starting its session: it is claimed and not published yet.
+/// Whether a thread of this process is starting its session: the session is claimed and not yet published.
 #[cold]
 pub fn is_starting() -> bool {
-    // The process is asked for only in that state: every hooked call without a session comes by here.
+    // Only this state asks for the process id, because every hooked call without a session runs this check.
     let found = STATE.load(Ordering::Acquire);
     found as u32 == state::STARTING && found == own(state::STARTING)
 }
 
 /// Starts a session with the collector at the other end of `socket`.
 ///
-/// `command` is the command line, arguments separated by NUL. `before` makes what calls need besides the
-/// session; then the session is published, and calls of any thread are recorded.
+/// `command` is the command line, its arguments separated by NUL. `before` prepares what hooked calls need
+/// besides the session. After `before` the session is published, and calls of any thread are recorded.
 pub fn start(
     _: Claim,
     socket: Socket,
@@ -155,15 +154,15 @@ pub fn start(
     }
 }
 
-/// Nothing will be recorded in this process, for good.
+/// Turns recording off in this process for good.
 pub fn turn_off() {
     STATE.store(own(state::OFF), Ordering::Release);
     fork::set_generation(0);
 }
 
-/// Registers what runs at a fork.
+/// Registers the fork handlers.
 fn prepare_for_forks() {
-    // The C library locks and allocates for that.
+    // The C library locks and allocates while it registers a handler.
     let _held_back = HeldBack::new();
     fork::prepare();
     loader::prepare();
@@ -172,7 +171,8 @@ fn prepare_for_forks() {
 fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError> {
     prepare_for_forks();
     clock::kind();
-    // Before the hand-over, so that nothing but the hand-over can fail once the collector knows us.
+    // Mapped before the hand-over: once the collector knows this process, only the hand-over itself may
+    // fail.
     let room = memory::map_bytes(size_of::<Session>()).ok_or(StartError::Memory)?.cast::<Session>();
     let (plan, (primary, descriptor)) = [Plan::PRIMARY, Plan::PRIMARY_SMALL]
         .into_iter()
@@ -229,8 +229,8 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
 }
 
 impl Session {
-    /// Whether it is what this process records into now. In a forked child it is not, and its
-    /// memory is not even there.
+    /// Whether this process records into this session now. In a forked child it does not: the session's
+    /// memory is not mapped there.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
         fork::generation() == self.generation
@@ -245,7 +245,7 @@ impl Session {
         }
     }
 
-    /// Adds the calls that came while the session was starting to what it lost.
+    /// Adds the calls that came while the session was starting to the session's lost events.
     pub fn add_early_calls(&self) {
         let early = early_calls::take();
         if early > 0
@@ -264,7 +264,8 @@ impl Session {
         }
     }
 
-    /// Says something once; 0 when the area is full, which is counted, and when the session is over.
+    /// Writes a definition and returns its id. Returns 0 when the area is full, which is counted, and after
+    /// the session's end.
     pub fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32 {
         if !self.is_current() {
             return 0;
@@ -275,7 +276,8 @@ impl Session {
         })
     }
 
-    /// Whether half of the room for definitions is used: the rest is for what there is little of.
+    /// Whether half of the definitions area is used. The other half is reserved for definitions of which
+    /// there are few.
     pub fn definitions_are_half_full(&self) -> bool {
         let area = self.primary.area();
         area.reserved.load(Ordering::Relaxed) >= area.words.len() as u64 / 2
@@ -286,12 +288,12 @@ impl Session {
         self.define(kind::NOTICE, &[severity, rung], text);
     }
 
-    /// For the service thread: whether it may still write an entry.
+    /// Called by the service thread: whether it may still write an entry.
     pub(crate) fn set_has_service(&self, has: bool) {
         self.has_service.store(has, Ordering::Release);
     }
 
-    /// Whether the collector waits for what the device libraries hold.
+    /// Whether the collector waits for a flush of what the device libraries hold.
     pub fn is_flush_asked(&self) -> bool {
         let control = self.control();
         control.flush.load(Ordering::Relaxed) != control.flushed.load(Ordering::Relaxed)
@@ -301,7 +303,7 @@ impl Session {
         self.primary.control()
     }
 
-    /// The connection's socket as of now; it may be none.
+    /// The connection's current socket, which may be none.
     pub fn socket(&self) -> Socket {
         self.connection.socket()
     }
@@ -314,18 +316,19 @@ impl Session {
         Head::new(kind, self.pid as u32, self.generation, value)
     }
 
-    /// Whether another collector could be told of this session.
+    /// Whether this session can still be announced to another collector.
     pub fn can_rejoin(&self) -> bool {
         self.connection.may_be_taken_over() && self.rings.primary_file().is_some()
     }
 
-    /// Joins whoever listens now, with the same memory. For the service thread, and for the one who
-    /// ends the session: after that thread ended, or where it does not come back in time.
+    /// Joins the collector that listens now, with the same memory. Called by the service thread, and by the
+    /// thread that ends the session: after the service thread ended, or where the service thread does not
+    /// return in time.
     pub fn rejoin(&self) -> bool {
         let Some(file) = self.rings.primary_file() else { return false };
         let Some(socket) = self.connection.another().map(Socket::out_of_the_way) else { return false };
-        // A thread that adds a segment meanwhile would send it over the new connection before the
-        // earlier ones, or over a number of ours that is closed under it.
+        // A thread that added a segment in the meantime would send it over the new connection before the
+        // earlier segments, or over one of our descriptor numbers that is being closed.
         let joined = self.rings.while_nobody_grows(|| {
             let joined = socket.send(self.head(handshake::kind::HELLO, 0), b"", Some(file));
             if joined {
@@ -340,19 +343,20 @@ impl Session {
         joined == Some(true)
     }
 
-    /// Nobody is at the other end any more.
+    /// Hangs up: the collector is gone.
     pub fn disconnect(&self) {
-        // Where a thread is sending there the number stays, until one joins again or the end.
+        // If another thread is sending on the descriptor, the descriptor stays open until the next join or
+        // the end.
         self.rings.while_nobody_grows(|| self.connection.hang_up());
     }
 
-    /// Hands over the segments that the collector has not seen; closes their files once it is
-    /// known that nobody else will want them.
+    /// Hands over the segments that the collector has not seen. Closes their files once no other collector
+    /// will need them.
     pub fn hand_over(&self) {
         self.rings.hand_over(&self.connection, self.head(handshake::kind::SEGMENT, 0));
     }
 
-    /// Says which clock device records are stamped in from now on.
+    /// Sets the clock that stamps device records from now on.
     pub fn set_device_clock(&self, clock: fn() -> u64, epoch: u32) {
         self.epoch.store(epoch, Ordering::Release);
         self.device_clock.store(clock as *mut (), Ordering::Release);
@@ -372,13 +376,13 @@ impl Session {
         clock::anchor(clock, self.epoch.load(Ordering::Acquire))
     }
 
-    /// The ring kept for device records, or the service thread's.
-    pub fn reserved_ring(&self, role: u64) -> Option<Place> {
+    /// The ring reserved for device records, or for the service thread.
+    pub fn reserved_ring(&self, role: u64) -> Option<OwnedRing> {
         self.rings.reserved(role)
     }
 
-    /// Takes a free ring for the calling thread, making another segment if there is none.
-    pub fn take_ring(&self) -> Option<Place> {
+    /// Takes a free ring for the calling thread; makes another segment if there is none.
+    pub fn take_ring(&self) -> Option<OwnedRing> {
         self.rings.take(&self.connection, self.head(handshake::kind::SEGMENT, 0))
     }
 
@@ -387,13 +391,12 @@ impl Session {
         self.rings.populate(heads);
     }
 
-    /// Whether this is the process that started the session. A vfork's child, which shares our
-    /// memory, is not.
+    /// Whether this process started the session. A child of `vfork`, which shares our memory, did not.
     pub fn is_ours(&self) -> bool {
         self.pid == own_pid()
     }
 
-    /// Ends the session: nothing is recorded after it. True for the one caller who ended it.
+    /// Ends the session: nothing is recorded after it. True for the one caller that ended it.
     pub fn end(&self) -> bool {
         self.is_ours()
             && STATE
@@ -401,36 +404,38 @@ impl Session {
                 .is_ok()
     }
 
-    /// Says good-bye, after everything was published. The segment says that it has ended only
-    /// where that is so: a service thread that did not stop in time may write an anchor yet.
+    /// Sends the good-bye message, after everything was published. The segment is marked as ended only
+    /// where that is so: a service thread that did not stop in time may still write an anchor.
     pub fn say_bye(&self, reason: u64) {
-        // A last try for what a full socket did not take; what is left then is lost, and counted.
+        // The last attempt to hand over segments that a full socket did not take. Segments left after it
+        // are lost, and their events counted.
         self.hand_over();
         if let Some(word) = self.primary.counters().get(Counter::NoRing as usize) {
             word.fetch_add(self.rings.seen_by_nobody(), Ordering::Relaxed);
         }
         self.add_early_calls();
         if !self.has_service.load(Ordering::Acquire) {
-            // SYNC: pairs with the collector's Acquire load; what the rings hold comes before it.
+            // SYNC: pairs with the collector's Acquire load: it sees everything in the rings before the
+            // state.
             self.primary.header.state.store(segment::state::ENDED, Ordering::Release);
         }
         let bye = self.head(handshake::kind::BYE, reason);
         let is_said = self.socket().send(bye, b"", None);
-        // What is in the rings goes to whoever has taken over by now.
+        // A collector that has taken over by now receives what the rings hold.
         let is_said = is_said || (self.can_rejoin() && self.rejoin() && self.socket().send(bye, b"", None));
         if !is_said && self.connection.has_nobody() {
             self.say_left_behind();
         }
     }
 
-    /// Tells the collector that an exec is about to be called, which closes the socket if it succeeds.
+    /// Announces an exec to the collector. A successful exec closes the socket.
     pub fn announce_exec(&self) {
         self.hand_over();
         self.socket().send(self.head(handshake::kind::BYE, handshake::bye::EXEC), b"", None);
     }
 
-    /// Says what no collector has read and none will. What one had read and not stored when it was
-    /// killed is in this number too where it is still in the rings.
+    /// Reports the number of entries that no collector has read or will read. It includes entries that a
+    /// killed collector had read but not stored, as long as they are still in the rings.
     pub fn say_left_behind(&self) {
         let count = self.rings.left_behind();
         if count > 0 {
@@ -442,16 +447,16 @@ impl Session {
         }
     }
 
-    /// Gives the session up when the program goes on without it: the collector hears a good-bye and
-    /// does not wait for more. Only before anybody but the caller uses the socket.
+    /// Abandons the session when the program goes on without it: the collector receives a good-bye and does
+    /// not wait for more. Must be called before any other thread uses the socket.
     pub fn abandon(&self) {
         self.say_bye(handshake::bye::STOPPED);
         turn_off();
         self.close();
     }
 
-    /// Gives back the descriptors, when all is said. Where a thread is adding a segment at this
-    /// moment they stay: the exit or the exec that comes next closes them.
+    /// Closes the descriptors after the last message. If a thread is adding a segment at this moment, they
+    /// stay open: the exit or exec that follows closes them.
     pub fn close(&self) {
         self.rings.while_nobody_grows(|| {
             self.connection.close();
@@ -459,8 +464,8 @@ impl Session {
         });
     }
 
-    /// Waits for the collector to say that the outputs are there, while `goes_on` says so. Returns
-    /// its summary.
+    /// Waits, while `goes_on` returns true, for the collector's message that the outputs are written.
+    /// Returns the collector's summary.
     pub fn wait_for_done<'p>(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -485,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_state_that_somebody_went_on_from_is_not_taken_over() {
-        // What a forked child inherits: RUNNING, of its parent. Two of its threads look at it.
+        // The state that a forked child inherits: RUNNING, of its parent. Two of its threads read it.
         let inherited = u64::from(own_pid().cast_unsigned() + 1) << 32 | u64::from(state::RUNNING);
         STATE.store(inherited, Ordering::Release);
         assert!(take_over(inherited), "the first thread starts the session");

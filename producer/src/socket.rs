@@ -1,4 +1,5 @@
-//! The session socket: messages with descriptors beside them, and the check that it is still ours.
+//! The session socket: messages that can carry a descriptor, and the check that the descriptor is still our
+//! socket.
 //!
 //! All calls here are async-signal-safe.
 
@@ -11,8 +12,8 @@ use crate::descriptor::Descriptor;
 pub(crate) use crate::descriptor::identity;
 use crate::{clock, memory, ownership, system};
 
-/// How long a connection is tried for when the collector's queue is full. The program waits in
-/// `cuInit` meanwhile, and a collector that was stopped never empties it.
+/// How long a connection is retried while the collector's queue is full. The program waits in `cuInit`
+/// meanwhile, and a stopped collector never empties its queue.
 const CONNECT_MOST_NS: u64 = 2_000_000_000;
 const CONNECT_STEP_NS: u64 = 10_000_000;
 
@@ -26,14 +27,14 @@ pub struct Socket {
 /// Why there is no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotConnected {
-    /// Nobody listens there, or nobody answers.
+    /// Nobody listens at the path, or nobody answers.
     Nobody,
-    /// What is there is another user's, or could be.
+    /// The socket or its folder belongs to another user, or could.
     NotOurs,
 }
 
-/// Where a listener was found. Mapped and never freed, so that it can be asked again: what the
-/// environment says may have changed by then.
+/// The address of a listener. Mapped and never freed, so that it can be used again: the environment
+/// variable may have changed by then.
 pub struct Address(libc::sockaddr_un);
 
 impl core::fmt::Debug for Address {
@@ -43,7 +44,7 @@ impl core::fmt::Debug for Address {
 }
 
 impl Address {
-    /// `None` where the path is too long for a socket.
+    /// `None` if the path is too long for a socket.
     fn new(path: &[u8]) -> Option<&'static Address> {
         // SAFETY: zero is a valid sockaddr_un.
         let mut address: libc::sockaddr_un = unsafe { zeroed() };
@@ -62,7 +63,7 @@ impl Address {
         })
     }
 
-    /// Connects, without waiting for room in the listener's queue.
+    /// Connects, without waiting for space in the listener's queue.
     pub fn try_connect(&'static self) -> Option<Socket> {
         self.connect(0).ok()
     }
@@ -76,7 +77,7 @@ impl Address {
     }
 
     fn connect(&'static self, most_ns: u64) -> Result<Socket, NotConnected> {
-        // A connect that may wait would wait for ever when the listener's queue is full.
+        // A blocking connect would wait for ever while the listener's queue is full.
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let number = system::socket(libc::AF_UNIX, kind);
         if number < 0 {
@@ -84,7 +85,7 @@ impl Address {
         }
         let answer = connect_in_time(number, &self.0, most_ns);
         let connected = if answer != 0 {
-            // The session's folder is open to its own user alone.
+            // The session's folder is open only to the user that it belongs to.
             Err(if answer == -libc::EACCES { NotConnected::NotOurs } else { NotConnected::Nobody })
         } else if !ownership::peer_is_us(number) || !ownership::folder_is_ours(self.path()) {
             Err(NotConnected::NotOurs)
@@ -100,44 +101,44 @@ impl Address {
 }
 
 impl Socket {
-    /// Takes a descriptor and remembers what it is.
+    /// Takes ownership of a descriptor and records its identity.
     pub fn adopt(descriptor: i32) -> Option<Socket> {
         Some(Socket { descriptor: Descriptor::adopt(descriptor)?, address: None })
     }
 
-    /// The same connection, of which only the descriptor was kept.
+    /// The same connection, from its kept descriptor.
     pub fn of(descriptor: Descriptor) -> Socket {
         Socket { descriptor, address: None }
     }
 
-    /// Connects to the session socket at a path, if it is this user's. Where nobody listens it
-    /// fails at once, where nobody answers after [`CONNECT_MOST_NS`].
+    /// Connects to the session socket at a path, if the socket belongs to this user. Fails at once if
+    /// nobody listens, and after [`CONNECT_MOST_NS`] if nobody answers.
     pub fn connect(path: &[u8]) -> Result<Socket, NotConnected> {
         Address::new(path).ok_or(NotConnected::Nobody)?.connect(CONNECT_MOST_NS)
     }
 
-    /// Where it was connected to; `None` for one that was inherited.
+    /// The address that the socket was connected to; `None` for an inherited socket.
     pub fn address(&self) -> Option<&'static Address> {
         self.address
     }
 
-    /// The same connection by a number that programs do not count on.
+    /// Moves the connection to a descriptor number that programs do not count on.
     pub fn out_of_the_way(self) -> Socket {
         Socket { descriptor: self.descriptor.out_of_the_way(), ..self }
     }
 
-    /// What to keep of it.
+    /// The descriptor to keep for this connection.
     pub fn kept(&self) -> Descriptor {
         self.descriptor
     }
 
-    /// The number, if it still is our socket.
+    /// The descriptor number, if it is still our socket.
     pub fn descriptor(&self) -> Option<i32> {
         self.descriptor.number()
     }
 
-    /// Sends one message, with a descriptor beside it if there is one. Never raises SIGPIPE and
-    /// never waits: a full socket means that the collector is stuck.
+    /// Sends one message, with a descriptor if one is given. Never raises SIGPIPE and never waits: a full
+    /// socket means that the collector is stuck.
     pub fn send(&self, head: Head, text: &[u8], descriptor: Option<i32>) -> bool {
         let Some(socket) = self.descriptor() else { return false };
         let head = Head { text_bytes: text.len() as u32, ..head }.to_bytes();
@@ -145,14 +146,14 @@ impl Socket {
             libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
             libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
         ];
-        let mut room = ControlRoom::new();
+        let mut room = ControlBuffer::new();
         // SAFETY: zero is a valid msghdr; the pointers set below outlive the call.
         let mut message: libc::msghdr = unsafe { zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = parts.len();
         if let Some(descriptor) = descriptor {
             message.msg_control = room.0.as_mut_ptr().cast();
-            message.msg_controllen = ControlRoom::BYTES;
+            message.msg_controllen = ControlBuffer::BYTES;
             // SAFETY: the control buffer is live, aligned and large enough for one descriptor,
             // so CMSG_FIRSTHDR is not null and its data has room for an int.
             unsafe {
@@ -178,8 +179,8 @@ impl Socket {
         }
         // With MSG_TRUNC the answer is the packet's length, even where the buffer is shorter.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // The number may change hands at any moment, and what the program's own socket has to say
-        // must not be taken out of it: first it is only looked at.
+        // The program may reuse the number at any moment, and a message for the program's own socket must
+        // not be consumed. So the message is peeked at first.
         let count = system::recv(socket, packet, flags | libc::MSG_PEEK);
         if self.descriptor().is_none() {
             return Received::Lost;
@@ -188,14 +189,14 @@ impl Socket {
             Ok(0) => Received::Gone,
             Ok(count) if parse(packet, count).is_none() => Received::Gone,
             Ok(count) => {
-                // A packet is taken out whole, whatever the room.
+                // This consumes the whole packet, whatever the buffer's size.
                 system::recv(socket, &mut [], flags);
                 match parse(packet, count) {
                     Some((head, text)) => Received::Message(head, text),
                     None => Received::Gone,
                 }
             }
-            // A reset is told once: what the peer sent before it closed is still to be read.
+            // A reset is reported once; the peer's earlier messages can still be read after it.
             Err(_) if matches!(-count as i32, libc::EAGAIN | libc::EINTR | libc::ECONNRESET) => {
                 Received::Nothing
             }
@@ -209,39 +210,39 @@ impl Socket {
     }
 }
 
-/// What came of [`Socket::receive`].
+/// The result of [`Socket::receive`].
 #[derive(Debug)]
 pub enum Received<'p> {
     Message(Head, &'p [u8]),
     Nothing,
-    /// The other side hung up or spoke nonsense.
+    /// The other side hung up or sent an invalid message.
     Gone,
-    /// The program took the descriptor from us; the other side may well be there.
+    /// The program closed or replaced our descriptor; the other side may still exist.
     Lost,
 }
 
-/// Room for one descriptor's control message, aligned as `cmsghdr` needs.
-struct ControlRoom([u64; 4]);
+/// Space for one descriptor's control message, aligned as `cmsghdr` requires.
+struct ControlBuffer([u64; 4]);
 
-impl ControlRoom {
+impl ControlBuffer {
     // SAFETY: CMSG_SPACE only computes.
     const BYTES: usize = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) as usize };
 
-    fn new() -> ControlRoom {
+    fn new() -> ControlBuffer {
         const { assert!(Self::BYTES <= size_of::<[u64; 4]>()) };
-        ControlRoom([0; 4])
+        ControlBuffer([0; 4])
     }
 }
 
 const _: () = assert!(HEAD_BYTES == 32);
 
-/// Tries at least once, and until the time is over; 0 once connected, else the last
-/// negated errno value.
+/// Tries at least once and until the time is over. Returns 0 once connected, else the last negated errno
+/// value.
 fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -> i32 {
     let deadline = clock::monotonic_ns() + most_ns;
     loop {
         let answer = system::connect(descriptor, address);
-        // EAGAIN is a unix socket's word for a full queue.
+        // EAGAIN is a unix socket's error for a full queue.
         if !matches!(-answer, libc::EAGAIN | libc::EINTR) || clock::monotonic_ns() >= deadline {
             return answer;
         }
@@ -249,8 +250,8 @@ fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -
     }
 }
 
-/// Splits a packet of `sent_bytes`, of which `packet` holds the beginning. A text that is longer
-/// than the buffer is cut: whoever has a short buffer shows a line of it or ignores it.
+/// Splits a packet of `sent_bytes`, of which `packet` holds the beginning. A text longer than the buffer is
+/// cut: a caller with a short buffer shows one line of the text or ignores it.
 fn parse(packet: &mut [u8], sent_bytes: usize) -> Option<(Head, &[u8])> {
     const TEXT_BYTES_AT: usize = 20;
     if let Some(room) = packet.len().checked_sub(HEAD_BYTES)
@@ -338,7 +339,7 @@ mod tests {
         }
     }
 
-    /// A listener at a path of its own that nobody accepts from, with room for one in its queue.
+    /// A listener at its own path that accepts no connection and has one slot in its queue.
     struct Listener(std::path::PathBuf, std::os::fd::OwnedFd);
 
     impl Listener {
@@ -366,7 +367,7 @@ mod tests {
             Listener(path, descriptor)
         }
 
-        /// Connects on a thread of its own, so that a connect that never returns is a failure.
+        /// Connects on its own thread, so that a connect that never returns makes the test fail.
         fn connect(&self) -> std::sync::mpsc::Receiver<Result<Socket, NotConnected>> {
             use std::os::unix::ffi::OsStrExt;
             let (done, waits) = std::sync::mpsc::channel();

@@ -1,9 +1,9 @@
 //! One line on standard error, by a raw write: no lock, no buffer, no allocation.
 //!
-//! A program that closes its standard error gets the number 2 for the next file that it opens,
-//! and our lines would stand in that file. So the descriptor is remembered as it was at load and
-//! is written to only while it still is the same; a program that sends its standard error
-//! elsewhere later gets no lines of ours there.
+//! A program that closes its standard error gets the number 2 for the next file that it opens, and our
+//! lines would be written to that file. So the descriptor's identity is recorded at load, and lines are
+//! written only while the identity is the same. A program that redirects its standard error later gets no
+//! lines of ours there.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use crate::system::{self, SignalSet};
 const STANDARD_ERROR: i32 = 2;
 
 mod known {
-    /// Nobody called `remember`: the number is taken for what it says.
+    /// `remember` was not called: descriptor 2 is taken as standard error.
     pub const NOT_ASKED: u32 = 0;
     pub const OPEN: u32 = 1;
     pub const CLOSED: u32 = 2;
@@ -23,7 +23,7 @@ static KNOWN: AtomicU32 = AtomicU32::new(known::NOT_ASKED);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Remembers what standard error is now. Called at load, before the program runs.
+/// Records the identity of standard error. Called at load, before the program runs.
 pub fn remember() {
     let _errno = KeepErrno::new();
     let state = match identity(STANDARD_ERROR) {
@@ -34,11 +34,11 @@ pub fn remember() {
         }
         None => known::CLOSED,
     };
-    // SYNC: pairs with the Acquire load in `is_ours`; the identity comes before it.
+    // SYNC: pairs with the Acquire load in `is_ours`; the identity is stored before it.
     KNOWN.store(state, Ordering::Release);
 }
 
-/// Whether descriptor 2 is what it was at load.
+/// Whether descriptor 2 has the identity recorded at load.
 fn is_ours() -> bool {
     match KNOWN.load(Ordering::Acquire) {
         known::OPEN => {
@@ -49,14 +49,14 @@ fn is_ours() -> bool {
     }
 }
 
-/// Writes the parts as one line that begins with `gputrace: `. A closed descriptor is silence.
+/// Writes the parts as one line that begins with `gputrace: `. Writes nothing if the descriptor is closed.
 pub fn line(parts: &[&[u8]]) {
     let mut buffer = [0u8; 512];
     let mut length = 0;
     let all = [&b"gputrace: "[..]].into_iter().chain(parts.iter().copied()).chain([&b"\n"[..]]);
     for part in all {
         for byte in part {
-            // The last byte is kept for the newline of a line that is cut.
+            // The last byte is reserved for the newline of a line that is cut.
             if (length + 1 < buffer.len() || *byte == b'\n')
                 && let Some(to) = buffer.get_mut(length)
             {
@@ -85,11 +85,11 @@ pub fn raw(mut bytes: &[u8]) {
     }
 }
 
-/// While it lives, a write that fails raises nothing: a pipe without a reader raises SIGPIPE, a
-/// file at its limit SIGXFSZ, and both kill a program that knows nothing of our line.
+/// While it exists, a failing write raises no signal. A pipe without a reader raises SIGPIPE and a file at
+/// its limit SIGXFSZ, and either would kill a program that knows nothing of our line.
 struct KeepSignals {
     before: SignalSet,
-    /// What was pending already is the program's own and stays.
+    /// A signal that was pending before belongs to the program and stays pending.
     were_pending: SignalSet,
 }
 
@@ -104,8 +104,8 @@ impl KeepSignals {
 
 impl Drop for KeepSignals {
     fn drop(&mut self) {
-        // A signal that our write raised is pending on this thread, and is taken before the mask is
-        // what it was.
+        // A signal that our write raised is pending on this thread. It is taken before the mask is
+        // restored.
         while system::take_signal(WRITE_SIGNALS & !self.were_pending) {}
         system::signal_mask(libc::SIG_SETMASK, self.before);
     }
@@ -122,7 +122,7 @@ pub fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Keeps errno as it is found: whatever we do inside a hook must not be seen in it.
+/// Restores errno on drop: the program must not see a change of errno that we cause inside a hook.
 #[derive(Debug)]
 pub struct KeepErrno(i32);
 

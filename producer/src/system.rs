@@ -1,11 +1,11 @@
 //! System calls made without the C library, and what they need: signal masks as one word.
 //!
-//! Every function of the C library can be wrapped: by a sanitizer, by another preload, by the program.
-//! A wrapper often resolves the real function with `dlsym` at its first call, holds a lock of its own, or
-//! allocates. Our `dlsym`, our fork and exit handlers and our hooks run inside such wrappers, so a call back
-//! into one of them recurses or waits for ever. The instruction itself cannot be wrapped.
+//! Any library can wrap a function of the C library: a sanitizer, another preload, the program. A wrapper
+//! often resolves the real function with `dlsym` at its first call, holds a lock of its own, or allocates.
+//! Our `dlsym`, our fork and exit handlers and our hooks run inside such wrappers, so a call back into one
+//! of them recurses or waits for ever. The system call instruction itself cannot be wrapped.
 //!
-//! Each function is the system call of that name. The answer is the kernel's: a negative number is a
+//! Each function is the system call of that name. It returns the kernel's answer: a negative number is a
 //! negated errno value, and the calling thread's `errno` does not change.
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -18,7 +18,8 @@ use core::mem::{offset_of, size_of};
 /// Makes one system call.
 ///
 /// # Safety
-/// As the system call of that number requires of its arguments.
+///
+/// What the system call of that number requires of its arguments.
 #[inline(always)]
 pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     let [first, second, third, fourth, fifth, sixth] = arguments;
@@ -42,12 +43,14 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     answer
 }
 
-/// Makes a process that runs `child` on a stack of its own and ends with what it returns; the answer is
-/// its number.
+/// Makes a process that runs `child` on its own stack and exits with the value that `child` returns.
+/// Returns its pid.
 ///
 /// # Safety
-/// As clone(2): the flags are without CLONE_SETTLS and its like, `stack_top` is the end of writable memory
-/// that nobody else uses until the child is gone, and `child` keeps to what the flags allow.
+///
+/// As for clone(2): the flags do not include CLONE_SETTLS or similar ones, `stack_top` is the end of
+/// writable memory that nobody else uses until the child is gone, and `child` does only what the flags
+/// allow.
 pub unsafe fn clone(
     child: extern "C" fn(*mut c_void) -> c_int,
     stack_top: *mut c_void,
@@ -56,8 +59,8 @@ pub unsafe fn clone(
 ) -> c_int {
     let top = (stack_top as usize) & !15;
     let answer: isize;
-    // SAFETY: the parent goes on behind the label as after any system call. The child has the caller's
-    // registers, which it reads, and its own stack, and never comes back here.
+    // SAFETY: the parent continues after the label as after any system call. The child has the caller's
+    // registers, which it reads, and its own stack, and never returns here.
     unsafe {
         asm!(
             "syscall",
@@ -96,7 +99,7 @@ fn word(value: c_int) -> usize {
     value as isize as usize
 }
 
-// --- Who the caller is. None of these has preconditions.
+// --- Identity of the caller. None of these has preconditions.
 
 pub fn getpid() -> i32 {
     // SAFETY: no arguments.
@@ -120,10 +123,11 @@ pub fn geteuid() -> u32 {
 
 // --- Memory.
 
-/// Maps memory; `None` where the kernel refuses.
+/// Maps memory; `None` if the kernel refuses.
 ///
 /// # Safety
-/// As mmap: with `MAP_FIXED` the range is the caller's to replace.
+///
+/// As for mmap: with `MAP_FIXED` the caller owns the range to replace.
 pub unsafe fn mmap(
     wanted: *mut c_void,
     bytes: usize,
@@ -342,7 +346,7 @@ pub fn poll(descriptors: &mut [libc::pollfd], timeout_ms: c_int) -> c_int {
 
 // --- Time and the processor.
 
-/// Sleeps that long, or until a signal comes.
+/// Sleeps that long, or until a signal arrives.
 pub fn sleep_ns(duration_ns: u64) {
     const SECOND_NS: u64 = 1_000_000_000;
     let time = libc::timespec {
@@ -367,7 +371,7 @@ pub unsafe fn prctl(option: c_int, arguments: [usize; 4]) -> c_int {
     int(unsafe { call(libc::SYS_prctl, [word(option), second, third, fourth, fifth, 0]) })
 }
 
-/// The calling thread's name, NUL-terminated; all zero where the kernel tells none.
+/// The calling thread's name, NUL-terminated; all zero if the kernel gives none.
 pub fn thread_name() -> [u8; 16] {
     let mut name = [0u8; 16];
     // SAFETY: the kernel writes at most 16 bytes.
@@ -375,7 +379,7 @@ pub fn thread_name() -> [u8; 16] {
     name
 }
 
-/// A resource limit of this process; unlimited where the kernel tells none.
+/// A resource limit of this process; unlimited if the kernel gives none.
 pub fn limit(resource: u32) -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     let arguments = [0, resource as usize, 0, (&raw mut limit).expose_provenance(), 0, 0];
@@ -407,7 +411,7 @@ pub fn uname() -> Option<libc::utsname> {
 
 // --- Signals.
 
-/// A set of signals as the kernel has it: signal N is bit N − 1.
+/// A set of signals in the kernel's format: signal N is bit N − 1.
 pub type SignalSet = u64;
 
 /// The set of these signals.
@@ -424,10 +428,10 @@ pub const fn signals(these: &[c_int]) -> SignalSet {
     set
 }
 
-/// What the C library keeps for itself (thread cancellation, setuid in all threads) and never blocks.
+/// The signals that the C library reserves (thread cancellation, setuid in all threads) and never blocks.
 pub const RESERVED_SIGNALS: SignalSet = signals(&[32, 33]);
 
-/// Every signal but those that the C library keeps for itself.
+/// Every signal except those that the C library reserves.
 pub const ALL_SIGNALS: SignalSet = !RESERVED_SIGNALS;
 
 /// Changes the calling thread's mask (`SIG_BLOCK`, `SIG_SETMASK`); returns the one before.
@@ -446,7 +450,7 @@ pub fn signal_mask(how: c_int, set: SignalSet) -> SignalSet {
     before
 }
 
-/// The signals that wait for the calling thread or its process.
+/// The signals pending for the calling thread or its process.
 pub fn pending_signals() -> SignalSet {
     let mut pending: SignalSet = 0;
     let arguments = [(&raw mut pending).expose_provenance(), size_of::<SignalSet>(), 0, 0, 0, 0];
@@ -479,7 +483,7 @@ pub fn signal_stack() -> Option<libc::stack_t> {
 }
 
 const _: () = {
-    // The C library's layouts that are handed to the kernel as they are: <asm/stat.h>, <asm/signal.h>.
+    // Layouts of the C library that are passed to the kernel unchanged: <asm/stat.h>, <asm/signal.h>.
     assert!(size_of::<libc::stat>() == 144 && offset_of!(libc::stat, st_size) == 48);
     assert!(size_of::<libc::stack_t>() == 24 && size_of::<libc::rlimit>() == 16);
 };

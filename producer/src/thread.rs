@@ -1,15 +1,17 @@
-//! A thread's slot: the guard against our own recursion, its ring, its cost samples.
+//! A thread's slot: the guard against recursion into our own hooks, the thread's ring, its cost samples.
 //!
-//! One thread-local of plain cells, without a destructor of its own: it can be used in a signal
-//! handler, in a thread-local destructor that runs after ours, and in a thread that the C
-//! library did not make. A `pthread` key tells when a thread ends, and its ring is free again.
-//! A thread-local destructor that runs after that and calls a hook takes a ring again and the key
-//! gives it back in the next round; after the C library's last round (the fourth) it is kept for
-//! ever, one ring for each such thread.
+//! A slot is one thread-local of plain cells without a destructor. It can therefore be used in a signal
+//! handler, in a thread-local destructor that runs after ours, and in a thread that the C library did not
+//! make.
 //!
-//! A ring says whose entries follow before they follow. Where it was full when a thread took it
-//! over, the thread's entries are dropped and counted until that mark fits. What a layer above
-//! keeps of the thread and writes by [`Callbacks::catch_up`] follows the mark.
+//! A `pthread` key reports the end of a thread; the thread's ring is then free again. If a later
+//! thread-local destructor calls a hook, the thread takes a ring again, and the key returns that ring in
+//! the next round of destructors. After the C library's last round (the fourth) the ring stays taken for
+//! ever: one ring for each such thread.
+//!
+//! A thread writes its own id to the ring before its first entry. If the ring was full when the thread took
+//! it over, the thread's entries are dropped and counted until the id fits. The entries that a layer above
+//! writes by [`Callbacks::catch_up`] follow the id.
 
 use core::cell::{Cell as Shared, UnsafeCell};
 use core::mem::{MaybeUninit, align_of, size_of};
@@ -23,45 +25,48 @@ use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::{RingHeader, ring_state};
 
 use crate::memory::prefetch;
-use crate::on_full::{self, Vain};
+use crate::on_full::{self, WaitedSoFar};
 use crate::session::Session;
 use crate::stderr::KeepErrno;
 use crate::{clock, fork, system};
 
-/// One hook in so many has its own cost measured: two more clock reads on it are then nothing.
-/// Prime to the 64 cells of a page, or the samples would all meet the same place of a page, and
-/// on a ring's first lap that could be the place that faults.
+/// One hook in 61 measures its own cost; the two additional clock reads then cost almost nothing on
+/// average. The period is prime to the 64 cells of a page. Otherwise all samples would write to the same
+/// cell of a page, and on a ring's first lap that could be the cell that faults.
 const SAMPLE_EVERY: u32 = 61;
 
-/// No generation, not even that of a process without a session.
+/// Not a valid generation, and different from 0, the generation of a process without a session.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub struct Slot {
     inside: Shared<bool>,
-    /// The session generation whose ring the thread has, is named in, and has [caught up](Callbacks::catch_up)
-    /// with; else [`NONE`].
+    /// The session generation for which the thread has a ring, has written its id to it and has [caught
+    /// up](Callbacks::catch_up); else [`NONE`].
     generation: Shared<u32>,
-    /// The same, whether it has caught up or not.
+    /// The session generation for which the thread has written its id to its ring, caught up or not.
     named: Shared<u32>,
-    /// The session generation whose ring it is, named in it or not. `ring` and `header` are of it.
+    /// The session generation that `ring` and `header` belong to, whether or not the thread's id is in the
+    /// ring.
     attached: Shared<u32>,
     ring: UnsafeCell<MaybeUninit<Producer<'static>>>,
     header: Shared<Option<&'static RingHeader>>,
-    /// The thread's own definition.
+    /// The id of the thread's own definition.
     thread: Shared<u32>,
     calls: Shared<u32>,
-    /// What the vendor's side keeps of the thread and of the call under way.
+    /// The vendor layer's data about the thread and its current call.
     pub vendor: Area<4>,
-    /// What the reader of the thread's stacks keeps of it.
+    /// The `callstack` crate's data about the thread.
     pub callstack: Area<7>,
-    /// Whether the thread may be made to wait for room: the program's are, ours are not.
+    /// Whether the thread may be made to wait while its ring is full: the program's threads may, ours may
+    /// not.
     may_wait: Shared<bool>,
-    vain: Vain,
+    waited: WaitedSoFar,
     callbacks: Shared<Option<&'static Callbacks>>,
 }
 
-/// Memory in a slot for a layer above this crate, which alone knows the type of its content. Zero at first.
+/// Memory in a slot for a layer above this crate, the only one that knows the content's type. Zeroed at
+/// first.
 #[derive(Debug)]
 pub struct Area<const WORDS: usize>(UnsafeCell<[u64; WORDS]>);
 
@@ -73,7 +78,8 @@ impl<const WORDS: usize> Area<WORDS> {
     /// The content.
     ///
     /// # Safety
-    /// Whoever calls guarantees that zero is a valid `T`, and that nobody uses this area as another type.
+    ///
+    /// The caller guarantees that zero is a valid `T`, and that nobody uses this area as another type.
     #[inline(always)]
     pub unsafe fn content<T>(&self) -> &T {
         const { assert!(size_of::<T>() <= WORDS * size_of::<u64>() && align_of::<T>() <= align_of::<u64>()) };
@@ -85,12 +91,13 @@ impl<const WORDS: usize> Area<WORDS> {
 /// Writes an entry to the thread's ring; false if it does not fit.
 pub type Write<'w> = &'w mut dyn FnMut(&[Cell]) -> bool;
 
-/// What a layer above does when a thread's ring changes and when the thread ends. Not on the path of an event.
+/// Functions of a layer above, called when a thread's ring changes and when the thread ends. Not on the
+/// path of an event.
 #[derive(Debug)]
 pub struct Callbacks {
-    /// The ring is another one, and has no entry of this thread but its mark.
+    /// The thread has a new ring, which contains no entry of the thread but its id.
     pub ring_is_new: fn(&Slot),
-    /// Writes the entries that must come before the thread's next one; false if they do not fit.
+    /// Writes the entries that must precede the thread's next one; false if they do not fit.
     pub catch_up: fn(&Slot, &Session, write: Write<'_>) -> bool,
     pub thread_ends: fn(&Slot),
 }
@@ -109,7 +116,7 @@ thread_local! {
             vendor: Area::new(),
             callstack: Area::new(),
             may_wait: Shared::new(false),
-            vain: Vain::new(),
+            waited: WaitedSoFar::new(),
             callbacks: Shared::new(None),
         }
     };
@@ -121,19 +128,19 @@ pub fn with<R>(body: impl FnOnce(&Slot) -> R) -> R {
     SLOT.with(body)
 }
 
-/// What came of an entry that was [offered](Slot::offer).
+/// The result of [`Slot::offer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offer {
     Written,
-    /// The thread's ring has no room now.
+    /// The thread's ring is full.
     Full,
-    /// There is no ring for the thread now.
+    /// The thread has no ring, and none can be taken now.
     NoRing,
-    /// The session is over, or is another process's.
+    /// The session is over, or belongs to another process.
     Over,
 }
 
-/// While it lives, hooks on this thread pass through. It restores what it found.
+/// While it exists, hooks on this thread pass through. Its drop restores the previous state.
 #[derive(Debug)]
 pub struct Inside<'s>(&'s Slot);
 
@@ -146,18 +153,18 @@ impl Drop for Inside<'_> {
 }
 
 impl Slot {
-    /// Enters, or `None` if the thread already is inside.
+    /// Enters the guard; `None` if the thread is already inside.
     #[inline(always)]
     pub fn enter(&self) -> Option<Inside<'_>> {
         if self.inside.replace(true) {
             return None;
         }
-        // A signal handler on this thread must see the guard before anything that follows.
+        // A signal handler on this thread must see the guard before it sees anything that follows.
         compiler_fence(Ordering::SeqCst);
         Some(Inside(self))
     }
 
-    /// This thread is one of ours and stays inside.
+    /// Keeps this thread, one of ours, inside the guard for life.
     pub fn enter_for_life(&self) {
         self.inside.set(true);
     }
@@ -166,7 +173,7 @@ impl Slot {
         self.inside.get()
     }
 
-    /// Has fetched what the thread's next entry will be written to.
+    /// Prefetches the memory that the thread's next entry will be written to.
     #[inline(always)]
     pub fn expect_entry(&self) {
         if self.is_caught_up()
@@ -180,7 +187,7 @@ impl Slot {
         }
     }
 
-    /// Whether this call's own cost is to be measured.
+    /// Whether to measure the cost of this call's own hook.
     #[inline(always)]
     pub fn samples_cost(&self) -> bool {
         let calls = self.calls.get().wrapping_add(1);
@@ -188,9 +195,9 @@ impl Slot {
         calls.is_multiple_of(SAMPLE_EVERY)
     }
 
-    /// Notes a measured cost.
+    /// Adds a measured cost.
     pub fn add_cost(&self, ticks: u64) {
-        // The header of another generation is of memory that a forked child does not have.
+        // In a forked child, a header of another generation points to memory that is not mapped.
         if self.is_caught_up()
             && let Some(header) = self.header.get()
         {
@@ -203,23 +210,23 @@ impl Slot {
     /// drops the entry and counts it.
     #[inline(always)]
     pub fn emit(&self, session: &'static Session, cells: &[Cell]) -> bool {
-        // The page and not the session is asked: a signal handler may have forked since the hook
-        // began, and then the ring is not there. The slow path does not see the cells, so that
-        // they can stay in registers.
+        // The generation page is compared, not the session: a signal handler may have forked since the hook
+        // began, and the ring is then not mapped. The slow path does not get the cells, so that they can
+        // stay in registers.
         if !self.is_caught_up() && !self.begin_or_count(session) {
             return false;
         }
         let Some(header) = self.header.get() else { return false };
-        // SAFETY: a header is only set with a ring; the ring belongs to this thread, and the
-        // guard keeps a signal handler's hook out while the reference lives.
+        // SAFETY: a header is only set together with a ring. The ring belongs to this thread, and the guard
+        // keeps a signal handler's hook out while the reference exists.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };
         let fits = ring.push(cells) || self.room_came(session, cells.len()) && ring.push(cells);
         add(if fits { &header.written } else { &header.dropped }, 1);
         fits
     }
 
-    /// Writes entries that the next one, of so many cells, depends on, if all of it fits; counts the next one as
-    /// dropped if not.
+    /// Writes `ahead`, on which the next entry of `cells` cells depends, if both fit together. Otherwise
+    /// writes nothing and counts the next entry as dropped.
     pub fn emit_ahead(&self, session: &'static Session, ahead: &[Cell], cells: usize) -> bool {
         if !self.is_caught_up() && !self.begin_or_count(session) {
             return false;
@@ -235,23 +242,24 @@ impl Slot {
         fits
     }
 
-    /// Whether the thread has a ring of the current session with all that must come before its next entry.
+    /// Whether the thread has a ring of the current session, with everything that must precede its next
+    /// entry.
     #[inline(always)]
     pub fn is_caught_up(&self) -> bool {
         self.generation.get() == fork::generation()
     }
 
-    /// Has [`Callbacks::catch_up`] called before the thread's next entry.
+    /// Makes the next entry of the thread call [`Callbacks::catch_up`] first.
     pub fn must_catch_up(&self) {
         self.generation.set(NONE);
     }
 
-    /// From now on these are called. Always the same ones: of one layer above.
+    /// Sets the callbacks. Always the same ones: those of one layer above.
     pub fn set_callbacks(&self, callbacks: &'static Callbacks) {
         self.callbacks.set(Some(callbacks));
     }
 
-    /// Waits for room, if that was asked for; true if there is some for that many cells now.
+    /// Waits until the ring has space, if the user asked for waiting; true if `cells` cells fit now.
     #[cold]
     #[inline(never)]
     fn room_came(&self, session: &'static Session, cells: usize) -> bool {
@@ -261,15 +269,15 @@ impl Slot {
         let Some(header) = self.header.get() else { return false };
         let tail = || header.tail.load(Ordering::Relaxed);
         let has_room = || {
-            // A head that this thread alone writes. What the consumer says is not believed: if it
-            // lies, the entry does not fit.
+            // Only this thread writes the head. The tail is the consumer's and not trusted: if it is false,
+            // the entry does not fit.
             let used = header.head.load(Ordering::Relaxed).wrapping_sub(tail());
             used.saturating_add(cells as u64) <= header.capacity_cells.load(Ordering::Relaxed)
         };
-        self.vain.wait(session, tail, has_room)
+        self.waited.wait(session, tail, has_room)
     }
 
-    /// As [`emit`](Slot::emit), but counts no loss: for a writer that may offer the entry again.
+    /// As [`emit`](Slot::emit), but does not count a loss: for a writer that may offer the entry again.
     pub fn offer(&self, session: &'static Session, cells: &[Cell]) -> Offer {
         match (self.ready(session), self.header.get()) {
             (Offer::Written, Some(header)) if self.push(header, cells) => Offer::Written,
@@ -278,7 +286,7 @@ impl Slot {
         }
     }
 
-    /// Whether the thread's next entry may be written; counts it as lost where not.
+    /// Whether the thread's next entry may be written; counts the entry as lost if not.
     #[cold]
     #[inline(never)]
     pub fn begin_or_count(&self, session: &'static Session) -> bool {
@@ -291,7 +299,7 @@ impl Slot {
         ready == Offer::Written
     }
 
-    /// Sees to it that the thread has a ring and is named in it: that is `Written` then.
+    /// Ensures that the thread has a ring with its id in it; returns `Written` if so.
     fn ready(&self, session: &'static Session) -> Offer {
         if !session.is_current() {
             Offer::Over
@@ -304,8 +312,8 @@ impl Slot {
         }
     }
 
-    /// Says in the thread's ring who writes from here on, once, and what must follow that; false if
-    /// it does not fit.
+    /// Writes the thread's id to its ring, once, and then the entries that must follow the id; false if
+    /// they do not fit.
     fn begin(&self, session: &Session) -> bool {
         if self.generation.get() == self.attached.get() {
             return true;
@@ -330,7 +338,7 @@ impl Slot {
         begun
     }
 
-    /// Writes an entry to the ring that the thread has, and counts it if it fits.
+    /// Writes an entry to the thread's ring, and counts it if it fits.
     fn push(&self, header: &RingHeader, cells: &[Cell]) -> bool {
         // SAFETY: as in `emit`: the caller got the header from the slot.
         let fits = unsafe { (*self.ring.get()).assume_init_mut() }.push(cells);
@@ -340,7 +348,7 @@ impl Slot {
         fits
     }
 
-    /// Sees to it that this thread has a ring of the session; false if there is none to be had.
+    /// Ensures that this thread has a ring of the session; false if there is no free ring.
     #[cold]
     #[inline(never)]
     pub fn attach(&self, session: &'static Session, role: u64) -> bool {
@@ -348,7 +356,7 @@ impl Slot {
             return true;
         }
         let _errno = KeepErrno::new();
-        // Whatever the slot has is another session's, and in a forked child not even mapped.
+        // The slot's contents belong to another session; in a forked child their memory is not mapped.
         self.generation.set(NONE);
         self.named.set(NONE);
         self.attached.set(0);
@@ -370,7 +378,7 @@ impl Slot {
         true
     }
 
-    /// Gives the ring back. The next thread goes on from its positions.
+    /// Gives the ring back. The next owner continues from its positions.
     fn detach(&self) {
         self.generation.set(NONE);
         self.named.set(NONE);
@@ -378,7 +386,7 @@ impl Slot {
             (callbacks.thread_ends)(self);
         }
         let Some(header) = self.header.take() else { return };
-        // In a forked child the ring is its parent's and not even mapped.
+        // In a forked child the ring is the parent's and is not mapped.
         if self.attached.replace(0) == fork::generation() {
             // SYNC: pairs with the Acquire exchange in `Rings::take`.
             header.state.store(ring_state::FREE, Ordering::Release);
@@ -392,11 +400,11 @@ fn add(counter: &gputrace_wire::atomic::AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-/// The key plus one; 0 until it was made.
+/// The key plus one; 0 until the key is made.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Makes the key by which threads' ends are noticed. Early, so that its number is small: the C
-/// library keeps room for the first 32 in the thread itself and allocates for later ones.
+/// Makes the key that reports the end of threads. Called early, so that the key's number is small: the C
+/// library stores the values of the first 32 keys in the thread itself and allocates memory for later ones.
 pub fn prepare() {
     if KEY.load(Ordering::Acquire) != 0 {
         return;
@@ -411,7 +419,7 @@ pub fn prepare() {
     }
 }
 
-/// Has the slot's thread noticed when it ends.
+/// Registers the slot's thread, so that its end is reported.
 pub fn watch_end(slot: &Slot) {
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key was made by `prepare`; the value is only compared with null.

@@ -1,6 +1,8 @@
-//! How a process that cannot join its session leaves word of that: a symbolic link in the session's
-//! folder, whose target is the reason. It takes no descriptor and no memory, of which there may be none
-//! left, and one system call. Otherwise only the program's standard error would know.
+//! How a process that cannot join its session reports that: by a symbolic link in the session's folder,
+//! whose target is the reason.
+//!
+//! The link needs one system call, no descriptor and no memory, of which there may be none left. Without it
+//! the reason would appear only on the program's standard error.
 
 use core::ffi::CStr;
 use std::io::Write as _;
@@ -8,16 +10,16 @@ use std::io::Write as _;
 use crate::stderr;
 use crate::{ownership, system};
 
-/// Processes that can leave word: whoever comes later with the same number here is not told of.
-const PLACES: u32 = 1024;
-/// As long as a link's target may be everywhere.
+/// The number of possible link names. A later process whose pid gives the same name is not reported.
+const LINK_NAMES: u32 = 1024;
+/// A link target of this length works on every file system.
 const WORD_BYTES: usize = 512;
 
-/// What the word of a process begins with whose `cuInit` failed; the driver's number follows. It did not ask
-/// to join.
+/// The beginning of the reason of a process whose `cuInit` failed; the driver's error number follows. Such
+/// a process did not try to join.
 pub const NOT_INITIALISED: &str = "cuInit ";
 
-/// Leaves word in the folder of the session's socket, if that is this user's alone.
+/// Writes the reason into the folder of the session's socket, if the folder is this user's alone.
 pub fn leave_word(session_path: &[u8], why: &[u8]) {
     if !ownership::folder_is_ours(session_path) {
         return;
@@ -25,24 +27,24 @@ pub fn leave_word(session_path: &[u8], why: &[u8]) {
     let pid = system::getpid();
     let (mut link, mut word) = ([0u8; 160], [0u8; WORD_BYTES]);
     let Some(end) = session_path.iter().rposition(|byte| *byte == b'/') else { return };
-    // What does not fit is cut; the last byte stays the final zero.
-    let [mut link_room, mut word_room] = [&mut link[..], &mut word[..]]
+    // Longer text is cut; the last byte stays the final zero.
+    let [mut link_bytes, mut word_bytes] = [&mut link[..], &mut word[..]]
         .map(|room| room.split_last_mut().map_or(&mut [][..], |(_, rest)| rest));
     let folder = session_path.get(..end).unwrap_or_default();
-    let written = link_room
+    let written = link_bytes
         .write_all(folder)
-        .and_then(|()| write!(link_room, "/untraced-{}", pid.cast_unsigned() % PLACES))
-        .and_then(|()| write!(word_room, "{pid} "));
-    let _ = word_room.write(why);
+        .and_then(|()| write!(link_bytes, "/untraced-{}", pid.cast_unsigned() % LINK_NAMES))
+        .and_then(|()| write!(word_bytes, "{pid} "));
+    let _ = word_bytes.write(why);
     if written.is_ok()
         && let (Ok(word), Ok(link)) = (CStr::from_bytes_until_nul(&word), CStr::from_bytes_until_nul(&link))
     {
-        // Another process's word in that place stays.
+        // A link that another process made under the same name stays.
         system::symlink(word, link);
     }
 }
 
-/// Says on standard error that nothing is traced, and leaves word.
+/// Writes to standard error and to the session's folder that nothing is traced.
 pub fn say(session_path: Option<&[u8]>, why: &[u8]) {
     stderr::line(&[b"not tracing: ", why]);
     if let Some(path) = session_path {
@@ -64,7 +66,7 @@ mod tests {
         fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
         let socket = folder.join("socket");
         let leave = |why: &str| leave_word(socket.as_os_str().as_bytes(), why.as_bytes());
-        let link = folder.join(format!("untraced-{}", std::process::id() % PLACES));
+        let link = folder.join(format!("untraced-{}", std::process::id() % LINK_NAMES));
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         leave("first");
         assert!(fs::read_link(&link).is_err());

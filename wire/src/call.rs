@@ -8,12 +8,12 @@
 //! ```
 //!
 //! Ids are definition ids; 0 is "undefined". The correlation id joins the call to its device
-//! records; 0 means that there are none to join.
+//! records; 0 means that there are none.
 
 use crate::cell::{Cell, flag, kind};
 
-/// Ticks to a unit of a long duration, as a power of two. A wait of a day is told to within
-/// 22 µs of a 3 GHz counter, whose 2^48 ticks are 26 hours; a longer one is told as that.
+/// The unit of a long duration is 2^16 ticks. A wait of a day is reported to within 22 µs of a 3 GHz
+/// counter; the largest duration is 2^48 ticks, 26 hours, and a longer one is reported as that.
 pub const LONG_DURATION_SHIFT: u32 = 16;
 
 /// The part that all host calls share.
@@ -21,7 +21,7 @@ pub const LONG_DURATION_SHIFT: u32 = 16;
 pub struct Call {
     pub kind: u16,
     pub flags: u8,
-    /// Definition of the driver entry that was called.
+    /// Definition of the driver function that was called.
     pub api: u32,
     pub start_ticks: u64,
     pub duration_ticks: u64,
@@ -29,8 +29,8 @@ pub struct Call {
     pub stack: u32,
     pub context: u32,
     pub stream: u32,
-    /// The vendor's status code, 0 for success. A code past 16 bits is to be given as 0xffff, so
-    /// that no failure looks like success.
+    /// The vendor's status code, 0 for success. A code past 16 bits must be written as 0xffff, so that no
+    /// failure looks like success.
     pub status: u16,
     pub detail: Detail,
 }
@@ -61,7 +61,7 @@ pub enum Detail {
         source: u32,
         operation: u8,
     },
-    /// Any other hooked entry; `value` is its main argument where it has one.
+    /// Any other hooked function; `value` is its main argument, if it has one.
     Other {
         operation: u8,
         value: u64,
@@ -79,7 +79,7 @@ pub struct Launch {
     pub function: u32,
     pub grid: [u32; 3],
     pub block: [u16; 3],
-    /// Thread-block cluster in blocks; 0 where the launch named none.
+    /// Thread-block cluster in blocks; 0 if the launch gave none.
     pub cluster: [u8; 3],
     pub dynamic_shared_bytes: u32,
 }
@@ -88,7 +88,7 @@ pub struct Launch {
 pub struct Copy {
     pub direction: u8,
     pub bytes: u64,
-    /// How many copies the call asked for (batches), at least 1.
+    /// How many copies the call asked for (a batch), at least 1.
     pub count: u32,
 }
 
@@ -100,7 +100,7 @@ pub struct Memory {
     pub pool: u32,
 }
 
-/// Direction of a copy, as far as the caller said.
+/// Direction of a copy, as far as the call states it.
 pub mod direction {
     pub const UNKNOWN: u8 = 0;
     pub const HOST_TO_DEVICE: u8 = 1;
@@ -155,7 +155,7 @@ pub mod operation {
     pub const UNMAP: u8 = 18;
     pub const QUERY: u8 = 19;
     pub const ENABLE: u8 = 20;
-    /// A look-up that found no code for the device; `value` is the definition of the name that it asked for.
+    /// A look-up that found no code for the device; `value` is the definition of the name looked up.
     pub const LOOK_UP_FAILED: u8 = 21;
 }
 
@@ -230,7 +230,7 @@ impl Call {
         cell
     }
 
-    /// Reads a host call back; `None` if the kind is not one.
+    /// Decodes a host call; `None` if the kind is not one.
     pub fn from_cell(cell: &Cell) -> Option<Call> {
         let detail = match cell.kind() {
             kind::LAUNCH => Detail::Launch(Launch {

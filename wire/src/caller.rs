@@ -1,25 +1,25 @@
-//! Callers: the span of somebody else's that a thread works for, as its tracing has it.
+//! Callers: the span of another tracer that a thread's work belongs to.
 //!
 //! ```text
 //!  0  kind, cells, flags      8  ticks              16  trace id (lower, upper half)
 //!  4  trace flags  5  remote                        32  span id
 //! ```
 //!
-//! An entry of its own, `CALLER`, says for whom the thread works from here on: a server's thread works for one request
-//! after another, and no table of them is kept. A range that names a span itself has the same fields in its second
-//! cell, for whatever is done in it.
+//! A `CALLER` entry sets the thread's active span from here on. A server's thread handles one request
+//! after another, and no table of them is kept. A range that names a span has the same fields in its
+//! second cell; that span holds for everything inside the range.
 
 use crate::cell::{Cell, kind};
 
-/// A span of somebody else's; ids of 0 are nobody's.
+/// A span of another tracer; ids of 0 mean no span.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Caller {
     /// The trace id, lower and upper half.
     pub trace: [u64; 2],
     pub span: u64,
-    /// W3C's: 1 is sampled.
+    /// W3C trace flags: 1 is sampled.
     pub flags: u8,
-    /// 1 where that span is of another process, 0 where it is of this one or that is not known.
+    /// 1 if the span is of another process; 0 if it is of this process or if that is not known.
     pub remote: u8,
 }
 
@@ -40,14 +40,14 @@ impl Caller {
         cell.put_u64(32, self.span);
     }
 
-    /// What stands in a cell, of whichever kind of entry it is. Half of an id is nobody's.
+    /// Decodes the span of a cell, of any kind of entry. A span with only half of its ids counts as none.
     pub fn of_cell(cell: &Cell) -> Caller {
         let trace = [cell.u64_at(16), cell.u64_at(24)];
         let caller = Caller { trace, span: cell.u64_at(32), flags: cell.u8_at(4), remote: cell.u8_at(5) };
         if caller.span == 0 || trace == [0, 0] { Caller::NOBODY } else { caller }
     }
 
-    /// As the second cell of an entry.
+    /// The span as the second cell of an entry.
     pub fn to_further_cell(self) -> Cell {
         let mut cell = Cell::ZERO;
         self.put(&mut cell);
@@ -55,7 +55,8 @@ impl Caller {
     }
 }
 
-/// A field of a traceparent as a number. Lower case only, as W3C has it; of more than 32 digits the last ones count.
+/// A hexadecimal field of a traceparent as a number. Lower case only, as W3C requires; of more than 32
+/// digits the last ones count.
 pub fn hexadecimal(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0u128, |number, digit| {
         let value = match digit {
@@ -67,7 +68,7 @@ pub fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Says for whom the ring's thread works from here on.
+/// The active span of the ring's thread from here on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WorksFor {
     pub caller: Caller,

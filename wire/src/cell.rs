@@ -31,7 +31,7 @@ const _: () = assert!(size_of::<Cell>() == CELL_BYTES);
 #[cfg(loom)]
 const _: () = assert!(size_of::<Cell>() >= 8);
 
-/// Entry kinds. The ranges leave room: 1–15 the stream itself, 16–31 host calls, 32–47 device
+/// Entry kinds. The ranges have spare numbers: 1–15 the stream itself, 16–31 host calls, 32–47 device
 /// records, 48–63 ranges and operators, 64–79 failed calls and collectives, 80–95 other vendors.
 pub mod kind {
     pub const THREAD_BEGIN: u16 = 1;
@@ -49,7 +49,7 @@ pub mod kind {
     pub const MODULE: u16 = 23;
     pub const GRAPH: u16 = 24;
     pub const CALL: u16 = 25;
-    /// No call: what one made.
+    /// Not a call: the graph nodes that a call made.
     pub const GRAPH_NODE: u16 = 26;
 
     pub const DEVICE_KERNEL: u16 = 32;
@@ -67,11 +67,11 @@ pub mod kind {
 
 /// Header flags, common to every host call.
 pub mod flag {
-    /// `duration` counts units of 65 536 ticks: the call outlasted 2^32 ticks (waits do).
+    /// `duration` counts units of 65 536 ticks: the call lasted longer than 2^32 ticks (waits do).
     pub const LONG_DURATION: u8 = 1;
-    /// The call went to a stream that was being captured: it executed nothing.
+    /// The call went to a stream that was being captured, so it executed nothing.
     pub const CAPTURED: u8 = 2;
-    /// The entry was reached through the per-thread-default-stream variant.
+    /// The function was called through its per-thread-default-stream variant.
     pub const PER_THREAD_STREAM: u8 = 4;
     /// The call does not wait for the device (an `Async` entry).
     pub const ASYNC: u8 = 8;
@@ -91,7 +91,7 @@ impl Cell {
         self.u16_at(0)
     }
 
-    /// The entry's length in cells as written: 0 is damage, checked by whoever steps.
+    /// The entry's length in cells as written. 0 is damage; whoever steps over entries must check for it.
     pub fn cells(&self) -> u8 {
         self.u8_at(2)
     }
@@ -109,8 +109,8 @@ impl Cell {
     }
 }
 
-/// Typed access by byte offset. Offsets are constants at every call, so the bounds checks fold
-/// away; an offset past the end reads 0 and writes nothing rather than panicking.
+/// Typed access by byte offset. Offsets are constants at every call, so the compiler removes the bounds
+/// checks. An offset past the end reads 0 and writes nothing instead of panicking.
 impl Cell {
     #[inline(always)]
     pub fn u64_at(&self, at: usize) -> u64 {

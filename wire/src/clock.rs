@@ -1,7 +1,7 @@
-//! Clocks: ticks, and the anchors that put them beside the clocks other people use.
+//! Clocks: ticks, and the anchors that relate them to the other clocks.
 //!
-//! Host events are stamped in ticks of one declared clock. An anchor reads that clock and the
-//! others at the same moment; the collector maps between them by the anchors on either side.
+//! Host events are stamped in ticks of one declared clock. An anchor reads that clock and the others at the
+//! same moment; the collector converts times by the anchors before and after them.
 
 use crate::cell::{Cell, kind};
 
@@ -13,7 +13,7 @@ pub mod tick {
     pub const INVARIANT_TSC: u32 = 2;
 }
 
-/// One moment on every clock. One cell.
+/// The readings of every clock at one moment. One cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
     pub ticks: u64,
@@ -23,7 +23,7 @@ pub struct Anchor {
     pub realtime_ns: u64,
     /// The device record clock; 0 while there is none.
     pub device_ns: u64,
-    /// Ticks between the first and the last of the readings: how far apart they can be.
+    /// Ticks between the first and the last of the readings: the largest error between two of them.
     pub spread_ticks: u32,
     /// The epoch of the device record clock that `device_ns` belongs to.
     pub epoch: u32,

@@ -1,8 +1,8 @@
 //! The control block: what the collector asks of the producer while the program runs.
 //!
-//! The collector writes it, the producer's service thread looks at `flush` at each turn, and who
-//! waits for a collector to make room looks at the heartbeat. A hostile collector can at worst have
-//! it ask for nothing, twenty times a second.
+//! The collector writes it. The producer's service thread reads `flush` at each turn, and a thread that
+//! waits for space in its ring reads the heartbeat. A hostile collector can at worst cause a flush without
+//! need, twenty times a second.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
@@ -11,12 +11,13 @@ use crate::atomic::{AtomicU32, AtomicU64};
 #[derive(Debug)]
 pub struct Control {
     reserved: [AtomicU32; 5],
-    /// Raised by the collector, or by a thread of the program before an exec, to ask for what device
-    /// libraries hold; the producer answers in `flushed` once it has asked them.
+    /// Raised to ask for the records that device libraries hold: by the collector, or by a thread of the
+    /// program before an exec. The producer stores the number in `flushed` once it has flushed them.
     pub flush: AtomicU32,
     pub flushed: AtomicU32,
     reserved2: AtomicU32,
-    /// CLOCK_MONOTONIC of the collector's last look, so that a producer can tell it is gone.
+    /// CLOCK_MONOTONIC of the collector's last reading of the rings, so that a producer can detect that the
+    /// collector is gone.
     pub heartbeat_ns: AtomicU64,
 }
 

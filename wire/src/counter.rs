@@ -1,10 +1,10 @@
-//! Counters: what was lost and what tracing cost, kept where a dead process leaves them.
+//! Counters: what was lost and what tracing cost, stored where they survive the process.
 //!
-//! Process-wide counters are an array of words in the primary segment, added to by any thread.
-//! The frequent ones (events, drops for a full ring, sampled cost) live in each ring's header
-//! instead, where only the owning thread writes.
+//! Process-wide counters are an array of words in the primary segment; any thread adds to them. The
+//! frequent ones (events, drops for a full ring, sampled cost) are in each ring's header instead, where
+//! only the owning thread writes.
 
-/// Process-wide counters by index. New ones go at the end; the names are the ones users see.
+/// Process-wide counters by index. New ones go at the end; the names are those that users see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Counter {
@@ -14,40 +14,40 @@ pub enum Counter {
     Nested = 1,
     /// Definitions that did not fit the definitions area or an intern table.
     DefinitionsFull = 2,
-    /// Driver entries asked for in an ABI newer than the table knows; passed through unhooked.
+    /// Driver functions asked for in an ABI newer than the table knows; passed through unhooked.
     UnknownAbi = 3,
-    /// Device records that the vendor library says it dropped.
+    /// Device records that the vendor library reports as dropped.
     RecordsDropped = 4,
-    /// Device records of a kind nobody asked for.
+    /// Device records of a kind that was not requested.
     RecordsUnknown = 5,
     /// Device records lost because their ring stayed full for the bounded wait.
     RecordsRingFull = 6,
-    /// Buffers the vendor library filled after their pool was used up; their records are lost.
+    /// Buffers that the vendor library filled after their pool was used up; their records are lost.
     BuffersExhausted = 7,
     /// Calls whose handle had no definition.
     UnknownHandle = 8,
     /// Faults inside the tracer that turned a part of it off.
     Faults = 9,
-    /// Device records delivered, for the balance at the end.
+    /// Device records delivered, for the comparison at the end.
     RecordsDelivered = 10,
     /// Ticks spent converting device records, off the program's threads.
     RecordTicks = 11,
-    /// The longest that a finished operation's record took to be delivered, in nanoseconds: what
-    /// a killed process can take with it. The largest seen, not a sum.
+    /// The longest time from the end of an operation to the delivery of its record, in nanoseconds: the
+    /// device time that a killed process can lose. The largest value seen, not a sum.
     RecordLagMaxNs = 12,
-    /// Events that waited for room in their ring, as `--on-full wait` asks, in vain or not.
+    /// Events that waited for space in their ring (`--on-full wait`), with or without success.
     Waits = 13,
-    /// What these waits took, in nanoseconds.
+    /// The total time of these waits, in nanoseconds.
     WaitedNs = 14,
-    /// Calls without their stack because the tables of stacks were full.
+    /// Calls without their stack because the stack tables were full.
     StacksFull = 15,
-    /// Calls without their Python stack because its frames made no sense.
+    /// Calls without their Python stack because its frames were inconsistent.
     StacksUnread = 16,
     /// Ranges whose name did not fit the table of names.
     RangesUnnamed = 17,
-    /// Ranges that were pushed onto more open ones of their thread than are told.
+    /// Ranges pushed while more ranges were open on their thread than are recorded.
     RangesTooDeep = 18,
-    /// Calls without the span that they are for because what leads to it made no sense.
+    /// Calls without their span because the objects that lead to it were inconsistent.
     CallersUnread = 19,
     /// Calls that came while another thread of the process was starting the session.
     BeforeSession = 20,

@@ -1,14 +1,14 @@
-//! Device records: what the device said it did, in its own clock (nanoseconds).
+//! Device records: what the device reports that it did, in its own clock (nanoseconds).
 //!
-//! A kernel takes two cells, everything else one. Times are raw: a record whose start or end is
-//! 0, or whose end lies before its start, has no timing and is counted as such by the collector.
+//! A kernel takes two cells, everything else one. Times are raw: a record whose start or end is 0, or whose
+//! end is before its start, has no timing, and the collector counts it.
 
 use crate::cell::{Cell, kind};
 
-/// Where and when, common to every device record.
+/// Place and time, common to every device record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
-    /// Joins the record to the host call that caused it; every node of a graph launch shares one.
+    /// Joins the record to the host call that caused it. All nodes of a graph launch share one.
     pub correlation: u32,
     pub start_ns: u64,
     pub end_ns: u64,
@@ -16,7 +16,7 @@ pub struct Place {
     /// The vendor library's own numbers, not definition ids.
     pub context: u32,
     pub stream: u32,
-    /// 0 where the work was not a graph node.
+    /// 0 if the work was not a graph node.
     pub graph_node: u64,
     pub graph: u32,
 }
@@ -33,7 +33,7 @@ pub struct Kernel {
     pub static_shared_bytes: u32,
     pub dynamic_shared_bytes: u32,
     pub local_bytes_per_thread: u32,
-    /// Shared memory the device set aside for each multiprocessor's blocks of this kernel.
+    /// Shared memory that the device reserved on each multiprocessor for the blocks of this kernel.
     pub shared_executed_bytes: u32,
     pub launch_type: u8,
     pub queued_ns: u64,
@@ -62,7 +62,7 @@ pub struct DeviceFill {
     pub memory: u8,
 }
 
-/// A whole graph launch as one record.
+/// A graph launch as one record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceGraph {
     pub place: Place,
@@ -93,7 +93,7 @@ impl Place {
         }
     }
 
-    /// Whether the times can be used.
+    /// Whether the times are usable.
     pub fn has_timing(&self) -> bool {
         self.start_ns != 0 && self.end_ns >= self.start_ns && self.end_ns - self.start_ns < 1 << 62
     }

@@ -1,27 +1,27 @@
-//! Nodes of graphs: who made them. One cell each, behind that of the call that made them.
+//! Graph nodes and the calls that made them. One cell each, after that of the call.
 //!
 //! ```text
 //!  0  kind, cells, flags      8  ticks              16  first node        24  nodes
 //!  4  stack definition                              28  graph that the node is made of
 //! ```
 //!
-//! Nodes and graphs are named as device records name them, so that a record of a replay finds the
-//! stack that captured its node.
+//! Nodes and graphs have the numbers that device records use, so that the record of a replay is
+//! joined to the stack that captured its node.
 
 use crate::cell::{Cell, kind};
 
-/// Says that a captured call, or one that adds nodes, has made nodes of a graph.
+/// Records that a captured call, or one that adds nodes, made nodes of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodesMade {
     /// Stack definition of the call.
     pub stack: u32,
     /// When the call began.
     pub ticks: u64,
-    /// The first node, as device records name it.
+    /// The first node, by the number that device records use.
     pub node: u64,
-    /// How many there are: the others follow the first one.
+    /// How many nodes there are: the others follow the first one.
     pub count: u32,
-    /// Graph definition of what the node holds a copy of; 0 where it is no graph.
+    /// The graph definition that the node holds a copy of; 0 if the node is no graph.
     pub child: u32,
 }
 

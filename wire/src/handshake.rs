@@ -13,14 +13,14 @@
 //!     ├────────────────────────────────────────►│
 //!     │ BYE reason                              │
 //!     ├────────────────────────────────────────►│
-//!     │ DONE summary        (bare use waits)    │
+//!     │ DONE summary    (auto-collect waits)    │
 //!     │◄────────────────────────────────────────┤
 //! ```
 
 /// "GTS1": first word of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GTS1");
 pub const HEAD_BYTES: usize = 32;
-/// The longest text in a message; a summary is cut to it.
+/// The longest text in a message; a longer summary is cut.
 pub const TEXT_MAX: usize = 60 * 1024;
 
 /// Message kinds.
@@ -33,18 +33,18 @@ pub mod kind {
     pub const DONE: u32 = 18;
 }
 
-/// What a WELCOME says besides, as bits of [`Head::value`].
+/// Further facts in a WELCOME, as bits of [`Head::value`].
 pub mod welcome {
-    /// The session may outlive its collector: another one may listen at the same path later, and
-    /// wants the same segments handed over, in the same order.
+    /// The session may outlive its collector: another collector may listen at the same path later. It will
+    /// want the same segments, handed over in the same order.
     pub const TAKEOVER: u64 = 1;
 }
 
-/// Why a producer says good-bye ([`Head::value`] of `BYE`).
+/// Why a producer ends the session ([`Head::value`] of `BYE`).
 pub mod bye {
     pub const EXIT: u64 = 1;
-    /// The program calls exec. The process ends as a program when the socket closes; if the exec fails,
-    /// the process goes on and says nothing.
+    /// The program calls exec. If the exec succeeds the socket closes, and the process counts as ended. If
+    /// it fails, the process continues its session and sends nothing.
     pub const EXEC: u64 = 2;
     /// The program unloaded or disabled the tracer.
     pub const STOPPED: u64 = 3;
@@ -61,7 +61,7 @@ pub struct Head {
     pub value: u64,
 }
 
-/// Why bytes are not a message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadMessage {
     Short,

@@ -38,7 +38,7 @@ pub mod segment;
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: bumped when a kind or a trailing field is added; older readers skip it.
 pub const VERSION_MINOR: u16 = 1;
-/// The version word as it stands in segments, handshakes and trace files.
+/// The version word in segments, handshakes and trace files.
 pub const VERSION: u32 = ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32;
 
 /// The major half of a version word.

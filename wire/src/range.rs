@@ -1,4 +1,4 @@
-//! Ranges: what the program itself says it is doing (NVTX, framework operators). One cell each.
+//! Ranges: what the program itself reports that it is doing (NVTX, framework operators). One cell each.
 //!
 //! ```text
 //!  0  kind, cells, flags      8  start (ticks)      16  position     24  end (ticks)
@@ -6,56 +6,56 @@
 //! 24 … 39  category and payload of a begin          40  id of a range that is ended by its id
 //! ```
 //!
-//! A thread's open ranges are a list, and entries of its ring change that list: whatever else
-//! the ring holds lies inside the ranges that are open there. Entries can be lost, so each says
-//! where in the list it stands; a reader that finds more or fewer before it mends its own list.
-//! An end tells all of its range again, so that its span is known whatever was lost. A push that names a span has a
-//! second cell ([`Caller`]).
+//! A thread's open ranges are a list, and entries of its ring change that list. Every other entry
+//! of the ring belongs to the ranges that are open at its position. Entries can be lost, so each
+//! states its position in the list; a reader whose list is longer or shorter corrects it. An end
+//! repeats all fields of its range, so that its duration is known whatever was lost. A push that
+//! names a span has a second cell ([`Caller`]).
 
 use crate::caller::Caller;
 use crate::cell::{Cell, kind};
 
-/// Says that a range begins, or a moment (`MARK`).
+/// The begin of a range, or a moment (`MARK`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RangeBegin {
     /// `RANGE_PUSH`, `RANGE_START` or `MARK`.
     pub kind: u16,
-    /// Range definition; 0 where its name did not fit.
+    /// Range definition; 0 if its name did not fit.
     pub range: u32,
     pub start_ticks: u64,
     /// `RANGE_PUSH`: how many ranges are open around it on the thread.
     pub position: u32,
-    /// ARGB; 0 where none was given.
+    /// ARGB; 0 if none was given.
     pub color: u32,
-    /// The program's own number; 0 where none was given.
+    /// The program's own number; 0 if none was given.
     pub category: u32,
     /// One of [`payload`].
     pub payload_kind: u32,
     pub payload: u64,
-    /// `RANGE_START`: by which its end is known; 0 otherwise.
+    /// `RANGE_START`: the number that its end will carry; otherwise 0.
     pub id: u64,
 }
 
-/// Says that a range has ended.
+/// The end of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RangeEnd {
     /// `RANGE_POP` or `RANGE_END`.
     pub kind: u16,
-    /// Range definition; 0 where it is not known. With `start_ticks` 0 no range ended: the list
-    /// is cut, to ranges whose ends were not said.
+    /// Range definition; 0 if it is not known. With `start_ticks` 0 no range ended: the list is cut, to
+    /// remove ranges whose ends were not written.
     pub range: u32,
-    /// 0 where the start is not known.
+    /// 0 if the start is not known.
     pub start_ticks: u64,
     pub end_ticks: u64,
-    /// `RANGE_POP`: which range of the list ended.
+    /// `RANGE_POP`: the position in the list of the range that ended.
     pub position: u32,
     /// `RANGE_POP`: how many are open after it.
     pub open: u32,
-    /// `RANGE_END`: the range's.
+    /// `RANGE_END`: the range's number.
     pub id: u64,
 }
 
-/// What a range's payload is.
+/// The type of a range's payload.
 pub mod payload {
     pub const NONE: u32 = 0;
     pub const U64: u32 = 1;
@@ -66,7 +66,7 @@ pub mod payload {
     pub const F32: u32 = 6;
 }
 
-/// The most open ranges of a thread that are told.
+/// The most open ranges of a thread that are recorded.
 pub const POSITIONS_MAX: u32 = 64;
 
 impl RangeBegin {
@@ -84,14 +84,14 @@ impl RangeBegin {
         cell
     }
 
-    /// The same of a range that names a span.
+    /// The entry of a range that names a span.
     pub fn to_cells(&self, caller: &Caller) -> [Cell; 2] {
         let mut first = self.to_cell();
         first.set_cells(2);
         [first, caller.to_further_cell()]
     }
 
-    /// Reads a begin back; `None` if the kind is not one.
+    /// Decodes a begin; `None` if the kind is not one.
     pub fn from_cell(cell: &Cell) -> Option<RangeBegin> {
         matches!(cell.kind(), kind::RANGE_PUSH | kind::RANGE_START | kind::MARK).then(|| RangeBegin {
             kind: cell.kind(),
@@ -120,7 +120,7 @@ impl RangeEnd {
         cell
     }
 
-    /// Reads an end back; `None` if the kind is not one.
+    /// Decodes an end; `None` if the kind is not one.
     pub fn from_cell(cell: &Cell) -> Option<RangeEnd> {
         matches!(cell.kind(), kind::RANGE_POP | kind::RANGE_END).then(|| RangeEnd {
             kind: cell.kind(),

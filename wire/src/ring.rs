@@ -10,12 +10,12 @@
 //!
 //! Positions count cells since creation and never wrap (2^64 cells); the slot is the position
 //! masked by the capacity, a power of two. `head - tail` is at most the capacity; a reader that
-//! sees anything else holds a hostile or damaged ring and stops reading it.
+//! sees a larger difference has a hostile or damaged ring and stops reading it.
 //!
-//! A full ring drops the new entry, and its writer counts it: nobody waits here.
+//! A full ring drops the new entry, and its writer counts the loss: this module never waits.
 //!
 //! A ring outlives its thread. When a thread ends, the next new thread takes the ring over and
-//! goes on from its positions; a `THREAD_BEGIN` entry says whose entries follow.
+//! continues from its positions; a `THREAD_BEGIN` entry names the thread of the entries that follow.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::cell::{CELL_WORDS, Cell};
@@ -29,12 +29,12 @@ pub struct Ring<'a> {
     capacity: u64,
 }
 
-/// Why a ring could not be made from what a header claims.
+/// Why a header describes no valid ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadCapacity;
 
 impl<'a> Ring<'a> {
-    /// `words` are the slots, `CELL_WORDS` to a cell; their number of cells must be a power of two.
+    /// `words` holds the slots, `CELL_WORDS` words each; the number of slots must be a power of two.
     pub fn new(
         head: &'a AtomicU64,
         tail: &'a AtomicU64,
@@ -58,21 +58,21 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// The producing end. Whoever makes it guarantees that no other thread produces into the ring.
+/// The producing end. Its creator guarantees that no other thread produces into the ring.
 #[derive(Debug)]
 pub struct Producer<'a> {
     ring: Ring<'a>,
-    /// Where the next cell goes. Only this end writes `head`, so the copy is always in sync.
+    /// The position of the next cell. Only this end writes `head`, so the copy is always in sync.
     head: u64,
-    /// The consumer's position as last seen. It can be stale, which only makes the ring look fuller.
+    /// The consumer's position when last read. A stale value only makes the ring look fuller.
     tail: u64,
 }
 
 impl<'a> Producer<'a> {
     pub fn new(ring: Ring<'a>) -> Self {
-        // SYNC: pairs with the Release store of `head` in `push` by the ring's previous owner,
-        // so that this owner's cells come after that owner's. (The hand-over of the ring itself
-        // is an Acquire/Release pair on the ring's state; this makes the position safe alone.)
+        // SYNC: pairs with the Release store of `head` in `push` by the ring's previous owner, so that this
+        // owner's cells come after that owner's. (The hand-over of the ring itself is an Acquire/Release
+        // pair on the ring's state; this load makes the position safe by itself.)
         let head = ring.head.load(Ordering::Acquire);
         // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.
         let tail = ring.tail.load(Ordering::Acquire);
@@ -87,8 +87,8 @@ impl<'a> Producer<'a> {
             // SYNC: pairs with the Release store of `tail` in `Consumer::release`. Without it
             // the stores below could overtake the consumer's loads of the old cells.
             self.tail = self.ring.tail.load(Ordering::Acquire);
-            // A hostile consumer may have stored anything; a tail past head makes this wrap to a
-            // huge number and the entry is dropped, which is all the harm it can do here.
+            // A hostile consumer may have stored any value. A tail past head makes this wrap to a huge
+            // number, and the entry is dropped; it can do no more harm here.
             if self.head.wrapping_sub(self.tail).saturating_add(count) > self.ring.capacity {
                 return false;
             }
@@ -110,7 +110,7 @@ impl<'a> Producer<'a> {
         true
     }
 
-    /// Where the next cell goes.
+    /// The position of the next cell.
     #[inline(always)]
     pub fn next(&self) -> Option<&AtomicU64> {
         self.ring.slot(self.head)?.first()
@@ -124,20 +124,20 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// The consuming end. Whoever makes it guarantees that nobody else consumes from the ring.
+/// The consuming end. Its creator guarantees that nobody else consumes from the ring.
 ///
-/// It may read on before it gives slots back, so that what it has read and not yet stored is
-/// still there for a consumer after it.
+/// It may read further before it gives slots back. Cells that were read and not yet stored are then still
+/// there for a later consumer.
 #[derive(Debug)]
 pub struct Consumer<'a> {
     ring: Ring<'a>,
-    /// Where the next read begins.
+    /// The position of the next read.
     position: u64,
-    /// Up to where slots were given back; at most a capacity behind.
+    /// The position up to which slots were given back; at most one capacity behind.
     tail: u64,
 }
 
-/// The producer's position makes no sense: more cells published than the ring holds.
+/// The producer's position is invalid: more cells published than the ring holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged {
     pub head: u64,
@@ -145,7 +145,7 @@ pub struct Damaged {
 }
 
 impl<'a> Consumer<'a> {
-    /// Goes on where the stored tail says; a restarted collector finds its place this way.
+    /// Continues at the stored tail, so that a restarted collector finds its position.
     pub fn new(ring: Ring<'a>) -> Self {
         // SYNC: pairs with the Release store of `tail` by a consumer before this one, so that
         // its loads of the slots come before whatever this one does.
@@ -153,7 +153,7 @@ impl<'a> Consumer<'a> {
         Consumer { ring, position: tail, tail }
     }
 
-    /// Where the next read begins: cells since the ring was made.
+    /// The position of the next read: cells since the ring was made.
     pub fn position(&self) -> u64 {
         self.position
     }

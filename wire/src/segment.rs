@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A process makes one primary segment; more segments with rings only (`kind` = `RINGS`) follow
-//! when it has more threads than rings. Every offset and size below is read by the collector
-//! from memory that a hostile producer can change at any time: [`Layout::read`] copies them
-//! once and checks the copy against the size of the mapping.
+//! when it has more threads than rings. The collector reads every offset and size below from memory
+//! that a hostile producer can change at any time: [`Layout::read`] copies them once and checks the
+//! copy against the size of the mapping.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::cell::CELL_BYTES;
@@ -32,7 +32,7 @@ pub mod kind {
 
 pub const CONTROL_OFFSET: usize = 4096;
 pub const COUNTERS_OFFSET: usize = 5120;
-/// Room for counters; [`crate::counter::Counter::COUNT`] of them are used.
+/// Space for counters; [`crate::counter::Counter::COUNT`] of them are used.
 pub const COUNTER_SLOTS: usize = 128;
 pub const RING_TABLE_OFFSET: usize = 8192;
 /// The most rings a segment may claim.
@@ -57,11 +57,11 @@ pub struct SegmentHeader {
 
     pub pid: AtomicU32,
     pub parent_pid: AtomicU32,
-    /// Counts the sessions of one pid: fork starts another.
+    /// Counts the sessions of one pid: a fork starts another.
     pub generation: AtomicU32,
     /// One of [`crate::clock::tick`].
     pub tick_kind: AtomicU32,
-    /// As well as it was known at the start; the anchors say it better.
+    /// As exactly as it was known at the start; the anchors give a better value.
     pub ticks_per_second: AtomicU64,
     pub start_ticks: AtomicU64,
     pub start_monotonic_ns: AtomicU64,
@@ -70,7 +70,7 @@ pub struct SegmentHeader {
     pub state: AtomicU32,
     pad: [AtomicU32; 5],
 
-    /// See [`crate::definition::Area`]. A line of its own: many threads write it.
+    /// See [`crate::definition::Area`]. In its own cache line: many threads write it.
     pub definitions_reserved: AtomicU64,
     pub next_definition_id: AtomicU32,
     pad2: [AtomicU32; 13],
@@ -79,7 +79,7 @@ pub struct SegmentHeader {
 /// Values of [`SegmentHeader::state`].
 pub mod state {
     pub const RUNNING: u32 = 1;
-    /// The producer said good-bye: all it had is published.
+    /// The producer sent its good-bye: everything is published.
     pub const ENDED: u32 = 2;
 }
 
@@ -87,7 +87,7 @@ pub mod state {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct RingHeader {
-    /// One of [`ring_state`]; taken and given back by compare-exchange.
+    /// One of [`ring_state`]; changed by compare-exchange.
     pub state: AtomicU32,
     reserved: AtomicU32,
     /// From the segment's start; fixed at creation.
@@ -96,18 +96,18 @@ pub struct RingHeader {
     pub capacity_cells: AtomicU64,
     pad: [AtomicU64; 5],
 
-    /// The producer's line: only the owning thread writes it.
+    /// The producer's cache line: only the owning thread writes it.
     pub head: AtomicU64,
     /// Entries that did not fit.
     pub dropped: AtomicU64,
     /// Entries written.
     pub written: AtomicU64,
-    /// Hooks whose own cost was measured, and what it came to.
+    /// The number of hooks whose own cost was measured, and their total cost.
     pub sampled_hooks: AtomicU64,
     pub sampled_ticks: AtomicU64,
     pad2: [AtomicU64; 3],
 
-    /// The consumer's line.
+    /// The consumer's cache line.
     pub tail: AtomicU64,
     pad3: [AtomicU64; 7],
 }
@@ -144,7 +144,7 @@ pub enum BadSegment {
     Layout,
 }
 
-/// A checked copy of what a segment's header says of its layout.
+/// A checked copy of the layout in a segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     pub kind: u32,
@@ -157,8 +157,8 @@ pub struct Layout {
 impl Layout {
     /// Copies the layout out of a header and checks it against the mapping's true size.
     ///
-    /// A layout that passes has the control block and the counters inside the mapping, too. That
-    /// the mapping cannot shrink is for the caller to see to, by the file's seals.
+    /// In a layout that passes, the control block and the counters are inside the mapping, too. The caller
+    /// must ensure by the file's seals that the mapping cannot shrink.
     pub fn read(header: &SegmentHeader, mapped_bytes: usize) -> Result<Layout, BadSegment> {
         // SYNC: pairs with the Release store of `version` by the producer, after all the rest.
         // Without it the version could be seen before the sizes.

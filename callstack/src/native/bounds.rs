@@ -1,9 +1,11 @@
-//! Where a thread's own stack lies, from sources that a neighbour on it cannot change: what the C library keeps of each thread
-//! that it made, and the kernel's list of mappings for the first one.
+//! The bounds of a thread's own stack, from sources that other code on that stack cannot change: the C
+//! library's descriptor of each thread that it made, and the kernel's list of mappings for the first
+//! thread.
 //!
-//! The C library does not say where in a thread's descriptor it keeps the stack, so that is learnt from one whose stack is known:
-//! the service thread looks at its own. What is not known here is no harm: such stacks are copied by the kernel, which takes longer
-//! and is said, or under a seccomp filter end after the page that the hook was called on.
+//! The C library does not publish where a thread's descriptor contains the stack, so that offset is learnt
+//! from a thread with a known stack: the service thread searches its own descriptor. Unknown bounds do no
+//! harm: such stacks are copied by the kernel, which takes longer and is reported. Under a seccomp filter
+//! they end after the page that the hook was called on.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::{array, cell::UnsafeCell};
@@ -15,11 +17,12 @@ use super::{maps, surroundings};
 use crate::python::memory::{Checked, Lent, Memory};
 
 const WORD: u64 = 8;
-/// How much of a descriptor is looked through.
+/// How much of a descriptor is searched.
 const DESCRIPTOR_BYTES: u64 = 2304;
-/// What lies above a descriptor on its stack, at most.
+/// The most bytes above a descriptor on its stack.
 const ABOVE_DESCRIPTOR_BYTES: u64 = 64 << 10;
-/// How far below what is known of the first thread's stack that stack may have grown since: the kernel keeps so much free for it.
+/// How far the first thread's stack may have grown below its known bounds: the kernel keeps that much free
+/// for it.
 const GROWTH_BYTES: u64 = 128 << 20;
 
 const STACKS_UNKNOWN: &[u8] =
@@ -27,7 +30,7 @@ const STACKS_UNKNOWN: &[u8] =
                                 known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
                                 forbid that";
 
-/// From the lowest word that may be touched to the end above it.
+/// From the lowest address that may be touched to the end above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     pub low: u64,
@@ -41,21 +44,23 @@ impl Bounds {
     }
 }
 
-/// Of the first thread's stack, which grows down.
+/// The low bound of the first thread's stack, which grows down.
 static FIRST_LOW: AtomicU64 = AtomicU64::new(u64::MAX);
 static FIRST_END: AtomicU64 = AtomicU64::new(0);
-/// Somebody was on it below what is known.
+/// A thread was on that stack below the known bounds.
 static HAS_GROWN: AtomicBool = AtomicBool::new(false);
-/// Where a descriptor has the stack's start, its length and that of its guard, one behind the other; 0: not known yet.
+/// The offset in a descriptor of the stack's start, its length and its guard's length, in this order; 0:
+/// not known yet.
 static DESCRIBED_AT: AtomicU32 = AtomicU32::new(0);
 
-/// The first thread's stack, if `sp` is on what is known of it.
+/// The bounds of the first thread's stack, if `sp` is inside its known part.
 pub fn of_first(sp: u64) -> Option<Bounds> {
     let first = first();
     first.hold(sp).then_some(first)
 }
 
-/// The end of the first thread's stack, if `sp` is where it may have grown to. It is looked at anew then, soon.
+/// The end of the first thread's stack, if `sp` is where that stack may have grown to. Its bounds are then
+/// determined again soon.
 pub fn end_of_grown_first(sp: u64) -> Option<u64> {
     let Bounds { low, end } = first();
     let may_be = end != 0 && sp < low && low - sp < GROWTH_BYTES;
@@ -66,28 +71,29 @@ pub fn end_of_grown_first(sp: u64) -> Option<u64> {
 }
 
 fn first() -> Bounds {
-    // SYNC: pairs with the Release in `look_at_first`: the end is there before there is a low.
+    // SYNC: pairs with the Release in `look_at_first`: the end is stored before the low bound.
     let low = FIRST_LOW.load(Ordering::Acquire);
     Bounds { low, end: FIRST_END.load(Ordering::Relaxed) }
 }
 
-/// Whether it is known where descriptors have stacks.
+/// Whether the offset of the stack in descriptors is known.
 pub fn are_described() -> bool {
     DESCRIBED_AT.load(Ordering::Relaxed) != 0
 }
 
-/// The calling thread's stack by its descriptor: `None` for the first thread, and for one that the C library did not make.
+/// The calling thread's stack by its descriptor: `None` for the first thread, and for a thread that the C
+/// library did not make.
 pub fn described() -> Option<Bounds> {
     let at = u64::from(DESCRIBED_AT.load(Ordering::Relaxed));
     let descriptor = descriptor();
     if at == 0 || descriptor == 0 {
         return None;
     }
-    // A thread that the C library did not make may have anything there, or nothing.
+    // In a thread that the C library did not make this memory may have any content, or be unmapped.
     Described::read(&Lent, descriptor.checked_add(at)?)?.bounds(descriptor)
 }
 
-/// What the C library keeps of the calling thread lies at this address, on the upper end of the thread's stack.
+/// The address of the C library's descriptor of the calling thread, at the upper end of the thread's stack.
 pub fn descriptor() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -102,7 +108,7 @@ pub fn descriptor() -> u64 {
     0
 }
 
-/// Not the address of a variable: under a sanitizer those lie elsewhere.
+/// Not the address of a variable: under a sanitizer those are elsewhere.
 #[inline(always)]
 pub fn stack_pointer() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -118,7 +124,7 @@ pub fn stack_pointer() -> u64 {
     0
 }
 
-/// A stack as descriptors have it.
+/// The three words of a stack in a descriptor.
 #[derive(Clone, Copy)]
 struct Described {
     start: u64,
@@ -136,7 +142,7 @@ impl Described {
         Some(Described { start, bytes, guard_bytes })
     }
 
-    /// What of it is above the guard and below the descriptor, if that is on it.
+    /// The part of the stack above the guard and below the descriptor, if the descriptor is on it.
     fn bounds(self, descriptor: u64) -> Option<Bounds> {
         let low =
             self.start.checked_add(self.guard_bytes).filter(|low| self.start != 0 && *low < descriptor)?;
@@ -145,8 +151,8 @@ impl Described {
     }
 }
 
-/// Learns from the calling thread's descriptor where descriptors have stacks, and whether that is known then. The thread is one
-/// that the C library made, on a stack of the C library's own, with a guard.
+/// Learns from the calling thread's descriptor the offset of the stack in descriptors; true if it is then
+/// known. The C library must have made the thread, on a stack of its own, with a guard.
 pub fn learn() -> bool {
     if !are_described()
         && let Some(at) = place_of_stack(descriptor(), stack_pointer())
@@ -156,8 +162,8 @@ pub fn learn() -> bool {
     are_described()
 }
 
-/// Where in a descriptor its stack is told, on which `here` is: the one place where three words fit together and with the pages
-/// that are there.
+/// The offset of the stack, on which `here` is, in a descriptor: the only offset at which three words are
+/// consistent with one another and with the mapped pages.
 fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
     let memory = Checked::new();
     let fits = |offset: &u32| {
@@ -177,42 +183,44 @@ fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
     places.next().filter(|_| places.next().is_none())
 }
 
-/// Where the kernel's list of mappings is read to.
-struct Room {
+/// A buffer for the kernel's list of mappings.
+struct MappingsBuffer {
     is_taken: AtomicBool,
-    lines: UnsafeCell<maps::Room>,
+    lines: UnsafeCell<maps::LinesBuffer>,
 }
 
-// SAFETY: the lines are touched by whoever took the room, one at a time.
-unsafe impl Sync for Room {}
+// SAFETY: the lines are touched by the thread that took the buffer, one at a time.
+unsafe impl Sync for MappingsBuffer {}
 
-static ROOM: Room = Room { is_taken: AtomicBool::new(false), lines: UnsafeCell::new(maps::NO_LINES) };
+static MAPPINGS: MappingsBuffer =
+    MappingsBuffer { is_taken: AtomicBool::new(false), lines: UnsafeCell::new(maps::NO_LINES) };
 
-/// Looks how far the first thread's stack is there. Nothing else is ever mapped as it is, so its mapping is its own.
+/// Determines how far the first thread's stack is mapped. No other memory grows down, so the kernel never
+/// merges its mapping with another one.
 pub fn look_at_first() {
-    if ROOM.is_taken.swap(true, Ordering::Acquire) {
+    if MAPPINGS.is_taken.swap(true, Ordering::Acquire) {
         return;
     }
     HAS_GROWN.store(false, Ordering::Relaxed);
-    // SAFETY: this thread took the room; a handler that interrupts it finds it taken.
-    let room = unsafe { &mut *ROOM.lines.get() };
-    // SAFETY: only looks at a table of the C library's. The kernel put that value at the end of the first stack.
+    // SAFETY: this thread took the buffer; a handler that interrupts it finds it taken.
+    let buffer = unsafe { &mut *MAPPINGS.lines.get() };
+    // SAFETY: only reads a table of the C library. The kernel put that value at the end of the first stack.
     let on_it = unsafe { libc::getauxval(libc::AT_RANDOM) };
-    if let Some(Bounds { low, end }) = maps::stack_at(on_it, room) {
+    if let Some(Bounds { low, end }) = maps::stack_at(on_it, buffer) {
         FIRST_END.store(end, Ordering::Relaxed);
         // SYNC: pairs with the Acquire in `first`.
         FIRST_LOW.store(low, Ordering::Release);
     }
-    // SYNC: pairs with the Acquire above: the next one's lines come after ours.
-    ROOM.is_taken.store(false, Ordering::Release);
+    // SYNC: pairs with the Acquire above: the next owner's lines come after ours.
+    MAPPINGS.is_taken.store(false, Ordering::Release);
 }
 
-/// The session whose service thread has looked at its own stack.
+/// The session whose service thread has searched its own descriptor.
 static LEARNT_IN: AtomicU32 = AtomicU32::new(0);
 
-/// What the service thread does at each turn.
+/// Called by the service thread at each turn.
 pub fn turn(session: &Session) {
-    // Native frames of other processors are not read at all.
+    // Native frames are not read at all on other processors.
     if cfg!(target_arch = "x86_64")
         && surroundings::is_asked_for()
         && LEARNT_IN.swap(session.generation, Ordering::Relaxed) != session.generation
@@ -234,13 +242,13 @@ fn look_again() {
 pub(super) mod tests {
     use super::*;
 
-    /// Has a thread of the C library's tell where descriptors have stacks, as the service thread does.
+    /// Learns the offset in a thread of the C library, as the service thread does.
     pub fn learn_in_a_thread() {
         let is_known = std::thread::spawn(learn).join().unwrap();
         assert!(is_known, "this C library does not say where stacks are in a way that is known here");
     }
 
-    /// What the C library says itself, by a way that takes locks and memory.
+    /// The bounds that the C library itself returns, by a function that takes locks and allocates.
     fn said() -> Bounds {
         // SAFETY: the calling thread, and live values that are initialised by the calls.
         unsafe {

@@ -1,8 +1,9 @@
-//! What an entry of `.eh_frame` says of one place: call frame instructions, followed up to there.
+//! Evaluates an entry of `.eh_frame` for one code address: call frame instructions, followed up to that
+//! address.
 //!
-//! Only what a walk needs is kept of it: where the CFA is, and where the caller's frame pointer and return
-//! address are. Nothing is allocated and little of the stack is used, which may be a signal handler's. What is said
-//! in another way than compilers say it is [`Unfit`].
+//! Only what a walk needs is kept: where the CFA is, and where the caller's frame pointer and return
+//! address are. Nothing is allocated, and little stack is used, since it may be a signal handler's. Forms
+//! that compilers do not write are [`Unfit`].
 
 use super::rule::{Kind, Rule, SavedBp};
 
@@ -10,10 +11,10 @@ use super::rule::{Kind, Rule, SavedBp};
 const BP: u64 = 6;
 const SP: u64 = 7;
 const RETURN: u64 = 16;
-/// States that an entry may put aside.
+/// How many states an entry may push.
 const REMEMBERED_MAX: usize = 8;
 
-/// What is no entry, or one that says more than a rule can hold.
+/// Not an entry, or one that a rule cannot represent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unfit;
 
@@ -21,7 +22,7 @@ pub struct Unfit;
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'b> {
     pub bytes: &'b [u8],
-    /// Where the first of them is in memory.
+    /// The address of the first byte in memory.
     pub address: u64,
 }
 
@@ -37,7 +38,7 @@ impl<'b> Reader<'b> {
         self.take(1)?.first().copied().ok_or(Unfit)
     }
 
-    /// So many bytes, 8 at most, as a number.
+    /// The next `bytes` bytes, 8 at most, as a number.
     fn number(&mut self, bytes: usize) -> Result<u64, Unfit> {
         let mut word = [0; 8];
         word.get_mut(..bytes).ok_or(Unfit)?.copy_from_slice(self.take(bytes)?);
@@ -69,7 +70,7 @@ impl<'b> Reader<'b> {
         Err(Unfit)
     }
 
-    /// A pointer in one of the encodings that `.eh_frame` has.
+    /// A pointer in one of the encodings of `.eh_frame`.
     fn pointer(&mut self, encoding: u8) -> Result<u64, Unfit> {
         let at = self.address;
         let value = match encoding & 0xf {
@@ -90,7 +91,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// What all functions of one kind have in common (a CIE).
+/// What several functions have in common (a CIE).
 #[derive(Clone, Copy, Debug)]
 pub struct Common<'b> {
     code_unit: u64,
@@ -101,7 +102,7 @@ pub struct Common<'b> {
     instructions: Reader<'b>,
 }
 
-/// What one function has (an FDE).
+/// The entry of one function (an FDE).
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'b> {
     pub start: u64,
@@ -110,7 +111,7 @@ pub struct Function<'b> {
 }
 
 impl<'b> Common<'b> {
-    /// Reads what follows the length and the zero that marks it.
+    /// Reads what follows the length and the zero that marks a CIE.
     pub fn read(mut from: Reader<'b>) -> Result<Common<'b>, Unfit> {
         let version = from.byte()?;
         if !matches!(version, 1 | 3) {
@@ -162,7 +163,7 @@ impl<'b> Common<'b> {
 }
 
 impl<'b> Function<'b> {
-    /// Reads what follows the length and the way to the CIE.
+    /// Reads what follows the length and the offset of the CIE.
     pub fn read(common: &Common<'_>, mut from: Reader<'b>) -> Result<Function<'b>, Unfit> {
         let start = from.pointer(common.pointer_encoding)?;
         let length = from.pointer(common.pointer_encoding & 0xf)?;
@@ -178,7 +179,7 @@ impl<'b> Function<'b> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cfa {
     From(u64, i64),
-    /// What lies so far from where the frame pointer points.
+    /// Stored at this offset from where the frame pointer points.
     AtBp(i64),
     Other,
 }
@@ -217,7 +218,7 @@ impl State {
     }
 }
 
-/// The rule for a place in the function.
+/// The rule for an address in the function.
 pub fn rule(common: &Common<'_>, function: &Function<'_>, place: u64) -> Result<Rule, Unfit> {
     if place < function.start || place >= function.end {
         return Err(Unfit);
@@ -246,7 +247,7 @@ impl State {
             _ => return Err(Unfit),
         };
         let bp = match self.bp {
-            // Outermost functions call it undefined; nobody above them asks.
+            // Outermost functions declare it undefined; no frame above them uses it.
             Saved::Unchanged | Saved::Undefined => SavedBp::Unchanged,
             Saved::FromCfa(offset) => SavedBp::FromCfa(offset),
             Saved::FromBp(0) => SavedBp::AtBp,
@@ -256,7 +257,7 @@ impl State {
     }
 }
 
-/// Follows instructions from `at` up to those that are for later places.
+/// Follows instructions from `at` up to the first one for a later address.
 fn follow(
     common: &Common<'_>,
     mut from: Reader<'_>,
@@ -372,7 +373,8 @@ fn follow(
     Ok(state)
 }
 
-/// An expression that is an offset from the frame pointer, and whether what lies there is read; another is `None`.
+/// Decodes an expression that is an offset from the frame pointer, and whether the value there is read;
+/// `None` for any other expression.
 fn expression(from: &mut Reader<'_>) -> Result<Option<(i64, bool)>, Unfit> {
     const FROM_BP: u8 = 0x76;
     const READ: u8 = 0x06;

@@ -1,4 +1,5 @@
-//! What this folder reads of tables against what gimli reads, over all functions of the libraries that are mapped.
+//! Compares what this folder reads of tables with what gimli reads, for all functions of the mapped
+//! libraries.
 
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, Register, RegisterRule};
 use gimli::{UnwindContext, UnwindSection};
@@ -13,7 +14,7 @@ const BP: Register = Register(6);
 const SP: Register = Register(7);
 const RETURN: Register = Register(16);
 
-/// Of a row that a rule can hold.
+/// The expected rule of a row that a rule can represent.
 fn expected(
     row: &gimli::UnwindTableRow<usize>,
     frames: &EhFrame<EndianSlice<'_, LittleEndian>>,
@@ -48,12 +49,13 @@ fn expected(
     (offset % 8 == 0).then_some((kind, offset, bp))
 }
 
-/// (rows compared, rows that no rule can hold).
+/// (rows compared, rows that no rule can represent).
 fn compare(start: u64) -> (u32, u32) {
     let memory = Checked::new();
     let image = elf::read(&memory, start).unwrap();
     assert_ne!(image.frames, 0);
-    // SAFETY: a mapped library that stays: its header of frames, and what that points to, up to the image's end.
+    // SAFETY: a mapped library that stays: its header of frames, and what the header points to, up to the
+    // image's end.
     let (at, bytes) = unsafe {
         let header = image.frames as *const u8;
         let at = image.frames + 4 + i64::from(header.add(4).cast::<i32>().read_unaligned()).cast_unsigned();

@@ -1,36 +1,37 @@
-//! The table of a mapped image: which entry is a place's, and what it says.
+//! The table of a mapped image: which entry covers a code address, and the entry's rule.
 //!
-//! `.eh_frame_hdr` is a sorted table of where functions begin. It and the entries are read in bounded pieces, by reads
-//! that cannot fault.
+//! `.eh_frame_hdr` is a sorted table of where functions begin. The table and the entries are read in
+//! bounded pieces, by reads that cannot fault.
 
 use super::cfi::{self, Common, Function, Reader, Unfit};
 use super::rule::Rule;
 use crate::python::memory::Memory;
 
-/// Room for an entry of each kind; a longer one is not read. The longest of 1.2 million in PyTorch, CUDA's libraries and
-/// CPython have some 3 KiB.
+/// Buffer sizes for an entry of each kind; a longer one is not read. The longest of 1.2 million in PyTorch,
+/// CUDA's libraries and CPython have some 3 KiB.
 pub const FUNCTION_BYTES: usize = 16 * 1024;
 pub const COMMON_BYTES: usize = 256;
 
-/// Where entries are read to.
+/// Buffers for entries.
 pub struct Pieces {
     pub common: [u8; COMMON_BYTES],
     pub function: [u8; FUNCTION_BYTES],
 }
 
-/// What the table says of a place.
+/// The result of a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub function_start: u64,
     pub rule: Rule,
 }
 
-/// `.eh_frame_hdr` of the one form that linkers write: pointers of four bytes from the header's own beginning.
+/// `.eh_frame_hdr` in the one form that linkers write: pointers of four bytes from the header's own
+/// beginning.
 const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 const HEADER_BYTES: u64 = 12;
 const ROW_BYTES: u64 = 8;
 
-/// The rule of `place`, from the table at `header`.
+/// The rule of code address `place`, from the table at `header`.
 pub fn look_up<M: Memory>(memory: &M, header: u64, place: u64, pieces: &mut Pieces) -> Result<Entry, Unfit> {
     let half = |at: u64, offset: u64| memory.half(at, offset).ok_or(Unfit);
     if half(header, 0)?.to_le_bytes() != HEADER {
@@ -41,7 +42,7 @@ pub fn look_up<M: Memory>(memory: &M, header: u64, place: u64, pieces: &mut Piec
     let table = header.checked_add(HEADER_BYTES).ok_or(Unfit)?;
     let wanted = place.wrapping_sub(header).cast_signed();
     let row = |index: u64| table.checked_add(index * ROW_BYTES).ok_or(Unfit);
-    // The last row that begins at the place or before it.
+    // The last row that begins at or before the address.
     while count > 1 {
         let middle = first + count / 2;
         if i64::from(half(row(middle)?, 0)?.cast_signed()) <= wanted {
@@ -61,7 +62,7 @@ fn entry<M: Memory>(memory: &M, at: u64, place: u64, pieces: &mut Pieces) -> Res
     let function = piece(memory, at, &mut pieces.function)?;
     let (way, rest) = function.bytes.split_first_chunk::<4>().ok_or(Unfit)?;
     let back = u32::from_le_bytes(*way);
-    // 0 marks what functions have in common, and so is no function.
+    // 0 marks a CIE, which is no function.
     let common_at = function.address.checked_sub(back.into()).filter(|_| back != 0).ok_or(Unfit)?;
     let common = piece(memory, common_at, &mut pieces.common)?;
     let (mark, of_common) = common.bytes.split_first_chunk::<4>().ok_or(Unfit)?;
@@ -96,7 +97,7 @@ mod tests {
     const FUNCTION_AT: u64 = START + 0x200;
     const CODE: u64 = START + 0x8000;
 
-    /// A table of one function of 100 bytes with those instructions.
+    /// A table with one function of 100 bytes that has those instructions.
     fn image(augmentation: &str, instructions: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0u8; 0x9000];
         let mut put = |at: u64, what: &[u8]| {
@@ -113,7 +114,7 @@ mod tests {
         if augmentation.starts_with('z') {
             common.extend([1, 0x1b]);
         }
-        // The CFA is 8 from the stack pointer, the return address below it.
+        // The CFA is 8 bytes above the stack pointer, the return address below the CFA.
         common.extend([0x0c, 7, 8, 0x90, 1]);
         put(COMMON_AT, &(common.len() as u32).to_le_bytes());
         put(COMMON_AT + 4, &common);
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_aligned_stack_is_followed() {
-        // The CFA in r10; then what lies 8 below where the frame pointer points.
+        // The CFA in r10; then in the word 8 bytes below where the frame pointer points.
         let aligned = [0x41, 0x0c, 10, 0, 0x41, 0x10, 6, 2, 0x76, 0, 0x41, 0x0f, 3, 0x76, 0x78, 0x06];
         let bytes = image("zR", &aligned);
         assert_eq!(rule(&bytes, CODE + 1), Err(Unfit));

@@ -1,12 +1,12 @@
-//! What a mapped image says of itself: where it was linked to lie, its build id, its table of frames.
+//! Reads the headers of a mapped image: the address it was linked for, its build id, its table of frames.
 
 use crate::python::memory::Memory;
 
 pub const BUILD_ID_MAX: usize = 32;
 const HEADER_BYTES: u64 = 56;
-/// More program headers than any linker makes.
+/// More program headers than any linker writes.
 const HEADERS_MAX: u64 = 64;
-/// Notes read of one segment.
+/// How many bytes of notes are read of one segment.
 const NOTES_MAX: u64 = 4096;
 
 const LOAD: u32 = 1;
@@ -16,9 +16,9 @@ const GNU_BUILD_ID: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Image {
-    /// What was added to the file's addresses.
+    /// The difference between mapped addresses and the file's.
     pub bias: u64,
-    /// The lowest address mapped, and the end of the highest.
+    /// The lowest address mapped, and the end of the highest mapping.
     pub start: u64,
     pub end: u64,
     /// `.eh_frame_hdr`; 0 if there is none.

@@ -1,6 +1,6 @@
-//! The calling thread's native frames as part of a stack: mixed into one number, and told.
+//! The calling thread's native frames as part of a stack: mixed into one number, and written out.
 
-use super::images::{Images, Place};
+use super::images::{Images, MappedImage};
 use super::rule::{EVALUATION, INTERPRETER, Kind, OWN, Rule};
 use super::rules::Rules;
 use super::stack::Stack;
@@ -9,20 +9,20 @@ use super::walk::{End, FRAMES_MAX, Frame, Registers, walk};
 use crate::python::code::Define;
 use crate::python::identity::fold;
 
-/// What a session knows of native code.
+/// A session's data about native code.
 pub struct Native {
     rules: Rules,
     images: Images,
 }
 
-/// A native frame, as a stack has it.
+/// A native frame of a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NativeFrame {
-    /// The image's definition; 0 where the code is of none, or of one that could not be defined.
+    /// The image's definition; 0 if the code belongs to no image, or to one that could not be defined.
     pub image: u32,
     pub flags: u64,
-    /// In the image's file: of the call, or a byte of it. Without a definition, how many frames are missing here: one
-    /// or, where the mark at the end stands for it, none.
+    /// Address in the image's file: of the call, or of a byte in it. Without a definition: how many frames
+    /// are missing here, one, or none if the mark at the end stands for the frame.
     pub at: u64,
     /// The end of the frame, above it.
     pub end: u64,
@@ -42,16 +42,16 @@ impl NativeFrame {
     }
 }
 
-/// Room for the frames of a walk.
-pub type Room = [NativeFrame; FRAMES_MAX];
+/// A buffer for the frames of a walk.
+pub type FrameBuffer = [NativeFrame; FRAMES_MAX];
 
-/// The registers as they are here.
+/// The current registers.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn here() -> Registers {
     let (pc, sp, bp): (u64, u64, u64);
-    // SAFETY: reads three registers. The place that is read is behind the instruction that reads it, in the function that
-    // this is inlined into.
+    // SAFETY: reads three registers. The `pc` read is after the instruction that reads it, in the function
+    // that this is inlined into.
     unsafe {
         core::arch::asm!(
             "lea {pc}, [rip]",
@@ -95,7 +95,7 @@ impl Native {
     pub fn hash(&self, session: &impl Define) -> u64 {
         let mut hash = 1;
         let end = self.walk(session, here(), |frame| {
-            // The tracer's own frames are another number from call to call, and not told.
+            // The tracer's own frames differ from call to call and are not shown, so they are not hashed.
             if !frame.rule.has(OWN) {
                 hash = fold(hash ^ frame.pc, frame.rule.word());
             }
@@ -103,7 +103,7 @@ impl Native {
         fold(hash, end as u64).max(1)
     }
 
-    /// Where the tracer's own innermost frames end; 0 where that is not known.
+    /// The end of the tracer's own frames; 0 if unknown.
     #[inline(never)]
     pub fn end_of_own(&self, session: &impl Define) -> u64 {
         let (mut end, mut is_own) = (0, true);
@@ -116,19 +116,21 @@ impl Native {
         end
     }
 
-    /// The calling thread's frames, innermost first: how many of the room they took, and how they end.
+    /// Writes the calling thread's frames to the buffer, innermost first. Returns their number and how the
+    /// walk ended.
     #[inline(never)]
-    pub fn tell(&self, session: &impl Define, room: &mut Room) -> (usize, End) {
+    pub fn write_frames(&self, session: &impl Define, buffer: &mut FrameBuffer) -> (usize, End) {
         let mut count = 0;
         let end = self.walk(session, here(), |frame| {
-            if let Some(to) = room.get_mut(count) {
-                let place = self.images.place(frame.rule.image());
-                // A handler returns to the beginning of the kernel's own function: no call is before that.
+            if let Some(to) = buffer.get_mut(count) {
+                let image = self.images.mapped(frame.rule.image());
+                // A handler returns to the beginning of the kernel's own function, and no call precedes
+                // that address.
                 let back = if frame.rule.kind() == Kind::Signal { 0 } else { 1 };
-                let (image, at) = match place {
+                let (image, at) = match image {
                     None => (0, 0),
-                    Some(Place { definition: 0, .. }) => (0, 1),
-                    Some(Place { definition, bias }) => {
+                    Some(MappedImage { definition: 0, .. }) => (0, 1),
+                    Some(MappedImage { definition, bias }) => {
                         (definition, frame.pc.wrapping_sub(back).wrapping_sub(bias))
                     }
                 };

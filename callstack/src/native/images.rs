@@ -1,7 +1,8 @@
-//! The programs and libraries that are mapped, each defined once, and the rules that they give.
+//! The programs and libraries that are mapped, each defined once, and the rules from their tables.
 //!
-//! All that is cold happens here, by one thread at a time: the first sight of a place, and of an image. An image is looked at
-//! anew whenever a library was closed since: what lies there is then the same (by path, build id and place) or another.
+//! The cold work happens here, by one thread at a time: the first sight of a code address, and of an image.
+//! After any library was closed an image is checked again: it is then either the same (by path, build id
+//! and address) or another one.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,12 +22,12 @@ use crate::python::code::Define;
 use crate::python::identity::fold;
 use crate::python::memory::Memory;
 
-/// How often a thread looks whether it may work out a rule: some 100 µs in all.
+/// How often a thread tries to begin working out a rule: some 100 µs in all.
 const TRIES: u32 = 20_000;
-/// Pages that a look at a table copies, mostly: those that its search meets, and an entry's.
+/// The number of pages that one table look-up usually copies: those of the search, and an entry's.
 const PAGES: usize = 16;
 const PATH_MAX: usize = 4096;
-/// Looks at `/proc/self/maps` in a session, where the loader has no answers of its own.
+/// How often `/proc/self/maps` is read in a session, where the loader gives no answers.
 const MAPS_MAX: u32 = 4096;
 const FIELDS: usize = field::MODIFIED_NS + 1;
 
@@ -35,9 +36,9 @@ struct Slot {
     end: AtomicU64,
     bias: AtomicU64,
     frames: AtomicU64,
-    /// Of path, build id and place in memory.
+    /// A hash of path, build id and address.
     identity: AtomicU64,
-    /// When it was last seen there.
+    /// The epoch in which the image was last seen at its address.
     epoch: AtomicU32,
     definition: AtomicU32,
 }
@@ -45,13 +46,13 @@ struct Slot {
 // SAFETY: zeroed atomics.
 unsafe impl Zeroed for Slot {}
 
-/// Where tables, paths and maps are read to.
+/// Buffers for tables, paths and maps.
 struct Work {
     is_taken: AtomicU32,
     pages: Pages<PAGES>,
     pieces: UnsafeCell<Pieces>,
     path: UnsafeCell<[u8; PATH_MAX]>,
-    maps: UnsafeCell<maps::Room>,
+    maps: UnsafeCell<maps::LinesBuffer>,
 }
 
 // SAFETY: what is in the cells and pages is touched by whoever took the work, one at a time.
@@ -60,22 +61,22 @@ unsafe impl Sync for Work {}
 unsafe impl Zeroed for Work {}
 
 pub struct Images {
-    /// The first one stands for none.
+    /// Slot 0 means "none".
     slots: &'static [Slot],
     count: AtomicU32,
     work: &'static Work,
-    /// Epochs are counted anew from time to time.
+    /// Epochs wrap from time to time; this counts the wraps.
     round: AtomicU32,
     maps_read: AtomicU32,
-    /// Whether it was said that there is no room for more.
+    /// Whether the notice that the table is full was written.
     is_said: AtomicU32,
-    /// Somebody waited for the work in vain: until it is free again nobody else waits.
+    /// A thread waited for the work without success: until the work is free again no other thread waits.
     is_stuck: AtomicU32,
 }
 
-/// Where an image's addresses were in its file.
+/// A mapped image: its definition, and the difference of its addresses from those in its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct MappedImage {
     pub definition: u32,
     pub bias: u64,
 }
@@ -100,15 +101,15 @@ impl Images {
     }
 
     /// The definition and the bias of a rule's image.
-    pub fn place(&self, image: usize) -> Option<Place> {
+    pub fn mapped(&self, image: usize) -> Option<MappedImage> {
         let slot = self.slots.get(image).filter(|_| image != 0)?;
-        Some(Place {
+        Some(MappedImage {
             definition: slot.definition.load(Ordering::Relaxed),
             bias: slot.bias.load(Ordering::Relaxed),
         })
     }
 
-    /// Works out the rule of what returns to `pc`, and keeps it.
+    /// Works out the rule for return address `pc`, and stores it.
     #[cold]
     #[inline(never)]
     pub fn work_out(&self, rules: &Rules, session: &impl Define, pc: u64) -> Rule {
@@ -118,7 +119,8 @@ impl Images {
             return Rule::UNKNOWN;
         }
         let rule = self.worked_out(rules, session, pc);
-        // SYNC: pairs with the Acquire exchange in `take`: the next one's reads and writes come after ours.
+        // SYNC: pairs with the Acquire exchange in `take`: the next owner's reads and writes come after
+        // ours.
         self.work.is_taken.store(0, Ordering::Release);
         rule
     }
@@ -179,7 +181,8 @@ impl Images {
         rule
     }
 
-    /// Says once that there are more images than are told apart: stacks end where they come to one more.
+    /// Reports once that there are more images than the table holds: stacks end at the first frame in a
+    /// further one.
     fn say_if_full(&self, session: &impl Define) {
         let is_full = self.count.load(Ordering::Relaxed) as usize >= IMAGES_MAX
             || self.maps_read.load(Ordering::Relaxed) >= MAPS_MAX;
@@ -189,7 +192,7 @@ impl Images {
         }
     }
 
-    /// The place in the table of the image that `address` is in.
+    /// The index in the table of the image that contains `address`.
     fn image_of<M: Memory>(
         &self,
         memory: &M,
@@ -233,7 +236,7 @@ impl Images {
                 slot.identity.store(identity, Ordering::Relaxed);
                 let id = session.define(kind::IMAGE, &fields, path);
                 slot.definition.store(id, Ordering::Relaxed);
-                // SYNC: pairs with the Acquire loads of `count`: a slot is read when it is whole.
+                // SYNC: pairs with the Acquire loads of `count`: a slot is read only when it is complete.
                 self.count.store(count as u32 + 1, Ordering::Release);
                 count
             }
@@ -244,7 +247,7 @@ impl Images {
 
     fn find<M: Memory>(&self, memory: &M, address: u64) -> Option<Found<'_>> {
         // SAFETY: as in `worked_out`; nobody else borrows these two.
-        let (path, room) = unsafe { (&mut *self.work.path.get(), &mut *self.work.maps.get()) };
+        let (path, buffer) = unsafe { (&mut *self.work.path.get(), &mut *self.work.maps.get()) };
         if let Some(answer) = surroundings::find_object(address) {
             let object = answer?;
             let image = elf::read(memory, object.start).filter(|image| image.end > address)?;
@@ -253,23 +256,24 @@ impl Images {
             if is_whole && length > 0 {
                 return Some(Found { image, path: path.get(..length)? });
             }
-            // Of the program itself the loader has no name; other names are from a folder that the program may have left.
-            let path = maps::image_at(address, room).map_or(&b""[..], |(_, path)| path);
+            // The loader has no name for the program itself. Its other names may be relative to a folder
+            // that the program has left.
+            let path = maps::image_at(address, buffer).map_or(&b""[..], |(_, path)| path);
             return Some(Found { image, path });
         }
         if self.maps_read.fetch_add(1, Ordering::Relaxed) >= MAPS_MAX {
             return None;
         }
-        let (start, path) = maps::image_at(address, room)?;
+        let (start, path) = maps::image_at(address, buffer)?;
         let image = elf::read(memory, start).filter(|image| image.end > address)?;
         Some(Found { image, path })
     }
 }
 
-/// The path that the loader knows an object by, and its length.
-fn said_path<M: Memory>(memory: &M, link_map: u64, room: &mut [u8; PATH_MAX]) -> Option<usize> {
+/// The path by which the loader knows an object, and the path's length.
+fn said_path<M: Memory>(memory: &M, link_map: u64, buffer: &mut [u8; PATH_MAX]) -> Option<usize> {
     let name = memory.word(link_map, 8)?;
-    for (length, to) in room.iter_mut().enumerate() {
+    for (length, to) in buffer.iter_mut().enumerate() {
         match memory.byte(name, length as u64)? {
             0 => return Some(length),
             byte => *to = byte,
@@ -293,14 +297,15 @@ fn fields(image: &elf::Image, path: &[u8]) -> [u64; FIELDS] {
     fields
 }
 
-/// What tells a file from another at its path, where it has no build id: its length, and when it was written.
+/// Distinguishes a file without a build id from another at its path: the file's length and modification
+/// time.
 fn file_of(path: &[u8]) -> Option<[u64; 2]> {
-    let mut room = [0u8; 512];
-    room.get_mut(..path.len()).filter(|_| path.len() < 512)?.copy_from_slice(path);
+    let mut buffer = [0u8; 512];
+    buffer.get_mut(..path.len()).filter(|_| path.len() < 512)?.copy_from_slice(path);
     // SAFETY: zero is a valid stat.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: a C string, ended by the room's last zeros, and a live value.
-    if unsafe { system::stat(room.as_ptr().cast(), &mut stat) } != 0 {
+    // SAFETY: a C string, ended by the buffer's last zeros, and a live value.
+    if unsafe { system::stat(buffer.as_ptr().cast(), &mut stat) } != 0 {
         return None;
     }
     let modified_ns = stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(stat.st_mtime_nsec);
@@ -323,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Where the loader has no answers of its own: glibc before 2.35.
+    /// Where the loader gives no answers: glibc before 2.35.
     #[test]
     fn that_there_were_too_many_looks_at_what_is_mapped_is_said_once() {
         let images = Images::new().unwrap();

@@ -1,4 +1,5 @@
-//! `/proc/self/maps`: which file is mapped at an address, where the loader does not say it, and the first thread's stack.
+//! `/proc/self/maps`: which file is mapped at an address, where the loader does not report it, and the
+//! first thread's stack.
 
 use core::ffi::CStr;
 
@@ -8,8 +9,8 @@ use super::bounds::Bounds;
 
 /// The longest line that is read: a path and 100 bytes.
 const LINE_MAX: usize = 4096 + 100;
-pub type Room = [u8; LINE_MAX];
-pub const NO_LINES: Room = [0; LINE_MAX];
+pub type LinesBuffer = [u8; LINE_MAX];
+pub const NO_LINES: LinesBuffer = [0; LINE_MAX];
 
 /// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,17 +19,17 @@ pub struct Mapping<'t> {
     pub end: u64,
     /// From the beginning of the file.
     pub offset: u64,
-    /// Empty for memory of no file. One that is deleted has ` (deleted)` behind it.
+    /// Empty for memory without a file. A deleted file has ` (deleted)` after its path.
     pub path: &'t [u8],
 }
 
-/// Where the image begins that is mapped at `address`, and its file, which is in `room`.
-pub fn image_at(address: u64, room: &mut Room) -> Option<(u64, &[u8])> {
+/// The start of the image that is mapped at `address`, and the image's file, in `lines`.
+pub fn image_at(address: u64, lines: &mut LinesBuffer) -> Option<(u64, &[u8])> {
     let file = File::open(c"/proc/self/maps")?;
-    // An image's first mapping comes before its others, and has its beginning.
+    // An image's first mapping precedes its others and contains its beginning.
     let (mut first, mut first_path) = (None, 0);
     let mut found = false;
-    file.lines(room, |mapping| {
+    file.lines(lines, |mapping| {
         if mapping.offset == 0 && !mapping.path.is_empty() {
             (first, first_path) = (Some(mapping.start), gputrace_producer::handles::key_of(mapping.path));
         }
@@ -37,15 +38,16 @@ pub fn image_at(address: u64, room: &mut Room) -> Option<(u64, &[u8])> {
             && first_path == gputrace_producer::handles::key_of(mapping.path);
         found
     })?;
-    let length = room.iter().position(|byte| *byte == b'\n')?;
-    let path = parse(room.get(..length)?)?.path.len();
-    Some((first.filter(|_| found)?, room.get(length - path..length)?))
+    let length = lines.iter().position(|byte| *byte == b'\n')?;
+    let path = parse(lines.get(..length)?)?.path.len();
+    Some((first.filter(|_| found)?, lines.get(length - path..length)?))
 }
 
-/// The first thread's stack, if `address` is on it. No other memory is ever part of its mapping: it alone grows down.
-pub fn stack_at(address: u64, room: &mut Room) -> Option<Bounds> {
+/// The first thread's stack, if `address` is on it. The kernel merges that mapping with no other one,
+/// because only it grows down.
+pub fn stack_at(address: u64, lines: &mut LinesBuffer) -> Option<Bounds> {
     let mut found = None;
-    File::open(c"/proc/self/maps")?.lines(room, |mapping| {
+    File::open(c"/proc/self/maps")?.lines(lines, |mapping| {
         if (mapping.start..mapping.end).contains(&address) && mapping.path == b"[stack]" {
             found = Some(Bounds { low: mapping.start, end: mapping.end });
         }
@@ -62,23 +64,24 @@ impl File {
         (file >= 0).then_some(File(file))
     }
 
-    /// Calls `is_wanted` with every line, up to one that is: it is then at the beginning of `room`.
-    fn lines(&self, room: &mut Room, mut is_wanted: impl FnMut(Mapping<'_>) -> bool) -> Option<()> {
+    /// Calls `is_wanted` with every line, up to the first one for which it returns true; that line is then
+    /// at the beginning of `lines`.
+    fn lines(&self, lines: &mut LinesBuffer, mut is_wanted: impl FnMut(Mapping<'_>) -> bool) -> Option<()> {
         let mut filled = 0;
         loop {
-            let rest = room.get_mut(filled..)?;
+            let rest = lines.get_mut(filled..)?;
             let count = usize::try_from(system::read(self.0, rest)).ok().filter(|count| *count > 0)?;
             filled += count;
             let mut from = 0;
-            while let Some(length) = room.get(from..filled)?.iter().position(|byte| *byte == b'\n') {
-                let line = room.get(from..from + length)?;
+            while let Some(length) = lines.get(from..filled)?.iter().position(|byte| *byte == b'\n') {
+                let line = lines.get(from..from + length)?;
                 if parse(line).is_some_and(&mut is_wanted) {
-                    room.copy_within(from..from + length + 1, 0);
+                    lines.copy_within(from..from + length + 1, 0);
                     return Some(());
                 }
                 from += length + 1;
             }
-            room.copy_within(from..filled, 0);
+            lines.copy_within(from..filled, 0);
             filled -= from;
         }
     }
@@ -96,7 +99,7 @@ fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     let (start, rest) = hex(line)?;
     let (end, rest) = hex(rest.strip_prefix(b"-")?)?;
     let (offset, rest) = hex(rest.get(6..)?)?;
-    // The device and the file's number; then the path, behind some spaces.
+    // The device and the inode; then, after some spaces, the path.
     let mut words = rest.splitn(4, |byte| *byte == b' ').skip(3);
     let path = words.next().unwrap_or_default();
     Some(Mapping { start, end, offset, path: path.trim_ascii_start() })
@@ -134,15 +137,15 @@ mod tests {
     #[test]
     fn this_program_is_found_where_it_is_mapped() {
         let own = std::env::current_exe().unwrap();
-        let mut room = [0; LINE_MAX];
+        let mut lines = [0; LINE_MAX];
         let place = this_program_is_found_where_it_is_mapped as *const () as u64;
-        let (start, path) = image_at(place, &mut room).unwrap();
+        let (start, path) = image_at(place, &mut lines).unwrap();
         assert!(start <= place);
         assert_eq!(path, own.as_os_str().as_encoded_bytes());
         // SAFETY: an image begins with its header.
         assert_eq!(unsafe { *(start as *const [u8; 4]) }, *b"\x7fELF");
-        let (local, mut room) = (0u8, [0; LINE_MAX]);
-        assert_eq!(image_at((&raw const local).addr() as u64, &mut room), None, "a stack is of no file");
-        assert_eq!(image_at(8, &mut room), None);
+        let (local, mut lines) = (0u8, [0; LINE_MAX]);
+        assert_eq!(image_at((&raw const local).addr() as u64, &mut lines), None, "a stack is of no file");
+        assert_eq!(image_at(8, &mut lines), None);
     }
 }

@@ -1,29 +1,30 @@
 //! Native and Python frames in one order.
 //!
-//! Python's frames take the place of the interpreter's own, which are left out. Where native frames lie between Python's is known
-//! from the frames that the interpreter runs in one go, without another C call: its function that runs frames is on the native stack once
-//! for each such run.
+//! Python's frames replace the interpreter's own native frames, which are left out. A run is a group of
+//! Python frames that the interpreter runs without another C call in between. The interpreter's function
+//! that runs frames is on the native stack once for each run, so runs show which native frames are
+//! between Python's.
 //!
-//! * From 3.12 a run ends with a frame of the interpreter's own that lies in that function's part of the C stack:
-//!   its address tells which native frames are inside.
-//! * Before that, runs are counted: each frame is one (up to 3.10), or those between two that are marked (3.11). Where
-//!   the function is not found as often as there are runs, only the innermost native frames are kept, up to the
-//!   interpreter's.
+//! * From 3.12 a run ends with a frame of the interpreter's own in that function's part of the C stack:
+//!   its address separates the native frames inside the run from the others.
+//! * Before that, runs are counted: each frame is a run (up to 3.10), or the frames between two that are
+//!   marked (3.11). If the function is not found as often as there are runs, only the innermost native
+//!   frames are kept, up to the interpreter's.
 
 use super::frames::NativeFrame;
 use super::walk::End;
 
-/// What lies between a Python frame and its caller, in one word.
+/// The boundary between a Python frame and its caller, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry(u64);
 
 impl Entry {
-    /// Both are of one run.
+    /// Both frames belong to one run.
     pub const NONE: Entry = Entry(0);
-    /// They are not.
+    /// They belong to different runs.
     pub const UNPLACED: Entry = Entry(1);
 
-    /// They are not, and something of the interpreter's lies there; 0 where nothing does.
+    /// They belong to different runs, and the interpreter has a frame at this address; 0 if it has none.
     pub fn at(address: u64) -> Entry {
         if address == 0 { Entry::UNPLACED } else { Entry(address) }
     }
@@ -40,17 +41,19 @@ pub struct PythonFrame {
     pub entry: Entry,
 }
 
-/// How frames of Python end, outwards.
+/// How the Python frames end, at the outer end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outermost {
     Whole,
-    /// There are more than are kept.
+    /// There are more frames than are kept.
     Cut,
-    /// Those further out are told by another stack, and so are the native ones beyond the next that is the interpreter's.
+    /// Another stack contains the frames further out, and also the native frames beyond the next one of the
+    /// interpreter.
     Elsewhere,
 }
 
-/// Says all frames in their order to `put`, as pairs of a stack, innermost first. (0, 0) stands where some are missing.
+/// Passes all frames in order to `put`, as pairs of a stack, innermost first. The pair (0, 0) marks missing
+/// frames.
 pub fn merge(
     (native, end): (&[NativeFrame], End),
     (python, outermost): (&[PythonFrame], Outermost),
@@ -75,7 +78,7 @@ pub fn merge(
                     rest.up_to(NativeFrame::is_evaluation, &mut put);
                     rest.skip();
                 }
-                // Nothing tells where this run begins: what is inside all is kept, and no more.
+                // The beginning of this run is unknown: only the frames inside all runs are kept.
                 _ => {
                     if index == 0 {
                         rest.up_to(NativeFrame::is_of_interpreter, &mut put);
@@ -91,7 +94,7 @@ pub fn merge(
         Outermost::Whole => rest.up_to(|_| false, &mut put),
         Outermost::Cut => put(0, 0),
         Outermost::Elsewhere => {
-            // What is left of the last run's own frames, and then those that are inside of the next run.
+            // The remaining frames of the last run, and then those inside the next run.
             while !python.is_empty() && rest.frames.first().is_some_and(NativeFrame::is_of_interpreter) {
                 rest.skip();
             }
@@ -100,15 +103,15 @@ pub fn merge(
     }
 }
 
-/// What is left of the native frames.
+/// The remaining native frames.
 struct Native<'f> {
     frames: &'f [NativeFrame],
-    /// Where they end, others are missing.
+    /// Whether frames are missing at the end.
     is_lost: bool,
 }
 
 impl Native<'_> {
-    /// Says those inside the first one that is `beyond`.
+    /// Passes the frames inside the first one for which `beyond` is true.
     fn up_to(&mut self, beyond: impl Fn(&NativeFrame) -> bool, put: &mut impl FnMut(u32, u64)) {
         while let Some((frame, rest)) = self.frames.split_first() {
             if beyond(frame) {
@@ -127,7 +130,7 @@ impl Native<'_> {
         self.frames = self.frames.split_first().map_or(&[], |(_, rest)| rest);
     }
 
-    /// All were said: the mark, once, where others are missing.
+    /// All frames were passed: puts the mark, once, if others are missing.
     fn end(&mut self, put: &mut impl FnMut(u32, u64)) {
         if self.frames.is_empty() && core::mem::take(&mut self.is_lost) {
             put(0, 0);
@@ -153,7 +156,7 @@ mod tests {
         frames.map(|(entry, at)| PythonFrame { code: 2, at, entry: *entry }).collect()
     }
 
-    /// `n3` for the third native frame, `p1` for the first of Python, `?` for a mark.
+    /// `n3` for the third native frame, `p1` for the first Python frame, `?` for a mark.
     fn merged(native: &[NativeFrame], end: End, entries: &[Entry], outermost: Outermost) -> String {
         let mut said = Vec::new();
         merge((native, end), (&python(entries), outermost), |definition, at| {
@@ -211,7 +214,7 @@ mod tests {
         let frames = native(&[OWN, 0, 0, INTERPRETER, EVAL, 0, INTERPRETER, INTERPRETER, 0]);
         let each = [Entry::UNPLACED; 2];
         assert_eq!(merged(&frames, End::Outermost, &each, Outermost::Whole), "n2 n3 p1 p2");
-        // The walk ended before the others: what was met is placed.
+        // The walk ended before the other frames: those found are in order.
         assert_eq!(merged(&frames[..6], End::Cut, &each, Outermost::Whole), "n2 n3 p1 n6 ? p2");
         assert_eq!(merged(&frames, End::Outermost, &[Entry::NONE], Outermost::Cut), "n2 n3 p1 ?");
     }

@@ -1,37 +1,41 @@
-//! The launching thread's own native frames, read where they are.
+//! The calling thread's own native frames, read in place.
 //!
-//! A hook runs on the thread whose frames it reads: until it returns, nothing above it on the stack moves. Programs keep
-//! no frame pointers, so frames are found by the tables that compilers write for exceptions (`.eh_frame`). A table
-//! is read once for each place that calls; what it says comes down to one word, a rule, that is kept. From then on a frame
-//! costs a look-up and one or two reads of the stack.
+//! A hook runs on the thread whose frames it reads. Until the hook returns, nothing above it on the
+//! stack moves. Programs keep no frame pointers, so frames are found by the tables that compilers
+//! write for exceptions (`.eh_frame`). The tables are read once for each call site and reduced to
+//! one word, a rule, that is kept. From then on a frame costs a look-up and one or two reads of the
+//! stack.
 //!
-//! What makes it safe in any thread, in a signal handler, and whatever the tables say:
+//! What makes this safe in any thread, in a signal handler, and with any table:
 //!
-//! * *The stack* is read in place between where the thread is and the end of the stack that it was made with, and nowhere else:
-//!   that stays while the hook runs, whatever lies beside it. A stack that nobody knows (a coroutine's) and one that a signal
-//!   handler is said to have interrupted are copied by the kernel, which fails where nothing is.
-//! * *A walk goes up*: each frame lies above the one it called, and there are 256 at most. So wrong rules lead to wrong frames and not
-//!   further.
+//! * *The stack* that the thread was created with is read in place, from the thread's position to
+//!   the stack's end and nowhere else; that part stays mapped while the hook runs. A stack with
+//!   unknown bounds (a coroutine's), and one that a signal handler interrupted according to the
+//!   tables, are copied by the kernel, which fails where nothing is mapped.
+//! * *A walk goes up*: each frame must be above the one it called, and there are 256 at most. A
+//!   wrong rule leads to wrong frames and to nothing worse.
 //! * *Tables* are read by reads that cannot fault, in pieces of bounded length.
-//! * *No lock is waited for, nothing is allocated, the loader is asked by its own function that takes no lock.* Rules are
-//!   worked out by one thread at a time; one that finds another at it for too long goes without.
-//! * *A library that is unloaded* takes all rules with it: what lies at its addresses later is looked at anew.
+//! * *The walk waits for no lock and allocates nothing. It asks the loader by the loader's own
+//!   function that takes no lock.* One thread at a time works out a rule. A thread that finds another
+//!   one doing so for too long goes without.
+//! * *A library that is unloaded* invalidates all rules, because its addresses may be reused.
 //!
-//! Where no table tells (generated code, a damaged table, an odd prologue) the stack ends, and a mark says so.
+//! Where no table covers the code (generated code, a damaged table, an unusual prologue) the stack
+//! ends, and a mark in the stack reports that.
 //!
-//! | file | noun |
+//! | file | content |
 //! |---|---|
-//! | `surroundings` | what of the process is known from outside: the loader, the interpreter, that a library closes |
-//! | `bounds` | where a thread's own stack lies, as far as that is certain |
-//! | `stack` | the calling thread's stack: what of it may be read, and how |
-//! | `pages` | copies of pages that may go at any moment |
+//! | `surroundings` | what other code provides: the loader, the interpreter, notice that a library closes |
+//! | `bounds` | where a thread's own stack is, as far as that is certain |
+//! | `stack` | the calling thread's stack: which part may be read, and how |
+//! | `pages` | copies of pages that may be unmapped at any moment |
 //! | `walk` | frames, from the innermost out |
 //! | `rule` | how to get from a frame to its caller, in one word |
-//! | `rules` | rules by place, kept |
-//! | `eh_frame` | the table of a mapped image: which entry is a place's |
-//! | `cfi` | what an entry says |
+//! | `rules` | the kept rules, by code address |
+//! | `eh_frame` | the table of a mapped image: the entry that covers an address |
+//! | `cfi` | the instructions of an entry |
 //! | `images` | the programs and libraries that are mapped, and their definitions |
-//! | `elf` | what a mapped image says of itself |
+//! | `elf` | the headers of a mapped image |
 //! | `maps` | `/proc/self/maps` |
 //! | `frames` | a thread's native frames as part of a stack |
 //! | `merge` | native and Python frames in one order |

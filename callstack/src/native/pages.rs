@@ -1,6 +1,9 @@
-//! Copies of pages of this process, made by the kernel: a page that is not there, or goes at this moment, is not copied, and
-//! nothing faults. Under a seccomp filter, which may end a program that copies so, nothing is read of stacks. Of libraries, which
-//! stay while one of their functions runs, a page is looked at and then copied in place.
+//! Copies of pages of this process, made by the kernel: a page that is not mapped, or is unmapped at that
+//! moment, is not copied, and nothing faults.
+//!
+//! A seccomp filter may kill a program that copies in this way, so under a filter stacks are not read at
+//! all. Pages of libraries, which stay mapped while one of their functions runs, are then checked and
+//! copied in place.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ops::Deref;
@@ -11,12 +14,12 @@ use crate::python::memory::{Copied, Lent, Memory, is_plausible};
 
 type Page = [u8; PAGE as usize];
 
-/// Room for that many copies, each where its page's number says. Of zeros it is empty.
+/// A cache of that many copies, indexed by page number. All zeros is empty.
 #[derive(Debug)]
 pub struct Pages<const N: usize> {
-    /// Which pages were copied, by [`mark_of`]; 0: none.
+    /// The pages that were copied, as [`mark_of`] encodes them; 0: none.
     at: [Cell<u64>; N],
-    /// Of stacks, which may be somebody else's memory, and not of libraries.
+    /// Whether the pages are of stacks, which other code may unmap, and not of libraries.
     are_of_stacks: bool,
     bytes: UnsafeCell<[Page; N]>,
 }
@@ -30,12 +33,12 @@ impl<const N: usize> Pages<N> {
         }
     }
 
-    /// What was copied may have changed since.
+    /// Discards all copies: the memory may have changed since.
     pub fn forget(&self) {
         self.at.iter().for_each(|at| at.set(0));
     }
 
-    /// The copy of a page, if it can be had: it lasts until another is asked for.
+    /// A copy of a page, if it can be read. Valid until the next call.
     fn copy_of(&self, page: u64) -> Option<*const Page> {
         let index = (page / PAGE) as usize % N;
         // SAFETY: this value is not shared between threads, and nothing keeps a reference to the bytes.
@@ -53,14 +56,14 @@ impl<const N: usize> Pages<N> {
         Some(copy)
     }
 
-    /// Where a copy of the word is that is at that address, which is aligned. It lasts until another is asked for.
+    /// The address of a copy of the word at an aligned address. Valid until the next call.
     pub fn word_at(&self, at: u64) -> Option<u64> {
         let page = at & !(PAGE - 1);
         Some(self.copy_of(page)? as u64 + (at - page))
     }
 }
 
-/// Not 0 for any page.
+/// Never 0.
 fn mark_of(page: u64) -> u64 {
     page | 1
 }
@@ -89,32 +92,32 @@ impl<const N: usize> Memory for Pages<N> {
     }
 }
 
-/// Room for one page that several threads take in turn: a signal handler's stack may have none.
+/// A buffer for one page, shared by several threads: a signal handler's stack may be too small for a page.
 #[derive(Debug)]
-struct Room {
+struct PageBuffer {
     is_taken: AtomicBool,
     page: Pages<1>,
 }
 
-// SAFETY: the page is touched by whoever took the room, one at a time.
-unsafe impl Sync for Room {}
+// SAFETY: the page is touched by the thread that took the buffer, one at a time.
+unsafe impl Sync for PageBuffer {}
 
-/// So many threads that are on other stacks than their own at the same moment.
-const ROOMS: usize = 16;
-static ROOM: [Room; ROOMS] =
-    [const { Room { is_taken: AtomicBool::new(false), page: Pages::of_stacks() } }; ROOMS];
+/// How many threads can be on foreign stacks at the same moment.
+const PAGE_BUFFERS_COUNT: usize = 16;
+static PAGE_BUFFERS: [PageBuffer; PAGE_BUFFERS_COUNT] =
+    [const { PageBuffer { is_taken: AtomicBool::new(false), page: Pages::of_stacks() } }; PAGE_BUFFERS_COUNT];
 
-/// A room that is taken.
+/// A buffer that a thread has taken.
 #[derive(Debug)]
-pub struct Taken(&'static Room);
+pub struct Taken(&'static PageBuffer);
 
 impl Taken {
-    /// `None` where all are.
+    /// `None` if all are taken.
     pub fn new() -> Option<Taken> {
         // SYNC: pairs with the Release in `drop`.
-        let room = ROOM.iter().find(|room| !room.is_taken.swap(true, Ordering::Acquire))?;
-        room.page.forget();
-        Some(Taken(room))
+        let buffer = PAGE_BUFFERS.iter().find(|buffer| !buffer.is_taken.swap(true, Ordering::Acquire))?;
+        buffer.page.forget();
+        Some(Taken(buffer))
     }
 }
 
@@ -128,7 +131,7 @@ impl Deref for Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // SYNC: the next one's copies come after ours.
+        // SYNC: the next owner's copies come after ours.
         self.0.is_taken.store(false, Ordering::Release);
     }
 }
@@ -137,7 +140,7 @@ impl Drop for Taken {
 pub(super) mod tests {
     use super::*;
 
-    /// Pages of nobody else's, with nothing around them that can be read.
+    /// Pages with unreadable memory around them.
     pub fn map(pages: usize) -> u64 {
         // SAFETY: new mappings, of which the inner pages may be touched.
         unsafe {
@@ -150,7 +153,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The same, where each word is of its place.
+    /// The same, where each word contains its own address.
     fn map_of_places(pages: usize) -> u64 {
         let start = map(pages);
         for at in (start..start + pages as u64 * PAGE).step_by(8) {
@@ -201,7 +204,7 @@ pub(super) mod tests {
             assert_eq!(pages.word(start, 0), Some(word_at(start)), "the copy");
             pages.forget();
             assert_eq!(pages.word(start, 0), Some(7));
-            // Not unmapped: another test's mapping might come there.
+            // Not unmapped: another test's mapping might take the range.
             assert_eq!(libc::mprotect(start as *mut _, PAGE as usize, libc::PROT_NONE), 0);
         }
         pages.forget();
@@ -214,10 +217,10 @@ pub(super) mod tests {
             std::thread::spawn(move || {
                 let start = map_of_places(4 + number);
                 for round in 0..500u64 {
-                    // There may be none for a while.
-                    let Some(room) = Taken::new() else { continue };
+                    // All may be taken for a while.
+                    let Some(buffer) = Taken::new() else { continue };
                     let at = start + round % 4 * PAGE + 8 * number as u64;
-                    assert_eq!(room.word(at, 0), Some(word_at(at)));
+                    assert_eq!(buffer.word(at, 0), Some(word_at(at)));
                 }
             })
         });

@@ -5,41 +5,41 @@
 //!        3…6   flags
 //!        8…19  image
 //!       20…43  offset of the CFA, in words, signed
-//!       44…59  where the caller's frame pointer is kept, in words from the CFA, signed; 0: nowhere, it is unchanged
+//!       44…59  where the caller's frame pointer is stored, in words from the CFA, signed; 0: unchanged
 //! ```
 //!
-//! The CFA (canonical frame address) is where the stack pointer was before the call; the return address is
-//! in the word below it.
+//! The CFA (canonical frame address) is the value of the stack pointer before the call; the return address
+//! is in the word below it.
 
 /// How the CFA is found, or why there is no caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Kind {
-    /// Nothing tells.
+    /// No table covers the address.
     Unknown = 1,
     /// From the stack pointer.
     Sp = 2,
     /// From the frame pointer.
     Bp = 3,
-    /// From what the frame pointer's offset leads to: a function that aligns its stack.
+    /// From the word at the frame pointer's offset: a function that aligns its stack.
     AtBp = 4,
-    /// The kernel put the interrupted registers there.
+    /// The kernel stored the interrupted registers there.
     Signal = 5,
     /// The thread begins here.
     Outermost = 6,
 }
 
-/// The frame is of the tracer's own library.
+/// The frame belongs to the tracer's own library.
 pub const OWN: u64 = 1 << 3;
-/// Of an interpreter whose frames are told by another part of the stack.
+/// The frame belongs to an interpreter whose frames are another part of the stack.
 pub const INTERPRETER: u64 = 1 << 4;
-/// Of the interpreter's function that runs frames of its own.
+/// The frame belongs to the interpreter's function that runs Python frames.
 pub const EVALUATION: u64 = 1 << 5;
-/// The caller's frame pointer is where the frame pointer points.
+/// The caller's frame pointer is stored where the frame pointer points.
 const BP_AT_BP: u64 = 1 << 6;
 
 const IMAGE_SHIFT: u32 = 8;
-/// The most images that a rule can name, 0 being none.
+/// The most images that a rule can name; 0 means none.
 pub const IMAGES_MAX: usize = 1 << 12;
 const CFA_SHIFT: u32 = 20;
 const CFA_BITS: u32 = 24;
@@ -49,11 +49,11 @@ const BP_BITS: u32 = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule(u64);
 
-/// Where a function keeps its caller's frame pointer.
+/// Where a function stores its caller's frame pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SavedBp {
     Unchanged,
-    /// So many bytes from the CFA.
+    /// At this offset in bytes from the CFA.
     FromCfa(i64),
     /// Where the frame pointer points.
     AtBp,
@@ -62,7 +62,7 @@ pub enum SavedBp {
 impl Rule {
     pub const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
 
-    /// `None` where the offsets do not fit.
+    /// `None` if the offsets do not fit.
     pub fn new(kind: Kind, cfa_offset: i64, bp: SavedBp) -> Option<Rule> {
         let (bp_offset, flag) = match bp {
             SavedBp::Unchanged => (0, 0),
@@ -104,7 +104,7 @@ impl Rule {
         self.0 & flag != 0
     }
 
-    /// The image's place in the table of images; 0 if it is not known.
+    /// The image's index in the table of images; 0 if unknown.
     #[inline(always)]
     pub fn image(self) -> usize {
         (self.0 >> IMAGE_SHIFT) as usize & (IMAGES_MAX - 1)
@@ -128,7 +128,7 @@ impl Rule {
     }
 }
 
-/// Bytes as words, in so many bits of two's complement.
+/// Bytes as words, in that many bits of two's complement.
 fn field(bytes: i64, bits: u32) -> Option<u64> {
     let words = bytes / 8;
     let limit = 1 << (bits - 1);

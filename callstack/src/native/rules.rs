@@ -1,5 +1,6 @@
-//! Rules by place, kept: two entries where a place may be, the older of them overwritten. No lock: an entry's two words
-//! are checked against each other, and a torn one is none.
+//! The kept rules, by code address. Each address has two possible entries, and the older one is
+//! overwritten. There is no lock: an entry's two words are checked against each other, and a torn entry
+//! matches nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +10,14 @@ use super::rule::Rule;
 
 /// 512 KiB, touched where used.
 const ENTRIES: usize = 1 << 15;
-/// Addresses have 47 bits; what is above them says which libraries were there.
+/// Addresses have 47 bits; the bits above contain the epoch, which changes when a library is closed.
 const PLACE_BITS: u32 = 47;
-/// After so many closed libraries all is forgotten, and counting begins again.
+/// After so many closed libraries all rules are discarded, and counting begins again.
 const EPOCHS: u32 = 1 << (64 - PLACE_BITS);
 
 struct Entry {
-    /// The key and the rule, one over the other: an entry of two halves that belong to different rules
-    /// has no key that anybody asks for.
+    /// The key xor the rule: an entry whose halves belong to different rules has a key that is never looked
+    /// up.
     check: AtomicU64,
     rule: AtomicU64,
 }
@@ -50,7 +51,7 @@ impl Rules {
         (entry.check.load(Ordering::Relaxed) ^ rule == key).then(|| Rule::from_word(rule))
     }
 
-    /// The rule of a place, if it was kept in that epoch.
+    /// The rule of a code address, if it was stored in that epoch.
     #[inline(always)]
     pub fn get(&self, place: u64, epoch: u32) -> Option<Rule> {
         let (first, key) = (Rules::first(place), key_of(place, epoch));
@@ -62,10 +63,10 @@ impl Rules {
 
     pub fn keep(&self, place: u64, epoch: u32, rule: Rule) {
         let (first, key) = (Rules::first(place), key_of(place, epoch));
-        // What was there moves to the second place; what was in that goes.
+        // The old entry moves to the second slot, and the entry there is evicted.
         if let (Some(entry), Some(second)) = (self.entries.get(first), self.entries.get(first ^ 1)) {
             let (check, old) = (entry.check.load(Ordering::Relaxed), entry.rule.load(Ordering::Relaxed));
-            // Its own first place may be the other one, and then it stays there.
+            // If the old entry's own first slot is the other one, the old entry stays there.
             if old != 0 && Rules::first((check ^ old) & ((1 << PLACE_BITS) - 1)) == first {
                 second.rule.store(old, Ordering::Relaxed);
                 second.check.store(check, Ordering::Relaxed);
@@ -75,7 +76,8 @@ impl Rules {
         }
     }
 
-    /// The epoch as keys have it. All is forgotten where it begins anew, or a rule of long ago would be taken for one of now.
+    /// The epoch as part of a key. All rules are discarded when it wraps; otherwise an old rule would be
+    /// taken for a current one.
     pub fn epoch_of(count: u32) -> u32 {
         count % EPOCHS
     }

@@ -1,10 +1,13 @@
-//! The calling thread's stack: what of it may be read, and how.
+//! The calling thread's stack: which part of it may be read, and how.
 //!
-//! In place is read only what is certain to stay while the hook runs: from where the thread is up to the end of the stack that it was
-//! made with, if it is on that one ([`super::bounds`]), or else to the end of the page that the hook was called on. All else may be
-//! somebody else's memory, which goes at any time: a coroutine's neighbours, what a signal handler is said to have interrupted,
-//! wherever a table leads that lies. That is copied by the kernel, page by page ([`super::pages`]), and not read at all where a
-//! seccomp filter may forbid that.
+//! The thread's own stack, the one it was created with, is read in place from the thread's position to the
+//! stack's end ([`super::bounds`]). On another stack, only the rest of the page that the hook was called on
+//! is read in place. Both stay mapped while the hook runs.
+//!
+//! All other memory may belong to somebody else and be unmapped at any time: what lies beside a coroutine's
+//! stack, a stack that a signal handler interrupted according to the tables, and any address from a wrong
+//! table. Such memory is copied by the kernel, page by page ([`super::pages`]), and not read at all where a
+//! seccomp filter may forbid the copy.
 
 use core::cell::Cell;
 
@@ -16,41 +19,41 @@ use super::pages::{PAGE, Taken};
 use super::walk::Words;
 use crate::python::memory::{Copied, Memory};
 
-/// What is read of a stack that nobody knows.
+/// How much is read of a stack with unknown bounds.
 const UNKNOWN_BYTES: u64 = 1 << 20;
-/// How far above a place a thread's descriptor is believed to be at the end of the same stack.
+/// How far above an address the thread's descriptor may be and still count as the end of the same stack.
 const REACH_BYTES: u64 = 128 << 20;
-/// What the tracer's own frames take, at most: what seems to be more is another stack.
+/// The most that the tracer's own frames take. A larger distance means another stack.
 const OWN_FRAMES_BYTES: u64 = 64 << 10;
-/// What a function may use below its stack pointer.
+/// How far a function may write below its stack pointer.
 const RED_ZONE_BYTES: u64 = 128;
 
-/// Nothing was found out yet.
+/// The bounds were not determined yet.
 const NEW: Bounds = Bounds { low: u64::MAX, end: 0 };
-/// The thread's descriptor tells of no stack.
+/// The thread's descriptor gives no stack.
 const NONE: Bounds = Bounds { low: u64::MAX, end: 1 };
 
 thread_local! {
-    /// The stack that the thread was made with.
+    /// The stack that the thread was created with.
     static OWN: Cell<Bounds> = const { Cell::new(NEW) };
 }
 
-/// The stack from some place on.
+/// The stack from a given address on.
 #[derive(Debug)]
 pub struct Stack {
     from: u64,
-    /// Up to here it is read in place.
+    /// Up to this address the stack is read in place.
     certain: u64,
-    /// Nothing is read from here on.
+    /// From this address on nothing is read.
     limit: u64,
-    /// Of what is not certain.
+    /// The copied page, for memory that may be unmapped.
     copy: Option<Taken>,
-    /// The same without room for a page.
+    /// The copied word, where there is no buffer for a page.
     word: u64,
 }
 
 impl Stack {
-    /// The stack that the calling thread is on, from `sp` on, where it is.
+    /// The stack that the calling thread is on, from `sp` on.
     #[inline(always)]
     pub fn of_this_thread(sp: u64) -> Stack {
         let own = OWN.get();
@@ -79,8 +82,8 @@ impl Stack {
         at >= self.from && at.checked_add(8).is_some_and(|end| end <= self.certain) && at & 7 == 0
     }
 
-    /// The page goes when all goes that is on it. No stack is read by what runs on a stack of the tracer's own (`detour`), so
-    /// its frames are one behind the other.
+    /// The page is unmapped only as a whole, with everything on it. Code on one of the tracer's own stacks
+    /// (`detour`) reads no stack, so its frames follow one another.
     #[cold]
     #[inline(never)]
     fn reach(&mut self, end: u64) {
@@ -89,7 +92,7 @@ impl Stack {
         }
     }
 
-    /// Where a copy is of a word that may not be there; 0 if there is none. It lasts until the next one.
+    /// The address of a copy of a word that may be unmapped; 0 if it is. Valid until the next call.
     #[cold]
     #[inline(never)]
     fn copied(&mut self, at: u64) -> u64 {
@@ -120,8 +123,9 @@ impl Words for Stack {
         if from == 0 {
             return None;
         }
-        // SAFETY: an aligned word above where this thread is, on the same stack, or on no page above the one that the hook was
-        // called on: it is there at least until the thread has returned to what keeps it, which is after the hook. Or else a copy.
+        // SAFETY: `from` is one of two things. It is an aligned word above this thread's position, on the
+        // thread's own stack or on the page that the hook was called on; such a word stays mapped until the
+        // thread has returned past it, which is after the hook. Or it is a copy.
         Some(unsafe { load(from) })
     }
 
@@ -142,7 +146,7 @@ impl Words for Stack {
         }
         let _errno = KeepErrno::new();
         let limit = own(sp).map_or_else(|| believed_end(sp), |own| own.end);
-        // Only a table says that the thread was there: nothing of it is certain.
+        // Only a table says that the thread was on that stack, so none of it is certain to be mapped.
         let mut stack = Stack { from: sp, certain: 0, limit, copy: None, word: 0 };
         if stack.copied(sp) == 0 {
             return false;
@@ -153,11 +157,12 @@ impl Words for Stack {
     }
 }
 
-/// A word of a stack. What other functions keep there is nothing that the language lets this one read, nor does a
-/// sanitizer: hence the instruction.
+/// Reads a word of a stack. The language does not let a function read other functions' stack memory, and a
+/// sanitizer reports it: hence the instruction.
 ///
 /// # Safety
-/// Aligned, and mapped.
+///
+/// The address is aligned and mapped.
 #[inline(always)]
 unsafe fn load(at: u64) -> u64 {
     let word: u64;
@@ -168,7 +173,7 @@ unsafe fn load(at: u64) -> u64 {
     word
 }
 
-/// The stack that the thread was made with, if `sp` is on it.
+/// The bounds of the stack that the thread was created with, if `sp` is on it.
 fn own(sp: u64) -> Option<Bounds> {
     let mut own = OWN.get();
     if let Some(first) = bounds::of_first(sp) {
@@ -184,7 +189,7 @@ fn end_of_page(at: u64) -> u64 {
     (at & !(PAGE - 1)).saturating_add(PAGE)
 }
 
-/// Where the stack ends that `sp` is on, as far as anybody says.
+/// The probable end of the stack that `sp` is on.
 fn believed_end(sp: u64) -> u64 {
     let of_a_new_thread = || {
         let end = bounds::descriptor();
@@ -194,7 +199,7 @@ fn believed_end(sp: u64) -> u64 {
     said.unwrap_or(sp.saturating_add(UNKNOWN_BYTES))
 }
 
-/// The end of the signal handlers' own stack, if `sp` is on it.
+/// The end of the signal handlers' alternate stack, if `sp` is on it.
 fn signal_stack_end(sp: u64) -> Option<u64> {
     let stack = system::signal_stack()?;
     let start = stack.ss_sp as u64;
@@ -247,7 +252,7 @@ mod tests {
         assert!(certain > 120 * (64 << 10), "{certain}");
     }
 
-    /// Not unmapped: another test's mapping might come there.
+    /// Not unmapped: another test's mapping might take the range.
     fn take_away(from: u64, pages: usize) {
         let bytes = pages * PAGE as usize;
         // SAFETY: the caller's own pages.
@@ -293,7 +298,7 @@ mod tests {
             main::<F>
         }
         let mut run = Some(run);
-        // SAFETY: live values, initialised by the calls; the stack is the caller's until the thread was joined.
+        // SAFETY: live values, initialised by the calls; the stack stays the caller's until the join.
         unsafe {
             let (mut attributes, mut thread) = core::mem::zeroed();
             libc::pthread_attr_init(&mut attributes);
@@ -307,8 +312,9 @@ mod tests {
         assert!(run.is_none());
     }
 
-    /// A thread's stack without a guard, and below it a stack that somebody else gives back: a thread on the lower one is not on
-    /// its own, however whole all was between them.
+    /// A thread's stack without a guard page, and directly below it a stack that another owner may unmap. A
+    /// thread on the lower stack is not on its own stack, even if the memory between them is mapped
+    /// throughout.
     #[test]
     fn what_lies_beside_a_thread_s_stack_may_go_at_any_time() {
         learn_in_a_thread();
@@ -341,7 +347,8 @@ mod tests {
         });
     }
 
-    /// What is said of a place below where the thread is on its own stack is no more than said: a program may guard it.
+    /// Memory below the thread's position on its own stack is not certain to be readable: a program may
+    /// guard it.
     #[test]
     fn below_the_thread_nothing_of_its_own_stack_is_certain() {
         learn_in_a_thread();

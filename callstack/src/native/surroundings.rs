@@ -1,5 +1,5 @@
-//! What of the process is known from outside: whether native frames are asked for, the loader's answers, the
-//! interpreter, and that a library closes. Whoever hooks the process says it.
+//! What other code provides about the process: whether native frames are asked for, the loader's answers,
+//! the interpreter, and the notice that a library closes. The code that hooks the process sets all of it.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,8 @@ static INTERPRETER: AtomicU64 = AtomicU64::new(0);
 static EVALUATION: AtomicU64 = AtomicU64::new(0);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
-/// glibc's `_dl_find_object` (from 2.35): which image lies at an address. It takes no lock, for unwinders.
+/// glibc's `_dl_find_object` (from 2.35): the image that contains an address. It takes no lock, because
+/// unwinders use it.
 type FindObject = unsafe extern "C" fn(*mut c_void, *mut Object) -> i32;
 
 /// Its answer, `struct dl_find_object`.
@@ -39,7 +40,7 @@ pub unsafe fn set_find_object(found: *mut c_void) {
     FIND_OBJECT.store(found, Ordering::Relaxed);
 }
 
-/// The image at an address, as the loader says it; `None` where there is no such loader.
+/// The image that contains an address, from the loader; `None` if the loader has no such function.
 pub fn find_object(address: u64) -> Option<Option<Object>> {
     let known = FIND_OBJECT.load(Ordering::Relaxed);
     if known.is_null() {
@@ -53,24 +54,24 @@ pub fn find_object(address: u64) -> Option<Option<Object>> {
     Some((status == 0).then_some(object))
 }
 
-/// An interpreter's frames are told by themselves from now on: those of the image at `image` are left out, and
-/// `evaluation` is its function that runs frames of its own; 0 if that is not known.
+/// The interpreter's frames are read as Python frames from now on. Native frames of the image at `image`
+/// are left out; `evaluation` is its function that runs Python frames, 0 if unknown.
 pub fn interpreter_is_at(image: u64, evaluation: u64) {
     EVALUATION.store(evaluation, Ordering::Relaxed);
     INTERPRETER.store(image, Ordering::Relaxed);
-    // What was worked out before says nothing of it.
+    // Rules worked out before do not contain this.
     library_closes();
 }
 
-/// An address in the interpreter's image, and that of its function; zeros if there is none.
+/// An address in the interpreter's image, and the address of its function; zeros if there is none.
 pub fn interpreter() -> (u64, u64) {
     (INTERPRETER.load(Ordering::Relaxed), EVALUATION.load(Ordering::Relaxed))
 }
 
-/// A library was unloaded.
+/// Invalidates all rules: a library was unloaded.
 pub fn library_closes() {
-    // SYNC: pairs with the Acquire in `epoch`. What is mapped at the library's addresses after this is
-    // known by another epoch's rules.
+    // SYNC: pairs with the Acquire in `epoch`. Code mapped at the library's addresses after this is looked
+    // up in a new epoch.
     EPOCH.fetch_add(1, Ordering::Release);
 }
 

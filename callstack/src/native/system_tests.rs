@@ -1,10 +1,10 @@
-//! The walk against the C library's own unwinder, on call chains of many kinds of frames.
+//! Compares the walk with the C library's own unwinder, on call chains of many kinds of frames.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::hint::black_box;
 
-use super::frames::{Native, NativeFrame, Room};
+use super::frames::{FrameBuffer, Native, NativeFrame};
 use super::rule::OWN;
 use super::surroundings;
 use super::walk::{End, FRAMES_MAX};
@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn _dl_find_object(address: *mut c_void, result: *mut c_void) -> c_int;
 }
 
-/// Keeps the biases of what is defined: ids are 1, 2, ….
+/// Keeps the biases of defined images: ids are 1, 2, ….
 struct Images(Cell<[u64; 64]>, Cell<u32>);
 
 impl Define for Images {
@@ -53,18 +53,18 @@ thread_local! {
 #[inline(never)]
 fn compare() {
     COMPARED.with(|compared| {
-        let mut room: Box<Room> = Box::new([NativeFrame::default(); FRAMES_MAX]);
-        let (count, end) = compared.native.tell(&compared.images, &mut room);
+        let mut buffer: Box<FrameBuffer> = Box::new([NativeFrame::default(); FRAMES_MAX]);
+        let (count, end) = compared.native.write_frames(&compared.images, &mut buffer);
         let mut theirs = [core::ptr::null_mut(); 2 * FRAMES_MAX];
         // SAFETY: a buffer of that size.
         let their_count = unsafe { backtrace(theirs.as_mut_ptr(), theirs.len() as c_int) } as usize;
         let theirs: Vec<u64> = theirs[..their_count].iter().map(|pc| *pc as u64).collect();
-        // The C library shows what its first function returns to, which is nowhere, where a thread was made.
+        // In a thread, the C library also reports the return address of the first function, which is 0.
         let theirs: Vec<u64> = theirs.into_iter().filter(|pc| *pc != 0).collect();
         let biases = compared.images.0.get();
         let ours: Vec<u64> =
-            room[..count].iter().map(|frame| frame.at + biases[frame.image as usize] + 1).collect();
-        // This function's own place differs, and all that it calls.
+            buffer[..count].iter().map(|frame| frame.at + biases[frame.image as usize] + 1).collect();
+        // The position in this function differs, and so do all frames that it calls.
         let outward = |frames: &[u64]| frames.iter().rev().copied().collect::<Vec<u64>>();
         let (ours_outward, theirs_outward) = (outward(&ours), outward(&theirs));
         let alike = ours_outward.iter().zip(&theirs_outward).take_while(|(one, other)| one == other).count();
@@ -77,14 +77,14 @@ fn compare() {
             }
             End::Lost => panic!("the walk was lost:\n{ours:x?}\n{theirs:x?}"),
         }
-        assert!(room[..count].is_sorted_by_key(|frame| frame.end));
-        // The frames are this library's own, as a test has them.
-        assert!(room[0].flags & OWN != 0 && !room[0].is_shown());
+        assert!(buffer[..count].is_sorted_by_key(|frame| frame.end));
+        // The frames belong to the library under test, which counts as the tracer's own.
+        assert!(buffer[0].flags & OWN != 0 && !buffer[0].is_shown());
         compared.times.set(compared.times.get() + 1);
     });
 }
 
-/// Calls on, through frames of different kinds, as the bits say.
+/// Recurses through frames of different kinds, as the bits select.
 #[inline(never)]
 fn chain(bits: u64, depth: u32) -> u64 {
     if depth == 0 {
@@ -102,7 +102,7 @@ fn chain(bits: u64, depth: u32) -> u64 {
         6 => many_arguments(1, 2, 3, 4, 5, 6, 7, 8, next),
         _ => std::panic::catch_unwind(|| chain(next.0, next.1)).unwrap(),
     };
-    // After the call, so that it is none in the tail.
+    // After the call, so that the call is not a tail call.
     black_box(result).wrapping_add(1)
 }
 
@@ -113,8 +113,8 @@ fn plain(next: (u64, u32)) -> u64 {
 
 #[inline(never)]
 fn with_room<const BYTES: usize>(next: (u64, u32)) -> u64 {
-    let room = black_box([next.1 as u8; BYTES]);
-    chain(next.0, next.1) ^ u64::from(room[BYTES / 2])
+    let buffer = black_box([next.1 as u8; BYTES]);
+    chain(next.0, next.1) ^ u64::from(buffer[BYTES / 2])
 }
 
 #[repr(align(64))]
@@ -122,9 +122,9 @@ struct Aligned([u8; 64]);
 
 #[inline(never)]
 fn aligned(next: (u64, u32)) -> u64 {
-    let room = black_box(Aligned([next.1 as u8; 64]));
-    assert!((&raw const room).addr().is_multiple_of(64));
-    chain(next.0, next.1) ^ u64::from(room.0[7])
+    let buffer = black_box(Aligned([next.1 as u8; 64]));
+    assert!((&raw const buffer).addr().is_multiple_of(64));
+    chain(next.0, next.1) ^ u64::from(buffer.0[7])
 }
 
 thread_local! {

@@ -4,19 +4,19 @@ use super::rule::{Kind, OWN, Rule, SavedBp};
 
 /// Frames of one walk, the tracer's own included.
 pub const FRAMES_MAX: usize = 256;
-/// Signal handlers inside one another that are followed.
+/// How many nested signal handlers are followed.
 const SIGNALS_MAX: u32 = 4;
 
-/// Where the kernel keeps the interrupted registers, from the stack pointer on return from the handler: in a
-/// `ucontext_t`, behind 40 bytes.
+/// Where the kernel stores the interrupted registers, from the stack pointer on return from the handler: in
+/// a `ucontext_t`, after 40 bytes.
 const INTERRUPTED_BP: u64 = 40 + 10 * 8;
 const INTERRUPTED_SP: u64 = 40 + 15 * 8;
 const INTERRUPTED_PC: u64 = 40 + 16 * 8;
 
-/// What a frame is found by.
+/// The registers that identify a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
-    /// Where the frame goes on: behind the call that it is in.
+    /// Where the frame continues: after the call that it makes.
     pub pc: u64,
     pub sp: u64,
     pub bp: u64,
@@ -26,31 +26,32 @@ pub struct Registers {
 pub struct Frame {
     pub pc: u64,
     pub rule: Rule,
-    /// The end of the frame, above it. Of the last frame of a walk, where it begins.
+    /// The end of the frame, above it. For the last frame of a walk, its beginning.
     pub end: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Where the thread began.
+    /// The thread's first frame was reached.
     Outermost,
     /// There are more frames than are followed.
     Cut,
-    /// Nothing tells how it goes on.
+    /// No rule leads to the caller.
     Lost,
 }
 
 /// The stack that is walked.
 pub trait Words {
-    /// The word at that address, if it is one of the stack's and can be read.
+    /// The word at that address, if it is on the stack and can be read.
     fn word(&mut self, at: u64) -> Option<u64>;
-    /// The thread has not returned from what is below `end`: the tracer's own frames, of which the hook is the outermost.
+    /// Announces that the stack below `end` is live: it contains the tracer's own frames, of which the hook
+    /// is the outermost.
     fn lives_up_to(&mut self, end: u64);
-    /// The walk goes on at `sp`, which may be on another stack; false if nothing is known of that.
+    /// The walk continues at `sp`, which may be on another stack; false if nothing is known of that stack.
     fn go_on_at(&mut self, sp: u64) -> bool;
 }
 
-/// Calls `each` with every frame, innermost first. `rule` says how to leave a place.
+/// Calls `each` with every frame, innermost first. `rule` returns the rule for a code address.
 #[inline(always)]
 pub fn walk<S: Words>(
     stack: &mut S,
@@ -85,7 +86,8 @@ pub fn walk<S: Words>(
                 if signals > SIGNALS_MAX || !stack.go_on_at(to_sp) {
                     return End::Lost;
                 }
-                // As if the interrupted instruction were a call's: it is named, and not the one before it.
+                // As if the interrupted instruction were a call: the frame must name it, and not the
+                // instruction before it.
                 (pc, sp, bp) = (to_pc.wrapping_add(1), to_sp, to_bp);
                 continue;
             }
@@ -105,7 +107,7 @@ pub fn walk<S: Words>(
             SavedBp::AtBp => stack.word(bp),
         };
         let Some(saved) = saved else { return End::Lost };
-        // Where a stack was made by hand, nothing is what its first function returns to.
+        // On a stack that was made by hand, the first function returns to 0.
         if returns_to == 0 {
             return End::Outermost;
         }

@@ -1,20 +1,24 @@
-//! For which span of OpenTelemetry's the calling thread works, read where Python keeps it.
+//! The calling thread's active span of OpenTelemetry, read where Python stores it.
 //!
-//! opentelemetry-api keeps its current context in a `ContextVar`: the thread's `Context` has a tree (a HAMT) of
-//! such variables; the value of the one that is named `current_context` is a dict; under a key that begins with
-//! `current-span-` it has the current span; that has its `SpanContext`, a tuple of trace id, span id and more, as `_context`.
+//! opentelemetry-api keeps its current context in a `ContextVar`. The thread's `Context` has a tree
+//! (a HAMT) of such variables. The value of the variable named `current_context` is a dict; under a key
+//! that begins with `current-span-` the dict has the current span. The span has its `SpanContext`, a
+//! tuple of trace id, span id and more, as `_context`.
 //!
-//! What is read belongs to the thread that reads: a context is entered by one thread at a time, its tree and the
-//! dict are never changed but replaced, and a span gets its context when it is made. So nothing is kept of one
-//! look for the next, whose addresses may be other objects': each look goes the whole way, some thirty words. Where a span's
-//! attributes are in a dict of its own, whose keys another thread may free while this one has let go of the GIL, they and what is behind them
-//! are copied by the kernel, which does not fault; where nothing may be copied, their pages are asked for first. Only which
-//! variable it is is remembered, by interpreter, with the hash that tells it from another at its address; and as long as none is
-//! known, how the tree looked in which a thread searched in vain.
+//! Everything read belongs to the reading thread: one thread at a time enters a context, the tree and
+//! the dict are replaced and never changed, and a span gets its `SpanContext` when it is made. Addresses
+//! may be reused, so nothing is cached from one reading to the next: each reads the whole path, some
+//! thirty words. A span's attributes may be in a dict of its own, whose keys another thread may free
+//! while this one has released the GIL. Those keys and what they lead to are copied by the kernel,
+//! which does not fault; where copying is not possible, their pages are checked first. Two things are
+//! kept: which variable is OpenTelemetry's, by interpreter, with the hash that distinguishes it from
+//! another one at its address; and, as long as it is unknown, a fingerprint of the tree in which the
+//! thread last found none.
 //!
-//! Every object is looked at before it is followed (null, alignment, user space, its type); a tree, a dict and
-//! a number are followed so far and no further. The first time, all of it is read by reads that cannot fault; an
-//! interpreter in which something is not as it should be gives no callers from then on, and that is said.
+//! Every object is checked before it is followed (null, alignment, user space, its type); the sizes of
+//! a tree, a dict and a number are bounded. The first reading uses only reads that cannot fault. If an
+//! object in an interpreter is not as expected, the interpreter gives no spans from then on, and a
+//! notice reports that.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,21 +36,22 @@ use super::runtime::Runtime;
 use super::tree;
 use super::walk::Damaged;
 
-/// What opentelemetry-api calls its variable, and how its key for the span begins.
+/// The name of opentelemetry-api's variable, and the beginning of its key for the span.
 const VARIABLE: &[u8] = b"current_context";
 const SPAN_KEY: &[u8] = b"current-span-";
-/// The span's attribute that has its context.
+/// The span's attribute that contains its context.
 const ATTRIBUTE: &[u8] = b"_context";
-/// Items of a `SpanContext`, of which the first four are read.
+/// The number of items of a `SpanContext`; the first four are read.
 const ITEMS: u64 = 6;
-/// Digits of a trace id, 30 bits each, and a span's.
+/// Digits of 30 bits of a trace id, and of a span id.
 const TRACE_DIGITS: u64 = 5;
 const SPAN_DIGITS: u64 = 3;
 
-/// Interpreters whose variable is remembered.
+/// The number of interpreters whose variable is remembered.
 const INTERPRETERS: usize = 4;
-/// First looks that find something that is no span, before it is taken for somebody else's: each is dozens of system calls.
-const VAIN_MAX: u32 = 64;
+/// After so many first reads that find no span, the variable is taken for another library's: each read
+/// costs dozens of system calls.
+const FAILED_READS_MAX: u32 = 64;
 
 struct Variable {
     interpreter: AtomicU64,
@@ -59,28 +64,28 @@ static VARIABLES: [Variable; INTERPRETERS] =
         INTERPRETERS];
 
 thread_local! {
-    /// How the last tree looked in which the thread searched in vain.
+    /// A fingerprint of the last tree in which the thread found no variable.
     static SEARCHED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// First looks in vain.
-static VAIN: AtomicU32 = AtomicU32::new(0);
+/// First reads without success.
+static FAILED_READS: AtomicU32 = AtomicU32::new(0);
 
-/// How far reading is trusted: [`trust`].
+/// How far the layout is trusted: [`trust`].
 static TRUST: AtomicU32 = AtomicU32::new(trust::NOTHING);
 
 mod trust {
-    /// Every read is one that cannot fault.
+    /// All reads are ones that cannot fault.
     pub const NOTHING: u32 = 0;
-    /// A thread's tree of variables was what it should be.
+    /// A thread's tree of variables had the expected layout.
     pub const TREE: u32 = 1;
-    /// And so was a span in it.
+    /// A span in the tree had it too.
     pub const ALL: u32 = 2;
-    /// Something was not: nothing is read any more.
+    /// Some object had another layout; nothing is read any more.
     pub const BROKEN: u32 = 3;
 }
 
-/// Has fetched what a look at a thread's variables begins with.
+/// Prefetches what reading a thread's variables begins with.
 #[inline(always)]
 pub fn expect() {
     prefetch(&TRUST);
@@ -88,8 +93,8 @@ pub fn expect() {
     tree::expect();
 }
 
-/// Whether the thread of that state may work for somebody: most threads have no context at all, since whoever uses
-/// neither asyncio nor context variables has none.
+/// Whether the thread of that state may have an active span. Most threads have no context at all: a thread
+/// that uses neither asyncio nor context variables has none.
 #[inline(always)]
 pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
     let at = runtime.layout.thread_context;
@@ -97,7 +102,7 @@ pub fn may_be_of_state(runtime: &Runtime, state: u64) -> bool {
     at != ABSENT && unsafe { Own::new() }.word(state, at.into()).is_some_and(|context| context != 0)
 }
 
-/// The span that the thread of that state works for.
+/// The active span of the thread of that state.
 #[inline(always)]
 pub fn of_state(session: &Session, runtime: &Runtime, state: u64) -> Caller {
     let layout = &runtime.layout;
@@ -128,7 +133,7 @@ fn of_context(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
             Caller::NOBODY
         });
     }
-    // Where there may be a span, that is looked at first by reads that cannot fault.
+    // If there may be a span, it is first read by reads that cannot fault.
     if trusted == trust::TREE && value_of(&own, runtime, state, context, Certainty::Looks) == Ok(0) {
         return Caller::NOBODY;
     }
@@ -146,15 +151,15 @@ fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
         }
         Ok(match caller_of(&checked, value)? {
             Some(caller) => (caller, trust::ALL),
-            // A context without a span shows too little.
+            // A context without a span proves too little.
             None => (Caller::NOBODY, trust::NOTHING),
         })
     });
-    let is_vain =
-        matches!(looked, Ok((_, trust::NOTHING))) && VAIN.fetch_add(1, Ordering::Relaxed) >= VAIN_MAX;
+    let is_other_library = matches!(looked, Ok((_, trust::NOTHING)))
+        && FAILED_READS.fetch_add(1, Ordering::Relaxed) >= FAILED_READS_MAX;
     match looked {
-        Ok((caller, shown)) if !is_vain => {
-            // Whatever others found out meanwhile stays, unless this is more.
+        Ok((caller, shown)) if !is_other_library => {
+            // A level that another thread stored stays, unless this one is higher.
             TRUST.fetch_max(shown, Ordering::Relaxed);
             caller
         }
@@ -172,7 +177,7 @@ fn first_look(session: &Session, runtime: &Runtime, state: u64, context: u64) ->
     }
 }
 
-/// The value of OpenTelemetry's variable in that context; 0 where it has none.
+/// The value of OpenTelemetry's variable in that context; 0 if it has none.
 #[inline(always)]
 fn value_of<M: Memory>(
     objects: &Objects<'_, M>,
@@ -202,16 +207,16 @@ fn value_of<M: Memory>(
     search(objects, variables, interpreter, certainty)
 }
 
-/// By what a variable that is not known yet is taken for OpenTelemetry's. Another library may have one of that name.
+/// How an unknown variable is recognised as OpenTelemetry's. Another library may have one of that name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Certainty {
-    /// By its name and by a key that says so: it may have a span.
+    /// By its name and by a key of its dict: it may contain a span.
     Looks,
-    /// It has one, if only one that is invalid, as OpenTelemetry has where nothing is recorded.
+    /// It contains a span, if only the invalid one that OpenTelemetry uses when nothing is recorded.
     Has,
 }
 
-/// Looks through all variables: which of them is OpenTelemetry's is not known yet, or there is none.
+/// Searches all variables: OpenTelemetry's is not known yet, or does not exist.
 #[inline(never)]
 fn search<M: Memory>(
     objects: &Objects<'_, M>,
@@ -219,7 +224,7 @@ fn search<M: Memory>(
     interpreter: u64,
     certainty: Certainty,
 ) -> Result<u64, Damaged> {
-    // As long as nothing changes, there is as little in it as there was.
+    // An unchanged tree contains no more than before.
     let look = tree::look(objects, variables)?;
     if SEARCHED.get() == look {
         return Ok(0);
@@ -237,7 +242,8 @@ fn search<M: Memory>(
         }
         Ok(())
     })?;
-    // A context that gave way to another with a span often leaves it its address, and the tree looks the same.
+    // A new context with a span often gets the address of the one it replaces, and the tree's fingerprint
+    // is the same.
     if !may_have {
         SEARCHED.set(look);
     }
@@ -246,7 +252,7 @@ fn search<M: Memory>(
 
 #[cold]
 fn remember(interpreter: u64, variable: u64, hash: u32) {
-    /// A place that is being filled: no interpreter is there.
+    /// Marks a slot that is being filled: no interpreter has this address.
     const TAKEN: u64 = 1;
     for known in &VARIABLES {
         let free = known.interpreter.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed);
@@ -264,14 +270,14 @@ fn remember(interpreter: u64, variable: u64, hash: u32) {
     }
 }
 
-/// The span in OpenTelemetry's context, a dict; 0 where it has none.
+/// The span in OpenTelemetry's context, a dict; 0 if there is none.
 #[inline(always)]
 fn span_in<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<u64, Damaged> {
     objects.in_dict(context, |key| objects.text_begins(key, SPAN_KEY))
 }
 
-/// What the span in OpenTelemetry's context is known by: nobody, if it is one that is invalid. `None` where there is no span, or
-/// one of another maker's.
+/// The ids of the span in OpenTelemetry's context; `NOBODY` for an invalid span. `None` if there is no
+/// span, or one of another implementation.
 #[inline(always)]
 fn caller_of<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Option<Caller>, Damaged> {
     if context == 0 || !objects.is_dict(context)? {
@@ -297,7 +303,7 @@ fn caller_by_copies(objects: &Objects<'_, Lent>, span: u64) -> Result<Option<Cal
 #[inline(always)]
 fn caller_of_span<M: Memory>(objects: &Objects<'_, M>, span: u64) -> Result<Option<Caller>, Damaged> {
     let Found::Attribute(known_by) = objects.attribute(span, ATTRIBUTE)? else {
-        // A span of another maker's, that keeps it elsewhere.
+        // A span of another implementation, which stores its context elsewhere.
         return Ok(None);
     };
     if !objects.is_tuple_of(known_by, ITEMS)? {
@@ -322,7 +328,7 @@ pub fn read_image<M: Memory>(memory: M, layout: &Layout, text: u64, value: u64) 
     caller_of_image(&Objects::new(memory, layout, text), value)
 }
 
-/// Of an image, not of this process, whatever form its dicts have.
+/// For tests: reads an image instead of this process, whatever form its dicts have.
 #[cfg(test)]
 fn caller_of_image<M: Memory>(objects: &Objects<'_, M>, context: u64) -> Result<Caller, Damaged> {
     if context == 0 || !objects.is_dict(context)? {

@@ -1,24 +1,24 @@
-//! Whether an interpreter is what its version says, seen by one whole stack of the calling thread.
+//! Checks whether an interpreter has the layout of its version, by one whole stack of the calling thread.
 
 use super::layout::Layout;
 use super::memory::Memory;
 use super::unicode;
 use super::walk::{Damaged, Types, frames, is_of};
 
-/// Where a string's kind may begin in its state, besides where the headers at hand say: the bits
-/// before it are one flag, a byte or two where the flag is shared by threads without a lock.
+/// The bit at which a string's kind may begin in its state, if not where the available headers place it:
+/// one flag precedes it, or a byte or two where threads share the flag without a lock.
 const KIND_SHIFTS: [u8; 3] = [2, 8, 16];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Everything is where it should be, by this layout.
+    /// Everything matches this layout.
     Good(Layout),
-    /// The thread has no frames to tell by.
+    /// The thread has no frames to check by.
     Open,
     Bad,
 }
 
-/// Looks at every frame of the thread state, which is said to be that thread's.
+/// Checks every frame of the thread state, which should belong to that thread.
 pub fn look<M: Memory>(memory: &M, layout: &Layout, types: &Types, state: u64, thread: u64) -> Verdict {
     if !memory.may_hold(state) || memory.word(state, layout.thread_id.into()) != Some(thread) {
         return Verdict::Bad;

@@ -9,18 +9,18 @@ use super::walk::{Types, is_of};
 
 const NAME_MAX: usize = 1024;
 const FILE_MAX: usize = 4096;
-/// Of a longer line table so much is kept: a module of some fifty thousand lines.
+/// A longer line table is cut to this: a module of some fifty thousand lines.
 const TABLE_MAX: usize = 256 << 10;
 
-/// Room to put a definition's text together.
+/// A buffer for a definition's text.
 pub type Text = [u8; TEXT_MAX];
 
-/// Says something once; returns its id.
+/// Writes a definition once; returns its id.
 pub trait Define {
     fn define(&self, kind: u16, fields: &[u64], text: &[u8]) -> u32;
 }
 
-/// Defines the code object; `None` where what it names cannot be read.
+/// Defines the code object; `None` if its name, file or line table cannot be read.
 pub fn define<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -46,14 +46,14 @@ pub fn define<M: Memory>(
     let flags = memory.half(code, layout.code_flags.into())?;
 
     let kept = table_bytes.min(TABLE_MAX);
-    // What the code's own definition has room for is known once its name and file are.
+    // The space for the line table in the code's own definition is known after its name and file.
     let name_bytes = unicode::read(memory, layout, name, text.get_mut(..NAME_MAX)?)?;
     let file_bytes = unicode::read(memory, layout, file, text.get_mut(name_bytes..name_bytes + FILE_MAX)?)?;
     let here = kept.min(TEXT_MAX - name_bytes - file_bytes);
     let data = u64::from(layout.bytes_data);
     let mut more = 0;
     if here < kept {
-        // The last piece first, so that each can name the one behind it.
+        // The last piece first, so that each piece can name the next one.
         let pieces = (kept - here).div_ceil(TEXT_MAX);
         for piece in (0..pieces).rev() {
             let from = here + piece * TEXT_MAX;

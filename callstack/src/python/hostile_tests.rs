@@ -59,8 +59,8 @@ fn any_memory_is_walked_to_an_end() {
         // Another test may begin to hear of ends just then, once.
         let hashes = [(); 3].map(|()| stacks::hash(&memory, &layout, &types, START));
         assert!(hashes[0] == hashes[1] || hashes[1] == hashes[2]);
-        let glance = || stacks::glance_of_links(&memory, &layout, START, 0);
-        assert_eq!(glance(), glance());
+        let fingerprint = || stacks::fingerprint_of_links(&memory, &layout, START, 0);
+        assert_eq!(fingerprint(), fingerprint());
         let (mut count, mut text) = (0, [0; TEXT_MAX]);
         let end = frames(&memory, &layout, &types, START, |frame| {
             count += 1;
@@ -73,7 +73,7 @@ fn any_memory_is_walked_to_an_end() {
         });
         assert!(count <= FRAMES_MAX);
         // It goes on behind the frames that are kept, but not elsewhere.
-        assert!(glance().is_ok() || end != Ok(End::Whole));
+        assert!(fingerprint().is_ok() || end != Ok(End::Whole));
         walked += u32::from(end.is_ok() && count > 0);
     }
     assert!(walked > 100, "{walked} chains made sense");

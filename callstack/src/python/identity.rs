@@ -1,13 +1,13 @@
-//! A code object told from another at the same address.
+//! Distinguishes a code object from a later one at the same address.
 //!
-//! A code object that is freed leaves its address to the next one. So its life is given a number ([`super::lives`]).
-//! Where it has none, there is the one that a code object has from 3.12 on, which no other of its interpreter ever gets,
-//! but perhaps one of another interpreter. Where there is neither, what is shown of it is compared: its name, its file, its
-//! first line and its line table, and besides where its own parts are. Where two such objects agree in all of that, a stack
-//! shows the same for both.
+//! The address of a freed code object is reused. So each code object gets a number for its life
+//! ([`super::lives`]). Without that number, the version that a code object has from 3.12 on is used: no
+//! other code object of its interpreter ever gets it, though one of another interpreter may. Without
+//! either, the contents are compared: name, file, first line and line table, and the addresses of its
+//! parts. If two such objects agree in all of that, a stack shows the same for both.
 //!
-//! Of a line table longer than 64 bytes, eight words are compared, spread evenly over it: that bounds the cost. Two
-//! objects that differ between those words only, and are in all their parts at the same addresses, are
+//! Of a line table longer than 64 bytes, eight words are compared, spread evenly over it; that bounds the
+//! cost. Two objects that differ only between those words, with all their parts at the same addresses, are
 //! taken for one.
 
 use super::layout::{ABSENT, Layout};
@@ -15,24 +15,24 @@ use super::lives::Lives;
 use super::memory::Memory;
 use super::walk::Damaged;
 
-/// Words of a line table, or of a string without a hash, that are compared.
+/// How many words of a line table, or of a string without a hash, are compared.
 const WORDS: u64 = 8;
-/// A table of lines longer than this is none.
+/// A longer line table is invalid.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Mixes two words into one; both count in full.
+/// Mixes two words into one; every bit of both counts.
 #[inline(always)]
 pub fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// What is known beside the code object itself, for the frames of one stack.
+/// What the frames of one stack share when their code objects are identified.
 #[derive(Default)]
 pub struct Known<'l> {
-    /// Where lives are numbered.
+    /// The table of life numbers.
     pub lives: Option<&'l Lives>,
-    /// The last file: frames that follow one another are often of one.
+    /// The last file: successive frames often have the same one.
     file: u64,
     digest: u64,
 }
@@ -43,11 +43,11 @@ impl Known<'_> {
     }
 }
 
-/// A word that tells the code object from any other that was or will be at its address.
+/// A word that distinguishes the code object from any other, earlier or later, at its address.
 #[inline(always)]
 pub fn of<M: Memory>(memory: &M, layout: &Layout, code: u64, known: &mut Known) -> Result<u64, Damaged> {
     let number = match known.lives.map_or(0, |lives| lives.of(code)) {
-        // 0 once the interpreter has run out of numbers.
+        // 0 once the interpreter has run out of versions.
         0 if layout.code_version != ABSENT => memory.half(code, layout.code_version.into()).ok_or(Damaged)?,
         number => number,
     };
@@ -74,7 +74,7 @@ fn of_contents<M: Memory>(memory: &M, layout: &Layout, code: u64, known: &mut Kn
         return None;
     }
     let bytes = memory.word(table, layout.object_size.into()).filter(|bytes| *bytes < BYTES_MAX)?;
-    // None of these waits for another.
+    // None of these loads waits for another.
     let sum = fold(u64::from(first_line) << 32 ^ bytes, table)
         .wrapping_add(fold(parts[0] ^ parts[1].rotate_left(32), parts[2] ^ parts[3].rotate_left(32)))
         .wrapping_add(fold(name, known.digest.rotate_left(1)))
@@ -82,8 +82,8 @@ fn of_contents<M: Memory>(memory: &M, layout: &Layout, code: u64, known: &mut Kn
     Some(fold(sum, code))
 }
 
-/// What tells a string from another at its address. Interned strings have their hash, and nearly all names are
-/// interned; of others the letters are looked at.
+/// A word that distinguishes a string from another at its address. Interned strings have their hash, and
+/// nearly all names are interned; for other strings the letters are read.
 #[inline(always)]
 fn text<M: Memory>(memory: &M, layout: &Layout, text: u64) -> Option<u64> {
     if !memory.may_hold(text) {
@@ -98,15 +98,15 @@ fn letters<M: Memory>(memory: &M, layout: &Layout, text: u64) -> Option<u64> {
     let state = memory.half(text, layout.text_state.into())?;
     let is_ascii = state >> (layout.text_kind_shift + 4) & 1 == 1;
     let at = if is_ascii { layout.text_ascii } else { layout.text_compact };
-    // As many bytes as letters: all of an ASCII string, the beginning of another.
+    // As many bytes as letters: all of an ASCII string, the beginning of any other.
     Some(words(memory, text, at.into(), length)? ^ fold(text, length))
 }
 
-/// Mixes what these bytes hold; of more than 64, eight words from the first to the last.
+/// Mixes these bytes; of more than 64, eight words from the first to the last.
 #[inline(always)]
 fn words<M: Memory>(memory: &M, base: u64, from: u64, bytes: u64) -> Option<u64> {
     let Some(last) = bytes.checked_sub(8) else { return few(memory, base, from, bytes) };
-    // Without a branch: short ones overlap.
+    // Without a branch: the words of short strings overlap.
     let step = (last << 16) / (WORDS - 1);
     let word = |index: u64| memory.word(base, from + ((index * step) >> 16));
     let sum = fold(word(0)?, word(1)?)
@@ -174,7 +174,7 @@ mod tests {
                 other[(place - START) as usize] ^= 1;
                 assert_ne!(of(&layout, &other), before, "3.{minor} {place:#x}");
             }
-            // Past the end of either nothing counts.
+            // Bytes past the end of either have no effect.
             for place in [letters + 21, table + 60] {
                 let mut other = bytes.clone();
                 other[(place - START) as usize] ^= 1;

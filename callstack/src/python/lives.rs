@@ -1,27 +1,27 @@
-//! When code objects end: a number for each one's life, and a count of ends that one addition can look at.
+//! When code objects end: a number for each one's life, and counts of ends that are cheap to read.
 //!
-//! A code object that is freed leaves its address to the next one. To compare all that a stack shows
-//! of a code object takes 20 ns a frame; to be told of its end takes nothing. So the code type's
-//! destructor, a pointer in the interpreter's data, is replaced by one that forgets the
-//! address and goes on to the interpreter's own. Only addresses that were seen in a stack are
-//! known, and it touches nothing of the interpreter's.
+//! The address of a freed code object is reused. Comparing the contents of a code object costs 20 ns a
+//! frame; a notification of its end costs nothing. So the code type's destructor, a pointer in the
+//! interpreter's data, is replaced by one that forgets the address and calls the interpreter's own. It
+//! knows only addresses that were seen in a stack, and changes nothing else of the interpreter's.
 //!
-//! *Numbers* tell the lives at one address apart, in a table of all addresses that were seen ([`Lives::of`]). *Ends* are counted by
-//! a few bits of the address ([`ends_near`]), for whoever looks at a stack that it knows: the same addresses with the same
-//! counts are the same code objects, since a count only rises. An end makes its neighbours' stacks look new as well, so what they
-//! are is then asked of the numbers, which know that nothing of theirs ended.
+//! *Numbers* distinguish the lives at one address, in a table of all addresses that were seen
+//! ([`Lives::of`]). *Ends* are counted by a few bits of the address ([`ends_near`]), for the
+//! fingerprint of a stack: the same addresses with the same counts are the same code objects, since a
+//! count only rises. An end also changes the fingerprints of stacks with neighbouring code objects.
+//! Those stacks are then looked up by the numbers, which did not change.
 //!
-//! Why a count that is read tells of every end before it, in whatever order memory is seen:
+//! A count that is read includes every earlier end, in whatever order memory is seen:
 //!
-//! * A thread reads the counts for code objects of its own live frames. None of them can end before its hook returns, whether
-//!   the thread holds the GIL or has let go of it: the frames hold them.
-//! * A code object is in the table before a stack that it is in is known by its counts, and on the thread whose frames hold it.
-//!   So its end, which comes after that thread has given up the frame, finds it there.
-//! * The count rises before the interpreter's own destructor runs, that is, before the address is free. Whoever has another code
-//!   object at that address got the memory from the interpreter, and the object from whoever made it; both happen after the
-//!   rise (by the GIL, or by the locks and atomics of the allocator and of whatever handed the object over). So a relaxed
-//!   load finds the risen count.
-//! * Where the table had no room for a code object, every end counts from then on.
+//! * A thread reads the counts for code objects of its own live frames. The frames hold references, so
+//!   none of these objects can end before the thread's hook returns, with or without the GIL.
+//! * A code object is entered in the table before a stack with it is cached by its counts, on the thread
+//!   whose frames hold it. Its end comes after that thread has released the frame, so it finds the entry.
+//! * The count rises before the interpreter's own destructor runs, that is, before the address is free.
+//!   A thread with another code object at that address got the memory from the interpreter and the
+//!   object from its creator. Both happen after the rise (by the GIL, or by the locks and atomics of the
+//!   allocator and of the hand-over). So a relaxed load reads the risen count.
+//! * Once the table had no slot for a code object, every end counts.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -35,47 +35,47 @@ use super::memory::{Memory, is_plausible};
 
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// Where a type has its name, and its destructor, behind the head that all objects of variable size have.
+/// Where a type has its name and its destructor, after the header of all objects of variable size.
 const NAME_BEHIND_SIZE: u64 = 8;
 const DESTRUCTOR_BEHIND_SIZE: u64 = 32;
-/// Room for about half as many code objects; 12 bytes each, touched where used.
+/// Slots for about half as many code objects; 12 bytes each, touched where used.
 const SLOTS: usize = 1 << 16;
 /// Counts of ends: 4 KiB. A stack of 30 code objects has one of its counts raised by one end in 17.
 const COUNTS: usize = 512;
-/// No two code objects are nearer to one another.
+/// No two code objects are closer together than 2^6 bytes.
 const NEAR_BITS: u32 = 6;
 
 pub struct Lives {
     numbers: Handles,
     last: AtomicU32,
-    /// Some code object had no room.
+    /// Some code object found no slot.
     is_full: AtomicBool,
 }
 
 static LIVES: AtomicPtr<Lives> = AtomicPtr::new(ptr::null_mut());
 
-/// The interpreter's own destructor, from the moment that it is to be replaced.
+/// The interpreter's own destructor, set before it is replaced.
 static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Ends by address. Counts of 64 bits do not come round.
+/// Counts of ends by address. They have 64 bits and do not wrap.
 static ENDS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
 
-/// The numbers, once they are kept.
+/// The table of life numbers, once it is used.
 #[inline(always)]
 pub fn current() -> Option<&'static Lives> {
-    // SAFETY: the pointer is null or to what was written whole before it was stored (Release in
-    // `begin`) and is never freed.
+    // SAFETY: the pointer is null, or points to a table that was written completely before it was stored
+    // (Release in `begin`) and is never freed.
     unsafe { LIVES.load(Ordering::Acquire).as_ref() }
 }
 
 #[inline(always)]
 fn ends_at(code: u64) -> &'static AtomicU64 {
-    // There always is one: the compiler sees it, too.
+    // The index is always valid, which the compiler sees too.
     ENDS.get((code >> NEAR_BITS) as usize % COUNTS).unwrap_or(&ENDS[0])
 }
 
-/// How many code objects that are known have ended at that address, and at those that share its count. Any address may be asked
-/// for; nothing there is read.
+/// How many known code objects have ended at that address, and at those that share its count. Any address
+/// may be passed; no memory at it is read.
 #[inline(always)]
 pub fn ends_near(code: u64) -> u64 {
     ends_at(code).load(Ordering::Relaxed)
@@ -87,7 +87,7 @@ impl Lives {
         Some(Lives { numbers, last: AtomicU32::new(0), is_full: AtomicBool::new(false) })
     }
 
-    /// The number of the life of the code object that is at that address now; 0 where there is no room for more.
+    /// The life number of the code object now at that address; 0 if the table is full.
     #[inline(always)]
     pub fn of(&self, code: u64) -> u32 {
         match self.numbers.get(code) {
@@ -101,15 +101,17 @@ impl Lives {
     fn begun(&self, code: u64) -> u32 {
         let number = self.numbers.get_or_define(code, || self.last.fetch_add(1, Ordering::Relaxed) + 1);
         if number == 0 {
-            // SYNC: before a stack with that code object is known, as an entry in the table would be.
+            // SYNC: stored before any stack with that code object is cached, as an entry in the table would
+            // be.
             self.is_full.store(true, Ordering::Relaxed);
         }
         number
     }
 
-    /// The code object at that address ends.
+    /// Records that the code object at that address ends.
     fn end(&self, code: u64) {
-        // SYNC: the object's memory, not this order, carries the count to whoever has it next.
+        // SYNC: not this order but the object's memory carries the count to the thread that gets the
+        // address next.
         if self.numbers.get(code).is_some() || self.is_full.load(Ordering::Relaxed) {
             ends_at(code).fetch_add(1, Ordering::Relaxed);
             self.numbers.forget(code);
@@ -117,7 +119,7 @@ impl Lives {
     }
 }
 
-/// Begins to hear of the ends of code objects; false where the type is not what it should be.
+/// Begins to observe the ends of code objects; false if the type is not as expected.
 pub fn begin<M: Memory>(memory: &M, layout: &Layout, code_type: u64) -> bool {
     if current().is_some() {
         return true;
@@ -139,14 +141,14 @@ pub fn begin<M: Memory>(memory: &M, layout: &Layout, code_type: u64) -> bool {
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     unsafe { room.write(lives) };
     let destructor = destructor as *mut c_void;
-    // One thread tries, once: what another finds in the type may be ours already.
+    // One thread tries, once: another one may find our own destructor in the type.
     let before = ORIGINAL.compare_exchange(ptr::null_mut(), destructor, Ordering::AcqRel, Ordering::Relaxed);
     if before.is_err() {
         return false;
     }
     let slot = (code_type + size + DESTRUCTOR_BEHIND_SIZE) as *mut *mut c_void;
-    // SAFETY: an aligned word in the interpreter's writable data, which it only reads; a thread that
-    // reads it meanwhile finds the one function or the other.
+    // SAFETY: an aligned word in the interpreter's writable data, which the interpreter only reads. A
+    // thread that reads it at the same time gets one function or the other.
     let replaced = unsafe { AtomicPtr::from_ptr(slot) }.compare_exchange(
         destructor,
         ended as *mut c_void,
@@ -154,20 +156,20 @@ pub fn begin<M: Memory>(memory: &M, layout: &Layout, code_type: u64) -> bool {
         Ordering::Acquire,
     );
     if replaced.is_ok() {
-        // From here on no code object that is seen can end unheard.
+        // From here on no code object that is read can end unnoticed.
         LIVES.store(room, Ordering::Release);
     }
     replaced.is_ok()
 }
 
-/// The code object ends.
+/// The destructor of code objects that replaces the interpreter's.
 unsafe extern "C" fn ended(code: *mut c_void) {
     if let Some(lives) = current() {
         lives.end(code as u64);
     }
     let original = ORIGINAL.load(Ordering::Acquire);
-    // SAFETY: the type's own destructor, stored before it was replaced by this: the type was told from others by its name, and
-    // had one. It gets what the interpreter gave us.
+    // SAFETY: the type's own destructor, stored before this one replaced it; the type was recognised by its
+    // name, and had a destructor. It gets the argument that the interpreter passed.
     unsafe { core::mem::transmute::<*mut c_void, Destructor>(original)(code) };
 }
 
@@ -182,7 +184,7 @@ mod tests {
         ENDED.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many ends were counted near that address since it was last asked.
+    /// How many ends were counted near that address since the last call.
     fn risen(code: u64, before: &mut u64) -> u64 {
         let now = ends_near(code);
         now - core::mem::replace(before, now)

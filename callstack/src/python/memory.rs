@@ -5,11 +5,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use gputrace_producer::system;
 
-/// What frames are read through.
+/// The way in which frames are read.
 pub trait Memory {
     /// Whether an object can be at that address. Asked once before the object's fields are read.
     fn may_hold(&self, base: u64) -> bool;
-    /// `length` bytes of the object at `base`, which may be there.
+    /// Reads bytes of the object at `base`, which may not be mapped.
     fn read(&self, base: u64, offset: u64, into: &mut [u8]) -> bool;
 
     #[inline(always)]
@@ -31,11 +31,11 @@ pub trait Memory {
     }
 }
 
-/// What is there or not as a whole: the smallest page of any machine we run on.
+/// The unit that is mapped or not: the smallest page of any machine we run on.
 pub const PAGE: u64 = 4096;
-/// Below it nothing is ever mapped.
+/// Nothing is ever mapped below this address.
 const LOWEST: u64 = 0x1_0000;
-/// Past it there is no user space.
+/// User space ends here.
 #[cfg(target_arch = "x86_64")]
 const HIGHEST: u64 = 1 << 47;
 #[cfg(not(target_arch = "x86_64"))]
@@ -52,7 +52,8 @@ pub struct Own(());
 
 impl Own {
     /// # Safety
-    /// Every address read through it is of a live object of the calling thread's interpreter.
+    ///
+    /// Every address read through it belongs to a live object of the calling thread's interpreter.
     pub unsafe fn new() -> Own {
         Own(())
     }
@@ -73,28 +74,28 @@ impl Memory for Own {
     }
 }
 
-/// This process's memory, copied by the kernel: a read fails where nothing is mapped, also where that was so a moment ago
-/// only. Two system calls each. Under a seccomp filter, which may end a process that copies in this way, nothing is read, nor
-/// where the kernel has no such call.
+/// This process's memory, copied by the kernel: a read fails where nothing is mapped, even if the memory
+/// was unmapped a moment ago. Two system calls for each read. Nothing is read under a seccomp filter, which
+/// may kill a process that copies in this way, or if the kernel has no such call.
 ///
-/// There is no other way that harms nobody: to look whether a page is there and then to read it is too late where another thread
-/// gives it back in between; a set of signals to be blocked, which the kernel copies from anywhere, blocks SIGSEGV for a moment, and
-/// a profiler's handler that reads what may not be there dies of it; and a pipe or a file is a descriptor that the program, and
-/// every child that it forks, would have too.
+/// No other way is harmless. A page that was checked and is then read may be unmapped by another thread in
+/// between. The kernel also copies a set of signals to be blocked from any address, but that blocks SIGSEGV
+/// for a moment, which kills a profiler whose handler expects such faults. A pipe or a file would be one
+/// more descriptor in the program and in every child that it forks.
 #[derive(Debug)]
 pub struct Copied;
 
-/// Nothing is to be copied: there is a filter, and it stays, or the kernel has no such call.
+/// Copying is not possible: there is a filter, which cannot be removed, or the kernel has no such call.
 static NO_COPIES: AtomicBool = AtomicBool::new(false);
 
-/// Whether a filter decides over the thread's system calls.
+/// Whether a filter checks the thread's system calls.
 fn is_filtered() -> bool {
     // SAFETY: asks for a number. A filter that refuses the question is one.
     unsafe { system::prctl(libc::PR_GET_SECCOMP, [0; 4]) != 0 }
 }
 
 impl Copied {
-    /// Whether it is copied; `None` where nothing may be.
+    /// Whether the bytes were copied; `None` if copying is not possible.
     fn copy(from: u64, into: &mut [u8]) -> Option<bool> {
         if NO_COPIES.load(Ordering::Relaxed) || is_filtered() {
             NO_COPIES.store(true, Ordering::Relaxed);
@@ -125,8 +126,8 @@ impl Memory for Copied {
     }
 }
 
-/// Memory of this process that whoever answers for it keeps while it is looked at, if it is there at all. Copied by the
-/// kernel, or, where nothing may be copied, asked for by its pages and then read: however much it is.
+/// Memory of this process whose owner keeps it mapped while it is read, if it is mapped at all. Copied by
+/// the kernel; where that is not possible, the pages are checked and then read.
 #[derive(Debug)]
 pub struct Lent;
 
@@ -143,8 +144,8 @@ impl Memory for Lent {
     }
 }
 
-/// This process's memory, asked of the kernel first, so that no read faults. A page that was there
-/// is not asked for again while this value lives, which is one look at one stack.
+/// This process's memory, checked by the kernel first, so that no read faults. A page that was found is not
+/// checked again while this value lives, which is one reading of one stack.
 #[derive(Debug)]
 pub struct Checked {
     known: [Cell<u64>; Self::KNOWN],
@@ -157,7 +158,7 @@ impl Checked {
         Checked { known: [const { Cell::new(0) }; Self::KNOWN] }
     }
 
-    /// Whether the page that an address is in can be read. Nothing of it is.
+    /// Whether the page of an address can be read. Reads nothing of it.
     pub fn has(&self, address: u64) -> bool {
         (LOWEST..HIGHEST).contains(&address) && self.is_there(address)
     }
@@ -168,10 +169,9 @@ impl Checked {
         if known.get() == page {
             return true;
         }
-        // The kernel copies the set before it looks at what is to be done with it, which is
-        // nothing that it knows: EFAULT where the page is not there, EINVAL where it is. No mask
-        // changes.
-        // SAFETY: the kernel does not trust the pointer.
+        // The kernel copies the set before it checks the operation, which is an invalid one: EFAULT if the
+        // page is not mapped, EINVAL if it is. No mask changes. SAFETY: the kernel does not trust the
+        // pointer.
         let answer = unsafe {
             system::call(libc::SYS_rt_sigprocmask, [usize::MAX, (page * PAGE) as usize, 0, 8, 0, 0])
         };
@@ -202,14 +202,14 @@ impl Memory for Checked {
         if first < LOWEST || !(first / PAGE..=last / PAGE).all(|page| self.is_there(page * PAGE)) {
             return false;
         }
-        // SAFETY: the kernel has just read all these pages; the thread whose frames name them is
-        // inside this function and gives none of them back.
+        // SAFETY: the kernel has just read all these pages. The thread whose frames refer to them is inside
+        // this function and frees none of them.
         unsafe { core::ptr::copy_nonoverlapping(first as *const u8, into.as_mut_ptr(), into.len()) };
         true
     }
 }
 
-/// Bytes that stand for a process, from an address on: for tests and fuzzing.
+/// Bytes that represent a process from an address on: for tests and fuzzing.
 #[derive(Debug)]
 pub struct Image<'b> {
     pub start: u64,

@@ -1,41 +1,42 @@
-//! The launching thread's own Python frames, read where they are.
+//! The calling thread's own Python frames, read in place.
 //!
-//! A hook runs on the thread whose frames it reads, below the interpreter: until the hook returns
-//! this thread runs no Python, so its frames do not move, with the GIL or without it. Nothing is
-//! called that needs the GIL, nothing is allocated in the interpreter, no Python runs.
+//! A hook runs on the thread whose frames it reads, below the interpreter. Until the hook returns
+//! this thread runs no Python, so its frames do not move, with the GIL or without it. The module
+//! calls nothing that needs the GIL, allocates nothing in the interpreter and runs no Python.
 //!
-//! What makes reading them safe, and what it cannot be safe from:
+//! What makes reading the frames safe, and what remains unsafe:
 //!
-//! * *The layout.* Offsets are known by minor version up to 3.12 and told by the interpreter itself
-//!   from 3.13. Before the first stack is believed, the whole chain is read once by reads that
-//!   cannot fault, and every object in it must be of the type that it should be. An interpreter
-//!   that fails this, or whose version is unknown, is left alone for good, and that is said.
+//! * *The layout.* Offsets are known by minor version up to 3.12; from 3.13 on the interpreter
+//!   publishes them. Before the first stack is trusted, the whole chain is read once by reads that
+//!   cannot fault, and every object in it must have the expected type. An interpreter that fails
+//!   this, or whose version is unknown, is not read again, and a notice reports that.
 //! * *The thread state.* It is taken from the interpreter's own thread-local, never from a list.
-//! * *The chain.* Its pointers are those that the interpreter itself follows when the calls
-//!   return; if one of them dangles, the program is about to fault without us. Each is looked at
-//!   before it is followed (null, alignment, user space), and a chain is followed for so many frames and no further.
-//! * *Code objects.* A glance does not follow a frame's code object. Where it must be followed, it must be of the code type.
-//! * *What a code object names* (its name, file and line table) is read once, by reads that cannot
-//!   fault.
-//! * *The end of the interpreter.* From the moment that finalisation begins no frames are read.
-//!   A daemon thread that is inside a hook in that very moment, without the GIL, reads a thread state that is
-//!   freed some milliseconds later.
+//! * *The chain.* The interpreter itself follows the same pointers when the calls return; if one of
+//!   them dangles, the program is about to fault without us. Each pointer is checked before it is
+//!   followed (null, alignment, user space), and the length of a chain is bounded.
+//! * *Code objects.* A fingerprint does not follow a frame's code object. Where one is followed, its
+//!   type must be the code type.
+//! * *What a code object refers to* (its name, file and line table) is read once, by reads that
+//!   cannot fault.
+//! * *The end of the interpreter.* Once finalisation begins no frames are read. A daemon thread
+//!   that is inside a hook at that moment, without the GIL, reads a thread state that is freed some
+//!   milliseconds later.
 //!
-//! | file | noun |
+//! | file | content |
 //! |---|---|
 //! | `runtime` | the interpreter in this process, and the calling thread's state |
-//! | `memory` | ways to read: one's own memory, memory that may not be there, an image |
-//! | `layout` | where a version keeps what; `layout/table.rs` is written by a script |
+//! | `memory` | ways to read: own memory, memory that may be unmapped, an image |
+//! | `layout` | the offsets of each version; a script writes `layout/table.rs` |
 //! | `walk` | frames, from the innermost out |
-//! | `identity` | a code object told from another at its address |
+//! | `identity` | distinguishes a code object from a later one at the same address |
 //! | `lives` | when code objects end: a number for each one's life, and counts of ends |
 //! | `unicode` | a string as UTF-8 |
 //! | `code` | a code object as a definition |
-//! | `stacks` | frames as part of a stack: at a glance, as one number that stays, and told |
-//! | `callers` | the span of OpenTelemetry's that the thread works for |
+//! | `stacks` | frames as part of a stack: as a fingerprint, as a stable number, and written out |
+//! | `callers` | the thread's active span of OpenTelemetry |
 //! | `tree` | the variables of a context |
 //! | `objects` | dicts, tuples, numbers and attributes |
-//! | `check` | whether an interpreter is what its version says |
+//! | `check` | whether an interpreter has the layout of its version |
 
 pub mod callers;
 pub mod check;

@@ -1,18 +1,19 @@
-//! Objects of the interpreter's other than code and frames: dicts, tuples, numbers, texts, attributes of instances.
+//! The interpreter's objects other than code and frames: dicts, tuples, numbers, strings, attributes of
+//! instances.
 //!
-//! Everything here reads what belongs to the calling thread or is not changed any more (see [`super::callers`]). A
-//! pointer that cannot be one, or an object that is not of the type that it should be, is damage.
+//! Everything read here belongs to the calling thread or is no longer changed (see [`super::callers`]). An
+//! invalid pointer, or an object of an unexpected type, counts as damage.
 
 use super::layout::Layout;
 use super::memory::{Memory, is_plausible};
 use super::walk::Damaged;
 
-/// Entries of a dict that are looked through.
+/// How many entries of a dict are searched.
 const ENTRIES_MAX: u64 = 64;
-/// Bytes of an instance before a pointer to its dict can come.
+/// The pointer to an instance's dict is within these first bytes.
 const DICT_OFFSET_MAX: u64 = 4096;
 
-/// Flags of types: what instances keep, and what they are.
+/// Flags of types: what their instances store, and which kind of type it is.
 mod flag {
     pub const INLINE_VALUES: u64 = 1 << 2;
     pub const MANAGED_DICT: u64 = 1 << 4;
@@ -21,7 +22,7 @@ mod flag {
     pub const DICT: u64 = 1 << 29;
 }
 
-/// Bytes behind an object's head, in its type.
+/// Offsets in a type, from the end of the object header.
 mod in_type {
     pub const NAME: u64 = 8;
     pub const BASIC_SIZE: u64 = 16;
@@ -35,7 +36,7 @@ pub enum Found {
     Nothing,
 }
 
-/// A way to read, and where things are.
+/// A way to read, and the layout.
 #[derive(Debug)]
 pub struct Objects<'l, M> {
     memory: M,
@@ -49,13 +50,13 @@ impl<'l, M: Memory> Objects<'l, M> {
         Objects { memory, layout, text }
     }
 
-    /// Where an object's own fields begin.
+    /// The offset of an object's own fields.
     #[inline(always)]
     pub fn head(&self) -> u64 {
         u64::from(self.layout.object_type) + 8
     }
 
-    /// Where those of an object of variable size do.
+    /// The same for an object of variable size.
     #[inline(always)]
     pub fn after_size(&self) -> u64 {
         self.head() + 8
@@ -88,7 +89,7 @@ impl<'l, M: Memory> Objects<'l, M> {
         if self.memory.may_hold(base) { Ok(()) } else { Err(Damaged) }
     }
 
-    /// The object's field of that number, a word.
+    /// The object's field of that index, a word.
     #[inline(always)]
     pub fn field(&self, object: u64, index: u64) -> Result<u64, Damaged> {
         self.word(object, self.head() + 8 * index)
@@ -114,7 +115,7 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(self.flags(self.type_of(object)?)? & flag::DICT != 0)
     }
 
-    /// Whether it is a tuple of so many items.
+    /// Whether it is a tuple with that number of items.
     #[inline(always)]
     pub fn is_tuple_of(&self, object: u64, items: u64) -> Result<bool, Damaged> {
         let is_tuple = self.flags(self.type_of(object)?)? & flag::TUPLE != 0;
@@ -138,7 +139,7 @@ impl<'l, M: Memory> Objects<'l, M> {
     pub fn type_is_named(&self, of: u64, name: &[u8]) -> Result<bool, Damaged> {
         let at = self.word(of, self.head() + in_type::NAME)?;
         self.may_hold(at & !7)?;
-        // Byte by byte: nothing is read behind a shorter name.
+        // Byte by byte: nothing is read after the end of a shorter name.
         for (offset, wanted) in (0..).zip(name.iter().chain(&[0])) {
             if self.byte(at, offset)? != *wanted {
                 return Ok(false);
@@ -147,13 +148,13 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(true)
     }
 
-    /// Whether the object is a string, of just these letters.
+    /// Whether the object is a string of exactly these letters.
     #[inline(always)]
     pub fn text_is(&self, object: u64, text: &[u8]) -> Result<bool, Damaged> {
         Ok(self.text_length(object)? == Some(text.len() as u64) && self.has_letters(object, text)?)
     }
 
-    /// Whether it is a string that begins with these letters.
+    /// Whether the object is a string that begins with these letters.
     #[inline(always)]
     pub fn text_begins(&self, object: u64, text: &[u8]) -> Result<bool, Damaged> {
         let is_long_enough = self.text_length(object)?.is_some_and(|length| length > text.len() as u64);
@@ -168,8 +169,8 @@ impl<'l, M: Memory> Objects<'l, M> {
         self.word(object, self.layout.text_length.into()).map(Some)
     }
 
-    /// Whether a string that is long enough begins so. One that is not ASCII has other fields there, at least as many
-    /// bytes of them.
+    /// Whether a string that is long enough begins so. A string that is not ASCII has other fields there,
+    /// at least as many bytes.
     #[inline(always)]
     fn has_letters(&self, object: u64, text: &[u8]) -> Result<bool, Damaged> {
         let mut letters = [0; 16];
@@ -180,7 +181,7 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(into == text)
     }
 
-    /// A number that is not negative, of so many digits at most.
+    /// A non-negative number of at most that many digits.
     #[inline(always)]
     pub fn number(&self, object: u64, digits_max: u64) -> Result<u128, Damaged> {
         const DIGIT_BITS: u32 = 30;
@@ -188,7 +189,7 @@ impl<'l, M: Memory> Objects<'l, M> {
             return Err(Damaged);
         }
         let said = self.size(object)?;
-        // Before 3.12 the sign is the count's; since then it is told in the lowest bits.
+        // Before 3.12 the count's sign is the number's sign; since then the lowest bits contain it.
         let digits = match self.layout.minor {
             ..=11 => said,
             _ if said & 3 == 2 => return Err(Damaged),
@@ -208,7 +209,7 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(number)
     }
 
-    /// The value of the first key of a dict for which that is so; 0 where there is none.
+    /// The value of the first key for which the closure returns true; 0 if there is none.
     #[inline(always)]
     pub fn in_dict(
         &self,
@@ -220,13 +221,13 @@ impl<'l, M: Memory> Objects<'l, M> {
         self.in_keys(keys, values, is_it)
     }
 
-    /// What an object of values has before the first.
+    /// The number of bytes before the first of an object's values.
     #[inline(always)]
     fn before_values(&self) -> u64 {
         if self.layout.minor >= 13 { 8 } else { 0 }
     }
 
-    /// The same of a dict's keys; the values are beside them where `values` is 0.
+    /// The same for a dict's keys; the values are beside the keys if `values` is 0.
     #[inline(always)]
     fn in_keys(
         &self,
@@ -240,7 +241,7 @@ impl<'l, M: Memory> Objects<'l, M> {
             let width = match size {
                 0..=0xff => 1,
                 0x100..=0xffff => 2,
-                // Nobody looks through so many.
+                // No program has so many.
                 _ => return Err(Damaged),
             };
             (self.word(keys, 32)?, 40 + size * width, true)
@@ -262,15 +263,15 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(0)
     }
 
-    /// Whether the object's attributes are in a dict that shares its keys with no other object's: keys that are freed when
-    /// the dict grows. Shared ones live as long as the type.
+    /// Whether the object's attributes are in a dict with keys of its own, which are freed when the dict
+    /// grows. Shared keys live as long as the type.
     #[inline(always)]
     pub fn has_dict_of_its_own(&self, object: u64) -> Result<bool, Damaged> {
         let (dict, _) = self.kept_in(object)?;
         Ok(dict != 0 && self.is_dict(dict)? && self.field(dict, 3)? == 0)
     }
 
-    /// An attribute that the object has itself.
+    /// An attribute of the object itself.
     #[inline(always)]
     pub fn attribute(&self, object: u64, name: &[u8]) -> Result<Found, Damaged> {
         let of = self.type_of(object)?;
@@ -285,7 +286,8 @@ impl<'l, M: Memory> Objects<'l, M> {
         Ok(if found == 0 { Found::Nothing } else { Found::Attribute(found) })
     }
 
-    /// The dict that an object's attributes are in, or their values, which go with the keys of its type.
+    /// The dict of an object's attributes, or the attributes' values, which belong to the keys of the
+    /// object's type.
     #[inline(always)]
     fn kept_in(&self, object: u64) -> Result<(u64, u64), Damaged> {
         let of = self.type_of(object)?;
@@ -293,7 +295,7 @@ impl<'l, M: Memory> Objects<'l, M> {
         let minor = self.layout.minor;
         Ok(if minor <= 10 || flags & flag::MANAGED_DICT == 0 {
             let offset = self.word(of, self.head() + in_type::DICT_OFFSET)?;
-            // 0 is none; a negative one is of an object of variable size.
+            // 0 means none; a negative offset is for objects of variable size.
             match offset {
                 1..=DICT_OFFSET_MAX => (self.word(object, offset)?, 0),
                 _ => (0, 0),
@@ -312,7 +314,7 @@ impl<'l, M: Memory> Objects<'l, M> {
                 0 if flags & flag::INLINE_VALUES != 0 => {
                     let size = self.word(of, self.head() + in_type::BASIC_SIZE)?;
                     let values = object.wrapping_add(size.min(DICT_OFFSET_MAX));
-                    // The last of the bytes before the values says whether they count.
+                    // The last byte before the values is non-zero if the values are valid.
                     let counts = is_plausible(values) && self.byte(values, 3)? != 0;
                     (0, if counts { values.wrapping_add(8) } else { 0 })
                 }

@@ -1,8 +1,8 @@
 //! The interpreter in this process, and the calling thread's state in it.
 //!
-//! It is found by its exported symbols, in the program or in a library, whenever that is mapped.
-//! Of several runtimes in one process the first found is read; several interpreters of one
-//! runtime are all read.
+//! The interpreter is found by its exported symbols, in the program or in a library, whenever one is
+//! mapped. Of several runtimes in one process the first one found is read; of one runtime all interpreters
+//! are read.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -22,21 +22,21 @@ use crate::native::surroundings;
 type State = unsafe extern "C" fn() -> *mut c_void;
 type Answer = unsafe extern "C" fn() -> c_int;
 
-/// The first version whose "current thread state" is the calling thread's own or none. Before it, it is
-/// that of whichever thread holds the GIL.
+/// The first version whose "current thread state" belongs to the calling thread or is null. In earlier
+/// versions it belongs to the thread that holds the GIL.
 const OWN_CURRENT_SINCE: u8 = 12;
 
 pub struct Runtime {
     pub layout: Layout,
     pub types: Types,
-    /// Of contexts, in the sense of context variables.
+    /// The type of contexts of context variables.
     pub context_type: u64,
     /// `PY_VERSION_HEX`.
     pub version: u32,
     is_initialized: Answer,
     /// The state with which the thread runs Python now.
     current: State,
-    /// The state that the thread has, whether it runs Python or has let go of the GIL.
+    /// The state that the thread has, whether it runs Python or has released the GIL.
     kept: State,
     newest_interpreter: State,
     main_interpreter: State,
@@ -51,20 +51,20 @@ mod verdict {
 
 static CURRENT: AtomicPtr<Runtime> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     Nothing,
-    /// One that is read from now on.
+    /// An interpreter that is read from now on.
     Known,
-    /// One of a version that is not known, as `PY_VERSION_HEX` says it.
+    /// An interpreter of an unknown version, with its `PY_VERSION_HEX`.
     Unknown(u32),
 }
 
 /// The interpreter that was found.
 #[inline(always)]
 pub fn current() -> Option<&'static Runtime> {
-    // SAFETY: the pointer is null or to a runtime that was written whole before it was stored
+    // SAFETY: the pointer is null, or points to a runtime that was written completely before it was stored
     // (Release in `keep`) and is never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
@@ -77,7 +77,7 @@ pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
     (state != 0 && runtime.is_trusted(session, state)).then_some((runtime, state))
 }
 
-/// Looks for an interpreter; `symbol` finds an exported symbol in whatever is mapped.
+/// Searches for an interpreter; `symbol` looks up an exported symbol in everything that is mapped.
 pub fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> Found {
     if current().is_some() {
         return Found::Known;
@@ -96,10 +96,10 @@ fn keep(runtime: Runtime) -> bool {
 }
 
 fn version(symbol: &impl Fn(&CStr) -> *mut c_void) -> Option<u32> {
-    let told = symbol(c"Py_Version");
-    if !told.is_null() {
+    let version = symbol(c"Py_Version");
+    if !version.is_null() {
         // SAFETY: CPython's `const unsigned long Py_Version`, from 3.11.
-        return u32::try_from(unsafe { *told.cast::<core::ffi::c_ulong>() }).ok();
+        return u32::try_from(unsafe { *version.cast::<core::ffi::c_ulong>() }).ok();
     }
     let asked = symbol(c"Py_GetVersion");
     if asked.is_null() {
@@ -128,8 +128,8 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     let layout = if minor < 13 {
         Layout::of_minor(minor)?
     } else {
-        let told = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
-        Some(told).filter(|layout| layout.minor == minor)?
+        let layout = debug_offsets::read(&Checked::new(), symbol(c"_PyRuntime") as u64)?;
+        Some(layout).filter(|layout| layout.minor == minor)?
     };
     let function = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
     let state = |name: &CStr| -> Option<State> {
@@ -142,7 +142,7 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
     if types.iter().any(|found| !is_plausible(*found)) {
         return None;
     }
-    // Without it no context is one.
+    // Without this type no context can be recognised.
     let context_type = symbol(c"PyContext_Type") as u64;
     let runtime = Runtime {
         layout,
@@ -157,19 +157,19 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
         main_interpreter: state(c"PyInterpreterState_Main")?,
         verdict: AtomicU32::new(verdict::OPEN),
     };
-    // Last, of the interpreter that is kept. Where it cannot be, code objects are told apart by the interpreter's numbers or by what
-    // they contain.
+    // Last, for the interpreter that is used. If this fails, code objects are identified by the
+    // interpreter's versions or by their contents.
     lives::begin(&Checked::new(), &runtime.layout, code);
     Some(runtime)
 }
 
 impl Runtime {
-    /// The calling thread's state; 0 where it has none, and once the interpreter ends.
+    /// The calling thread's state; 0 if it has none, and once the interpreter ends.
     #[inline(always)]
     pub fn thread_state(&self) -> u64 {
         // SAFETY: these functions of CPython's read a word or a thread-local and need no GIL.
         unsafe {
-            // Zero before all else that finalisation does to other threads' states.
+            // Finalisation sets this to zero before it touches other threads' states.
             if (self.is_initialized)() == 0 {
                 return 0;
             }
@@ -187,8 +187,8 @@ impl Runtime {
         }
     }
 
-    /// Where there are several interpreters, the state that a thread runs with may be another one than
-    /// it keeps. The current state may be another thread's, which may be freeing it now.
+    /// With several interpreters, the state that a thread runs with may not be the one registered for it.
+    /// The current state may be another thread's, which may be freeing it now.
     #[cold]
     fn of_several(&self, kept: u64) -> u64 {
         let _errno = KeepErrno::new();
@@ -200,7 +200,7 @@ impl Runtime {
         if is_own { current } else { kept }
     }
 
-    /// Whether stacks are read as the layout says; looked at before the first, and said if not.
+    /// Whether stacks have the expected layout. Checked before the first stack; a failure is reported.
     #[inline(always)]
     pub fn is_trusted(&self, session: &Session, state: u64) -> bool {
         match self.verdict.load(Ordering::Relaxed) {
@@ -220,13 +220,13 @@ impl Runtime {
                 self.verdict.store(verdict::GOOD, Ordering::Relaxed);
                 true
             }
-            // The next call finds the runtime with what was found out.
+            // The next call finds the runtime with the confirmed layout.
             Verdict::Good(layout) => {
                 keep(Runtime { layout, verdict: AtomicU32::new(verdict::GOOD), ..*self });
                 false
             }
             Verdict::Bad => {
-                // Its frames are no longer told otherwise.
+                // Its frames are no longer shown as Python's, so its native frames are.
                 surroundings::interpreter_is_at(0, 0);
                 if self.verdict.swap(verdict::BAD, Ordering::Relaxed) == verdict::OPEN {
                     say_unread(session, self.version, b"is not laid out as its version says");
@@ -242,17 +242,17 @@ fn own_thread() -> u64 {
     unsafe { libc::pthread_self() }
 }
 
-/// Says that no stacks are read of an interpreter of that version.
+/// Reports that stacks of an interpreter of that version are not read.
 pub fn say_unread(session: &Session, version: u32, why: &[u8]) {
     say_of_interpreter(session, b"no Python stacks: ", version, why);
 }
 
-/// Says what is not to be had of an interpreter of that version.
+/// Reports what is missing for an interpreter of that version.
 pub fn say_of_interpreter(session: &Session, what: &[u8], version: u32, why: &[u8]) {
     let mut line = [0u8; 160];
     let mut rest = &mut line[..];
     let [major, minor, micro, _] = version.to_be_bytes();
-    // What does not fit is cut.
+    // Longer text is cut.
     let _ = rest.write(what);
     let _ = write!(rest, "the interpreter ({major}.{minor}.{micro}) ");
     let _ = rest.write(why);

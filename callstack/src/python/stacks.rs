@@ -1,21 +1,26 @@
-//! A thread's Python frames as part of a stack: mixed into one number, and told with their code objects.
+//! A thread's Python frames as part of a stack: mixed into one number, and written out with their code
+//! objects.
 //!
-//! The steady path is a glance: a walk that mixes the address of each frame's code object, its instruction, and how many code
-//! objects ended at such addresses into a number of 64 bits. It looks at frames only. Where that number says nothing, each code
-//! object's identity is mixed into a hash, which the same stack has for good. A code object is defined at the first stack that
-//! it is in: 32 768 of them at most.
+//! The steady path computes a fingerprint: a walk mixes the address of each frame's code object, its
+//! instruction, and the count of code objects that ended at such addresses into a number of 64 bits.
+//! It reads frames only. If the fingerprint is not in the stack cache, each code object's identity is
+//! mixed into a hash, which the same stack always has. A code object is defined at the first stack that
+//! contains it: 32 768 of them at most.
 //!
-//! Two glances are the same if the chains were, link by link, up to a chance of 2^-64 for each pair of stacks:
+//! Two fingerprints are equal only if the chains were, link by link, up to a chance of 2^-64 for each
+//! pair of stacks:
 //!
-//! * A link's address and instruction make one number by [`fold`], a product of 128 bits of which every bit depends on all
-//!   bits of both. So links that are nearly alike, as all are (addresses alike in their low bits, instructions that differ by 2), give numbers that
-//!   have nothing to do with one another.
-//! * These are mixed in order: the number before is rotated, the link's is added, and the sum is multiplied by an odd number.
-//!   Each step maps numbers before to numbers after one to one, so that two chains that differ in one link never
-//!   meet but by that link's number, and such as differ in several meet by chance. The multiplication and the rotation make
-//!   links that change places count. What is slow, the product, waits for no other link; what waits takes as long as
-//!   it takes to find the next one.
-//! * Counts of ends never fall, so that their sum over the same addresses is the same only if none has risen: they are added up.
+//! * A link's address and instruction are combined by [`fold`], a product of 128 bits in which every
+//!   bit depends on all bits of both. All links are nearly alike (addresses alike in their low bits,
+//!   instructions that differ by 2), and their numbers are unrelated nevertheless.
+//! * The links' numbers are mixed in order: the previous sum is rotated, the link's number is added, and
+//!   the sum is multiplied by an odd number. Each step is one to one. So two chains that differ in one
+//!   link have equal results only if that link's numbers are equal, and chains that differ in several
+//!   links only by chance. The multiplication and the rotation make the order of links count. The slow
+//!   part, the product, waits for no other link; the part that waits takes as long as finding the next
+//!   link.
+//! * Counts of ends never fall. So their sum over the same addresses is the same only if none has risen,
+//!   and they are simply added up.
 
 use core::cell::RefCell;
 
@@ -32,16 +37,16 @@ use super::walk::{Damaged, End, Frame, Types, frames_and_entries, frames_inside,
 
 const CODE_SLOTS: usize = 1 << 16;
 
-/// A frame as a stack has it, or what lies between two.
+/// A frame of a stack, or a boundary between two frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
-    /// The code's definition, and the position in it.
+pub enum StackItem {
+    /// The code's definition, and the position in the code.
     Frame(u32, u64),
-    /// As [`frames_and_entries`] says it.
+    /// A boundary, as [`frames_and_entries`] reports it.
     Entry(u64),
 }
 
-/// The code objects of a session that are defined.
+/// The defined code objects of a session.
 pub struct Codes {
     ids: Handles,
 }
@@ -51,22 +56,22 @@ impl Codes {
         Some(Codes { ids: Handles::new(CODE_SLOTS)? })
     }
 
-    /// Calls `put` with every frame of that thread state, inside of the one at `outer`, innermost first. The code objects
-    /// that nobody has said yet are defined.
-    pub fn tell<M: Memory>(
+    /// Calls `put` with every frame of that thread state inside the one at `outer`, innermost first.
+    /// Defines the code objects that are not defined yet.
+    pub fn write_frames<M: Memory>(
         &self,
         memory: &M,
         session: &impl Define,
         runtime: &Runtime,
         (state, outer): (u64, u64),
         text: &mut [u8; TEXT_MAX],
-        put: impl FnMut(Told),
+        put: impl FnMut(StackItem),
     ) -> Result<End, Damaged> {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
         let put = RefCell::new(put);
-        // Nothing that is called here comes back here.
-        let tell = |told: Told| put.try_borrow_mut().map_or((), |mut put| put(told));
+        // No function called here calls this closure again.
+        let pass = |step: StackItem| put.try_borrow_mut().map_or((), |mut put| put(step));
         let each = |frame: Frame| {
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
@@ -81,21 +86,21 @@ impl Codes {
                     }
                 }
             };
-            // What is missing counts for one frame.
-            tell(Told::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
+            // A code object without a definition counts as one missing frame.
+            pass(StackItem::Frame(code, if code == 0 { 1 } else { position(memory, layout, &frame) }));
             Ok(())
         };
-        frames_and_entries(memory, layout, types, state, outer, each, |at| tell(Told::Entry(at)))
+        frames_and_entries(memory, layout, types, state, outer, each, |at| pass(StackItem::Entry(at)))
     }
 }
 
-/// A hash of the frames of that thread state; 0 where it has none.
+/// A hash of the frames of that thread state; 0 if it has none.
 #[inline(always)]
 pub fn hash<M: Memory>(memory: &M, layout: &Layout, types: &Types, state: u64) -> Result<u64, Damaged> {
     hash_inside(memory, layout, types, state, 0)
 }
 
-/// The same of those frames that are inside of the one at `outer`.
+/// The same for the frames inside the one at `outer`.
 #[inline(never)]
 pub fn hash_inside<M: Memory>(
     memory: &M,
@@ -113,10 +118,10 @@ pub fn hash_inside<M: Memory>(
     Ok(if end == End::Cut { fold(hash, 1) } else { hash })
 }
 
-/// A number for those frames as they are now, by which a stack may be known that [`hash_inside`] tells of: where it was this
-/// before, so was the hash. 0 where there are none.
+/// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
+/// so are the hashes. 0 if there are no frames.
 #[inline(always)]
-pub fn glance_inside<M: Memory>(
+pub fn fingerprint_inside<M: Memory>(
     memory: &M,
     layout: &Layout,
     types: &Types,
@@ -124,35 +129,35 @@ pub fn glance_inside<M: Memory>(
     outer: u64,
 ) -> Result<u64, Damaged> {
     if lives::current().is_none() {
-        // The ends of code objects are not heard of.
+        // Ends of code objects are not reported.
         return hash_inside(memory, layout, types, state, outer);
     }
-    glance_of_links(memory, layout, state, outer)
+    fingerprint_of_links(memory, layout, state, outer)
 }
 
-/// The same, whether ends are heard of or not.
+/// The same, whether or not ends are reported.
 #[inline(always)]
-pub fn glance_of_links<M: Memory>(
+pub fn fingerprint_of_links<M: Memory>(
     memory: &M,
     layout: &Layout,
     state: u64,
     outer: u64,
 ) -> Result<u64, Damaged> {
-    let (mut glance, mut ends) = (0u64, 0u64);
+    let (mut fingerprint, mut ends) = (0u64, 0u64);
     let end = links_inside(memory, layout, state, outer, |code, instruction| {
-        glance = mix(glance, code, instruction);
+        fingerprint = mix(fingerprint, code, instruction);
         ends = ends.wrapping_add(lives::ends_near(code));
     })?;
     Ok(match end {
         None => 0,
-        Some(End::Whole) => fold(glance, ends).max(1),
-        Some(End::Cut) => fold(glance, !ends).max(1),
+        Some(End::Whole) => fold(fingerprint, ends).max(1),
+        Some(End::Cut) => fold(fingerprint, !ends).max(1),
     })
 }
 
 #[inline(always)]
-fn mix(glance: u64, code: u64, instruction: u64) -> u64 {
-    glance.rotate_left(29).wrapping_add(fold(code, instruction)).wrapping_mul(0x9fb2_1c65_1e98_df25)
+fn mix(fingerprint: u64, code: u64, instruction: u64) -> u64 {
+    fingerprint.rotate_left(29).wrapping_add(fold(code, instruction)).wrapping_mul(0x9fb2_1c65_1e98_df25)
 }
 
 #[inline(always)]
@@ -164,37 +169,37 @@ fn step(hash: u64, frame: &Frame, identity: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Where code objects lie close together, and where functions call.
+    /// Typical addresses of code objects, and typical calling instructions.
     const CODE: u64 = 0x7f12_3456_7000;
 
-    fn glance(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
-        links.into_iter().fold(0, |glance, (code, instruction)| mix(glance, code, instruction))
+    fn fingerprint(links: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+        links.into_iter().fold(0, |fingerprint, (code, instruction)| mix(fingerprint, code, instruction))
     }
 
     #[track_caller]
-    fn assert_distinct(mut glances: Vec<u64>) {
-        let count = glances.len();
-        // By their low bits they are filed: no line gets much more than its share.
+    fn assert_distinct(mut fingerprints: Vec<u64>) {
+        let count = fingerprints.len();
+        // The low bits select the cache line: no line gets much more than its share.
         let mut lines = [0u32; 1 << 12];
-        for glance in &glances {
-            lines[*glance as usize % (1 << 12)] += 1;
+        for fingerprint in &fingerprints {
+            lines[*fingerprint as usize % (1 << 12)] += 1;
         }
         let share = (count / lines.len()) as u32;
         assert!(lines.iter().all(|line| *line <= 2 * share + 30), "{:?} of {share}", lines.iter().max());
-        glances.sort_unstable();
-        glances.dedup();
-        assert_eq!(glances.len(), count);
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        assert_eq!(fingerprints.len(), count);
     }
 
-    /// Chains of 30 links of which each of 17 is one of two that differ in one bit or two.
+    /// Chains of 30 links, 17 of which have two variants that differ in one or two bits.
     #[test]
-    fn chains_that_are_nearly_alike_have_other_glances() {
+    fn chains_that_are_nearly_alike_have_other_fingerprints() {
         let kinds: [(u64, u64); 4] = [(0, 2), (16, 0), (64, 2), (512, 512)];
         for is_address in [false, true] {
-            let mut glances = Vec::new();
+            let mut fingerprints = Vec::new();
             for (code, instruction) in kinds {
                 for choice in 0..1u64 << 17 {
-                    glances.push(glance((0..30u64).map(|at| {
+                    fingerprints.push(fingerprint((0..30u64).map(|at| {
                         let is_other = choice >> at & 1;
                         let of = CODE + 0x300 * (at % 7) + code * is_other;
                         let start = if is_address { of + 192 } else { 0 };
@@ -202,31 +207,32 @@ mod tests {
                     })));
                 }
             }
-            // What none of the choices changes is there four times.
-            glances.sort_unstable();
-            glances.dedup();
-            assert_eq!(glances.len(), (4 << 17) - 3, "{is_address}");
-            assert_distinct(glances);
+            // Chains that no choice changes appear four times.
+            fingerprints.sort_unstable();
+            fingerprints.dedup();
+            assert_eq!(fingerprints.len(), (4 << 17) - 3, "{is_address}");
+            assert_distinct(fingerprints);
         }
     }
 
-    /// The same function at every depth, with two places that change their depths: also where a rotation has come round.
+    /// The same function at every depth, with two links that swap their depths, also by a whole turn of the
+    /// rotation.
     #[test]
     fn the_order_of_links_counts_at_any_depth() {
         let link = |at: u64| (CODE, CODE + 192 + 2 * at);
-        let mut glances = Vec::new();
+        let mut fingerprints = Vec::new();
         for one in 0..512 {
             for other in one + 1..512 {
                 let links = (0..512).map(|at| link(if at == one { 1 } else { u64::from(at == other) * 2 }));
-                glances.push(glance(links));
+                fingerprints.push(fingerprint(links));
             }
         }
-        assert_distinct(glances);
+        assert_distinct(fingerprints);
         let swapped = |distance: u64| {
             let links = |a: u64, b: u64| {
                 (0..512).map(move |at| link(if at == 100 { a } else { u64::from(at == 100 + distance) * b }))
             };
-            (glance(links(5, 9)), glance(links(9, 5)))
+            (fingerprint(links(5, 9)), fingerprint(links(9, 5)))
         };
         for distance in [1, 2, 32, 64, 128, 256] {
             let (one, other) = swapped(distance);
@@ -235,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn every_depth_of_a_recursion_has_its_glance() {
-        let mut glance = 0;
-        let glances = (0..200_000u64).map(|_| {
-            glance = mix(glance, CODE, 22);
-            glance
+    fn every_depth_of_a_recursion_has_its_fingerprint() {
+        let mut fingerprint = 0;
+        let fingerprints = (0..200_000u64).map(|_| {
+            fingerprint = mix(fingerprint, CODE, 22);
+            fingerprint
         });
-        assert_distinct(glances.collect());
+        assert_distinct(fingerprints.collect());
     }
 }

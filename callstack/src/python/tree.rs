@@ -1,7 +1,7 @@
-//! The tree in which a Python context keeps its variables (a hash array mapped trie), read where it is.
+//! The tree in which a Python context stores its variables (a hash array mapped trie), read in place.
 //!
-//! Its nodes are of three types, which have no exported symbols; they are known by their names. A tree is
-//! never changed: whoever sets a variable makes another one, which shares nodes with it.
+//! Its nodes have three types without exported symbols, which are recognised by their names. A tree is
+//! never changed: setting a variable makes a new tree, which shares nodes with the old one.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,19 +11,19 @@ use super::memory::Memory;
 use super::objects::Objects;
 use super::walk::Damaged;
 
-/// Bits of a hash that a level takes, and levels.
+/// Bits of the hash for each level, and the number of levels.
 const LEVEL_BITS: u32 = 5;
 const LEVELS: usize = 7;
-/// Variables that are looked through for one whose hash is not known.
+/// How many variables are searched for one whose hash is not known.
 const SEARCHED_MAX: u32 = 64;
-/// Of those with the same hash.
+/// How many variables with the same hash are searched.
 const COLLISIONS_MAX: u64 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Node {
-    /// Some of the 32 places: a map of bits, then pairs.
+    /// Some of the 32 children: a bit map, then pairs.
     Bitmap,
-    /// All 32 places, each a node or none.
+    /// All 32 children, each a node or null.
     Array,
     /// Variables with the same hash.
     Collision,
@@ -34,10 +34,10 @@ const NODES: [(Node, &[u8]); 3] = [
     (Node::Array, b"hamt_array_node"),
     (Node::Collision, b"hamt_collision_node"),
 ];
-/// The types of these nodes, once one was met. They are static objects of the interpreter's.
+/// The types of these nodes, once one was met. They are static objects of the interpreter.
 static TYPES: [AtomicU64; NODES.len()] = [const { AtomicU64::new(0) }; NODES.len()];
 
-/// Has fetched what tells nodes apart.
+/// Prefetches what nodes are recognised by.
 #[inline(always)]
 pub fn expect() {
     prefetch(&TYPES);
@@ -66,14 +66,14 @@ fn by_name<M: Memory>(objects: &Objects<'_, M>, of: u64) -> Result<Node, Damaged
     Err(Damaged)
 }
 
-/// The hash by which the tree files a variable.
+/// The hash under which the tree stores a variable.
 pub fn hash_of<M: Memory>(objects: &Objects<'_, M>, variable: u64) -> Result<u32, Damaged> {
     let hash = objects.word(variable, objects.layout.variable_hash.into())?;
     let folded = hash as u32 ^ (hash >> 32) as u32;
     Ok(if folded == u32::MAX { u32::MAX - 1 } else { folded })
 }
 
-/// The value of a variable; 0 where the tree has none.
+/// The value of a variable; 0 if the tree does not have it.
 #[inline(always)]
 pub fn find<M: Memory>(
     objects: &Objects<'_, M>,
@@ -120,14 +120,15 @@ pub fn find<M: Memory>(
     Ok(0)
 }
 
-/// How a tree looks: its size, and all that its root leads to. A tree that differs anywhere has another root, whose
-/// parts are others; those of a tree that is gone may be at the same addresses, so that a look in vain says nothing of a variable that was there.
+/// A fingerprint of a tree: its size, and everything that its root points to. A different tree has another
+/// root with other children; the children of a freed tree may have been at the same addresses. So the
+/// fingerprint of a search without result proves nothing about a variable that was found.
 #[inline(always)]
 pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<u64, Damaged> {
     let (root, count) = (objects.field(tree, 0)?, objects.field(tree, 2)?);
     let (first, words) = match node(objects, root)? {
         Node::Array => (objects.head(), 32),
-        // The map comes first.
+        // The bit map comes first.
         Node::Bitmap | Node::Collision => (objects.after_size(), objects.size(root)?.min(64) + 1),
     };
     let mut look = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -137,7 +138,7 @@ pub fn look<M: Memory>(objects: &Objects<'_, M>, tree: u64) -> Result<u64, Damag
     Ok(look.max(1))
 }
 
-/// Calls `seen` with every variable and its value, as far as they are searched.
+/// Calls `seen` with every variable and its value, up to the search limit.
 #[inline(always)]
 pub fn each<M: Memory>(
     objects: &Objects<'_, M>,
@@ -146,7 +147,7 @@ pub fn each<M: Memory>(
 ) -> Result<(), Damaged> {
     let root = objects.field(tree, 0)?;
     let mut left = SEARCHED_MAX;
-    // Nodes that are under way, each with the next place to look at.
+    // The path of nodes, each with the index of the next child.
     let mut path = [(root, 0u64); LEVELS + 1];
     let mut depth = 0;
     loop {

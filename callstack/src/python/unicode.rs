@@ -1,8 +1,8 @@
-//! A Python string as UTF-8, read where it is.
+//! A Python string as UTF-8, read in place.
 //!
 //! Only compact strings are read: ASCII, and one, two or four bytes a letter. Names and files of code
-//! objects are never anything else. A letter that stands for a byte which was no UTF-8 (a file name
-//! may have such) becomes that byte again; other lone surrogates become U+FFFD.
+//! objects are never anything else. A letter that represents an invalid UTF-8 byte (file names may contain
+//! such) becomes that byte again; other lone surrogates become U+FFFD.
 
 use super::layout::Layout;
 use super::memory::Memory;
@@ -10,8 +10,8 @@ use super::memory::Memory;
 /// No name and no path is longer.
 const LENGTH_MAX: u64 = 1 << 24;
 
-/// Writes the string at `text` to `into` as far as it fits, whole letters only; returns how many
-/// bytes that are. `None` where there is no string that can be read.
+/// Writes as much of the string at `text` to `into` as fits, whole letters only. Returns the number of
+/// bytes. `None` if there is no readable string.
 pub fn read<M: Memory>(memory: &M, layout: &Layout, text: u64, into: &mut [u8]) -> Option<usize> {
     if !memory.may_hold(text) {
         return None;
@@ -30,7 +30,7 @@ pub fn read<M: Memory>(memory: &M, layout: &Layout, text: u64, into: &mut [u8]) 
         }
         Some(u32::from_le_bytes(bytes))
     };
-    // Every string has a letter 0 behind its last; where there is none, it is no string.
+    // Every string ends with a letter 0; an object without it is not a string.
     if letter(length)? != 0 {
         return None;
     }

@@ -5,12 +5,12 @@ use gputrace_wire::definition::stack;
 use super::layout::{ABSENT, Instruction, Layout};
 use super::memory::Memory;
 
-/// Frames of one stack that are kept: one place of the format's most is for the mark of a cut.
+/// The most frames kept of a stack: the format's maximum, less one for the mark of a cut.
 pub const FRAMES_MAX: usize = stack::FRAMES_MAX - 1;
-/// Links followed for them: C calls into Python put one of the interpreter's own between.
+/// The most links followed. C calls into Python put one of the interpreter's own frames between.
 const LINKS_MAX: usize = 2 * FRAMES_MAX;
 
-/// The types that objects are known by; 0 where it is not known.
+/// The types that identify objects; 0 for an unknown one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Types {
     pub code: u64,
@@ -22,11 +22,11 @@ pub struct Types {
 pub struct Frame {
     pub at: u64,
     pub code: u64,
-    /// What the frame's instruction field holds, by [`Instruction`].
+    /// The content of the frame's instruction field; [`Instruction`] says what it is.
     pub instruction: u64,
 }
 
-/// A chain of frames that makes no sense.
+/// An inconsistent chain of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged;
 
@@ -34,11 +34,11 @@ pub struct Damaged;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Whole,
-    /// There are more frames than are kept.
+    /// The stack has more frames than are kept.
     Cut,
 }
 
-/// Calls `each` with every frame of Python code of that thread state, innermost first.
+/// Calls `each` with every Python frame of that thread state, innermost first.
 #[inline(always)]
 pub fn frames<M: Memory>(
     memory: &M,
@@ -50,7 +50,7 @@ pub fn frames<M: Memory>(
     frames_inside(memory, layout, types, thread, 0, each)
 }
 
-/// The same of those frames that are inside of the one at `outer`, if it is among them; 0 is none.
+/// The same for the frames inside the one at `outer`, if the chain has that one; 0 is none.
 #[inline(always)]
 pub fn frames_inside<M: Memory>(
     memory: &M,
@@ -63,8 +63,8 @@ pub fn frames_inside<M: Memory>(
     frames_and_entries(memory, layout, types, thread, outer, each, |_| {})
 }
 
-/// The same, and calls `entry` where the frames so far were run by one call in C, and what follows was not: with the
-/// interpreter's own frame between, or 0 where it puts none there.
+/// The same. Also calls `entry` after each group of frames that one C call runs: with the interpreter's own
+/// frame that follows the group, or 0 in versions without such frames.
 #[inline(always)]
 pub fn frames_and_entries<M: Memory>(
     memory: &M,
@@ -93,7 +93,7 @@ pub fn frames_and_entries<M: Memory>(
             kept += 1;
             each(frame(memory, layout, types, at).ok_or(Damaged)?)?;
         }
-        // Up to 3.10 each frame is run by a call of its own; 3.11 marks those that are.
+        // Up to 3.10 each frame is run by a C call of its own. 3.11 marks the frames that are.
         let is_entry = match layout.minor {
             ..=10 => true,
             11 => memory.byte(at, u64::from(layout.frame_owner) - 1).ok_or(Damaged)? != 0,
@@ -107,9 +107,9 @@ pub fn frames_and_entries<M: Memory>(
     if at == 0 { Ok(End::Whole) } else { Ok(End::Cut) }
 }
 
-/// Calls `each` with the code object and the instruction of every frame inside of the one at `outer`, the interpreter's own
-/// among them, innermost first and as they stand there: at least those that [`frames_inside`] calls with. Nothing but the
-/// chain itself is followed. `None` where there is no frame.
+/// Calls `each` with the code object and the instruction of every frame inside the one at `outer`,
+/// innermost first, exactly as stored and including the interpreter's own frames. These are at least the
+/// frames of [`frames_inside`]. Follows no pointer but the chain's own. `None` if there is no frame.
 #[inline(always)]
 pub fn links_inside<M: Memory>(
     memory: &M,
@@ -118,7 +118,7 @@ pub fn links_inside<M: Memory>(
     outer: u64,
     each: impl FnMut(u64, u64),
 ) -> Result<Option<End>, Damaged> {
-    // One loop for each width of the instruction.
+    // One loop for each width of the instruction field.
     match layout.instruction() {
         Instruction::Address => links::<M, true>(memory, layout, thread, outer, each),
         Instruction::Bytes | Instruction::Units => links::<M, false>(memory, layout, thread, outer, each),
@@ -157,7 +157,7 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
     Ok(Some(End::Cut))
 }
 
-/// Where the thread's innermost frame is; 0 where it has none.
+/// The address of the thread's innermost frame; 0 if it has none.
 #[inline(always)]
 pub fn innermost<M: Memory>(memory: &M, layout: &Layout, thread: u64) -> Option<u64> {
     if !memory.may_hold(thread) {
@@ -186,27 +186,27 @@ fn frame<M: Memory>(memory: &M, layout: &Layout, types: &Types, at: u64) -> Opti
     Some(Frame { at, code, instruction })
 }
 
-/// Whether the object is of that type.
+/// Whether the object has that type.
 #[inline(always)]
 pub fn is_of<M: Memory>(memory: &M, layout: &Layout, object: u64, kind: u64) -> bool {
     kind == 0 || memory.word(object, layout.object_type.into()) == Some(kind)
 }
 
-/// Where the frame is in its code: a byte offset, or [`stack::NOT_BEGUN`].
+/// The frame's position in its code: a byte offset, or [`stack::NOT_BEGUN`].
 pub fn position<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> u64 {
     let offset = match layout.instruction() {
         Instruction::Bytes => Some(frame.instruction),
-        // -1 stays beyond what any code has.
+        // -1 stays beyond the end of any code.
         Instruction::Units => Some(frame.instruction * 2),
         Instruction::Address => {
             instructions(memory, layout, frame).and_then(|start| frame.instruction.checked_sub(start))
         }
     };
-    // No code has so many bytes; the int's -1 is past it too.
+    // No code is that long. The int's -1 is beyond it too.
     offset.filter(|offset| *offset < 1 << 31).unwrap_or(stack::NOT_BEGUN)
 }
 
-/// Where the instructions begin that the frame runs.
+/// The address of the first instruction of the frame's code.
 fn instructions<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> Option<u64> {
     let own = frame.code + u64::from(layout.code_start);
     if layout.frame_copy == ABSENT || layout.code_copies == ABSENT {
@@ -229,7 +229,7 @@ mod tests {
     const START: u64 = 0x20_0000;
     const CODE_TYPE: u64 = 0x99_0000;
 
-    /// A process of 64 KiB that holds what a test puts there.
+    /// A process of 64 KiB whose memory a test fills.
     struct Process {
         bytes: Vec<u8>,
         layout: Layout,
@@ -402,10 +402,10 @@ mod tests {
         assert_eq!(process.walk(thread).0, Err(Damaged));
     }
 
-    /// Code objects and instructions of a chain, and how it ended.
+    /// The code objects and instructions of a chain, and how the chain ended.
     type Links = (Option<End>, Vec<(u64, u64)>);
 
-    /// The chain as it is for a glance.
+    /// The chain as the fingerprint sees it.
     fn links(process: &Process, thread: u64, outer: u64) -> Result<Links, Damaged> {
         let mut found = Vec::new();
         let memory = Image { start: START, bytes: &process.bytes };
@@ -427,7 +427,7 @@ mod tests {
             assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all.clone())), "3.{minor}");
             assert_eq!(links(&process, thread, outer), Ok((Some(End::Whole), all[..1].to_vec())));
             assert_eq!(links(&process, thread, inner), Ok((None, vec![])));
-            // No code object is looked at.
+            // No code object is read.
             process.put(other, process.layout.object_type, 0);
             assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all.clone())));
             assert_eq!(process.walk(thread).0, Err(Damaged));

@@ -1,9 +1,11 @@
-//! Labels: the names of ranges and of domains, each told once a session.
+//! Labels: the names of ranges and of domains, each defined once per session.
 //!
-//! One table a process, made by whoever needs it first and never given back: text in, number out.
-//! A number is good for the life of the process, and in a forked child too; the definition that
-//! it has in a session is kept beside it with the session's generation. The table is bounded,
-//! because programs count in their names (`step 17`): from then on new names are label 0.
+//! There is one table per process, made at first use and never freed. It maps text to a number, which is
+//! valid for the life of the process, and in a forked child too. The number's definition in a session is
+//! stored with the session's generation.
+//!
+//! The table is bounded, because programs count in their names (`step 17`). Once it is full, new names are
+//! label 0.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -14,28 +16,28 @@ use gputrace_producer::stderr::KeepErrno;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::kind;
 
-/// Labels of a process, and slots to find them by.
+/// The most labels of a process, and the slots of their hash table.
 const LABELS_MAX: usize = 1 << 15;
 const SLOTS: usize = 2 * LABELS_MAX;
-/// All their texts.
+/// The most bytes of all texts.
 const TEXT_BYTES: usize = 4 << 20;
-/// What carries a span is at least as long as one.
+/// A text with a traceparent is at least as long as the traceparent.
 const LONG_BYTES: u64 = 55;
 /// A longer name is cut.
 pub const NAME_MAX: usize = 1024;
 
-/// The name of a range, or of a domain; also what a program holds for one.
+/// The name of a range, or of a domain; also the handle that a program holds for one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Label(u32);
 
 struct Table {
     /// Hash of domain and text → label.
     labels: Handles,
-    /// By label: where in `texts` the text begins (lower half) and how long it is.
+    /// By label: where its text begins in `texts` (lower half) and the text's length.
     places: &'static [AtomicU64],
     /// By label: the domain's label; [`IS_DOMAIN`] for a domain.
     domains: &'static [AtomicU32],
-    /// By label: its definition (lower half) and the generation that this is of.
+    /// By label: its definition (lower half) and the generation that the definition belongs to.
     ids: &'static [AtomicU64],
     texts: &'static [core::sync::atomic::AtomicU8],
     used_bytes: AtomicU32,
@@ -71,13 +73,13 @@ fn make() -> Option<()> {
     let room = memory::map_bytes(size_of::<Table>())?.cast::<Table>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     unsafe { room.write(table) };
-    // Two threads at once: the later one's table is left unused.
+    // Two threads at once: the later one's table stays unused.
     let _ = TABLE.compare_exchange(core::ptr::null_mut(), room, Ordering::AcqRel, Ordering::Acquire);
     Some(())
 }
 
 impl Label {
-    /// No name, or one that did not fit. As a domain, the one without a name.
+    /// No name, or one that did not fit. As a domain: the default domain, which has no name.
     pub const NONE: Label = Label(0);
 
     /// The label of a range's name in a domain.
@@ -90,12 +92,12 @@ impl Label {
         Label::of(IS_DOMAIN, name)
     }
 
-    /// What a program may hold for the label; never null.
+    /// The handle that a program holds for the label; never null.
     pub fn to_handle(self) -> usize {
         self.0 as usize + 1
     }
 
-    /// The label that a program holds; it may be anything.
+    /// The label of a handle that a program passed, which may be any value.
     #[inline]
     pub fn from_handle(handle: usize) -> Label {
         let number = u32::try_from(handle.wrapping_sub(1)).unwrap_or(0);
@@ -116,7 +118,7 @@ impl Label {
         self.is_of(Label(IS_DOMAIN))
     }
 
-    /// Does something with the label's text, if it is long enough to carry a span.
+    /// Calls `act` with the label's text, if the text is long enough to contain a traceparent.
     #[inline(always)]
     pub fn with_long_text<R>(self, act: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let table = table()?;
@@ -124,7 +126,7 @@ impl Label {
         (place >> 32 >= LONG_BYTES).then(|| act(table.text(self.0, &mut [0; NAME_MAX])))
     }
 
-    /// Does something with the label's text.
+    /// Calls `act` with the label's text.
     pub(super) fn with_text(self, act: impl FnOnce(&[u8])) {
         if let Some(table) = table() {
             act(table.text(self.0, &mut [0; NAME_MAX]));
@@ -165,7 +167,7 @@ impl Label {
             let index = self.0 as usize;
             Some((table, table.ids.get(index)?, table.domains.get(index)?.load(Ordering::Relaxed)))
         });
-        // Names fill what is there for all kinds of definitions to its half at most.
+        // Names may fill the definitions area up to its half; the rest is for other kinds.
         let Some((table, id, domain)) = found.filter(|_| !session.definitions_are_half_full()) else {
             session.count(Counter::RangesUnnamed, 1);
             return 0;
@@ -190,7 +192,7 @@ impl Label {
 }
 
 impl Table {
-    /// A new label; 0 where there is no room.
+    /// Makes a new label; 0 if the table is full.
     #[cold]
     #[inline(never)]
     fn add(&self, key: u64, domain: u32, name: &[u8]) -> u32 {
@@ -212,7 +214,7 @@ impl Table {
         for (to, from) in text.iter().zip(name) {
             to.store(*from, Ordering::Relaxed);
         }
-        // Whoever learns of the label does so by the Release store of `Handles`.
+        // Other threads read the label only after the Release store of `Handles`.
         self.domains.get(label as usize)?.store(domain, Ordering::Relaxed);
         self.places.get(label as usize)?.store(u64::from(at) | u64::from(bytes) << 32, Ordering::Relaxed);
         Some(label)

@@ -1,4 +1,4 @@
-//! What a program says of a range beside its name.
+//! The attributes of a range other than its name.
 
 use gputrace_wire::range::RangeBegin;
 
@@ -13,7 +13,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// The entry that says that a range of this look begins.
+    /// The entry of a range with these attributes that begins.
     #[inline(always)]
     pub fn begin(self, kind: u16, range: u32, start_ticks: u64) -> RangeBegin {
         let Look { color, category, payload_kind, payload } = self;

@@ -1,4 +1,4 @@
-//! Ranges: what the program says it is doing, thread by thread.
+//! Ranges: what the program reports that it is doing, thread by thread.
 //!
 //! ```text
 //!   push, pop ─► the thread's open ranges ─┬─► RANGE_PUSH, RANGE_POP in the thread's ring
@@ -6,10 +6,10 @@
 //!   start, end ─► the process's started ranges ─► RANGE_START, RANGE_END
 //! ```
 //!
-//! Knows no API: NVTX comes here through `interpose`, framework operators can. The open ranges are
-//! kept whether or not a session runs, since a range that is pushed before it may still be open
-//! in it. Nothing here locks, allocates from the program's heap, or makes a system call once a
-//! thread has its page and a name is known.
+//! The module knows no API: `interpose` forwards NVTX to it, and framework operators can use it.
+//! Open ranges are kept whether or not a session runs, since a range that is pushed before the
+//! session may still be open in it. Nothing here locks, allocates from the program's heap, or makes
+//! a system call, once a thread has its page and a name is known.
 
 mod label;
 mod look;
@@ -29,19 +29,19 @@ pub use label::{Label, NAME_MAX};
 pub use look::Look;
 pub use threads::{name_thread, say_threads};
 
-/// What a push or pop returns where there is no memory to keep ranges in.
+/// Returned by a push or pop when there is no memory to keep ranges in.
 pub const NOT_KEPT: i32 = -2;
-/// What a pop returns where no range of its domain is open on the thread.
+/// Returned by a pop when no range of its domain is open on the thread.
 pub const NONE_OPEN: i32 = -1;
 
-/// Makes the tables. False if there is no memory for them. Reads a file, once.
+/// Makes the tables; false if there is no memory for them. Reads a file, once.
 pub fn prepare() -> bool {
-    // The clock is decided now, or ranges of before the session would be stamped by another one.
+    // The clock is chosen now; otherwise ranges from before the session would be stamped by another clock.
     clock::kind();
     label::prepare()
 }
 
-/// A range begins on the calling thread, and perhaps names the span that it is for. Returns how many of its domain are
+/// Opens a range on the calling thread, which may name a span. Returns how many ranges of its domain are
 /// open around it.
 pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
     thread::with(|slot| {
@@ -55,8 +55,8 @@ pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
             match (pushed.position, inside) {
                 (None, _) => session.count(Counter::RangesTooDeep, 1),
                 (Some(position), Some(_inside)) => ring::write_push(session, slot, open, position),
-                // A signal handler in the middle of a hook: said with the next entry, if it is
-                // still open then.
+                // A signal handler inside a hook: the range is written with the next entry, if it is still
+                // open then.
                 (Some(_), None) => slot.must_catch_up(),
             }
         }
@@ -64,7 +64,7 @@ pub fn push(domain: Label, label: Label, look: Look, caller: &Caller) -> i32 {
     })
 }
 
-/// The latest range of the domain ends on the calling thread. Returns how many of it are left.
+/// Closes the latest range of the domain on the calling thread. Returns how many of the domain stay open.
 pub fn pop(domain: Label) -> i32 {
     thread::with(|slot| {
         let inside = slot.enter();
@@ -74,7 +74,7 @@ pub fn pop(domain: Label) -> i32 {
             match inside {
                 Some(_inside) => ring::write_pop(session, slot, open, &range, popped.was_said),
                 None => {
-                    // Its span is lost; a hook passed by, as it were.
+                    // The range is lost, and counted like a call inside a hook.
                     session.count(Counter::Nested, 1);
                     if popped.was_said {
                         open.pop_said(&range, false);
@@ -87,7 +87,7 @@ pub fn pop(domain: Label) -> i32 {
     })
 }
 
-/// A range begins that any thread may end, by the number that is returned; it is never 0.
+/// Starts a range that any thread may end. Returns its number, which is never 0.
 pub fn start(label: Label, look: Look) -> u64 {
     let start_ticks = clock::now();
     let id = started::add(label, start_ticks);
@@ -95,7 +95,7 @@ pub fn start(label: Label, look: Look) -> u64 {
     id
 }
 
-/// The range of that number ends. One that is not open is none.
+/// Ends the range of that number. Does nothing if it is not open.
 pub fn end(id: u64) {
     let Some(range) = started::take(id) else { return };
     with_session(|slot, session| {
@@ -103,7 +103,7 @@ pub fn end(id: u64) {
     });
 }
 
-/// A moment.
+/// Records a mark: a moment without duration.
 pub fn mark(label: Label, look: Look) {
     begin(kind::MARK, label, look, clock::now(), 0);
 }
@@ -115,7 +115,7 @@ fn begin(kind: u16, label: Label, look: Look, start_ticks: u64, id: u64) {
     });
 }
 
-/// Does something where a session records and the thread is in no hook; counts it otherwise.
+/// Calls a function if a session records and the thread is in no hook; otherwise counts the event.
 #[inline(always)]
 fn with_session(act: impl FnOnce(&thread::Slot, &'static Session)) {
     let Some(session) = session::current() else { return };
@@ -125,7 +125,7 @@ fn with_session(act: impl FnOnce(&thread::Slot, &'static Session)) {
     });
 }
 
-/// Says something of the program's resources once: its definition.
+/// Defines the name of one of the program's resources.
 pub fn name_thing(session: &Session, of: u32, name: &[u8]) {
     if of != 0 {
         session.define(gputrace_wire::definition::kind::LABEL, &[of.into()], name);

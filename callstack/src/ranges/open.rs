@@ -1,10 +1,10 @@
-//! A thread's open ranges: one page, made at its first push and given to another thread later.
+//! A thread's open ranges: one page, mapped at the thread's first push and later given to another thread.
 //!
-//! Only its thread touches it, and a signal handler on that thread; so everything is a plain
-//! cell, and each step leaves a list that a handler can push onto and pop from again.
+//! Only the page's thread touches it, and a signal handler on that thread. So everything is a plain cell,
+//! and after each step the list is valid for a handler that pushes onto it and pops again.
 //!
-//! Beside the ranges stands what the ring knows of them: `said` ranges are in its list, and the
-//! first `same` of those are the thread's. They differ after an entry was dropped.
+//! The page also records which ranges the ring contains: the ring's list has `said` ranges, and the first
+//! `same` of them equal the thread's. The two numbers differ after an entry was dropped.
 
 use core::cell::Cell as Shared;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -19,10 +19,10 @@ use gputrace_wire::range::{POSITIONS_MAX, RangeBegin, RangeEnd};
 use super::label::Label;
 use super::look::Look;
 
-/// Ranges beyond those that are told, whose domains are remembered to return true levels. Of
-/// still more only the number is known, as if all were of the domain that is asked for.
+/// Ranges beyond the recorded ones, whose domains are kept so that returned levels are true. Beyond these,
+/// too, only the number is known, and all count as ranges of the domain that is asked for.
 const MORE_MAX: usize = 192;
-/// Pages that wait for another thread.
+/// Pages that can wait for another thread.
 const POOL: usize = 256;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ pub struct Range {
     level: u32,
     look: Look,
     start_ticks: u64,
-    /// Where in the list it was when it was popped.
+    /// The range's position in the list when it was popped.
     position: u32,
 }
 
@@ -42,12 +42,12 @@ pub struct Open {
     count: Shared<u32>,
     said: Shared<u32>,
     same: Shared<u32>,
-    /// How many are open beyond `ranges`.
+    /// How many ranges are open beyond `ranges`.
     more: Shared<u32>,
     more_domains: [Shared<Label>; MORE_MAX],
-    /// The positions whose ranges name a span, a bit each.
+    /// One bit for each position whose range names a span.
     naming: Shared<u64>,
-    /// And the spans. Behind all else: who names none has no memory for it.
+    /// The spans that ranges name. Last in the page: the memory stays untouched if no range names one.
     callers: [Shared<Caller>; POSITIONS_MAX as usize],
 }
 
@@ -57,13 +57,13 @@ const _: () = assert!(size_of::<Open>() <= PAGE_BYTES);
 
 pub struct Pushed {
     pub level: i32,
-    /// `None` for one that is not told.
+    /// `None` for a range that is not recorded.
     pub position: Option<u32>,
 }
 
 pub struct Popped {
     pub level: i32,
-    /// `None` for one that was not told.
+    /// `None` for a range that was not recorded.
     pub range: Option<Range>,
     pub was_said: bool,
 }
@@ -71,7 +71,7 @@ pub struct Popped {
 static WAITING: [AtomicPtr<Open>; POOL] = [const { AtomicPtr::new(core::ptr::null_mut()) }; POOL];
 
 impl Open {
-    /// An empty list; `None` if there is no memory for it.
+    /// Takes an empty list; `None` if there is no memory for it.
     #[cold]
     pub fn take() -> Option<&'static Open> {
         let mut waiting = WAITING.iter().filter(|place| !place.load(Ordering::Relaxed).is_null());
@@ -81,8 +81,8 @@ impl Open {
         });
         let _errno = KeepErrno::new();
         let page = page.or_else(|| Some(memory::map_bytes(PAGE_BYTES)?.cast()))?;
-        // SAFETY: a page of our own that no other thread has, large enough and aligned; zero is a
-        // valid value of all of `Open`, and what another thread left in it is one too.
+        // SAFETY: a page that no other thread has, large enough and aligned. Zero is a valid value of all
+        // of `Open`, and so is what another thread left in it.
         let open: &'static Open = unsafe { &*page };
         for counter in [&open.count, &open.said, &open.same, &open.more] {
             counter.set(0);
@@ -91,7 +91,7 @@ impl Open {
         Some(open)
     }
 
-    /// The thread has ended; another may have the page.
+    /// Returns the page after the thread's end; another thread may take it.
     pub fn give_back(&'static self) {
         let page = core::ptr::from_ref(self).cast_mut();
         for place in &WAITING {
@@ -122,13 +122,13 @@ impl Open {
             }
             return Pushed { level: level as i32, position: None };
         };
-        // First the number: a signal handler then pushes behind this one.
+        // The count first: a signal handler then pushes behind this range.
         self.count.set(position + 1);
         place.set(Range { label, domain, level, look, start_ticks, position });
         Pushed { level: level as i32, position: Some(position) }
     }
 
-    /// The range at that position, which was pushed last, names a span.
+    /// Records that the range at that position, which was pushed last, names a span.
     #[cold]
     pub fn name_caller(&self, position: u32, caller: &Caller) {
         if let Some(place) = self.callers.get(position as usize) {
@@ -146,7 +146,7 @@ impl Open {
         self.callers.get(position as usize).map(Shared::get)
     }
 
-    /// The range at that position is gone, and those behind it moved up.
+    /// Removes the span of the range at that position and moves those behind it up.
     #[cold]
     fn forget_caller(&self, position: u32) {
         let naming = self.naming.get();
@@ -158,7 +158,7 @@ impl Open {
         }
     }
 
-    /// How many of the domain are open.
+    /// How many ranges of the domain are open.
     #[cold]
     fn level_of(&self, domain: Label) -> u32 {
         let more = self.more.get();
@@ -196,7 +196,7 @@ impl Open {
         Some(Popped { level: range.level as i32, range: Some(Range { position, ..range }), was_said })
     }
 
-    /// Pops one of those beyond the list; `None` if none is of the domain.
+    /// Pops one of the ranges beyond the list; `None` if none is of the domain.
     #[cold]
     fn pop_more(&self, domain: Label) -> Option<i32> {
         let more = self.more.get() as usize;
@@ -211,13 +211,13 @@ impl Open {
         Some(self.level_of(domain) as i32)
     }
 
-    /// The ring is another one, and its list is empty.
+    /// Resets the ring's list: the ring is a new one.
     pub fn none_said(&self) {
         self.said.set(0);
         self.same.set(0);
     }
 
-    /// The entry for the range at that position, if it is just the next one for the ring.
+    /// The entry for the range at that position, if it is the next one for the ring.
     #[inline(always)]
     pub fn next_to_say(&self, position: u32, define: impl Fn(Label) -> u32) -> Option<Entry> {
         let is_next = self.said.get() == position && self.same.get() == position;
@@ -229,14 +229,14 @@ impl Open {
         })
     }
 
-    /// The range at that position was said.
+    /// Records that the range at that position was written.
     #[inline(always)]
     pub fn push_said(&self, position: u32) {
         self.said.set(position + 1);
         self.same.set(position + 1);
     }
 
-    /// The entry for a range that was said and has been popped.
+    /// The entry for a range that was written and has been popped.
     pub fn popped(&self, range: &Range, end_ticks: u64, define: impl Fn(Label) -> u32) -> RangeEnd {
         RangeEnd {
             kind: kind::RANGE_POP,
@@ -249,7 +249,8 @@ impl Open {
         }
     }
 
-    /// That entry was written, or it was dropped: then the ring has a range too many.
+    /// Records that the pop was written, or that it was dropped; the ring's list then has one range too
+    /// many.
     #[inline(always)]
     pub fn pop_said(&self, range: &Range, is_written: bool) {
         if is_written {
@@ -260,7 +261,7 @@ impl Open {
         }
     }
 
-    /// Makes the ring's list the thread's; false if an entry did not fit.
+    /// Writes entries until the ring's list equals the thread's; false if an entry did not fit.
     #[cold]
     pub fn say_all(
         &self,
@@ -350,7 +351,7 @@ mod tests {
             assert_eq!(open.pop(Label::NONE).unwrap().level, level);
         }
         assert!(open.pop(Label::NONE).is_none());
-        // Two domains, one after the other, past the bound.
+        // Two domains in turn, beyond the bound.
         for at in 0..100 {
             assert_eq!((push(open, Label::NONE).0, push(open, other).0), (at, at));
         }
@@ -363,7 +364,7 @@ mod tests {
         open.give_back();
     }
 
-    /// What a reader makes of the entries, as the format says.
+    /// Applies the entries as the format tells a reader to.
     fn read(list: &mut Vec<(u64, u64)>, cells: &[Cell]) {
         let cell = &cells[0];
         assert_eq!(usize::from(cell.cells()), cells.len());

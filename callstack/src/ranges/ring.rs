@@ -1,4 +1,5 @@
-//! A thread's open ranges in its ring: an entry at each push and pop, and all of them after anything was dropped.
+//! Writes a thread's open ranges to its ring: an entry at each push and pop, and all of them after an entry
+//! was dropped.
 
 use gputrace_producer::clock;
 use gputrace_producer::session::Session;
@@ -27,7 +28,7 @@ fn take_open_ranges(slot: &Slot) -> Option<&'static Open> {
     open
 }
 
-/// Writes the range at that position, which began.
+/// Writes the begin of the range at that position.
 #[inline(always)]
 pub fn write_push(session: &'static Session, slot: &Slot, open: &Open, position: u32) {
     if slot.is_caught_up()
@@ -48,7 +49,7 @@ pub fn write_push(session: &'static Session, slot: &Slot, open: &Open, position:
     slot.begin_or_count(session);
 }
 
-/// Writes the end of a range, which the ring's list has or not.
+/// Writes the end of a range, which the ring's list may or may not contain.
 #[inline(always)]
 pub fn write_pop(session: &'static Session, slot: &Slot, open: &Open, range: &Range, was_said: bool) {
     let end_ticks = clock::now();
@@ -60,7 +61,8 @@ pub fn write_pop(session: &'static Session, slot: &Slot, open: &Open, range: &Ra
             slot.must_catch_up();
         }
     } else {
-        // The ring is another one, or lacks something: it gets the list as it is, and the span.
+        // The ring is a new one, or its list lacks an entry: the list is written again, then the range's
+        // begin and end together.
         if was_said {
             open.pop_said(range, false);
             slot.must_catch_up();

@@ -1,21 +1,21 @@
 //! Ranges that were started by number, so that any thread can end them.
 //!
-//! A number is a serial and a slot; the slot keeps what the end has to tell. A slot is taken and
-//! given back by a compare-exchange of the number in it, so a range ends once, however often and
-//! by however many threads its end is called.
+//! A number consists of a serial and a slot; the slot holds what the end's entry needs. A slot is taken and
+//! given back by a compare-exchange of its number. So a range ends once, however often and by however many
+//! threads its end is called.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::label::Label;
 use super::open::Range;
 
-/// Ranges that are open at once; of more, the end does not know the start.
+/// Ranges that can be open at once. The ends of further ones do not know their start.
 const SLOTS: u64 = 1 << 10;
-/// How many slots are looked at for a free one.
+/// How many slots are searched for a free one.
 const PROBES: u64 = 32;
-/// In a number: there is no slot.
+/// Set in a number that has no slot.
 const WITHOUT_SLOT: u64 = 1 << 63;
-/// In a slot that is being filled.
+/// The number in a slot that is being filled.
 const BUSY: u64 = 1;
 
 struct Slot {
@@ -30,7 +30,7 @@ static STARTED: [Slot; SLOTS as usize] =
         SLOTS as usize];
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// A new range; returns its number, which is neither 0 nor 1.
+/// Adds a range; returns its number, which is neither 0 nor 1.
 pub fn add(label: Label, start_ticks: u64) -> u64 {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     for at in (0..PROBES).map(|step| serial.wrapping_add(step) % SLOTS) {
@@ -47,7 +47,8 @@ pub fn add(label: Label, start_ticks: u64) -> u64 {
     serial | WITHOUT_SLOT
 }
 
-/// Takes the range of that number out; `None` if it is not open. Without a slot nothing is known of it.
+/// Removes and returns the range of that number; `None` if it is not open. A range without a slot is
+/// returned empty.
 pub fn take(id: u64) -> Option<Range> {
     if id & WITHOUT_SLOT != 0 {
         let is_given = id & !WITHOUT_SLOT < SERIAL.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Names that the program gave to its threads: kept, since a session may begin later.
+//! Names that the program gave to its threads. They are kept, since a session may begin later.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,13 +7,13 @@ use gputrace_wire::definition::kind;
 
 use super::label::Label;
 
-/// Threads whose names are kept for a later session.
+/// How many threads' names are kept for a later session.
 const KEPT: usize = 256;
 
-/// Thread and label. A thread that takes the place of another one's name for a moment has neither.
+/// Thread id and label. A slot whose thread id has just been stored has no label yet.
 static NAMES: [(AtomicU32, AtomicU32); KEPT] = [const { (AtomicU32::new(0), AtomicU32::new(0)) }; KEPT];
 
-/// The thread of that number is called so from now on.
+/// Sets the name of the thread with that id.
 pub fn name_thread(tid: u32, name: &[u8]) {
     if let Some(session) = session::current() {
         say(session, tid, name);
@@ -27,7 +27,7 @@ pub fn name_thread(tid: u32, name: &[u8]) {
     }
 }
 
-/// Says in a session that begins what was named before.
+/// Defines the names that were given before the session began.
 pub fn say_threads(session: &Session) {
     for (known, place) in &NAMES {
         let (tid, label) = (known.load(Ordering::Acquire), place.load(Ordering::Acquire));

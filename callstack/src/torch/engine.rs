@@ -1,7 +1,7 @@
-//! PyTorch's functions that say what the calling thread is at.
+//! PyTorch's functions that report what the calling thread executes.
 //!
-//! There is one set of them for each copy of PyTorch in the process. They are known from the first backward
-//! pass on, and their library stays mapped from then.
+//! Each copy of PyTorch in the process has one set of them. A set is known from the first backward pass on,
+//! and its library stays mapped from then on.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -9,40 +9,41 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use gputrace_producer::memory;
 
 use super::node::Node;
-use super::places::Places;
+use super::places::PassOffsets;
 
-/// Copies of PyTorch in one process that are followed.
+/// How many copies of PyTorch in one process are followed.
 const ENGINES_MAX: usize = 4;
 
 /// `int get_current_graph_task_id()`.
 pub type Number = unsafe extern "C" fn() -> c_int;
-/// `const std::unordered_map<…>* get_current_graph_task_exec_info()`: a part of the pass itself.
+/// `const std::unordered_map<…>* get_current_graph_task_exec_info()`: returns an address inside the pass
+/// itself.
 pub type Inside = unsafe extern "C" fn() -> *const c_void;
-/// `std::shared_ptr<Node> get_current_node()` or, later, `c10::intrusive_ptr<Node>`: both are
-/// written where the first argument says.
+/// `std::shared_ptr<Node> get_current_node()` or, later, `c10::intrusive_ptr<Node>`: both are written to
+/// the address in the first argument.
 pub type CurrentNode = unsafe extern "C" fn(*mut [u64; 2]) -> *mut [u64; 2];
 
 /// Where a node's references are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counts {
-    /// In a block of the C++ library's, which the second word of a `shared_ptr` points to: 32 bits.
+    /// In a block of the C++ library, to which the second word of a `shared_ptr` points: 32 bits.
     Beside,
     /// In the node itself: the lower half of 64 bits.
     Within,
 }
 
-/// So many passes are looked at: no other word of so many has the number of each.
+/// How many passes are checked: no other word would equal the number of all of them.
 const LOOKS: u32 = 8;
 
-/// Both counts are the second word of where they are.
+/// In both forms the count is the second word.
 const COUNT: u64 = 8;
 
-/// PyTorch's functions, of one copy of it.
+/// The functions of one copy of PyTorch.
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
-    /// Begins passes.
+    /// The function that begins passes.
     pub execute: *const c_void,
-    /// Numbers rise over the process's life, from 0, and none is given twice.
+    /// Numbers rise over the process's life, from 0, and each is used once.
     pub number: Number,
     pub inside: Inside,
     pub node: Option<CurrentNode>,
@@ -52,29 +53,29 @@ pub struct Functions {
 #[derive(Debug)]
 pub struct Engine {
     functions: Functions,
-    places: Option<Places>,
-    /// How often it was looked whether they are so.
+    places: Option<PassOffsets>,
+    /// How often the offsets were checked.
     looks: AtomicU32,
-    /// They are not.
+    /// Whether a check failed.
     are_wrong: AtomicBool,
-    /// The next pass to begin has at least this number.
+    /// The lowest number that the next pass can have.
     next: AtomicU64,
 }
 
 /// What is known of a pass that begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Beginning {
-    /// Whose it is.
+    /// The copy of PyTorch that the pass belongs to.
     pub engine: usize,
     pub number: Option<u32>,
-    /// The number is this one, or a higher one if passes began that nobody saw.
+    /// The number is this one, or a higher one if passes began unnoticed.
     pub at_least: u64,
 }
 
 static ENGINES: [AtomicPtr<Engine>; ENGINES_MAX] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; ENGINES_MAX];
 
-/// Ask this one from now on.
+/// Adds a copy of PyTorch.
 pub fn add(functions: Functions) {
     let is_known = all().any(|(_, known)| core::ptr::fn_addr_eq(known.functions.number, functions.number));
     let Some(room) = (!is_known).then(|| memory::map_bytes(size_of::<Engine>())).flatten() else { return };
@@ -90,13 +91,14 @@ pub fn add(functions: Functions) {
     }
 }
 
-/// A pass begins, by that function; it is looked at if it lies somewhere. Called before any thread works for it.
+/// Called when that function begins a pass, before any thread works on the pass. The pass is read if its
+/// address is known.
 pub fn begins(execute: *const c_void, pass: Option<u64>) -> Option<Beginning> {
     let (index, engine) = all().find(|(_, engine)| engine.functions.execute == execute)?;
     Some(Beginning { engine: index, ..engine.begins(pass) })
 }
 
-/// The first that was added.
+/// The first copy that was added.
 #[inline(always)]
 pub fn first() -> Option<&'static Engine> {
     at(&ENGINES[0])
@@ -104,8 +106,8 @@ pub fn first() -> Option<&'static Engine> {
 
 #[inline(always)]
 fn at(place: &AtomicPtr<Engine>) -> Option<&'static Engine> {
-    // SAFETY: the pointer is null or to an engine that was written whole before it was stored, and is
-    // never freed.
+    // SAFETY: the pointer is null, or points to an engine that was written completely before it was stored,
+    // and is never freed.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
@@ -116,7 +118,7 @@ pub fn all() -> impl Iterator<Item = (usize, &'static Engine)> {
 impl Engine {
     pub fn new(functions: Functions) -> Engine {
         let Functions { number, inside, .. } = functions;
-        let places = Places::said(number as *const () as u64, inside as *const () as u64);
+        let places = PassOffsets::said(number as *const () as u64, inside as *const () as u64);
         Engine {
             functions,
             places,
@@ -126,13 +128,13 @@ impl Engine {
         }
     }
 
-    /// Whether a pass's number, read as it began, was what it seemed to be.
+    /// Whether a pass's number, read at its beginning, was confirmed.
     pub fn knows_numbers(&self) -> bool {
         self.places().is_some()
     }
 
-    /// Where passes have their numbers, unless that turned out to be elsewhere.
-    fn places(&self) -> Option<Places> {
+    /// Where passes have their numbers, unless a check failed.
+    fn places(&self) -> Option<PassOffsets> {
         self.places.filter(|_| !self.are_wrong.load(Ordering::Relaxed))
     }
 
@@ -143,14 +145,14 @@ impl Engine {
         Beginning { engine: 0, number, at_least }
     }
 
-    /// A thread works for a pass with that number, which has `inside` in it.
+    /// Checks the offsets: a thread works on a pass with that number, and `inside` is in the pass.
     pub fn is_met(&self, inside: u64, number: u32) {
         self.next.fetch_max(u64::from(number) + 1, Ordering::Relaxed);
         if let Some(places) = self.places()
             && self.looks.load(Ordering::Relaxed) < LOOKS
             && let Some(read) = places.number_around(inside)
         {
-            // Only what was read says anything.
+            // Only a number that could be read proves anything.
             self.looks.fetch_add(1, Ordering::Relaxed);
             if read != number {
                 self.are_wrong.store(true, Ordering::Relaxed);
@@ -158,21 +160,21 @@ impl Engine {
         }
     }
 
-    /// The number of the pass that the calling thread works for.
+    /// The number of the pass that the calling thread works on.
     #[inline(always)]
     pub fn pass_number(&self) -> Option<u32> {
         // SAFETY: PyTorch's function of that type; it reads a thread-local.
         u32::try_from(unsafe { (self.functions.number)() }).ok()
     }
 
-    /// An address inside of that pass; 0 where there is none.
+    /// An address inside that pass; 0 if there is none.
     pub fn inside_of_pass(&self) -> u64 {
         // SAFETY: as above.
         unsafe { (self.functions.inside)() as u64 }
     }
 
-    /// The node that the thread is at. The engine holds it until it is done with it, twice over, so
-    /// that the reference that is given and taken back here is never the first or the last one.
+    /// The node that the thread executes. The engine holds two references until the node is done, so the
+    /// reference that is added and dropped here is never the first or the last one.
     pub fn node(&self) -> Option<Node> {
         let mut held = [0u64; 2];
         // SAFETY: as above; what is returned fits in two words.
@@ -205,7 +207,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// An object whose table of functions leads to a name, its count, and a count beside it.
+    /// An object whose virtual table leads to a name, with its count, and a count in a separate block.
     struct Object {
         words: [u64; 2],
         beside: [u64; 2],
@@ -217,7 +219,7 @@ pub(super) mod tests {
         static HELD: UnsafeCell<[u64; 2]> = const { UnsafeCell::new([0; 2]) };
     }
 
-    /// As `get_current_node`, which adds a reference where it counts them.
+    /// Like `get_current_node`: adds a reference where the engine counts them.
     unsafe extern "C" fn current(into: *mut [u64; 2]) -> *mut [u64; 2] {
         // SAFETY: the test's own object, and where the engine wants it.
         unsafe {
@@ -287,8 +289,8 @@ pub(super) mod tests {
         assert_eq!((engine.begins(None).at_least, engine.begins(None).at_least), (41, 42));
     }
 
-    /// As PyTorch's functions are written: the first says that a pass has its number 64 bytes from its beginning, the
-    /// second that it tells what is 16 bytes from there.
+    /// Written like PyTorch's functions: the first has the number 64 bytes from the beginning of a pass;
+    /// the second returns an address 16 bytes from there.
     static NUMBER: [u8; 128] = code([0x90, 0x8b, 0x80, 0x40, 0, 0, 0]);
     static INSIDE: [u8; 128] = code([0x48, 0x05, 0x10, 0, 0, 0, 0x90]);
 
@@ -302,7 +304,7 @@ pub(super) mod tests {
         code
     }
 
-    /// One that was looked at often enough.
+    /// One with enough successful checks.
     pub fn engine_that_knows_numbers() -> Engine {
         let engine = engine_with_places();
         engine.looks.store(LOOKS, Ordering::Relaxed);

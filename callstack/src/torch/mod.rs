@@ -1,23 +1,23 @@
-//! PyTorch: for which call of `backward()` a thread works, and at what.
+//! PyTorch: which call of `backward()` a thread works for, and which node it executes.
 //!
-//! A backward pass runs on threads of PyTorch's own, one a device, which have no frames of the
-//! program. What links them to the program is the pass (PyTorch's `GraphTask`): the thread that calls
-//! `backward()` makes one, and each thread that works for it knows which it works for. So the caller's stack is noted
-//! beside the pass as it begins, and a call made by a thread that works for a pass is told with that stack,
-//! then `[autograd]`, then the node that runs, then the thread's own frames.
+//! A backward pass runs on threads of PyTorch's own, one a device, which have no frames of the program.
+//! The pass (PyTorch's `GraphTask`) links them to the program: the thread that calls `backward()` makes
+//! a pass, and each thread that works on it knows the pass. So the calling stack is recorded with the
+//! pass as it begins. The stack of a call that a thread makes for the pass then consists of that calling
+//! stack, `[autograd]`, the node that runs, and the thread's own frames.
 //!
-//! PyTorch's own functions answer which pass and which node a thread is at; nothing of its
-//! data is read by offsets but a node's virtual table, for the name of its type, and a pass's number as it begins, whose place
-//! those functions say. They read thread-locals, take no lock
-//! and run no Python, on a thread that has been asked before; others are not asked ([`may_be_asked`]).
+//! PyTorch's own functions return the pass and the node of a thread. By offsets only two things are
+//! read: a node's virtual table, for the name of its type, and a pass's number as it begins, whose
+//! offset those functions contain. The functions read thread-locals, take no lock and run no Python on a
+//! thread that has called them before; on other threads they are not called ([`may_be_asked`]).
 //!
-//! | file | noun |
+//! | file | content |
 //! |---|---|
-//! | `engine` | PyTorch's functions that say what the thread is at |
-//! | `passes` | passes and their callers' stacks |
-//! | `places` | where a pass has its number |
+//! | `engine` | PyTorch's functions that report what the thread executes |
+//! | `passes` | passes and the stacks of the calls that began them |
+//! | `places` | the offset of a pass's number |
 //! | `node` | the name of a node's type |
-//! | `operators` | the operators that a thread is in, where they are asked for |
+//! | `operators` | the operators that a thread executes, if they are asked for |
 
 pub mod engine;
 pub mod node;
@@ -34,30 +34,30 @@ use gputrace_wire::caller::Caller;
 use node::Node;
 use passes::Outside;
 
-/// Whether stacks are told with what is known of passes.
+/// Whether stacks are to include backward passes.
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 
-/// At a session's start.
+/// Called at a session's start.
 pub fn ask_for(asked: bool) {
     IS_ASKED_FOR.store(asked, Ordering::Relaxed);
 }
 
-/// What a thread that works for a backward pass does it for.
+/// The backward pass that a thread works on.
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
-    /// The stack of the call that began the pass; 0 where it is not known.
+    /// The stack of the call that began the pass; 0 if unknown.
     pub caller: u32,
-    /// Where the call was. On the calling thread itself, what is outside of it is in the caller's stack
-    /// already.
+    /// The position of that call. On the calling thread itself, the frames outside of it are already in the
+    /// calling stack.
     pub outside: Outside,
-    /// What the thread is at.
+    /// The node that the thread executes.
     pub node: Option<Node>,
 }
 
-/// What the thread last found of a pass.
+/// The last pass that the thread found.
 struct Found {
     engine: Cell<usize>,
-    /// The session's generation above the pass's number; no thread has seen pass [`NONE`].
+    /// The session's generation above the pass's number; [`NONE`] is no pass.
     pass: Cell<u64>,
     caller: Cell<u32>,
     outside: Cell<Outside>,
@@ -65,7 +65,7 @@ struct Found {
 
 const NONE: u64 = u64::MAX;
 
-/// Whether a thread may be asked, as [`may_be_asked`] has it.
+/// The answers of [`may_be_asked`].
 mod asked {
     pub const NOT_KNOWN: u8 = 0;
     pub const YES: u8 = 1;
@@ -84,7 +84,7 @@ thread_local! {
     };
 }
 
-/// What the calling thread works for, if it works for a backward pass.
+/// The backward pass that the calling thread works on, if any.
 #[inline(always)]
 pub fn around(generation: u32) -> Option<Around> {
     if engine::first().is_none() || !IS_ASKED_FOR.load(Ordering::Relaxed) || !may_be_asked() {
@@ -93,8 +93,8 @@ pub fn around(generation: u32) -> Option<Around> {
     of_engines(generation)
 }
 
-/// The calling thread begins a pass: it may be asked from now on, and is for the first time here, where it
-/// is in no call of the driver's.
+/// Called when the calling thread begins a pass, which is not inside a driver call. The thread may be asked
+/// from now on, and is asked for the first time here.
 pub fn begins_pass() {
     MAY_BE_ASKED.set(asked::YES);
     for (_, engine) in engine::all() {
@@ -102,10 +102,12 @@ pub fn begins_pass() {
     }
 }
 
-/// Whether PyTorch may be asked on this thread. A thread's first question makes its thread-locals, for which the C
-/// library allocates and takes the loader's lock: in the middle of a call that can be a deadlock with another thread that
-/// is loading a library. Threads that work for passes have theirs: those that began one, and PyTorch's own, which
-/// it calls `pt_autograd_<device>` (from 2.6 on at the latest; not in 2.1).
+/// Whether PyTorch's functions may be called on this thread.
+///
+/// Their first call on a thread makes the thread's thread-locals, for which the C library allocates and
+/// takes the loader's lock. In the middle of a driver call that can deadlock with another thread that is
+/// loading a library. Two kinds of threads have their thread-locals already: those that began a pass, and
+/// PyTorch's own, named `pt_autograd_<device>` (from 2.6 on at the latest; not in 2.1).
 #[inline(always)]
 fn may_be_asked() -> bool {
     match MAY_BE_ASKED.get() {

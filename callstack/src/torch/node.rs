@@ -1,7 +1,7 @@
 //! The name of a node's type: `MmBackward0`.
 //!
-//! Each C++ object with virtual functions begins with the address of its type's table of them, and before
-//! that stands the type's description, whose second word is its mangled name.
+//! Each C++ object with virtual functions begins with the address of its type's virtual table. The word
+//! before that table is the address of the type's description, whose second word is the mangled name.
 
 use core::arch::asm;
 
@@ -11,18 +11,19 @@ use crate::python::memory::is_plausible;
 /// Names longer than this are cut.
 const NAME_MAX: usize = 512;
 
-/// A node by its type.
+/// A node, identified by its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     name: *const u8,
     length: usize,
-    /// A number for the name where it lies; never 0.
+    /// A hash of the name's address; never 0.
     pub hash: u64,
 }
 
 impl Node {
     /// # Safety
-    /// `node` is a live C++ object with virtual functions and a description of its type.
+    ///
+    /// `node` is a live C++ object with virtual functions and a type description.
     pub unsafe fn read(node: u64) -> Option<Node> {
         // SAFETY: the caller's word: all of these are there, and what they lead to is constant.
         unsafe {
@@ -40,13 +41,15 @@ impl Node {
     }
 
     /// # Safety
-    /// A C string that stays.
+    ///
+    /// A C string that stays mapped.
     unsafe fn named(name: *const u8) -> Node {
         const ONES: u64 = u64::MAX / 0xff;
         let (mut length, mut hash) = (0, 0u64);
         loop {
-            // SAFETY: the first of these bytes is in the string, and the others are in the same page. They may
-            // lie behind the string's end, which is no read that the language knows: hence the instruction.
+            // SAFETY: the first of these bytes is in the string, and the others are in the same page. They
+            // may be after the string's end, which the language does not let a program read: hence the
+            // instruction.
             let step = unsafe {
                 let at = name.add(length);
                 if at.addr() & 4095 > 4096 - 8 {
@@ -85,16 +88,17 @@ impl Node {
 }
 
 /// # Safety
-/// Where the address is plausible it is of a readable word.
+///
+/// A plausible address must be that of a readable word.
 unsafe fn word(at: u64) -> Option<u64> {
     // SAFETY: the caller's word.
     is_plausible(at).then(|| unsafe { (at as *const u64).read() })
 }
 
-/// What people call the type: the last part of its name, and of what it is made for if that is one type. A name
-/// of a kind that is not read here stays as it is.
+/// The readable name of the type: the last part of its name, and of its template argument if that is a
+/// single type. A name of an unsupported form is returned unchanged.
 pub fn readable<'r>(mangled: &'r [u8], room: &'r mut [u8]) -> &'r [u8] {
-    // Of a type that no other file can see, the name begins with a mark.
+    // The name of a type that is local to a file begins with a mark.
     let mangled = mangled.strip_prefix(b"*").unwrap_or(mangled);
     let mut parts = Parts { left: mangled };
     let Some(name) = parts.last_of_name() else { return mangled };
@@ -120,7 +124,7 @@ impl<'m> Parts<'m> {
         if is_nested {
             self.left = self.left.get(1..)?;
         }
-        // What no other file can see stands in a namespace of this name.
+        // Types that are local to a file are in a namespace of this name.
         while let Some(found) = self.identifier() {
             if found != b"_GLOBAL__N_1" {
                 last = Some(found);

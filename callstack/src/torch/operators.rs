@@ -1,21 +1,22 @@
-//! The operators that a thread is in: `aten::linear`, inside of it `aten::addmm`.
+//! The operators that a thread executes: `aten::linear`, and inside of it `aten::addmm`.
 //!
-//! PyTorch says when each begins and ends, by the address of its record of it. One that began here may end
-//! on another thread (a range of the program's own that a future ends), and its record's place is another's
-//! then; so an end that finds no beginning is told to all threads, and each forgets what it has of it before it
-//! notes or tells anything more. Names are said as operators begin: they may be gone when somebody asks.
+//! PyTorch reports the begin and the end of each, by the address of its record of the operator. An operator
+//! that began here may end on another thread (a range of the program that a future ends), and the record's
+//! address is then reused. So an end without a begin is announced to all threads. Each thread removes the
+//! operator from its list before it uses the list again. Names are defined when operators begin, because
+//! the text may be freed later.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::python::identity::fold;
 
-/// Stands for the name of an operator that is no frame.
+/// The id of an operator that is not shown as a frame.
 pub const UNNAMED: u32 = 0;
 
-/// Of operators that are deeper inside of each other nothing is noted.
+/// More deeply nested operators are not recorded.
 pub const DEPTH_MAX: usize = 64;
-/// Ends that no thread has missed yet are kept so far back.
+/// How many announced ends are kept for threads that have not read them yet.
 const STRAYS_MAX: usize = 64;
 
 static STRAYS: [AtomicU64; STRAYS_MAX] = [const { AtomicU64::new(0) }; STRAYS_MAX];
@@ -24,7 +25,7 @@ static STRAY_COUNT: AtomicU32 = AtomicU32::new(0);
 #[derive(Clone, Copy)]
 struct Operator {
     record: u64,
-    /// The definition of its name, under the session's generation.
+    /// The definition of the operator's name, with the session's generation.
     name: u64,
 }
 
@@ -49,13 +50,14 @@ impl Open {
         self.operators.get(place).map_or(Operator { record: 0, name: 0 }, Cell::get)
     }
 
-    /// Whether an operator is a frame: one inside of another of the same name (another overload of it) is not.
+    /// Whether an operator is shown as a frame: one directly inside another of the same name (another
+    /// overload) is not.
     fn is_frame(&self, place: usize) -> bool {
         let name = self.get(place).name;
         name as u32 != UNNAMED && (place == 0 || self.get(place - 1).name != name)
     }
 
-    /// Takes one out of the list: it need not be the last.
+    /// Removes an operator from the list; it need not be the last.
     fn remove(&self, place: usize) {
         let depth = self.depth.get();
         for later in place + 1..depth {
@@ -95,7 +97,7 @@ impl Open {
     }
 }
 
-/// An operator begins on this thread.
+/// Records that an operator begins on this thread.
 #[inline(always)]
 pub fn begin(record: u64, name: u32, generation: u32) {
     OPEN.with(|open| {
@@ -103,14 +105,14 @@ pub fn begin(record: u64, name: u32, generation: u32) {
         let depth = open.depth.get();
         if let Some(to) = open.operators.get(depth) {
             to.set(Operator { record, name: u64::from(generation) << 32 | u64::from(name) });
-            // A signal handler on this thread sees it whole or not at all.
+            // A signal handler on this thread sees the operator complete or not at all.
             compiler_fence(Ordering::SeqCst);
             open.depth.set(depth + 1);
         }
     });
 }
 
-/// An operator ends, on this thread.
+/// Records that an operator ends on this thread.
 #[inline(always)]
 pub fn end(record: u64) {
     OPEN.with(|open| match open.place_of(record) {
@@ -119,20 +121,20 @@ pub fn end(record: u64) {
     });
 }
 
-/// It began on another thread, or too deep, or unnoticed.
+/// The operator began on another thread, or was nested too deeply, or began unnoticed.
 #[cold]
 fn stray(record: u64) {
-    // Two at once may take the same place: then a thread may keep an operator that has ended for as
-    // long as it has others around it. It takes two such ends within some nanoseconds.
+    // Two threads may write the same slot at once. A thread may then keep an ended operator as long as it
+    // has operators around it. That takes two such ends within some nanoseconds.
     let count = STRAY_COUNT.load(Ordering::Relaxed);
     if let Some(stray) = STRAYS.get(count as usize % STRAYS_MAX) {
         stray.store(record, Ordering::Relaxed);
     }
-    // SYNC: pairs with the Acquire in `forget_strays`: who sees the count sees the record.
+    // SYNC: pairs with the Acquire in `forget_strays`: a thread that sees the count sees the record.
     STRAY_COUNT.store(count.wrapping_add(1), Ordering::Release);
 }
 
-/// A number for the operators that the thread is in; 0 for none.
+/// A hash of the operators that the thread executes; 0 for none.
 #[inline(always)]
 pub fn hash() -> u64 {
     OPEN.with(|open| {
@@ -146,7 +148,7 @@ pub fn hash() -> u64 {
 }
 
 /// Calls `put` with the definition of each operator's name, innermost first.
-pub fn tell(generation: u32, mut put: impl FnMut(u32)) {
+pub fn each_name(generation: u32, mut put: impl FnMut(u32)) {
     OPEN.with(|open| {
         for place in (0..open.depth.get()).rev() {
             let name = open.get(place).name;
@@ -163,7 +165,7 @@ mod tests {
 
     fn names() -> Vec<u32> {
         let mut names = Vec::new();
-        tell(1, |name| names.insert(0, name));
+        each_name(1, |name| names.insert(0, name));
         names
     }
 
@@ -204,7 +206,7 @@ mod tests {
         let hash_now = hash();
         assert_eq!(names(), [2]);
         end(0x52);
-        // Its place is another's now.
+        // Its record's address is reused now.
         begin(0x51, 3, 1);
         assert_eq!(names(), [3]);
         end(0x51);
@@ -237,9 +239,9 @@ mod tests {
     #[test]
     fn those_of_another_session_have_no_name_here() {
         begin(0x61, 1, 1);
-        let mut told = 0;
-        tell(2, |_| told += 1);
-        assert_eq!(told, 0);
+        let mut names = 0;
+        each_name(2, |_| names += 1);
+        assert_eq!(names, 0);
         end(0x61);
     }
 }

@@ -1,16 +1,18 @@
 //! Backward passes and the stacks of the calls that began them.
 //!
-//! A pass is noted by its address as it begins, before any thread works for it, and looked up by an address
-//! inside of it, which is all that PyTorch tells of a pass besides its number. No two live passes overlap, so a
-//! new one at or about the address of another proves that the other is gone; what was noted of it goes too.
+//! A pass is recorded by its address as it begins, before any thread works on it. It is looked up by an
+//! address inside of it, which is all that PyTorch returns of a pass besides its number. No two live
+//! passes overlap, so a new one that overlaps a recorded one proves that the recorded one is gone; its
+//! record is then removed.
 //!
-//! A pass that began unnoticed may lie where a noted one was. It is told by its number, which rises from pass to pass. A
-//! noted pass's number is read as it begins, where PyTorch's own functions say that it is ([`super::places`]). If they
-//! do not say it in a way that is known, a noted pass is believed to be the one that a thread works for only where no other can
-//! be: a number is taken to be the lowest that no pass had which was met before, so that passes which threads begin at the same moment may
-//! have no caller. Otherwise none is told.
+//! A pass that began unnoticed may have the address of a recorded one. Its number distinguishes it,
+//! because numbers rise from pass to pass. A recorded pass's number is read as it begins, at the offset
+//! that PyTorch's own functions contain ([`super::places`]). If those functions have an unknown form, the
+//! number of a new pass is taken to be the lowest that no earlier pass had. A recorded pass is then used
+//! only if no other can be the thread's, and passes that threads begin at the same moment may get no
+//! calling stack. Otherwise none is reported.
 //!
-//! The ends of passes are not seen and need not be. What is kept is bounded: the latest 512.
+//! The ends of passes are not seen and need not be. The records are bounded: the latest 512.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -19,34 +21,34 @@ use gputrace_wire::caller::Caller;
 use super::engine::{Beginning, Engine};
 
 const PASSES_MAX: usize = 512;
-/// A pass has at least so many bytes, and what PyTorch tells of it lies in these (288 to 300 in versions
-/// 2.0 to 2.15, of more than 600).
+/// The size that every pass has at least. The address that PyTorch returns is within these bytes (at 288 to
+/// 300 in versions 2.0 to 2.15, of more than 600).
 const SPAN_BYTES: u64 = 512;
 const NO_NUMBER: u64 = u64::MAX;
 
-/// Where a pass was begun, on the thread that began it.
+/// The position at which a pass was begun, on the thread that began it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outside {
     /// The Python frame.
     pub frame: u64,
-    /// A place of its native stack: what is above it is outside of the pass.
+    /// An address on the thread's native stack: frames above it are outside the pass.
     pub stack: u64,
-    /// For whom the thread worked.
+    /// The thread's active span.
     pub caller: Caller,
 }
 
 struct Pass {
-    /// 0 while nothing, or nothing whole, is here.
+    /// 0 while the slot is empty or incomplete.
     at: AtomicU64,
-    /// The session's generation above the stack.
+    /// The calling stack, below the session's generation.
     caller: AtomicU64,
     outer_frame: AtomicU64,
     outer_stack: AtomicU64,
-    /// Trace id, span id, and flags below whether that span is remote.
+    /// Trace id, span id, and flags below the remote bit.
     works_for: [AtomicU64; 4],
-    /// The pass's number, where it is known.
+    /// The pass's number, if it is known.
     number: AtomicU64,
-    /// It is not less than this.
+    /// The lowest number that the pass can have.
     at_least: AtomicU64,
     engine: AtomicU32,
     is_taken: AtomicU32,
@@ -74,7 +76,7 @@ impl Pass {
     }
 }
 
-/// A pass begins, by a call with that stack there.
+/// Records a pass that begins, with the calling stack and position.
 pub fn note(at: u64, beginning: Beginning, generation: u32, stack: u32, outside: Outside) {
     forget_about(at);
     let first = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
@@ -84,7 +86,8 @@ pub fn note(at: u64, beginning: Beginning, generation: u32, stack: u32, outside:
             continue;
         }
         pass.at.store(0, Ordering::Relaxed);
-        // SYNC: with the fence in `find`: who reads a word below reads no older address after it.
+        // SYNC: with the fence in `find`: a thread that reads a word stored below reads no older address
+        // after it.
         fence(Ordering::Release);
         pass.caller.store(u64::from(generation) << 32 | u64::from(stack), Ordering::Relaxed);
         pass.outer_frame.store(outside.frame, Ordering::Relaxed);
@@ -105,19 +108,19 @@ pub fn note(at: u64, beginning: Beginning, generation: u32, stack: u32, outside:
     }
 }
 
-/// What was noted where the pass at `at` begins is of passes that are gone.
+/// Removes recorded passes that overlap a new pass at `at`: they no longer exist.
 fn forget_about(at: u64) {
     for pass in &PASSES {
         let noted = pass.at.load(Ordering::Relaxed);
         if noted != 0 && noted.abs_diff(at) < SPAN_BYTES {
-            // Another thread may have put a pass of its own here meanwhile, and that one stays.
+            // Another thread may have stored its own pass here in the meantime, and that one stays.
             let _ = pass.at.compare_exchange(noted, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
 
-/// The stack of the call that began the pass with that number, which the calling thread works for, and where that was; zeros
-/// where they are not known.
+/// The stack and position of the call that began the pass that the calling thread works on; zeros if they
+/// are not known.
 pub fn find((index, engine): (usize, &Engine), inside: u64, number: u32, generation: u32) -> (u32, Outside) {
     engine.is_met(inside, number);
     let mut nearest: Option<(&Pass, u64)> = None;
@@ -140,7 +143,7 @@ pub fn find((index, engine): (usize, &Engine), inside: u64, number: u32, generat
     };
     let is_its_own = known == number.into() && pass.engine.load(Ordering::Relaxed) as usize == index;
     fence(Ordering::Acquire);
-    // The pass that the thread works for lives; a place that changed was another's.
+    // The thread's pass is alive; if the slot changed, it belonged to another pass.
     let is_whole = pass.at.load(Ordering::Relaxed) == at;
     if !is_whole || !is_its_own || (caller >> 32) as u32 != generation {
         return (0, Outside::default());
@@ -158,7 +161,7 @@ mod tests {
         Outside { frame, stack: frame * 2, caller }
     }
 
-    // The table is the process's: each test has addresses of its own.
+    // The table is process-wide: each test uses its own addresses.
 
     fn numbered(number: u32) -> Beginning {
         Beginning { engine: 0, number: Some(number), at_least: 0 }
@@ -198,7 +201,7 @@ mod tests {
         assert_eq!(find(base + 288, 1, 7).0, 1);
         note(base, numbered(2), 7, 2, outside(0));
         assert_eq!(find(base + 288, 2, 7).0, 2);
-        // The one that is gone lies between the new one and what is told of it.
+        // The old pass is between the new one's beginning and the address that is returned for it.
         note(base + 64, numbered(3), 7, 3, outside(0));
         note(base - 64, numbered(4), 7, 4, outside(0));
         assert_eq!(find(base - 64 + 288, 4, 7).0, 4);
@@ -207,7 +210,7 @@ mod tests {
     #[test]
     fn a_pass_that_began_unnoticed_gets_nobody_elses_stack() {
         let base = 0x3000_0000;
-        // One that was met, and one that launched nothing.
+        // One pass that a thread was seen to work on, and one that launched nothing.
         note(base, numbered(40), 7, 1, outside(0));
         assert_eq!(find(base + 288, 40, 7).0, 1);
         note(base + 0x300, numbered(41), 7, 2, outside(0));
@@ -222,7 +225,7 @@ mod tests {
         let base = 0x4000_0000;
         note(base, at_least(5), 7, 1, outside(0));
         assert_eq!(find(base + 288, 5, 7).0, 1);
-        // Its own, if others began unnoticed before, or another's that lies there now.
+        // The pass's own number if others began unnoticed before it, or another pass's at the same address.
         assert_eq!(find(base + 288, 6, 7), (0, Outside::default()));
         assert_eq!(find(base + 288, 4, 7), (0, Outside::default()));
     }

@@ -192,7 +192,7 @@ fn a_segment_filed_before_the_welcome_is_handed_over_after_it() {
         let before = holdings();
         taken.push(session.take_ring().expect("another may take over, so it is made all the same"));
         assert_eq!(holdings(), (before.0 + 1, before.1 + 1), "a segment, and its file kept");
-        session.connection().told(0);
+        session.connection().apply_welcome(0);
         session.hand_over();
         assert_eq!(holdings().1, before.1, "of the two files only that of the segment is kept");
         for _ in 0..fillers {

@@ -1,6 +1,6 @@
 //! The definitions area: appending to it, and reading it without trusting it.
 //!
-//! The record's layout and what a hole is stand in the module above.
+//! The module above documents the record's layout and holes.
 
 use super::{FIELDS_MAX, MAGIC, TEXT_MAX};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -36,9 +36,9 @@ impl Area<'_> {
         let (head, body) = record.split_first()?;
         let (identity, payload) = body.split_first()?;
         head.store(pending_word(needed), Ordering::Relaxed);
-        // SYNC: pairs with no other thread, but with death: a kill leaves every store before it
-        // in the program's order and none after. Were the payload's stores moved up, a hole could
-        // have contents and no length, and `after_hole` would take contents for a record.
+        // SYNC: pairs with no other thread, but with the process's death: a kill leaves every store before
+        // it in program order and none after it. If the payload's stores could move up, a hole could have
+        // contents and no length, and `after_hole` would take the contents for a record.
         compiler_fence(Ordering::Release);
         identity.store(u64::from(id) | (fields.len() as u64) << 32, Ordering::Relaxed);
         let words = fields.iter().copied().chain(text.chunks(8).map(word_of));
@@ -69,8 +69,8 @@ const fn pending_word(needed: u64) -> u64 {
     (MAGIC as u64) << 16 | needed << 32
 }
 
-/// A published record, as far as its two first words say; nothing of it is trusted yet but its
-/// bounds, which were checked against the area.
+/// A published record as its first two words describe it. Only its bounds were checked against the area;
+/// nothing else is trusted yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     pub kind: u16,
@@ -81,17 +81,17 @@ pub struct Record {
     pub at: usize,
 }
 
-/// What stands at a position of the area.
+/// The content of a position of the area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     Record(Record),
-    /// Nothing published here (yet): unused words or a record that is being written.
+    /// Nothing is published here yet: unused words, or a record that is being written.
     Nothing,
     /// A word that no writer of this format stores here.
     Damaged,
 }
 
-/// Looks at a position. The words may change while they are read: they are copied once.
+/// Reads a position. The words may change while they are read, so they are copied once.
 pub fn look(words: &[AtomicU64], at: usize) -> Look {
     let Some(head) = words.get(at) else { return Look::Nothing };
     // SYNC: pairs with the Release store of word 0 in `Area::append`.
@@ -116,13 +116,13 @@ pub fn look(words: &[AtomicU64], at: usize) -> Look {
     if field_count > FIELDS_MAX || record.end() > words.len() { Look::Damaged } else { Look::Record(record) }
 }
 
-/// For a process that is dead: where to look next after a position at which [`look`] found
-/// `Nothing`. `None` if nothing more was published or the hole's length is nonsense. `words` are
-/// the area up to what was reserved: words beyond were never touched and would cost memory.
+/// Where to look next after a position at which [`look`] found `Nothing`, in a process that is dead. `None`
+/// if nothing more was published or the hole's length is invalid. `words` is the area up to the reserved
+/// end: words beyond were never touched, and reading them would cost memory.
 pub fn after_hole(words: &[AtomicU64], at: usize) -> Option<usize> {
     let rest = words.get(at..)?;
     let (head, rest) = rest.split_first()?;
-    // Relaxed: the writer is dead; whatever it stored is there.
+    // Relaxed: the writer is dead, so all its stores are visible.
     let head = head.load(Ordering::Relaxed);
     if head == 0 {
         // Nothing was stored in this hole, so the next word that is not 0 begins a record.
@@ -144,7 +144,7 @@ impl Record {
         self.at + self.len_words()
     }
 
-    /// The field of that index, 0 if the writer did not write it.
+    /// The field of that index; 0 if the writer did not write it.
     pub fn field(&self, words: &[AtomicU64], index: usize) -> u64 {
         if index >= self.field_count {
             return 0;

@@ -1,10 +1,10 @@
-//! A `CODE` definition read and written: what lies where in its fields and its text.
+//! Reads and writes a `CODE` definition: the order of its fields and of its text.
 
 use super::code as field;
 
 const CODE_FIELDS: usize = 9;
 
-/// A piece of a program's code: a function's, a module's, a class body's.
+/// The code of a function, a module or a class body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Code<'a> {
     /// One of [`super::code_runtime`].
@@ -15,7 +15,7 @@ pub struct Code<'a> {
     pub table_form: u64,
     /// Length of the whole line table.
     pub table_bytes: u64,
-    /// The `LINES` definition that holds what follows on `table`; 0 if none does.
+    /// The `LINES` definition that continues `table`; 0 if none does.
     pub more: u32,
     pub flags: u64,
     pub name: &'a [u8],
@@ -40,8 +40,8 @@ impl<'a> Code<'a> {
         fields
     }
 
-    /// Reads a definition's fields and text. Lengths that the text has not are taken for what it
-    /// has: the name goes first, then the file.
+    /// Decodes a definition's fields and text. Lengths that exceed the text are cut to it: the name comes
+    /// first, then the file.
     pub fn read(fields: &[u64], text: &'a [u8]) -> Code<'a> {
         let at = |index: usize| fields.get(index).copied().unwrap_or(0);
         let cut = |text: &'a [u8], bytes: u64| {

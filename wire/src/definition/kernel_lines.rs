@@ -1,4 +1,5 @@
-//! A module's line table and which part of it is which kernel's, as the `LINES` of a `MODULE` hold them: read and written.
+//! Reads and writes the `LINES` of a `MODULE`: the module's line table, and which part of it belongs to
+//! which kernel.
 //!
 //! ```text
 //!  byte 0   sequences u32 │ table bytes u32 │ string bytes u32 │ 0 u32
@@ -6,21 +7,21 @@
 //!  then     the table, the strings
 //! ```
 //!
-//! The table is an image's `.debug_line` as it is, the strings are its `.debug_line_str`. An image leaves the address
-//! at which a kernel's rows begin to whoever loads it: a sequence says where in the table that address stands, of
-//! which kernel it is, and how far into it.
+//! The table is the image's `.debug_line` unchanged, the strings are its `.debug_line_str`. In an image
+//! the loader fills in the address at which a kernel's rows begin. A sequence names the kernel, the
+//! offset of that address in the table, and the address relative to the kernel's start.
 
-/// Before the sequences, and of each before its name.
+/// The bytes before the sequences, and those of each sequence before its name.
 const HEAD_BYTES: usize = 16;
 
-/// Rows of a line table that are one kernel's.
+/// The rows of a line table that belong to one kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sequence<'a> {
-    /// Where in the table the address is, of 8 bytes, at which the rows begin.
+    /// Offset in the table of the 8-byte address at which the rows begin.
     pub place: u32,
-    /// What is to stand there, counted from the kernel's start.
+    /// The value of that address, relative to the kernel's start.
     pub address: u64,
-    /// The kernel's.
+    /// The kernel's name.
     pub name: &'a [u8],
 }
 
@@ -33,7 +34,7 @@ pub struct KernelLines<'a> {
 }
 
 impl<'a> KernelLines<'a> {
-    /// `None` where lengths are not true: some is missing then.
+    /// `None` if a length is wrong: a part is then missing.
     pub fn read(bytes: &'a [u8]) -> Option<KernelLines<'a>> {
         let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
         let [count, table, strings] = [0, 4, 8].map(|at| half(head, at));
@@ -60,7 +61,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// Puts it together in a room. Nothing of a writer that answered `None` counts.
+/// Writes the encoding into a buffer. After a `None` the buffer's content is invalid.
 #[derive(Debug)]
 pub struct Writer<'r> {
     room: &'r mut [u8],
@@ -83,7 +84,8 @@ impl<'r> Writer<'r> {
         Some(())
     }
 
-    /// After the last sequence: the length of the whole and where in the room table and strings go, one after the other.
+    /// To be called after the last sequence. Returns the total length, and the part of the buffer for the
+    /// table and the strings, one after the other.
     pub fn rest(self, table_bytes: usize, string_bytes: usize) -> Option<(usize, &'r mut [u8])> {
         let Writer { room, length, count } = self;
         let bytes = table_bytes.checked_add(string_bytes)?;
@@ -145,7 +147,7 @@ mod tests {
             let lines = KernelLines::read(&room[..length]).unwrap();
             let read: Vec<_> = lines.sequences().map(|s| (s.place, s.address, s.name.to_vec())).collect();
             prop_assert_eq!((read, lines.table, lines.strings), (sequences, &table[..], &strings[..]));
-            // Of one that is cut, no more is read than is there.
+            // Reading a cut encoding must not read past its end.
             if let Some(lines) = KernelLines::read(&room[..length.saturating_sub(missing)]) {
                 prop_assert!(lines.sequences().map(|s| s.name.len() + HEAD_BYTES).sum::<usize>() <= length);
             }

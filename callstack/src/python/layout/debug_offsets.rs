@@ -1,11 +1,11 @@
-//! The table of offsets with which CPython's runtime begins from 3.13 on.
+//! The table of offsets at the beginning of CPython's runtime from 3.13 on.
 
 use super::{ABSENT, Layout, table};
 use crate::python::memory::Memory;
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 
-/// Which word of the table says what. Word 0 is the cookie, word 1 the version.
+/// The index of each word of the table. Word 0 is the cookie, word 1 the version.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     pub free_threaded: u16,
@@ -56,10 +56,10 @@ const WORDS_3_14: Words = Words {
 const FRAME_COPY_3_14: u16 = 38;
 const CODE_COPIES_3_14: u16 = 49;
 
-/// A structure's offsets are below it; a table that says more is none.
+/// A structure's offsets are below this; a table with a larger one is invalid.
 const FARTHEST: u64 = 4096;
 
-/// The layout that the runtime at that address tells, if its version is known.
+/// The layout that the runtime at that address publishes, if its version is known.
 pub fn read<M: Memory>(memory: &M, runtime: u64) -> Option<Layout> {
     if !memory.may_hold(runtime) || memory.word(runtime, 0)? != COOKIE {
         return None;
@@ -83,8 +83,8 @@ pub fn read<M: Memory>(memory: &M, runtime: u64) -> Option<Layout> {
     let code_first_line = at(words.code_first_line)?;
     let text_ascii = at(words.text_ascii)?;
     let text_length = at(words.text_length)?;
-    // What the table leaves out lies as far from a neighbour as in 3.13.
-    let beside = |told: u16, known: u16, wanted: u16| told.wrapping_add(wanted.wrapping_sub(known));
+    // A field that the table does not list has the same distance from a neighbour as in 3.13.
+    let beside = |listed: u16, known: u16, wanted: u16| listed.wrapping_add(wanted.wrapping_sub(known));
     let [code_flags, code_version] = [base.code_flags, base.code_version]
         .map(|wanted| beside(code_first_line, base.code_first_line, wanted));
     let code_parts = base.code_parts.map(|wanted| beside(code_first_line, base.code_first_line, wanted));
@@ -93,7 +93,7 @@ pub fn read<M: Memory>(memory: &M, runtime: u64) -> Option<Layout> {
         minor,
         thread_interp: at(words.thread_interp)?,
         thread_id: at(words.thread_id)?,
-        // The table is silent about these, and 3.14 has them where 3.13 does.
+        // The table does not list these; 3.14 has them where 3.13 does.
         thread_context: base.thread_context,
         variable_hash: base.variable_hash,
         thread_frame: at(words.thread_frame)?,
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn the_next_version_is_read_by_its_own_words() {
-        let told = Layout { minor: 14, frame_copy: 80, code_copies: 200, ..table::V3_13_FREE_THREADED };
-        let mut words = words_of(&told, WORDS_3_14, 1);
+        let listed = Layout { minor: 14, frame_copy: 80, code_copies: 200, ..table::V3_13_FREE_THREADED };
+        let mut words = words_of(&listed, WORDS_3_14, 1);
         words.extend([(FRAME_COPY_3_14, 80), (CODE_COPIES_3_14, 200)]);
         let bytes = image(0x030e_00f0, &words);
-        assert_eq!(read(&Image { start: 0x10_0000, bytes: &bytes }, 0x10_0000), Some(told));
+        assert_eq!(read(&Image { start: 0x10_0000, bytes: &bytes }, 0x10_0000), Some(listed));
     }
 
     #[test]
