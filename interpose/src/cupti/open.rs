@@ -1,37 +1,41 @@
-//! The buffers that CUPTI fills just now, and how far each was told already.
+//! The buffers that CUPTI is filling, and how far each has been read.
 //!
-//! CUPTI hands a buffer over once everything in it has ended, and what was queued at one go is in one: 400 kernels of 5 ms came
-//! 2 s after the first had ended. But at every flush it writes the records of what has ended, in the order of the
-//! launches, and changes none that is written (11.8 to 13.0.1; `scripts/bench-cupti-buffers`). So the service thread reads
-//! along: a record that another one stands behind, or that stood there whole a turn ago, is told. When the buffer comes back,
-//! the last that was told is compared with what is there: of a CUPTI that does otherwise nothing is read along any more.
-//! Owned here: whose a buffer is. A buffer that comes back while it is read waits until that is over.
+//! CUPTI hands a buffer over once everything in it has ended, and one buffer holds everything queued in one
+//! burst: the records of 400 kernels of 5 ms came 2 s after the first had ended. But at every flush CUPTI
+//! writes the records of ended work, in launch order, and never changes a written record (11.8 to 13.0.1;
+//! `scripts/bench-cupti-buffers`). So the service thread reads buffers before CUPTI hands them over (early
+//! reading). A record is consumed once another follows it, or once it was complete at the previous turn.
+//! When the buffer comes back, the last consumed record is compared with its current content; if CUPTI
+//! changed it, early reading stops for good.
+//!
+//! Owned here: the owner state of each buffer. A buffer that comes back while it is read early is processed
+//! after the reading.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::buffers::BUFFERS;
 
 mod hands {
-    /// The pool's, or those of who tells what came back.
+    /// Free in the pool, or returned by CUPTI and being processed.
     pub const OURS: u32 = 0;
     pub const CUPTI: u32 = 1;
-    /// CUPTI's, and read along.
+    /// CUPTI fills the buffer while the service thread reads it.
     pub const BOTH: u32 = 2;
-    /// Came back while it was read.
+    /// CUPTI returned the buffer while the service thread was reading it.
     pub const BACK: u32 = 3;
 }
 
-/// A buffer's place in the pool has one of these.
+/// The state of one buffer of the pool.
 struct Open {
     hands: AtomicU32,
-    /// The session that it was given for.
+    /// The session in which CUPTI got the buffer.
     generation: AtomicU32,
     bytes: AtomicUsize,
-    /// The last record that was told; 0 where none was.
+    /// Address of the last record that was consumed; 0 if none was.
     told: AtomicUsize,
-    /// What it said, as one number.
+    /// Checksum of that record.
     mark: AtomicU64,
-    /// The last that was there, and whole; 0 where none was.
+    /// Address of the last record if it was complete; otherwise 0.
     seen: AtomicUsize,
 }
 
@@ -46,15 +50,15 @@ static OPEN: [Open; BUFFERS] = [const {
     }
 }; BUFFERS];
 
-/// Whether this CUPTI was found to change what is written.
+/// Whether this CUPTI was found to change written records.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Nothing is read along from now on. True for the first one who says so.
+/// Stops early reading for good. True for the first caller.
 pub fn turn_off() -> bool {
     !IS_OFF.swap(true, Ordering::Relaxed)
 }
 
-/// CUPTI gets a buffer of so many bytes, in that session; 0 for none.
+/// CUPTI gets a buffer of so many bytes, in that session; 0 means no session.
 pub fn give(index: usize, generation: u32, bytes: usize) {
     let Some(open) = OPEN.get(index) else { return };
     open.generation.store(generation, Ordering::Relaxed);
@@ -62,11 +66,11 @@ pub fn give(index: usize, generation: u32, bytes: usize) {
     open.told.store(0, Ordering::Relaxed);
     open.mark.store(0, Ordering::Relaxed);
     open.seen.store(0, Ordering::Relaxed);
-    // SYNC: pairs with the exchange in `read_along`: who finds it CUPTI's sees the fields above.
+    // SYNC: pairs with the exchange in `read_along`: a reader that finds CUPTI sees the fields above.
     open.hands.store(hands::CUPTI, Ordering::Release);
 }
 
-/// It came back. False if it is being read: whoever does that sees it.
+/// CUPTI returned the buffer. False if it is being read early: the reader then sees the return.
 pub fn take_back(index: usize) -> bool {
     let Some(open) = OPEN.get(index) else { return true };
     loop {
@@ -76,19 +80,19 @@ pub fn take_back(index: usize) -> bool {
             hands::BOTH => hands::BACK,
             other => return other == hands::OURS,
         };
-        // SYNC: Acquire: what was told of it last.
+        // SYNC: Acquire: sees the last record that the reader consumed.
         if open.hands.compare_exchange(found, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return to == hands::OURS;
         }
     }
 }
 
-/// Whether it is ours alone, or only came back.
+/// Whether neither CUPTI nor a reader has the buffer.
 pub fn is_ours(index: usize) -> bool {
     OPEN.get(index).is_none_or(|open| open.hands.load(Ordering::Acquire) == hands::OURS)
 }
 
-/// What was told of a buffer: the last record of that, by its address, and what it said, as one number; zeros for nothing.
+/// How far a buffer was consumed: address and checksum of the last consumed record; zeros for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Told {
     pub at: usize,
@@ -102,17 +106,17 @@ pub fn told(index: usize) -> Told {
     })
 }
 
-/// A buffer that is read along with CUPTI. One reader at a time, who holds the ring for records.
+/// A buffer that is read early. There is one reader at a time: it holds the ring for records.
 #[derive(Debug)]
 pub struct Reading {
     index: usize,
     pub bytes: usize,
     pub told: Told,
-    /// The last record that was there, and whole; 0 for none.
+    /// Address of the last record if it was complete; otherwise 0.
     pub seen: usize,
 }
 
-/// Begins to read a buffer along, if CUPTI has it for that session.
+/// Begins to read a buffer early, if CUPTI has it for that session.
 pub fn read_along(index: usize, generation: u32) -> Option<Reading> {
     let open = OPEN.get(index)?;
     if open.hands.load(Ordering::Relaxed) != hands::CUPTI || IS_OFF.load(Ordering::Relaxed) {
@@ -130,7 +134,7 @@ impl Drop for Reading {
         open.told.store(self.told.at, Ordering::Relaxed);
         open.mark.store(self.told.mark, Ordering::Relaxed);
         open.seen.store(self.seen, Ordering::Relaxed);
-        // SYNC: Release: who has it next goes on behind what was told.
+        // SYNC: Release: the next owner continues after the last consumed record.
         if open
             .hands
             .compare_exchange(hands::BOTH, hands::CUPTI, Ordering::AcqRel, Ordering::Relaxed)
@@ -161,7 +165,7 @@ mod tests {
         assert!(is_ours(INDEX) && read_along(INDEX, 3).is_none());
         assert_eq!(told(INDEX), Told { at: 64, mark: 9 });
 
-        // Also where there is no session: nothing of it was told.
+        // A buffer given without a session also starts with nothing consumed.
         give(INDEX, 0, 8192);
         assert_eq!(told(INDEX), NOTHING);
         assert!(read_along(INDEX, 3).is_none());
@@ -169,7 +173,7 @@ mod tests {
         assert!(take_back(INDEX) && is_ours(INDEX));
     }
 
-    /// Readers stop, however a test ends.
+    /// Stops the reader, however the test ends.
     struct Over<'a>(&'a AtomicBool);
 
     impl Drop for Over<'_> {
@@ -178,14 +182,14 @@ mod tests {
         }
     }
 
-    /// A buffer of some records, of which the reader tells the first ones, and who takes it back the rest: each once.
+    /// The reader consumes a buffer's first records, and the one who takes it back the rest: each once.
     #[test]
     fn what_is_told_early_and_what_is_told_at_the_end_are_all_of_it_once() {
         const INDEX: usize = 8;
         const ROUNDS: usize = 2_000;
         const RECORDS: usize = 64;
         let (told_of, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        // The reader keeps the buffer until it came back.
+        // Makes the reader keep the buffer until CUPTI returned it.
         let keeps = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -210,7 +214,7 @@ mod tests {
                 told_of.store(0, Ordering::Relaxed);
                 keeps.store(round % 4 == 3, Ordering::Relaxed);
                 give(INDEX, 1, 64);
-                // Every other one comes back when some of it was told, and every fourth while it is read.
+                // Every other buffer returns when some of it was consumed, and every fourth while it is read.
                 while round % 2 == 1 && told_of.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
                 }
