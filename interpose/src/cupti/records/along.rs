@@ -1,7 +1,7 @@
-//! Records that are told before CUPTI hands their buffer over.
+//! Early reading: consumes records before CUPTI hands their buffer over.
 //!
-//! Runs on the service thread, after a flush; which buffers, and how far, is in [`open`]. It waits for nobody: what does not fit
-//! the ring now stays where it is.
+//! Runs on the service thread, after a flush. [`open`] knows which buffers are open and how far each was
+//! consumed. Early reading never waits: records that do not fit the ring now stay in the buffer.
 
 use cupti_sys::cupti::CUpti_Activity;
 use cupti_sys::records::Record;
@@ -13,12 +13,12 @@ use crate::cupti::open::{self, Reading, Told};
 use crate::cupti::root::{Reader, Root};
 use crate::cupti::{buffers, postponed};
 
-/// Cells of one entry at most, and one that says who writes.
+/// Most cells of one entry, plus the cell that names the writer.
 const CELLS_MOST: u64 = 3;
 const CHANGED: &[u8] = b"this libcupti changes records after it has written them: device times that were read before it handed them \
                          over may be wrong, and from here on come when it does";
 
-/// Tells what has ended of what is in CUPTI's hands.
+/// Consumes the records of ended work in the buffers that CUPTI is filling.
 pub fn read_along(root: &Root) {
     let (Some(session), Some(_reader)) = (session::current(), Reader::new()) else { return };
     with_delivery(session, root, Ring::Records, |delivery| {
@@ -30,11 +30,11 @@ pub fn read_along(root: &Root) {
             }
         }
     });
-    // What came back meanwhile.
+    // Buffers may have come back meanwhile.
     postponed::catch_up();
 }
 
-/// Nothing is read along any more if the last record of a buffer that was told is another one now.
+/// Stops early reading for good if the last consumed record of a returned buffer has changed since.
 ///
 /// # Safety
 /// CUPTI gave that buffer back.
@@ -50,12 +50,13 @@ pub unsafe fn compare(session: &Session, root: &Root, told: Told) {
 }
 
 impl Delivery<'_> {
-    /// Tells what is whole of a buffer that CUPTI fills: what another record stands behind, and what was there at the last look.
+    /// Consumes the complete records of an open buffer: each record that another follows, and the last one if
+    /// it was complete at the previous turn.
     fn along(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
         let mut newest: *mut CUpti_Activity = core::ptr::null_mut();
         let mut at = reading.told.at as *mut CUpti_Activity;
-        // SAFETY: CUPTI's buffer, which is of zeros where it wrote nothing since it got it, as it writes to no more than it says is
-        // valid when it gives a buffer back; what was told is in it.
+        // SAFETY: a buffer of CUPTI. It is zero wherever CUPTI has not written since it got the buffer,
+        // because CUPTI writes no more than it reports as valid on return. The consumed records are in it.
         while unsafe { step(root, buffer, reading.bytes, &mut at) } {
             if !newest.is_null() && !self.whole(root, newest, reading) {
                 return;
@@ -70,18 +71,20 @@ impl Delivery<'_> {
         reading.seen = if is_whole { newest.addr() } else { 0 };
     }
 
-    /// Whether what comes next can be written at once. Who reads along waits for nobody: what is not told now is told later.
+    /// Whether the next entry can be written at once. Early reading never waits: what does not fit comes
+    /// later.
     fn has_room(&mut self) -> bool {
         match &mut self.out {
-            // A kernel, and who writes.
+            // A kernel, and the cell that names the writer.
             Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MOST),
             Out::Own(_) => false,
         }
     }
 
-    /// Tells a record that CUPTI wrote. False if what it is of has not ended, or there is no room: it is to be told later.
+    /// Consumes one record. False if its work has not ended or the ring is full; a later turn then retries.
     fn whole(&mut self, root: &Root, record: *mut CUpti_Activity, reading: &mut Reading) -> bool {
-        // SAFETY: CUPTI said that a record is there, of the version that it reported, and it changes none.
+        // SAFETY: CUPTI wrote a whole record of its reported version here, and never changes a written
+        // record.
         let found = unsafe { Record::new(record.cast(), root.version()) };
         let is_told = has_ended(&found) && self.has_room();
         if is_told {
@@ -92,7 +95,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Start and end, and whose it is; `None` for kinds that are not told.
+/// Start, end and correlation id; `None` for kinds that are not consumed.
 fn gist(record: &Record<'_>) -> Option<[u64; 3]> {
     let (start_ns, end_ns, correlation) = match record {
         Record::Kernel(kernel) => (kernel.start_ns(), kernel.end_ns(), kernel.correlation_id()),
@@ -109,7 +112,7 @@ fn has_ended(record: &Record<'_>) -> bool {
     gist(record).is_none_or(|[start_ns, end_ns, _]| start_ns != 0 && end_ns != 0)
 }
 
-/// What a record says, as one number: whether it is still the same.
+/// Checksum of a record, to find out whether it has changed.
 fn mark_of(record: &Record<'_>) -> u64 {
     gist(record).map_or(1, |gist| gist.into_iter().fold(0, fold))
 }
