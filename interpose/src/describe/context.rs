@@ -10,14 +10,14 @@ use crate::driver::{Device, Handle};
 use crate::hook::{Context, Did};
 use crate::{start, tables};
 
-/// A later `cuInit`: the first one found no session and is `start`'s, which may be under way.
+/// A `cuInit` during a session. The first one found no session; `start` handles it and may still run.
 pub fn initialised(cx: &Context, flags: c_uint) -> Did {
     start::wait();
     sync::other(cx, operation::INITIALISE, flags.into())
 }
 
-/// A context is there, so the driver has threads of its own, and one of ours makes no
-/// single-threaded program multi-threaded.
+/// A context exists, so the driver has threads of its own, and a thread of ours makes no single-threaded
+/// program multi-threaded.
 pub fn created(cx: &Context, out: *const Handle, device: Device) -> Did {
     // SAFETY: the call's own out pointer.
     if let Some(context) = unsafe { written(cx, out) } {
@@ -60,7 +60,7 @@ pub fn stream_created(cx: &Context, out: *const Handle, flags: c_uint, priority:
     sync::other(cx, operation::CREATE, stream.map_or(0, |stream| stream as u64))
 }
 
-/// Before the original: once it returns, the handle may be somebody else's.
+/// Called before the original: once that returns, the handle may be reused.
 pub fn forget_stream(stream: Handle) {
     if let Some(session) = session::current()
         && let Some(tables) = tables::of(session)

@@ -1,4 +1,4 @@
-//! Copies: direction as far as the caller says it, and bytes.
+//! Copies: bytes, and the direction as far as the call specifies it.
 
 use cupti_sys::driver::{
     CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER,
@@ -10,7 +10,7 @@ use gputrace_wire::cell::{flag, kind};
 use crate::driver::Handle;
 use crate::hook::{Context, Did, On};
 
-/// The most sizes of a batch that are added up.
+/// At most so many sizes of a batch are added up.
 const BATCH_MAX: usize = 1 << 16;
 
 #[inline]
@@ -18,7 +18,7 @@ pub fn bytes(_: &Context, direction: u8, bytes: usize, stream: Option<Handle>) -
     did(direction, bytes as u64, 1, stream)
 }
 
-/// `stream` is `None` for the entries that wait: they work on the default stream.
+/// `stream` is `None` for entries that wait: they use the default stream.
 fn did(direction: u8, bytes: u64, count: u32, stream: Option<Handle>) -> Did {
     Did {
         kind: kind::COPY,

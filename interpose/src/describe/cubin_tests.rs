@@ -1,4 +1,4 @@
-//! What is found of lines in images that compilers made, and in damaged ones.
+//! Line tables of images that compilers made, and of damaged ones.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,7 @@ fn a_cubin_s_line_table_is_handed_over_with_its_kernels() {
         let (at, end) = (table.at as usize, (table.at + table.bytes) as usize);
         assert_eq!((lines.table, lines.strings), (&image[at..end], &b""[..]));
         for sequence in lines.sequences() {
-            // An address that is open stands behind the opcode that sets it.
+            // An open address follows the opcode that sets it.
             let place = sequence.place as usize;
             assert_eq!(lines.table[place - 3..place + 8], [0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         }
@@ -101,7 +101,7 @@ fn what_is_no_cubin_ends_at_the_first_look() {
         assert!(Cubin::of(&&long[..]).is_none() && found(&&long[..]).is_none());
         assert!(Cubin::of(&&image[..image.len().min(63)]).is_none());
     }
-    // Text may end at the end of what is mapped.
+    // Readable memory may end where the image ends.
     assert!(Cubin::of(&InMemory::at(core::ptr::without_provenance(4096)).unwrap()).is_none());
     assert!(Cubin::of(&InMemory::at(core::ptr::without_provenance(usize::MAX - 8)).unwrap()).is_none());
 }
@@ -117,7 +117,7 @@ fn an_image_without_a_table_says_nothing() {
     }
 }
 
-/// The end of an image lies at the end of what can be read, at every length.
+/// The image ends at the end of readable memory, at every length.
 #[test]
 fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
     const PAGES: usize = 3 * 4096;
@@ -183,7 +183,7 @@ fn a_table_that_is_too_long_is_told_by_its_length_alone() {
     let bytes = LINES_MAX as u64;
     image[header + 32..header + 40].copy_from_slice(&bytes.to_le_bytes());
     assert_eq!(found(&&image[..]), Some((Vec::new(), bytes)));
-    // So is one of more kernels than are looked at.
+    // Neither is one with more kernels than the limit.
     let mut image = self::bytes("add_one.cubin");
     let (header, _) = section(&image, ".rela.debug_line");
     let relocations = (RELOCATIONS_MAX as u64 + 1) * RELOCATION_BYTES as u64;
@@ -192,7 +192,7 @@ fn a_table_that_is_too_long_is_told_by_its_length_alone() {
     assert_eq!(found(&&image[..]), Some((Vec::new(), table.bytes)));
 }
 
-/// What a load costs more: `cargo test --release -p gputrace-interpose a_look -- --ignored --nocapture`.
+/// The added cost of a load: `cargo test --release -p gputrace-interpose a_look -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn a_look_at_an_image_costs_microseconds() {

@@ -6,7 +6,7 @@ use gputrace_wire::cell::{flag, kind};
 use crate::driver::Handle;
 use crate::hook::{Context, Did, On};
 
-/// `height` rows of `width` elements of `element` bytes. `stream` is `None` for the entries that wait.
+/// `height` rows of `width` elements of `element` bytes. `stream` is `None` for entries that wait.
 #[inline]
 pub fn bytes(
     _: &Context,

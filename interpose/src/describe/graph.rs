@@ -41,7 +41,7 @@ pub fn capture_begun(cx: &Context) -> Did {
     did(operation::CAPTURE_BEGIN, 0, 0)
 }
 
-/// The end of an invalidated capture fails and ends it; any other failed end leaves it going on.
+/// The end of an invalidated capture fails and still ends it. After any other failure the capture goes on.
 pub fn capture_ended(cx: &Context, out: *const Handle) -> Did {
     const ERROR_STREAM_CAPTURE_INVALIDATED: Status = 901;
     let has_ended = cx.succeeded() || cx.status == ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -76,13 +76,13 @@ pub fn node_added(cx: &Context, graph: Handle, child: Handle) -> Did {
     did(operation::ADD_NODE, cx.tables.graph(cx.session, graph, 0, 0), child)
 }
 
-/// The same for a node whose kind stands in its parameters.
+/// The same for a node whose kind is given by its parameters.
 pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Did {
     let child = if cx.succeeded() { child_in(parameters.cast()) } else { core::ptr::null_mut() };
     node_added(cx, graph, child)
 }
 
-/// The parameters of a node of any kind begin with the kind, and a graph's handle stands at byte 16.
+/// A node's parameters begin with the node's kind; a graph's handle is at byte 16.
 fn child_in(parameters: *const u8) -> Handle {
     const KIND_GRAPH: c_int = 4;
     const AT_HANDLE: usize = 16;
@@ -98,18 +98,18 @@ fn child_in(parameters: *const u8) -> Handle {
     }
 }
 
-/// Before the original: once it returns, the handle may be somebody else's.
+/// Called before the original: once that returns, the handle may be reused.
 pub fn forget(graph: Handle) -> u32 {
     session::current().and_then(tables::of).map_or(0, |tables| tables.forget_graph(graph))
 }
 
-/// `graph` is what was forgotten.
+/// `graph` is the result of `forget`.
 pub fn destroyed(_: &Context, graph: u32) -> Did {
     did(operation::DESTROY, graph, 0)
 }
 
-/// Says that the call made nodes of a graph: a captured call, or one that adds a node. What is made
-/// beside that (clones, by instantiating) is known by what it was cloned from.
+/// Writes the nodes that the call made: a captured call, or one that adds a node. Nodes made otherwise
+/// (clones, by instantiation) are known by their originals.
 #[cold]
 #[inline(never)]
 pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
@@ -117,7 +117,7 @@ pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
     let child = match call.detail {
         Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,
         Detail::Graph { .. } => return,
-        // The executable's nodes are those of what it was made from.
+        // The executable's nodes are those of the graph it was made from.
         Detail::GraphLaunch { graph } => graph,
         _ => 0,
     };

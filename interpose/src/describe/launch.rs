@@ -50,8 +50,8 @@ fn did(
 }
 
 pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) -> Did {
-    // SAFETY: the original was given the same pointer and reads it; a null one is an error there
-    // and nothing here.
+    // SAFETY: the original was given the same pointer and reads it. If it is null the original fails, and
+    // nothing is read here.
     let Some(config) = (unsafe { config.as_ref() }) else {
         return did(cx, function, [0; 3], [0; 3], [0; 3], 0, core::ptr::null_mut());
     };
@@ -60,13 +60,13 @@ pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) 
     did(cx, function, grid, block, cluster(config), config.sharedMemBytes, config.hStream.cast())
 }
 
-/// The cluster that a launch asks for; zeros if none.
+/// The cluster dimensions of a launch; zeros if none are given.
 fn cluster(config: &CUlaunchConfig) -> [u8; 3] {
     let count = config.numAttrs as usize;
     if config.attrs.is_null() || count > ATTRIBUTES_MAX {
         return [0; 3];
     }
-    // SAFETY: the caller says that so many attributes are there, and the original reads them all.
+    // SAFETY: the caller gives this number of attributes, and the original reads them all.
     let attributes = unsafe { core::slice::from_raw_parts(config.attrs, count) };
     attributes
         .iter()
@@ -78,7 +78,7 @@ fn cluster(config: &CUlaunchConfig) -> [u8; 3] {
         })
 }
 
-/// A cooperative launch on several devices, gone since CUDA 13: counted as a call of no known operation.
+/// A cooperative launch on several devices (removed in CUDA 13): counted as a call of no known operation.
 pub fn multi_device(_: &Context, devices: c_uint) -> Did {
     Did {
         kind: kind::CALL,

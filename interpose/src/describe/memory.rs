@@ -36,7 +36,7 @@ pub fn allocated_pitch(
 ) -> Did {
     // SAFETY: the call's own out pointers.
     let (pitch, address) = unsafe { (written(cx, pitch), written(cx, out)) };
-    // Where there is no pitch, this is the least that was asked for.
+    // Without a pitch, this is the requested minimum.
     let bytes = (pitch.unwrap_or(width) as u64).saturating_mul(height as u64);
     did(kind::ALLOC, memory::DEVICE, bytes, address.unwrap_or(0), None)
 }

@@ -15,7 +15,7 @@ use crate::driver::{Handle, Status};
 use crate::hook::{Context, Did, On};
 use crate::tables;
 
-/// CUDA_ERROR_NO_BINARY_FOR_GPU: the function is there, but its code is for other devices.
+/// CUDA_ERROR_NO_BINARY_FOR_GPU: the function exists, but its code is for other devices.
 const NO_BINARY_FOR_GPU: Status = 209;
 
 fn did(operation: u8, module: u32) -> Did {
@@ -27,15 +27,15 @@ pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Did {
     loaded_with(cx, out, form, || None::<InMemory>)
 }
 
-/// The same of an image in memory.
+/// The same for an image in memory.
 pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Did {
     loaded_with(cx, out, form, || InMemory::at(image))
 }
 
-/// The same of a file, whose name is told where it could not be loaded.
+/// The same for a file. Its name is recorded if it could not be loaded.
 pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Did {
     if !was_read(cx.status) {
-        // SAFETY: looked at only where the original succeeded: it has just opened the file of that name.
+        // SAFETY: read only if the original succeeded: it has just opened the file of that name.
         let name = || (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
         return loaded_with(cx, out, form, || name().and_then(InFile::open));
     }
@@ -44,7 +44,7 @@ pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_c
     did(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
 }
 
-/// What was loaded says its lines by its image.
+/// Defines the module with the line table of its image.
 fn loaded_with<I: Image>(
     cx: &Context,
     out: *const Handle,
@@ -54,13 +54,13 @@ fn loaded_with<I: Image>(
     // SAFETY: the call's own out pointer.
     let Some(module) = (unsafe { written(cx, out) }) else { return did(operation::LOAD, 0) };
     let _errno = KeepErrno::new();
-    // A thread that is to end does so where it would without us, not here with the module in hand.
+    // If the thread is to be cancelled, that happens where it would without us, not here.
     let _cancel = KeepCancel::new();
     let lines = image().map_or((0, 0), |image| said_lines(cx, &image));
     did(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
 }
 
-/// The definition of what an image says of lines, 0 if that is not kept, and how long it is.
+/// The definition of an image's line table (0 if it is not kept), and its length.
 fn said_lines(cx: &Context, image: &impl Image) -> (u32, u64) {
     let Some(cubin) = Cubin::of(image) else { return (0, 0) };
     let Some(mut room) = Room::new() else { return (0, 0) };
@@ -70,12 +70,12 @@ fn said_lines(cx: &Context, image: &impl Image) -> (u32, u64) {
     }
 }
 
-/// Whether an error is about the file's content, or that there is none: then its name was read.
+/// Whether the error concerns the file's content or existence: the driver then read its name.
 fn was_read(status: Status) -> bool {
     matches!(status, 200 | 209 | 218 | 220..=223 | 300..=303)
 }
 
-/// Before the original: once it returns, the handles may be somebody else's.
+/// Called before the original: once that returns, the handles may be reused.
 pub fn forget(module: Handle) {
     if let Some(session) = session::current()
         && let Some(tables) = tables::of(session)
@@ -110,7 +110,7 @@ pub fn function(
     sync::other(cx, operation::LOOK_UP, function.map_or(0, |function| function as u64))
 }
 
-/// A library's module for the current context: its functions come from the library.
+/// A library's module for the current context: the functions belong to the library.
 pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Did {
     // SAFETY: the call's own out pointer.
     if let Some(module) = unsafe { written(cx, out) } {

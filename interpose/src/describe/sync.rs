@@ -1,4 +1,4 @@
-//! Waits, and the calls that need nothing but a name.
+//! Waits, and calls of which only the name is recorded.
 
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
@@ -11,7 +11,7 @@ pub fn waited(_: &Context, what: u8, handle: u64) -> Did {
     Did { kind: kind::WAIT, flags: 0, stream: On::Nothing, detail: Detail::Wait { what, handle } }
 }
 
-/// A stream was told to wait; the host was not.
+/// A stream waits; the host does not.
 pub fn stream_waits(_: &Context, what: u8, stream: Handle, handle: u64) -> Did {
     Did {
         kind: kind::WAIT,
@@ -21,7 +21,7 @@ pub fn stream_waits(_: &Context, what: u8, stream: Handle, handle: u64) -> Did {
     }
 }
 
-/// Something else that goes onto a stream.
+/// Any other operation that is put on a stream.
 pub fn on_stream(_: &Context, operation: u8, stream: Handle, value: u64) -> Did {
     Did {
         kind: kind::CALL,
