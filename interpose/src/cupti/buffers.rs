@@ -124,7 +124,7 @@ pub fn at(index: usize) -> Option<*mut u8> {
 /// CUPTI gave the buffer back, and nobody reads it.
 pub unsafe fn clear(index: usize, used_bytes: usize) {
     if let Some(buffer) = at(index) {
-        // SAFETY: the caller's word; no more than the buffer has.
+        // SAFETY: the caller's guarantee; no more than the buffer has.
         unsafe { buffer.write_bytes(0, used_bytes.min(bytes_of(index))) };
     }
     give_back(index);

@@ -1,7 +1,7 @@
 //! The functions for NVTX's core tables: ranges, marks, domains and registered strings.
 //!
-//! Handles that programs get are numbers of labels, not addresses: whatever they pass back is
-//! looked up and never followed.
+//! The handles that programs get are numbers of labels, not addresses: a handle passed back is looked up
+//! and never dereferenced.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,7 +15,7 @@ use super::{Ascii, Installed, Wide, table};
 /// A domain or a registered string, as the program holds it.
 type Held = *const c_void;
 
-/// By NVTX's numbers of the functions.
+/// Indexed by NVTX's function numbers.
 pub const CORE: &[(usize, Installed)] = table! {
     1 mark_ex 2 mark_a 3 mark_w
     4 range_start_ex 5 range_start_a 6 range_start_w 7 range_end
@@ -32,7 +32,7 @@ pub const CORE2: &[(usize, Installed)] = table! {
 };
 
 fn domain_of(held: Held) -> Label {
-    // Null is the domain without a name, and by far the most frequent.
+    // Null is the domain without a name, by far the most frequent.
     if held.is_null() {
         return Label::NONE;
     }
@@ -43,7 +43,7 @@ fn held(label: Label) -> Held {
     core::ptr::without_provenance(label.to_handle())
 }
 
-/// The label of a name in the domain without a name, and the span that the name carries.
+/// The label of a name in the domain without a name, and the span context in the name.
 ///
 /// # Safety
 /// Null or a C string.
@@ -67,12 +67,12 @@ fn push_named((label, caller): (Label, Caller)) -> c_int {
     ranges::push(Label::NONE, label, Look::default(), &caller)
 }
 
-/// Functions that pass what they are given to one of ours; the program keeps NVTX's promises.
+/// Functions that pass their arguments to one of ours. The program guarantees what NVTX requires.
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? => $body:expr;)*) => {
         $(
         /// # Safety
-        /// As NVTX's function of that name.
+        /// The same as for NVTX's function of that name.
         unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
             // SAFETY: the arguments are the program's, as NVTX asks for them.
             #[allow(unused_unsafe)]
@@ -106,7 +106,7 @@ calls! {
 
     domain_create_a(name: Ascii) -> Held => held(Label::domain(text::ascii(name)));
     domain_create_w(name: Wide) -> Held => held(text::wide(name, Label::domain));
-    // What a domain's ranges are called stays true after it; the handle may be in use elsewhere.
+    // The names of a domain's ranges stay valid after it; the handle may be in use elsewhere.
     domain_destroy(_domain: Held) => ();
     domain_register_string_a(domain: Held, name: Ascii) -> Held =>
         held(Label::range(domain_of(domain), text::ascii(name)));

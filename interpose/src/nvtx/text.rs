@@ -1,7 +1,7 @@
-//! What programs pass to NVTX: names in three forms, and attributes.
+//! Reads what programs pass to NVTX: names in three forms, and attributes.
 //!
-//! Null, too long, not UTF-8, not a character: whatever it is, there is a name, and a push stays a
-//! push. A pointer to nowhere is the program's fault with any tool, and not caught.
+//! A text that is null, too long, not UTF-8 or no character still gives a name, so that every push is
+//! recorded. An invalid pointer is the program's error with any tool, and is not caught.
 
 use core::ffi::c_void;
 
@@ -12,7 +12,7 @@ use gputrace_wire::range::payload;
 use super::traceparent::taken_out;
 use super::{Ascii, Wide};
 
-/// As NVTX lays it out; versions 1 to 3 alike.
+/// NVTX's layout, the same in versions 1 to 3.
 #[repr(C)]
 pub struct Attributes {
     version: u16,
@@ -28,7 +28,7 @@ pub struct Attributes {
 }
 const _: () = assert!(size_of::<Attributes>() == 48);
 
-/// What names a resource; as NVTX lays it out.
+/// The description of a named resource, in NVTX's layout.
 #[repr(C)]
 pub struct Resource {
     version: u16,
@@ -48,10 +48,10 @@ mod message {
 
 const COLOR_ARGB: i32 = 1;
 
-/// The bytes of a C string, cut to what is kept of a name; none of a null.
+/// The bytes of a C string, cut to the longest name that is kept; empty for null.
 ///
 /// # Safety
-/// Null, or a C string that lives as long as the caller's.
+/// Null, or a C string that lives as long as the caller's reference.
 #[inline(always)]
 pub unsafe fn ascii<'t>(text: Ascii) -> &'t [u8] {
     if text.is_null() {
@@ -61,7 +61,7 @@ pub unsafe fn ascii<'t>(text: Ascii) -> &'t [u8] {
     unsafe { core::slice::from_raw_parts(text.cast(), libc::strnlen(text, NAME_MAX)) }
 }
 
-/// Does something with a wide string as UTF-8. What is no character becomes U+FFFD.
+/// Calls `act` with a wide string as UTF-8. Invalid characters become U+FFFD.
 ///
 /// # Safety
 /// Null, or wide characters that end with 0.
@@ -86,16 +86,16 @@ pub unsafe fn wide<R>(text: Wide, act: impl FnOnce(&[u8]) -> R) -> R {
     act(room.get(..used).unwrap_or_default())
 }
 
-/// The label of a name in a domain, and the span that the name carries.
+/// The label of a name in a domain, and the span context in the name.
 #[inline(always)]
 pub fn carried(domain: Label, name: &[u8]) -> (Label, Caller) {
     taken_out(name, |name, caller| (Label::range(domain, name), *caller))
 }
 
-/// The label of a message in a domain, and the span that it carries.
+/// The label of a message in a domain, and the span context in the message.
 ///
 /// # Safety
-/// The message is as its type says.
+/// The message has the type that its type field states.
 #[inline(always)]
 unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> (Label, Caller) {
     match message_type {
@@ -108,17 +108,17 @@ unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> (La
             if label.is_domain() {
                 return (Label::NONE, Caller::NOBODY);
             }
-            // A registered name is kept whole, so that the span is there each time.
+            // A registered name is stored in full, so its span context is found at every use.
             label.with_long_text(|name| carried(domain, name)).unwrap_or((label, Caller::NOBODY))
         }
         _ => (Label::range(domain, b""), Caller::NOBODY),
     }
 }
 
-/// What attributes say of a range in a domain.
+/// The contents of a range's attributes, in a domain.
 ///
 /// # Safety
-/// Null, or attributes of NVTX's.
+/// Null, or attributes of NVTX.
 #[inline(always)]
 pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Look, Caller) {
     let nothing = || (Label::range(domain, b""), Look::default(), Caller::NOBODY);
@@ -148,10 +148,10 @@ pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Loo
     (label, look, caller)
 }
 
-/// Does something with a resource and its name.
+/// Calls `act` with a resource and its name.
 ///
 /// # Safety
-/// Null, or attributes of NVTX's.
+/// Null, or attributes of NVTX.
 pub unsafe fn resource(resource: *const Resource, act: impl FnOnce(&Resource, &[u8])) {
     // SAFETY: the first two fields are there in every version.
     let bytes = (!resource.is_null()).then(|| unsafe { (&raw const (*resource).bytes).read_unaligned() });

@@ -131,7 +131,7 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         Record::Memcpy(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::MemcpyPtoP(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::Memset(fill) => (fill.correlation_id(), fill.start_ns()),
-        // The tracer enables no other kind.
+        // Besides these and graph-level timing (above), the tracer enables no kind.
         _ => return None,
     };
     if kind == CONCURRENT_KERNEL && windows::had(KERNEL, correlation, start_ns) {

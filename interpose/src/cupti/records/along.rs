@@ -42,7 +42,7 @@ pub unsafe fn compare(session: &Session, root: &Root, told: Told) {
     if told.at == 0 {
         return;
     }
-    // SAFETY: the caller's word; it was a record of the version that CUPTI reported.
+    // SAFETY: the caller's guarantee; it was a record of the version that CUPTI reported.
     let is_same = mark_of(&unsafe { Record::new(told.at as *const u8, root.version()) }) == told.mark;
     if !is_same && open::turn_off() {
         session.notice(1, 0, CHANGED);

@@ -103,9 +103,9 @@ pub unsafe fn deliver(
     let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return true };
     let is_done = with_delivery(session, root, Ring::Any, |delivery| {
         let mut record = told.at as *mut CUpti_Activity;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's guarantee.
         unsafe { along::compare(session, root, told) };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's guarantee.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
             // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
             delivery.one(unsafe { Record::new(record.cast(), root.version()) });
@@ -126,7 +126,7 @@ pub unsafe fn deliver(
 /// So many bytes of the buffer hold consecutive records, then zeros; `record` is null or one of them.
 unsafe fn step(root: &Root, buffer: *mut u8, bytes: usize, record: &mut *mut CUpti_Activity) -> bool {
     let before = *record;
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     let found = unsafe { (root.api.activity_get_next_record)(buffer, bytes, record) };
     found == CUptiResult::CUPTI_SUCCESS
         && !record.is_null()
