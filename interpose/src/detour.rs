@@ -84,7 +84,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; whoever ran on it has returned.
+        // SAFETY: the mapping made in `map`; the function that ran on it has returned.
         unsafe { system::munmap(self.0.cast(), STACK_BYTES) };
     }
 }
@@ -109,7 +109,7 @@ impl KeepCancel {
 
 impl Drop for KeepCancel {
     fn drop(&mut self) {
-        // SAFETY: the state that the thread had; the old one is not asked for.
+        // SAFETY: restores the thread's former state; the out pointer may be null.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }

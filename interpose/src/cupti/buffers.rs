@@ -172,11 +172,11 @@ pub unsafe extern "C" fn completed(
     let is_ours = open::take_back(index);
     // SAFETY: CUPTI states that so many bytes are records; the buffer is postponed or cleared only later.
     unsafe { guest::deliver(buffer, valid_bytes) };
-    // SAFETY: the same, and nobody reads it along any more.
+    // SAFETY: the same, and the early reader is done with the buffer.
     let is_done =
         is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::told(index)) };
     if is_done {
-        // SAFETY: it came back, and was told.
+        // SAFETY: CUPTI gave the buffer back, and its records are consumed.
         unsafe { clear(index, valid_bytes) };
     } else {
         postponed::put_by(context, stream, index, valid_bytes);
@@ -210,7 +210,7 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), BUFFERS);
         assert_eq!((index_of(taken[70]), at(70)), (Some(70), Some(taken[70])));
-        // SAFETY: this test's own buffer, of which nobody else knows.
+        // SAFETY: this test's own buffer, shared with nobody.
         let left = unsafe {
             taken[70].write_bytes(7, 100);
             clear(70, 60);

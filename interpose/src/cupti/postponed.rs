@@ -67,7 +67,7 @@ pub fn catch_up() {
             };
             is_read |= !open::is_ours(index);
             if !is_stuck && !is_read && deliver() {
-                // SAFETY: the same, and it was told.
+                // SAFETY: the same, and its records are consumed.
                 unsafe { buffers::clear(index, valid_bytes) };
             } else {
                 is_stuck = true;

@@ -203,7 +203,7 @@ impl Root {
     /// Makes CUPTI deliver finished records; a forced flush also delivers unfinished ones.
     pub fn flush(&self, flag: u32) -> CUptiResult {
         FLUSHES.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: no precondition but a CUPTI that was asked for records.
+        // SAFETY: no precondition except that records were enabled.
         let result = unsafe { (self.api.activity_flush_all)(flag) };
         FLUSHES.fetch_sub(1, Ordering::AcqRel);
         result
@@ -222,7 +222,7 @@ impl Root {
         }
         if let Some(finalize) = self.api.finalize.filter(|_| !is_read()) {
             // SAFETY: no record is wanted and nobody is subscribed; nothing of this library is
-            // called from here on: it was left, which who reads along looks at first.
+            // called from here on: LEFT is set, and an early reader checks LEFT first.
             unsafe { finalize() };
         }
     }

@@ -54,7 +54,7 @@ pub fn batch(_: &Context, sizes: *const usize, count: usize, stream: Handle) -> 
     let bytes = if sizes.is_null() || count > BATCH_MAX {
         0
     } else {
-        // SAFETY: the caller says that so many sizes are there, and the original reads them all.
+        // SAFETY: the caller gives this number of sizes, and the original reads them all.
         unsafe { core::slice::from_raw_parts(sizes, count) }
             .iter()
             .fold(0u64, |sum, size| sum.saturating_add(*size as u64))

@@ -72,7 +72,7 @@ fn cluster(config: &CUlaunchConfig) -> [u8; 3] {
         .iter()
         .find(|attribute| attribute.id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
         .map_or([0; 3], |attribute| {
-            // SAFETY: the id says that the value is three 32-bit sizes, at the value's start.
+            // SAFETY: with this id, the value begins with three 32-bit sizes.
             let sizes = unsafe { (&raw const attribute.value).cast::<[u32; 3]>().read_unaligned() };
             sizes.map(|size| size.min(255) as u8)
         })

@@ -39,7 +39,7 @@ pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_c
         let name = || (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
         return loaded_with(cx, out, form, || name().and_then(InFile::open));
     }
-    // SAFETY: the error says that the original has just looked for the file.
+    // SAFETY: with this error, the original has just read the name.
     let path = unsafe { text(path, TEXT_MAX) };
     did(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
 }

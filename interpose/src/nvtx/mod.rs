@@ -8,7 +8,7 @@
 //!
 //! `calls` has the functions for the tables, `text` reads the program's arguments, `traceparent` finds span
 //! contexts in names, and `naming` handles names of threads, streams, contexts and devices.
-//! `producer::ranges` defines what a range is.
+//! `gputrace_callstack::ranges` defines what a range is.
 
 mod calls;
 mod naming;

@@ -130,7 +130,7 @@ pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Loo
     if usize::from(bytes) < size_of::<Attributes>() {
         return nothing();
     }
-    // SAFETY: as many bytes as the program says, of which these are the first.
+    // SAFETY: the program states the size; these bytes are within it.
     let said = unsafe { attributes.read_unaligned() };
     let payload_kind = u32::try_from(said.payload_type).unwrap_or(0);
     let look = Look {
@@ -143,7 +143,7 @@ pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Loo
             _ => 0,
         },
     };
-    // SAFETY: the program says what the message is.
+    // SAFETY: the program states the message's type.
     let (label, caller) = unsafe { label(domain, said.message_type, said.message) };
     (label, look, caller)
 }
@@ -158,10 +158,10 @@ pub unsafe fn resource(resource: *const Resource, act: impl FnOnce(&Resource, &[
     if bytes.is_none_or(|bytes| usize::from(bytes) < size_of::<Resource>()) {
         return;
     }
-    // SAFETY: as many bytes as the program says, of which these are the first.
+    // SAFETY: the program states the size; these bytes are within it.
     let said = unsafe { resource.read_unaligned() };
     match said.message_type {
-        // SAFETY: the program says what the message is.
+        // SAFETY: the program states the message's type.
         message::ASCII => act(&said, unsafe { ascii(said.message.cast()) }),
         // SAFETY: as above.
         message::WIDE => unsafe { wide(said.message.cast(), |name| act(&said, name)) },
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn attributes_that_are_cut_short_or_missing_name_nothing() {
-        // SAFETY: null, or attributes whose size is not said to be more than it is.
+        // SAFETY: null, or attributes no shorter than their size states.
         unsafe {
             assert!(gputrace_callstack::ranges::prepare());
             let none = (Label::range(Label::NONE, b""), Look::default(), Caller::NOBODY);

@@ -39,8 +39,7 @@ pub fn behind(symbol: &'static str) -> *mut c_void {
 pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
-    // SAFETY: a C string. The handle is not closed: that keeps
-    // libcuda where it is, and it never goes anyway.
+    // SAFETY: a C string. The handle is not closed, which keeps libcuda mapped; it is never unloaded anyway.
     let driver = unsafe { loader::handle_of_mapped(c"libcuda.so.1".as_ptr(), 0) };
     if driver.is_null() {
         return core::ptr::null_mut();

@@ -187,7 +187,7 @@ unsafe fn begin(
     record: *const c_void,
     told: impl for<'n> FnOnce(&'n [u8], &'n mut [u8; NAME_MAX]) -> Option<&'n [u8]>,
 ) -> *mut *mut c_void {
-    // SAFETY: where the `unique_ptr` goes that is returned.
+    // SAFETY: the out location of the returned `unique_ptr`.
     unsafe { kept.write(core::ptr::null_mut()) };
     if let Some(name) = NAME.get()
         && let Some(session) = session::current()

@@ -104,7 +104,7 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
         }
         // SAFETY: a record lies in these bytes.
         let source = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), bytes) };
-        // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+        // SAFETY: CUPTI wrote a record of its reported version here.
         let typed = unsafe { Record::new(record.cast(), root.version()) };
         if let Some(kind) = kind_for_guest(source, &typed) {
             filling.put(source, kind, line.as_ref());
@@ -276,7 +276,7 @@ impl Filling {
 
     /// Appends a record; the caller made sure that it fits.
     fn write(&mut self, record: &[u8], kind: u32, line: Option<&Line>) {
-        // SAFETY: the guest gave so many bytes, and the record fits into what is left of them.
+        // SAFETY: the guest gave so many bytes, and the record fits into the rest of them.
         let target = unsafe {
             core::ptr::copy_nonoverlapping(record.as_ptr(), self.buffer.add(self.used_bytes), record.len());
             core::slice::from_raw_parts_mut(self.buffer.add(self.used_bytes), record.len())

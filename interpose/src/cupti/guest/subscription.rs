@@ -22,7 +22,7 @@ pub fn begin(callback: CUpti_CallbackFunc, user_data: *mut c_void) -> Option<CUp
     match CURRENT.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(new.cast()),
         Err(_) => {
-            // SAFETY: made above, and nobody has seen it.
+            // SAFETY: made above and not shared yet.
             drop(unsafe { Box::from_raw(new) });
             None
         }

@@ -107,7 +107,7 @@ pub unsafe fn deliver(
         unsafe { along::compare(session, root, told) };
         // SAFETY: the caller's guarantee.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
-            // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+            // SAFETY: CUPTI wrote a record of its reported version here.
             delivery.one(unsafe { Record::new(record.cast(), root.version()) });
         }
         let mut dropped = 0;
