@@ -1,9 +1,9 @@
 //! The buffers that CUPTI is filling, and how far each has been read.
 //!
-//! CUPTI hands a buffer over once everything in it has ended, and one buffer holds everything queued in one
+//! CUPTI owner a buffer over once everything in it has ended, and one buffer holds everything queued in one
 //! burst: the records of 400 kernels of 5 ms came 2 s after the first had ended. But at every flush CUPTI
 //! writes the records of ended work, in launch order, and never changes a written record (11.8 to 13.0.1;
-//! `scripts/bench-cupti-buffers`). So the service thread reads buffers before CUPTI hands them over (early
+//! `scripts/bench-cupti-buffers`). So the service thread reads buffers before CUPTI owner them over (early
 //! reading). A record is consumed once another follows it, or once it was complete at the previous turn.
 //! When the buffer comes back, the last consumed record is compared with its current content; if CUPTI
 //! changed it, early reading stops for good.
@@ -15,19 +15,19 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use super::buffers::BUFFERS;
 
-mod hands {
+mod owner {
     /// Free in the pool, or returned by CUPTI and being processed.
-    pub const OURS: u32 = 0;
+    pub const TRACER: u32 = 0;
     pub const CUPTI: u32 = 1;
     /// CUPTI fills the buffer while the service thread reads it.
-    pub const BOTH: u32 = 2;
+    pub const CUPTI_AND_READER: u32 = 2;
     /// CUPTI returned the buffer while the service thread was reading it.
-    pub const BACK: u32 = 3;
+    pub const RETURNED_WHILE_READ: u32 = 3;
 }
 
 /// The state of one buffer of the pool.
 struct Open {
-    hands: AtomicU32,
+    owner: AtomicU32,
     /// The session in which CUPTI got the buffer.
     generation: AtomicU32,
     bytes: AtomicUsize,
@@ -41,7 +41,7 @@ struct Open {
 
 static OPEN: [Open; BUFFERS] = [const {
     Open {
-        hands: AtomicU32::new(hands::OURS),
+        owner: AtomicU32::new(owner::TRACER),
         generation: AtomicU32::new(0),
         bytes: AtomicUsize::new(0),
         told: AtomicUsize::new(0),
@@ -67,29 +67,29 @@ pub fn give(index: usize, generation: u32, bytes: usize) {
     open.mark.store(0, Ordering::Relaxed);
     open.seen.store(0, Ordering::Relaxed);
     // SYNC: pairs with the exchange in `read_along`: a reader that finds CUPTI sees the fields above.
-    open.hands.store(hands::CUPTI, Ordering::Release);
+    open.owner.store(owner::CUPTI, Ordering::Release);
 }
 
 /// CUPTI returned the buffer. False if it is being read early: the reader then sees the return.
 pub fn take_back(index: usize) -> bool {
     let Some(open) = OPEN.get(index) else { return true };
     loop {
-        let found = open.hands.load(Ordering::Relaxed);
+        let found = open.owner.load(Ordering::Relaxed);
         let to = match found {
-            hands::CUPTI => hands::OURS,
-            hands::BOTH => hands::BACK,
-            other => return other == hands::OURS,
+            owner::CUPTI => owner::TRACER,
+            owner::CUPTI_AND_READER => owner::RETURNED_WHILE_READ,
+            other => return other == owner::TRACER,
         };
         // SYNC: Acquire: sees the last record that the reader consumed.
-        if open.hands.compare_exchange(found, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return to == hands::OURS;
+        if open.owner.compare_exchange(found, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return to == owner::TRACER;
         }
     }
 }
 
 /// Whether neither CUPTI nor a reader has the buffer.
 pub fn is_ours(index: usize) -> bool {
-    OPEN.get(index).is_none_or(|open| open.hands.load(Ordering::Acquire) == hands::OURS)
+    OPEN.get(index).is_none_or(|open| open.owner.load(Ordering::Acquire) == owner::TRACER)
 }
 
 /// How far a buffer was consumed: address and checksum of the last consumed record; zeros for none.
@@ -119,10 +119,12 @@ pub struct Reading {
 /// Begins to read a buffer early, if CUPTI has it for that session.
 pub fn read_along(index: usize, generation: u32) -> Option<Reading> {
     let open = OPEN.get(index)?;
-    if open.hands.load(Ordering::Relaxed) != hands::CUPTI || IS_OFF.load(Ordering::Relaxed) {
+    if open.owner.load(Ordering::Relaxed) != owner::CUPTI || IS_OFF.load(Ordering::Relaxed) {
         return None;
     }
-    open.hands.compare_exchange(hands::CUPTI, hands::BOTH, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    open.owner
+        .compare_exchange(owner::CUPTI, owner::CUPTI_AND_READER, Ordering::AcqRel, Ordering::Relaxed)
+        .ok()?;
     let load = |field: &AtomicUsize| field.load(Ordering::Relaxed);
     let reading = Reading { index, bytes: load(&open.bytes), told: told(index), seen: load(&open.seen) };
     (open.generation.load(Ordering::Relaxed) == generation).then_some(reading)
@@ -136,11 +138,11 @@ impl Drop for Reading {
         open.seen.store(self.seen, Ordering::Relaxed);
         // SYNC: Release: the next owner continues after the last consumed record.
         if open
-            .hands
-            .compare_exchange(hands::BOTH, hands::CUPTI, Ordering::AcqRel, Ordering::Relaxed)
+            .owner
+            .compare_exchange(owner::CUPTI_AND_READER, owner::CUPTI, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
         {
-            open.hands.store(hands::OURS, Ordering::Release);
+            open.owner.store(owner::TRACER, Ordering::Release);
         }
     }
 }
@@ -202,7 +204,7 @@ mod tests {
                         }
                         std::hint::spin_loop();
                     }
-                    let is_back = || OPEN[INDEX].hands.load(Ordering::Relaxed) == hands::BACK;
+                    let is_back = || OPEN[INDEX].owner.load(Ordering::Relaxed) == owner::RETURNED_WHILE_READ;
                     while keeps.load(Ordering::Relaxed) && !is_back() && !is_over.load(Ordering::Relaxed) {
                         std::thread::yield_now();
                     }
