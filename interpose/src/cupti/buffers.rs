@@ -174,7 +174,7 @@ pub unsafe extern "C" fn completed(
     unsafe { guest::deliver(buffer, valid_bytes) };
     // SAFETY: the same, and the early reader is done with the buffer.
     let is_done =
-        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::told(index)) };
+        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::consumed(index)) };
     if is_done {
         // SAFETY: CUPTI gave the buffer back, and its records are consumed.
         unsafe { clear(index, valid_bytes) };

@@ -32,9 +32,9 @@ struct Open {
     generation: AtomicU32,
     bytes: AtomicUsize,
     /// Address of the last record that was consumed; 0 if none was.
-    told: AtomicUsize,
+    consumed: AtomicUsize,
     /// Checksum of that record.
-    mark: AtomicU64,
+    checksum: AtomicU64,
     /// Address of the last record if it was complete; otherwise 0.
     seen: AtomicUsize,
 }
@@ -44,8 +44,8 @@ static OPEN: [Open; BUFFERS] = [const {
         owner: AtomicU32::new(owner::TRACER),
         generation: AtomicU32::new(0),
         bytes: AtomicUsize::new(0),
-        told: AtomicUsize::new(0),
-        mark: AtomicU64::new(0),
+        consumed: AtomicUsize::new(0),
+        checksum: AtomicU64::new(0),
         seen: AtomicUsize::new(0),
     }
 }; BUFFERS];
@@ -63,8 +63,8 @@ pub fn give(index: usize, generation: u32, bytes: usize) {
     let Some(open) = OPEN.get(index) else { return };
     open.generation.store(generation, Ordering::Relaxed);
     open.bytes.store(bytes, Ordering::Relaxed);
-    open.told.store(0, Ordering::Relaxed);
-    open.mark.store(0, Ordering::Relaxed);
+    open.consumed.store(0, Ordering::Relaxed);
+    open.checksum.store(0, Ordering::Relaxed);
     open.seen.store(0, Ordering::Relaxed);
     // SYNC: pairs with the exchange in `read_along`: a reader that finds CUPTI sees the fields above.
     open.owner.store(owner::CUPTI, Ordering::Release);
@@ -94,15 +94,15 @@ pub fn is_ours(index: usize) -> bool {
 
 /// How far a buffer was consumed: address and checksum of the last consumed record; zeros for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Told {
+pub struct Consumed {
     pub at: usize,
-    pub mark: u64,
+    pub checksum: u64,
 }
 
-pub fn told(index: usize) -> Told {
-    OPEN.get(index).map_or(Told::default(), |open| Told {
-        at: open.told.load(Ordering::Relaxed),
-        mark: open.mark.load(Ordering::Relaxed),
+pub fn consumed(index: usize) -> Consumed {
+    OPEN.get(index).map_or(Consumed::default(), |open| Consumed {
+        at: open.consumed.load(Ordering::Relaxed),
+        checksum: open.checksum.load(Ordering::Relaxed),
     })
 }
 
@@ -111,7 +111,7 @@ pub fn told(index: usize) -> Told {
 pub struct Reading {
     index: usize,
     pub bytes: usize,
-    pub told: Told,
+    pub consumed: Consumed,
     /// Address of the last record if it was complete; otherwise 0.
     pub seen: usize,
 }
@@ -126,15 +126,16 @@ pub fn read_along(index: usize, generation: u32) -> Option<Reading> {
         .compare_exchange(owner::CUPTI, owner::CUPTI_AND_READER, Ordering::AcqRel, Ordering::Relaxed)
         .ok()?;
     let load = |field: &AtomicUsize| field.load(Ordering::Relaxed);
-    let reading = Reading { index, bytes: load(&open.bytes), told: told(index), seen: load(&open.seen) };
+    let reading =
+        Reading { index, bytes: load(&open.bytes), consumed: consumed(index), seen: load(&open.seen) };
     (open.generation.load(Ordering::Relaxed) == generation).then_some(reading)
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
         let Some(open) = OPEN.get(self.index) else { return };
-        open.told.store(self.told.at, Ordering::Relaxed);
-        open.mark.store(self.told.mark, Ordering::Relaxed);
+        open.consumed.store(self.consumed.at, Ordering::Relaxed);
+        open.checksum.store(self.consumed.checksum, Ordering::Relaxed);
         open.seen.store(self.seen, Ordering::Relaxed);
         // SYNC: Release: the next owner continues after the last consumed record.
         if open
@@ -152,24 +153,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_that_comes_back_while_it_is_read_is_ours_when_that_is_over() {
+    fn buffer_returned_while_read_is_ours_after_the_read() {
         const INDEX: usize = 7;
-        const NOTHING: Told = Told { at: 0, mark: 0 };
+        const NOTHING: Consumed = Consumed { at: 0, checksum: 0 };
         assert!(is_ours(INDEX) && take_back(INDEX) && read_along(INDEX, 3).is_none());
         give(INDEX, 3, 4096);
         assert!(!is_ours(INDEX) && read_along(INDEX, 4).is_none(), "of another session");
         let mut reading = read_along(INDEX, 3).unwrap();
         assert!(read_along(INDEX, 3).is_none(), "two readers");
-        assert_eq!((reading.bytes, reading.told, reading.seen), (4096, NOTHING, 0));
-        (reading.told, reading.seen) = (Told { at: 64, mark: 9 }, 128);
+        assert_eq!((reading.bytes, reading.consumed, reading.seen), (4096, NOTHING, 0));
+        (reading.consumed, reading.seen) = (Consumed { at: 64, checksum: 9 }, 128);
         assert!(!take_back(INDEX) && !take_back(INDEX) && !is_ours(INDEX));
         drop(reading);
         assert!(is_ours(INDEX) && read_along(INDEX, 3).is_none());
-        assert_eq!(told(INDEX), Told { at: 64, mark: 9 });
+        assert_eq!(consumed(INDEX), Consumed { at: 64, checksum: 9 });
 
         // A buffer given without a session also starts with nothing consumed.
         give(INDEX, 0, 8192);
-        assert_eq!(told(INDEX), NOTHING);
+        assert_eq!(consumed(INDEX), NOTHING);
         assert!(read_along(INDEX, 3).is_none());
         drop(read_along(INDEX, 0).unwrap());
         assert!(take_back(INDEX) && is_ours(INDEX));
@@ -186,11 +187,11 @@ mod tests {
 
     /// The reader consumes a buffer's first records, and the one who takes it back the rest: each once.
     #[test]
-    fn what_is_told_early_and_what_is_told_at_the_end_are_all_of_it_once() {
+    fn records_read_early_and_at_the_end_are_consumed_once() {
         const INDEX: usize = 8;
         const ROUNDS: usize = 2_000;
         const RECORDS: usize = 64;
-        let (told_of, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (consumed_count, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         // Makes the reader keep the buffer until CUPTI returned it.
         let keeps = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -198,9 +199,9 @@ mod tests {
                 while !is_over.load(Ordering::Relaxed) {
                     let Some(mut reading) = read_along(INDEX, 1) else { continue };
                     for _ in 0..8 {
-                        if reading.told.at < RECORDS {
-                            reading.told.at += 1;
-                            told_of.fetch_add(1, Ordering::Relaxed);
+                        if reading.consumed.at < RECORDS {
+                            reading.consumed.at += 1;
+                            consumed_count.fetch_add(1, Ordering::Relaxed);
                         }
                         std::hint::spin_loop();
                     }
@@ -213,11 +214,11 @@ mod tests {
             let _over = Over(&is_over);
             let (mut met, mut early) = (0, 0);
             for round in 0..ROUNDS {
-                told_of.store(0, Ordering::Relaxed);
+                consumed_count.store(0, Ordering::Relaxed);
                 keeps.store(round % 4 == 3, Ordering::Relaxed);
                 give(INDEX, 1, 64);
                 // Every other buffer returns when some of it was consumed, and every fourth while it is read.
-                while round % 2 == 1 && told_of.load(Ordering::Relaxed) == 0 {
+                while round % 2 == 1 && consumed_count.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
                 }
                 if !take_back(INDEX) {
@@ -226,10 +227,10 @@ mod tests {
                         std::thread::yield_now();
                     }
                 }
-                let at = told(INDEX).at;
+                let at = consumed(INDEX).at;
                 early += usize::from(at > 0);
                 let rest = RECORDS - at;
-                assert_eq!(told_of.load(Ordering::Relaxed) + rest, RECORDS, "round {round}");
+                assert_eq!(consumed_count.load(Ordering::Relaxed) + rest, RECORDS, "round {round}");
             }
             assert!(met >= ROUNDS / 4 && early >= ROUNDS / 2, "{met} {early}");
         });

@@ -61,9 +61,9 @@ pub fn catch_up() {
             let (stream, valid_bytes) =
                 (held.stream.load(Ordering::Relaxed), held.valid_bytes.load(Ordering::Relaxed));
             let deliver = || {
-                let told = open::told(index);
+                let consumed = open::consumed(index);
                 // SAFETY: CUPTI handed the buffer over with so many valid bytes; nobody has given it back.
-                unsafe { records::deliver(context, stream, buffer, valid_bytes, told) }
+                unsafe { records::deliver(context, stream, buffer, valid_bytes, consumed) }
             };
             is_read |= !open::is_ours(index);
             if !is_stuck && !is_read && deliver() {

@@ -9,7 +9,7 @@ use gputrace_callstack::python::identity::fold;
 use gputrace_producer::session::{self, Session};
 
 use super::{Delivery, Out, Ring, step, with_delivery};
-use crate::cupti::open::{self, Reading, Told};
+use crate::cupti::open::{self, Consumed, Reading};
 use crate::cupti::root::{Reader, Root};
 use crate::cupti::{buffers, postponed};
 
@@ -38,12 +38,13 @@ pub fn read_along(root: &Root) {
 ///
 /// # Safety
 /// CUPTI gave that buffer back.
-pub unsafe fn compare(session: &Session, root: &Root, told: Told) {
-    if told.at == 0 {
+pub unsafe fn compare(session: &Session, root: &Root, consumed: Consumed) {
+    if consumed.at == 0 {
         return;
     }
     // SAFETY: the caller's guarantee; it was a record of the version that CUPTI reported.
-    let is_same = mark_of(&unsafe { Record::new(told.at as *const u8, root.version()) }) == told.mark;
+    let is_same =
+        checksum_of(&unsafe { Record::new(consumed.at as *const u8, root.version()) }) == consumed.checksum;
     if !is_same && open::turn_off() {
         session.notice(1, 0, CHANGED);
     }
@@ -54,7 +55,7 @@ impl Delivery<'_> {
     /// it was complete at the previous turn.
     fn along(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
         let mut newest: *mut CUpti_Activity = core::ptr::null_mut();
-        let mut at = reading.told.at as *mut CUpti_Activity;
+        let mut at = reading.consumed.at as *mut CUpti_Activity;
         // SAFETY: a buffer of CUPTI. It is zero wherever CUPTI has not written since it got the buffer,
         // because CUPTI writes no more than it reports as valid on return. The consumed records are in it.
         while unsafe { step(root, buffer, reading.bytes, &mut at) } {
@@ -86,17 +87,17 @@ impl Delivery<'_> {
         // SAFETY: CUPTI wrote a whole record of its reported version here, and never changes a written
         // record.
         let found = unsafe { Record::new(record.cast(), root.version()) };
-        let is_told = has_ended(&found) && self.has_room();
-        if is_told {
-            reading.told = Told { at: record.expose_provenance(), mark: mark_of(&found) };
+        let is_consumed = has_ended(&found) && self.has_room();
+        if is_consumed {
+            reading.consumed = Consumed { at: record.expose_provenance(), checksum: checksum_of(&found) };
             self.one(found);
         }
-        is_told
+        is_consumed
     }
 }
 
 /// Start, end and correlation id; `None` for kinds that are not consumed.
-fn gist(record: &Record<'_>) -> Option<[u64; 3]> {
+fn identity(record: &Record<'_>) -> Option<[u64; 3]> {
     let (start_ns, end_ns, correlation) = match record {
         Record::Kernel(kernel) => (kernel.start_ns(), kernel.end_ns(), kernel.correlation_id()),
         Record::Memcpy(copy) => (copy.start_ns(), copy.end_ns(), copy.correlation_id()),
@@ -109,10 +110,10 @@ fn gist(record: &Record<'_>) -> Option<[u64; 3]> {
 }
 
 fn has_ended(record: &Record<'_>) -> bool {
-    gist(record).is_none_or(|[start_ns, end_ns, _]| start_ns != 0 && end_ns != 0)
+    identity(record).is_none_or(|[start_ns, end_ns, _]| start_ns != 0 && end_ns != 0)
 }
 
 /// Checksum of a record, to find out whether it has changed.
-fn mark_of(record: &Record<'_>) -> u64 {
-    gist(record).map_or(1, |gist| gist.into_iter().fold(0, fold))
+fn checksum_of(record: &Record<'_>) -> u64 {
+    identity(record).map_or(1, |identity| identity.into_iter().fold(0, fold))
 }

@@ -28,7 +28,7 @@ pub use along::read_along;
 
 use super::graph_times::Delivered;
 use super::guest;
-use super::open::Told;
+use super::open::Consumed;
 use super::root::{self, Root};
 use crate::describe;
 use crate::tables::{self, Tables};
@@ -87,24 +87,24 @@ enum Out<'a> {
     Own(&'a thread::Slot),
 }
 
-/// Converts a buffer's records into events, starting after the last consumed one (`told`). Returns false,
+/// Converts a buffer's records into events, starting after the last consumed one (`consumed`). Returns false,
 /// and does nothing, if no ring is available now.
 ///
 /// # Safety
-/// CUPTI has handed over the buffer with so many valid bytes and has not got it back. `told` is of this
+/// CUPTI has handed over the buffer with so many valid bytes and has not got it back. `consumed` is of this
 /// buffer.
 pub unsafe fn deliver(
     context: *mut c_void,
     stream: u32,
     buffer: *mut u8,
     valid_bytes: usize,
-    told: Told,
+    consumed: Consumed,
 ) -> bool {
     let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return true };
     let is_done = with_delivery(session, root, Ring::Any, |delivery| {
-        let mut record = told.at as *mut CUpti_Activity;
+        let mut record = consumed.at as *mut CUpti_Activity;
         // SAFETY: the caller's guarantee.
-        unsafe { along::compare(session, root, told) };
+        unsafe { along::compare(session, root, consumed) };
         // SAFETY: the caller's guarantee.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
             // SAFETY: CUPTI wrote a record of its reported version here.
