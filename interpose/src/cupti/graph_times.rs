@@ -164,7 +164,7 @@ fn reason_of_choice() -> u64 {
 /// Runs on the service thread: decides, and restores the decision after a guest has left.
 pub fn turn(session: &Session, root: &Root) {
     // A switch may be due: a graph was made or a guest came while launches prevented it.
-    whole_kind::settle(root, Duration::ZERO);
+    whole_kind::apply(root, Duration::ZERO);
     if is_whole() {
         if !instantiation::all_are_prepared() {
             by_node_for_good(session, root, graph_reason::UNPREPARED, &Window::default());
@@ -250,7 +250,7 @@ fn takes_a_look(now_ns: u64) -> bool {
 /// Switches to node-level timing for a re-probe, once no launch prevents it, and reports the switch.
 fn by_node_for_a_look(session: &Session, root: &Root) {
     IS_GOAL.store(false, Ordering::SeqCst);
-    whole_kind::settle(root, Duration::ZERO);
+    whole_kind::apply(root, Duration::ZERO);
     if whole_kind::is_on() {
         // A launch prevented it. The next launch or a later turn switches the kind.
         return;
@@ -267,7 +267,7 @@ fn by_node_for_a_look(session: &Session, root: &Root) {
 fn by_node_for_good(session: &Session, root: &Root, reason: u64, seen: &Window) {
     IS_GOAL.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
-    whole_kind::settle(root, Duration::ZERO);
+    whole_kind::apply(root, Duration::ZERO);
     NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
     say(session, graph_mode::NODE, reason, seen);
 }
@@ -286,7 +286,7 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
     }
     let before = ASKED.load(Ordering::Relaxed);
     IS_GOAL.store(true, Ordering::SeqCst);
-    whole_kind::settle(root, Duration::ZERO);
+    whole_kind::apply(root, Duration::ZERO);
     let result = CUptiResult(RESULT.load(Ordering::SeqCst));
     if result != CUptiResult::CUPTI_SUCCESS {
         by_node_for_good(session, root, graph_reason::REFUSED, seen);
@@ -325,7 +325,7 @@ fn yield_to_guest(root: &Root) {
         // Graphs being made now lose the kind before they are complete.
         instantiation::give_up();
     }
-    whole_kind::settle(root, PATIENCE);
+    whole_kind::apply(root, PATIENCE);
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
     if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
@@ -339,7 +339,7 @@ fn yield_to_guest(root: &Root) {
 pub fn ends(root: &Root) {
     IS_GOAL.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
-    whole_kind::settle(root, PATIENCE);
+    whole_kind::apply(root, PATIENCE);
 }
 
 fn say(session: &Session, mode: u64, reason: u64, seen: &Window) {

@@ -62,7 +62,7 @@ pub fn begins() -> Making {
     let with_kind = client::in_use().filter(|root| all_are_prepared() && graph_times::may_become_whole(root));
     if let Some(root) = with_kind {
         UNDER_WAY.fetch_add(1, Ordering::SeqCst);
-        whole_kind::settle(root, PATIENCE);
+        whole_kind::apply(root, PATIENCE);
     }
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, and then calls
     // `give_up`.
@@ -78,7 +78,7 @@ impl Drop for Making {
         let _errno = KeepErrno::new();
         UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
         // If the kind cannot be switched off at once, the next launch or turn does it.
-        whole_kind::settle(root, Duration::ZERO);
+        whole_kind::apply(root, Duration::ZERO);
     }
 }
 

@@ -74,25 +74,25 @@ fn wait_for_switch() {
 fn catch_up() {
     let _errno = KeepErrno::new();
     if let Some(root) = client::in_use() {
-        settle(root, Duration::ZERO);
+        apply(root, Duration::ZERO);
     }
 }
 
 /// Applies the wanted state of the kind, if possible within `patience`; true if it is in effect.
-pub fn settle(root: &Root, patience: Duration) -> bool {
+pub fn apply(root: &Root, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
         if GATE.compare_exchange(0, SWITCHING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            let is_settled = switch(root);
+            let is_applied = switch(root);
             GATE.fetch_and(!SWITCHING, Ordering::Release);
             // The wanted state may have changed after it was read. A thread that changed it and found this
             // switch or a launch under way set IS_BEHIND. So the wanted state is read again after IS_BEHIND
             // is cleared.
             IS_BEHIND.store(false, Ordering::SeqCst);
-            if is_settled && graph_times::wants_whole(root) != is_on() {
+            if is_applied && graph_times::wants_whole(root) != is_on() {
                 continue;
             }
-            return is_settled;
+            return is_applied;
         }
         if graph_times::wants_whole(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
             return true;
