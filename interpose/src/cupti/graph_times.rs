@@ -65,7 +65,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 static WAITS_FOR_GUEST: AtomicBool = AtomicBool::new(false);
 
 /// When graph-level timing began, and how long it lasts until the next re-probe.
-static WHOLE_SINCE_NS: AtomicU64 = AtomicU64::new(0);
+static GRAPH_LEVEL_SINCE_NS: AtomicU64 = AtomicU64::new(0);
 static LOOK_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_LOOK_NS);
 
 /// Start of the window, and what was delivered in it.
@@ -140,9 +140,9 @@ pub fn start(session: &Session, root: &Root) {
     };
     ASKED.store(asked as u32, Ordering::Relaxed);
     begin_window(root.now_ns());
-    WHOLE_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
+    GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
     LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
-    if is_whole() && whole_kind::is_on() {
+    if is_graph_level() && whole_kind::is_on() {
         // The kind is still on from the previous session in the same process.
         return say(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
     }
@@ -165,7 +165,7 @@ fn reason_of_choice() -> u64 {
 pub fn turn(session: &Session, root: &Root) {
     // A switch may be due: a graph was made or a guest came while launches prevented it.
     whole_kind::apply(root, Duration::ZERO);
-    if is_whole() {
+    if is_graph_level() {
         if !instantiation::all_are_prepared() {
             by_node_for_good(session, root, graph_reason::UNPREPARED, &Window::default());
         } else if ASKED.load(Ordering::Relaxed) == 0
@@ -210,20 +210,20 @@ fn now() -> u64 {
 }
 
 /// Whether graph-level timing is in effect.
-fn is_whole() -> bool {
+fn is_graph_level() -> bool {
     now() == graph_mode::GRAPH
 }
 
 /// Whether a graph that is being made may get graph-level timing, now or later.
-pub(super) fn may_become_whole(root: &Root) -> bool {
+pub(super) fn may_become_graph_level(root: &Root) -> bool {
     let asked = u64::from(ASKED.load(Ordering::Relaxed));
     let can_be = asked == graph_mode::GRAPH || asked == 0 && instantiation::can_prepare(root.version());
     can_be && !GUEST_WANTS_NODES.load(Ordering::SeqCst)
 }
 
 /// Whether the kind of graph-level timing should be on now.
-pub(super) fn wants_whole(root: &Root) -> bool {
-    may_become_whole(root)
+pub(super) fn wants_graph_level(root: &Root) -> bool {
+    may_become_graph_level(root)
         && instantiation::all_are_prepared()
         && (IS_GOAL.load(Ordering::SeqCst) || instantiation::are_under_way())
 }
@@ -240,7 +240,7 @@ pub(super) fn note_result(result: CUptiResult) {
 /// Whether a re-probe is due. If so, the next interval is twice as long.
 fn takes_a_look(now_ns: u64) -> bool {
     let after_ns = LOOK_AFTER_NS.load(Ordering::Relaxed);
-    let is_time = now_ns.saturating_sub(WHOLE_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
+    let is_time = now_ns.saturating_sub(GRAPH_LEVEL_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
     if is_time {
         LOOK_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
     }
@@ -300,7 +300,7 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
         }
     } else if whole_kind::is_on() {
         WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
-        WHOLE_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
+        GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
         NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
         say(session, graph_mode::GRAPH, reason, seen);
         // The guest may have checked the mode before the store above.
@@ -372,7 +372,7 @@ mod tests {
         let mut looks = Vec::new();
         for second in 7..=24 * 3_600 {
             if second == 7 || looks.last() == Some(&(second - 1)) {
-                WHOLE_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
+                GRAPH_LEVEL_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
             }
             if takes_a_look(second * SECOND_NS) {
                 looks.push(second);
@@ -380,7 +380,7 @@ mod tests {
         }
         assert_eq!(looks[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
         assert_eq!(looks.len(), 12, "a day");
-        WHOLE_SINCE_NS.store(0, Ordering::Relaxed);
+        GRAPH_LEVEL_SINCE_NS.store(0, Ordering::Relaxed);
         LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
     }
 

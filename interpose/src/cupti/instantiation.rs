@@ -59,7 +59,8 @@ pub struct Making {
 /// To be called before the driver makes an executable graph.
 pub fn begins() -> Making {
     let _errno = KeepErrno::new();
-    let with_kind = client::in_use().filter(|root| all_are_prepared() && graph_times::may_become_whole(root));
+    let with_kind =
+        client::in_use().filter(|root| all_are_prepared() && graph_times::may_become_graph_level(root));
     if let Some(root) = with_kind {
         UNDER_WAY.fetch_add(1, Ordering::SeqCst);
         whole_kind::apply(root, PATIENCE);
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_graph_made_without_cupti_can_never_be_timed_as_a_whole() {
+    fn graph_made_without_cupti_never_allows_graph_level_timing() {
         assert!(all_are_prepared());
         drop(begins());
         assert!(!all_are_prepared());

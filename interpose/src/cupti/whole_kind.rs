@@ -17,7 +17,7 @@ use gputrace_producer::system;
 use super::root::{self, Root, Who};
 use super::{client, graph_times, instantiation};
 
-const WHOLE: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
 /// Number of graph launches under way; the top bit is set during a switch.
 static GATE: AtomicU32 = AtomicU32::new(0);
@@ -29,7 +29,7 @@ static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 /// Whether the kind is on for the tracer.
 pub fn is_on() -> bool {
-    root::wants(Who::Tracer, WHOLE.0)
+    root::wants(Who::Tracer, GRAPH_LEVEL.0)
 }
 
 /// A graph launch is under way for as long as this lives.
@@ -89,12 +89,12 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
             // switch or a launch under way set IS_BEHIND. So the wanted state is read again after IS_BEHIND
             // is cleared.
             IS_BEHIND.store(false, Ordering::SeqCst);
-            if is_applied && graph_times::wants_whole(root) != is_on() {
+            if is_applied && graph_times::wants_graph_level(root) != is_on() {
                 continue;
             }
             return is_applied;
         }
-        if graph_times::wants_whole(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
+        if graph_times::wants_graph_level(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
             return true;
         }
         IS_BEHIND.store(true, Ordering::SeqCst);
@@ -107,7 +107,7 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
 
 /// Switches the kind. The gate is closed by the caller.
 fn switch(root: &Root) -> bool {
-    let wanted = graph_times::wants_whole(root);
+    let wanted = graph_times::wants_graph_level(root);
     if wanted == is_on() {
         return true;
     }
@@ -115,7 +115,7 @@ fn switch(root: &Root) -> bool {
         // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
         instantiation::give_up();
     }
-    let result = root.want(Who::Tracer, WHOLE, wanted);
+    let result = root.want(Who::Tracer, GRAPH_LEVEL, wanted);
     graph_times::note_result(result);
     result == CUptiResult::CUPTI_SUCCESS
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launches_are_counted_and_wait_for_nobody_where_cupti_is_not_used() {
+    fn launches_without_cupti_are_counted_and_do_not_wait() {
         let (first, second) = (launch_begins(), launch_begins());
         assert_eq!(GATE.load(Ordering::Relaxed), 2);
         drop(first);
