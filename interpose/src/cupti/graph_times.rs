@@ -47,7 +47,7 @@ const NODES_A_SECOND: u64 = 50_000;
 const NODE_NS: u64 = 5_000;
 
 /// Graph-level timing lasts this long before the first re-probe.
-const FIRST_LOOK_NS: u64 = 15_000_000_000;
+const FIRST_REPROBE_NS: u64 = 15_000_000_000;
 
 /// The requested mode: one of [`graph_mode`], or 0 for automatic.
 static ASKED: AtomicU32 = AtomicU32::new(0);
@@ -66,7 +66,7 @@ static WAITS_FOR_GUEST: AtomicBool = AtomicBool::new(false);
 
 /// When graph-level timing began, and how long it lasts until the next re-probe.
 static GRAPH_LEVEL_SINCE_NS: AtomicU64 = AtomicU64::new(0);
-static LOOK_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_LOOK_NS);
+static REPROBE_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_REPROBE_NS);
 
 /// Start of the window, and what was delivered in it.
 static SINCE_NS: AtomicU64 = AtomicU64::new(0);
@@ -141,15 +141,15 @@ pub fn start(session: &Session, root: &Root) {
     ASKED.store(asked as u32, Ordering::Relaxed);
     begin_window(root.now_ns());
     GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
-    LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
+    REPROBE_AFTER_NS.store(FIRST_REPROBE_NS, Ordering::Relaxed);
     if is_graph_level() && whole_kind::is_on() {
         // The kind is still on from the previous session in the same process.
-        return say(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
+        return define(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
     }
     NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
     match asked {
         graph_mode::GRAPH => by_graph(session, root, graph_reason::ASKED, &Window::default()),
-        graph_mode::NODE => say(session, graph_mode::NODE, graph_reason::ASKED, &Window::default()),
+        graph_mode::NODE => define(session, graph_mode::NODE, graph_reason::ASKED, &Window::default()),
         _ => {}
     }
 }
@@ -167,11 +167,11 @@ pub fn turn(session: &Session, root: &Root) {
     whole_kind::apply(root, Duration::ZERO);
     if is_graph_level() {
         if !instantiation::all_are_prepared() {
-            by_node_for_good(session, root, graph_reason::UNPREPARED, &Window::default());
+            by_node_permanently(session, root, graph_reason::UNPREPARED, &Window::default());
         } else if ASKED.load(Ordering::Relaxed) == 0
-            && (!IS_GOAL.load(Ordering::SeqCst) || takes_a_look(root.now_ns()))
+            && (!IS_GOAL.load(Ordering::SeqCst) || is_reprobe_due(root.now_ns()))
         {
-            by_node_for_a_look(session, root);
+            reprobe(session, root);
         }
         return;
     }
@@ -238,17 +238,17 @@ pub(super) fn note_result(result: CUptiResult) {
 }
 
 /// Whether a re-probe is due. If so, the next interval is twice as long.
-fn takes_a_look(now_ns: u64) -> bool {
-    let after_ns = LOOK_AFTER_NS.load(Ordering::Relaxed);
+fn is_reprobe_due(now_ns: u64) -> bool {
+    let after_ns = REPROBE_AFTER_NS.load(Ordering::Relaxed);
     let is_time = now_ns.saturating_sub(GRAPH_LEVEL_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
     if is_time {
-        LOOK_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
+        REPROBE_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
     }
     is_time
 }
 
 /// Switches to node-level timing for a re-probe, once no launch prevents it, and reports the switch.
-fn by_node_for_a_look(session: &Session, root: &Root) {
+fn reprobe(session: &Session, root: &Root) {
     IS_GOAL.store(false, Ordering::SeqCst);
     whole_kind::apply(root, Duration::ZERO);
     if whole_kind::is_on() {
@@ -259,37 +259,37 @@ fn by_node_for_a_look(session: &Session, root: &Root) {
     // A guest's call may have changed the mode first.
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
     if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        say(session, graph_mode::NODE, graph_reason::LOOKS_AGAIN, &Window::default());
+        define(session, graph_mode::NODE, graph_reason::LOOKS_AGAIN, &Window::default());
     }
 }
 
 /// Switches to node-level timing for the rest of the process.
-fn by_node_for_good(session: &Session, root: &Root, reason: u64, seen: &Window) {
+fn by_node_permanently(session: &Session, root: &Root, reason: u64, seen: &Window) {
     IS_GOAL.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
     whole_kind::apply(root, Duration::ZERO);
     NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
-    say(session, graph_mode::NODE, reason, seen);
+    define(session, graph_mode::NODE, reason, seen);
 }
 
 /// Switches to graph-level timing, once no launch prevents it, and reports the switch.
 fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
     if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
         if !WAITS_FOR_GUEST.swap(true, Ordering::SeqCst) {
-            say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
+            define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
         }
         return;
     }
     if !instantiation::all_are_prepared() {
         WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
-        return by_node_for_good(session, root, graph_reason::UNPREPARED, seen);
+        return by_node_permanently(session, root, graph_reason::UNPREPARED, seen);
     }
     let before = ASKED.load(Ordering::Relaxed);
     IS_GOAL.store(true, Ordering::SeqCst);
     whole_kind::apply(root, Duration::ZERO);
     let result = CUptiResult(RESULT.load(Ordering::SeqCst));
     if result != CUptiResult::CUPTI_SUCCESS {
-        by_node_for_good(session, root, graph_reason::REFUSED, seen);
+        by_node_permanently(session, root, graph_reason::REFUSED, seen);
         if u64::from(before) == graph_mode::GRAPH {
             let why = format!(
                 "graphs are timed by node: {} gives no records of whole graphs ({})",
@@ -302,7 +302,7 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
         WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
         GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
         NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
-        say(session, graph_mode::GRAPH, reason, seen);
+        define(session, graph_mode::GRAPH, reason, seen);
         // The guest may have checked the mode before the store above.
         if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
             yield_to_guest(root);
@@ -330,7 +330,7 @@ fn yield_to_guest(root: &Root) {
     if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
         if let Some(session) = session::current() {
-            say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
+            define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
         }
     }
 }
@@ -342,7 +342,7 @@ pub fn ends(root: &Root) {
     whole_kind::apply(root, PATIENCE);
 }
 
-fn say(session: &Session, mode: u64, reason: u64, seen: &Window) {
+fn define(session: &Session, mode: u64, reason: u64, seen: &Window) {
     let fields = [mode, reason, clock::now(), seen.launches, seen.nodes, seen.nodes_ns];
     session.define(kind::GRAPH_TIMES, &fields, b"");
 }
@@ -369,23 +369,23 @@ mod tests {
     #[test]
     fn nodes_are_looked_at_again_after_a_while_and_ever_more_seldom() {
         const SECOND_NS: u64 = 1_000_000_000;
-        let mut looks = Vec::new();
+        let mut reprobes = Vec::new();
         for second in 7..=24 * 3_600 {
-            if second == 7 || looks.last() == Some(&(second - 1)) {
+            if second == 7 || reprobes.last() == Some(&(second - 1)) {
                 GRAPH_LEVEL_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
             }
-            if takes_a_look(second * SECOND_NS) {
-                looks.push(second);
+            if is_reprobe_due(second * SECOND_NS) {
+                reprobes.push(second);
             }
         }
-        assert_eq!(looks[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
-        assert_eq!(looks.len(), 12, "a day");
+        assert_eq!(reprobes[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
+        assert_eq!(reprobes.len(), 12, "a day");
         GRAPH_LEVEL_SINCE_NS.store(0, Ordering::Relaxed);
-        LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
+        REPROBE_AFTER_NS.store(FIRST_REPROBE_NS, Ordering::Relaxed);
     }
 
     #[test]
-    fn launches_are_counted_where_records_of_several_come_mixed() {
+    fn launches_with_interleaved_records_are_counted() {
         let mut delivered = Delivered::default();
         let node = |correlation, graph_node| Place {
             correlation,

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launches_without_cupti_are_counted_and_do_not_wait() {
+    fn launches_are_counted_and_wait_for_nobody_where_cupti_is_not_used() {
         let (first, second) = (launch_begins(), launch_begins());
         assert_eq!(GATE.load(Ordering::Relaxed), 2);
         drop(first);
