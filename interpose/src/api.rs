@@ -107,22 +107,22 @@ macro_rules! hooks {
             original: AtomicPtr::new(core::ptr::null_mut()),
         }
     };
-    (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args ($kept = $before) |$cx| $did);
+    (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args ($kept = $before) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args (_ = $before) |$cx| $did);
+    (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (|$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) |$cx| $did);
+    (@export $symbol:ident $args:tt (|$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = ()) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (fails |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $did);
+    (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $description);
     };
-    (@function $symbol:ident $args:tt $before:tt |$cx:ident| $did:expr) => {
-        hooks!(@function $symbol $args $before around |$cx| $did);
+    (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {
+        hooks!(@function $symbol $args $before around |$cx| $description);
     };
-    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident |$cx:ident| $did:expr) => {
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident |$cx:ident| $description:expr) => {
         /// # Safety
         /// The same as for the driver's function of that name: the caller's arguments are passed on
         /// unchanged.
@@ -144,7 +144,7 @@ macro_rules! hooks {
                         original,
                     )($($arg),*)
                 },
-                |$cx: &Context| $did,
+                |$cx: &Context| $description,
             )
         }
     };

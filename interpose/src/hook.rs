@@ -46,7 +46,7 @@ impl Context {
 
 /// What a call did. Made by `describe`.
 #[derive(Clone, Copy)]
-pub struct Did {
+pub struct Description {
     pub kind: u16,
     pub flags: u8,
     pub stream: On,
@@ -71,7 +71,7 @@ pub static CAPTURES: AtomicU32 = AtomicU32::new(0);
 pub fn around(
     entry: &'static Entry,
     original: impl FnOnce() -> Status,
-    describe: impl FnOnce(&Context) -> Did,
+    describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let Some(session) = session::current() else {
         return start::without_session(entry, original);
@@ -94,11 +94,11 @@ pub fn around(
         // Loaded again: another thread may have made the tables since the first load.
         if let Some(tables) = tables::of(session) {
             let context = Context { session, tables, status };
-            let did = describe(&context);
-            let mut flags = did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
+            let description = describe(&context);
+            let mut flags = description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
             let mut stream = 0;
             // The stream argument of a failed call may be invalid.
-            if let On::Stream(handle) = did.stream
+            if let On::Stream(handle) = description.stream
                 && status == SUCCESS
             {
                 if CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(handle, entry.per_thread) {
@@ -106,13 +106,13 @@ pub fn around(
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
-            let (stack, works) = if python::is_told_with_stack(did.kind) || has_failed(status) {
+            let (stack, works) = if python::is_told_with_stack(description.kind) || has_failed(status) {
                 tables.stack_and_works(session, slot)
             } else {
                 (0, Works::of_this_thread(session))
             };
             let call = Call {
-                kind: did.kind,
+                kind: description.kind,
                 flags,
                 api: tables.api(session, entry),
                 start_ticks,
@@ -122,7 +122,7 @@ pub fn around(
                 context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,
-                detail: did.detail,
+                detail: description.detail,
             };
             if !(works.may_be() || active_span::is_in_ring(slot)) || says_for_whom(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
@@ -149,7 +149,7 @@ pub fn around(
 pub fn around_failure(
     entry: &'static Entry,
     original: impl FnOnce() -> Status,
-    describe: impl FnOnce(&Context) -> Did,
+    describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let start_ticks = clock::now();
     let status = original();
@@ -161,7 +161,12 @@ pub fn around_failure(
 
 #[cold]
 #[inline(never)]
-fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: impl FnOnce(&Context) -> Did) {
+fn failed(
+    entry: &'static Entry,
+    start_ticks: u64,
+    status: Status,
+    describe: impl FnOnce(&Context) -> Description,
+) {
     let end_ticks = clock::now();
     let Some(session) = session::current() else { return };
     thread::with(|slot| {
@@ -169,17 +174,17 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
             return session.count(Counter::Nested, 1);
         };
         let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
-        let did = describe(&Context { session, tables, status });
+        let description = describe(&Context { session, tables, status });
         let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {
-            kind: did.kind,
-            flags: did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
+            kind: description.kind,
+            flags: description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
             api: tables.api(session, entry),
             start_ticks,
             duration_ticks: end_ticks.wrapping_sub(start_ticks),
             stack,
             status: status.clamp(0, 0xffff) as u16,
-            detail: did.detail,
+            detail: description.detail,
             ..Call::default()
         };
         if says_for_whom(session, slot, Works::of_this_thread(session)) {

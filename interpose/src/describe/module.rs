@@ -12,28 +12,33 @@ use super::cubin::{Cubin, Image, InFile, InMemory, Room};
 use super::{sync, text, written};
 use crate::detour::KeepCancel;
 use crate::driver::{Handle, Status};
-use crate::hook::{Context, Did, On};
+use crate::hook::{Context, Description, On};
 use crate::tables;
 
 /// CUDA_ERROR_NO_BINARY_FOR_GPU: the function exists, but its code is for other devices.
 const NO_BINARY_FOR_GPU: Status = 209;
 
-fn did(operation: u8, module: u32) -> Did {
-    Did { kind: kind::MODULE, flags: 0, stream: On::Nothing, detail: Detail::Module { module, operation } }
+fn description(operation: u8, module: u32) -> Description {
+    Description {
+        kind: kind::MODULE,
+        flags: 0,
+        stream: On::Nothing,
+        detail: Detail::Module { module, operation },
+    }
 }
 
 /// `form` is 0 for a module, 1 for a library.
-pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Did {
+pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Description {
     loaded_with(cx, out, form, || None::<InMemory>)
 }
 
 /// The same for an image in memory.
-pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Did {
+pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Description {
     loaded_with(cx, out, form, || InMemory::at(image))
 }
 
 /// The same for a file. Its name is recorded if it could not be loaded.
-pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Did {
+pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Description {
     if !was_read(cx.status) {
         // SAFETY: read only if the original succeeded: it has just opened the file of that name.
         let name = || (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
@@ -41,7 +46,7 @@ pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_c
     }
     // SAFETY: with this error, the original has just read the name.
     let path = unsafe { text(path, TEXT_MAX) };
-    did(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
+    description(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
 }
 
 /// Defines the module with the line table of its image.
@@ -50,14 +55,14 @@ fn loaded_with<I: Image>(
     out: *const Handle,
     form: u64,
     image: impl FnOnce() -> Option<I>,
-) -> Did {
+) -> Description {
     // SAFETY: the call's own out pointer.
-    let Some(module) = (unsafe { written(cx, out) }) else { return did(operation::LOAD, 0) };
+    let Some(module) = (unsafe { written(cx, out) }) else { return description(operation::LOAD, 0) };
     let _errno = KeepErrno::new();
     // If the thread is to be cancelled, that happens where it would without us, not here.
     let _cancel = KeepCancel::new();
     let lines = image().map_or((0, 0), |image| said_lines(cx, &image));
-    did(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
+    description(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
 }
 
 /// The definition of an image's line table (0 if it is not kept), and its length.
@@ -84,8 +89,8 @@ pub fn forget(module: Handle) {
     }
 }
 
-pub fn unloaded(_: &Context, _module: Handle) -> Did {
-    did(operation::UNLOAD, 0)
+pub fn unloaded(_: &Context, _module: Handle) -> Description {
+    description(operation::UNLOAD, 0)
 }
 
 pub fn function(
@@ -94,7 +99,7 @@ pub fn function(
     module: Handle,
     name: *const c_char,
     is_kernel: bool,
-) -> Did {
+) -> Description {
     if cx.status == NO_BINARY_FOR_GPU && !name.is_null() {
         // SAFETY: the caller gave it to the driver as a C string, and the driver looked for it.
         let name = unsafe { text(name, TEXT_MAX) };
@@ -111,7 +116,7 @@ pub fn function(
 }
 
 /// A library's module for the current context: the functions belong to the library.
-pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Did {
+pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(module) = unsafe { written(cx, out) } {
         cx.tables.module_of_library(cx.session, module, library);
@@ -119,7 +124,7 @@ pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Did {
     sync::other(cx, operation::LOOK_UP, library as u64)
 }
 
-pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Did {
+pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(function) = unsafe { written(cx, out) } {
         cx.tables.function_of_kernel(cx.session, function, kernel);
