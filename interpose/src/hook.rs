@@ -124,7 +124,7 @@ pub fn around(
                 status: status.clamp(0, 0xffff) as u16,
                 detail: description.detail,
             };
-            if !(works.may_be() || active_span::is_in_ring(slot)) || says_for_whom(session, slot, works) {
+            if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
             if vendor.nodes.get().1 != 0 {
@@ -187,7 +187,7 @@ fn failed(
             detail: description.detail,
             ..Call::default()
         };
-        if says_for_whom(session, slot, Works::of_this_thread(session)) {
+        if write_active_span(session, slot, Works::of_this_thread(session)) {
             slot.emit(session, &[call.to_cell()]);
         }
     });
@@ -204,7 +204,7 @@ fn has_failed(status: Status) -> bool {
 /// not follow then. The event is not an argument, so that it can stay in registers.
 #[cold]
 #[inline(never)]
-fn says_for_whom(session: &'static Session, slot: &Slot, works: Works) -> bool {
+fn write_active_span(session: &'static Session, slot: &Slot, works: Works) -> bool {
     active_span::write(session, slot, &works.caller(session), 1)
 }
 
