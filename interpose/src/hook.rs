@@ -106,7 +106,7 @@ pub fn around(
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
-            let (stack, works) = if python::is_told_with_stack(description.kind) || has_failed(status) {
+            let (stack, works) = if python::is_recorded_with_stack(description.kind) || has_failed(status) {
                 tables.stack_and_works(session, slot)
             } else {
                 (0, Works::of_this_thread(session))
@@ -128,7 +128,7 @@ pub fn around(
                 slot.emit(session, &[call.to_cell()]);
             }
             if vendor.nodes.get().1 != 0 {
-                graph::tell_nodes(&context, slot, &call);
+                graph::write_nodes(&context, slot, &call);
             }
         } else {
             // There was no memory for the tables; the session is about to be abandoned.

@@ -31,7 +31,7 @@ pub fn prepare() {
 /// Whether calls of this kind are recorded with their stack: those that put work on a device, wait for it,
 /// or take memory.
 #[inline(always)]
-pub fn is_told_with_stack(call: u16) -> bool {
+pub fn is_recorded_with_stack(call: u16) -> bool {
     const KINDS: u32 = 1 << kind::LAUNCH
         | 1 << kind::GRAPH_LAUNCH
         | 1 << kind::COPY

@@ -112,7 +112,7 @@ pub fn destroyed(_: &Context, graph: u32) -> Description {
 /// (clones, by instantiation) are known by their originals.
 #[cold]
 #[inline(never)]
-pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
+pub fn write_nodes(cx: &Context, slot: &Slot, call: &Call) {
     let (node, count) = CudaSlot::of(slot).nodes.take();
     let child = match call.detail {
         Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,

@@ -142,7 +142,7 @@ unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const 
             if let Some(_inside) = slot.enter()
                 && let Some(tables) = tables::of(session)
             {
-                let (stack, outside) = tables.stack_and_place(session, slot);
+                let (stack, outside) = tables.stack_and_position(session, slot);
                 passes::note(pass, beginning, session.generation, stack, outside);
                 torch::begins_pass();
             }
