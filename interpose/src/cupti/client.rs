@@ -30,7 +30,7 @@ const FLUSH_FORCED: u32 = 1;
 mod state {
     pub const NONE: u32 = 0;
     pub const ON: u32 = 1;
-    pub const GIVEN_UP: u32 = 2;
+    pub const LEFT: u32 = 2;
 }
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 /// Whether CUPTI delivers at every turn of the service thread, and not only full buffers.
@@ -159,7 +159,7 @@ pub fn turn(session: &'static Session) {
 /// Stops collecting: the session is over although the program is not, and nobody reads records.
 fn stop() {
     let Some(root) = in_use() else { return };
-    if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     // A guest continues: our launch callbacks count its windows.
@@ -199,7 +199,7 @@ fn give_way_by(to: &str, leave: fn(&Root)) {
     };
     // A forked child has no session; CUPTI belongs to its parent and does not work in the child.
     let Some(session) = session::current() else { return };
-    if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     session.clear_device_clock();
