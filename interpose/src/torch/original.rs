@@ -13,14 +13,15 @@ use crate::resolve::{libc_symbols, loader, look_up, originals};
 
 /// Call sites, as return addresses, with the function that each jumps to. There is one site in
 /// `libtorch_python` and one in `libtorch_cpu`; sites beyond this limit are looked up at each call.
-const PLACES_MAX: usize = 16;
-static PLACES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); PLACES_MAX] =
-    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) }; PLACES_MAX];
+const CALL_SITES_MAX: usize = 16;
+static CALL_SITES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); CALL_SITES_MAX] =
+    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) };
+        CALL_SITES_MAX];
 
 /// PyTorch's function of that form, as the loader would have bound it for the caller.
 pub fn of(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void {
-    for (place, original) in &PLACES {
-        match place.load(Ordering::Acquire) {
+    for (site, original) in &CALL_SITES {
+        match site.load(Ordering::Acquire) {
             known if known.cast_const() == caller => {
                 let found = original.load(Ordering::Acquire);
                 // Another thread is just storing this call site.
@@ -43,9 +44,9 @@ fn first_sight(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c
         unsafe { system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
     follow(form, found);
-    for (place, original) in &PLACES {
+    for (site, original) in &CALL_SITES {
         let free = core::ptr::null_mut();
-        match place.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
+        match site.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 original.store(found, Ordering::Release);
                 break;
