@@ -105,7 +105,7 @@ impl Image for InFile {
 
 /// Buffers for the image and the result, mapped while they are needed. Only touched pages use memory.
 #[derive(Debug)]
-pub struct Room(*mut Parts);
+pub struct Scratch(*mut Parts);
 
 #[derive(Debug)]
 struct Parts {
@@ -115,10 +115,10 @@ struct Parts {
     lines: [u8; LINES_MAX],
 }
 
-impl Room {
-    pub fn new() -> Option<Room> {
+impl Scratch {
+    pub fn new() -> Option<Scratch> {
         let parts = gputrace_producer::memory::map_bytes(size_of::<Parts>())?;
-        Some(Room(parts.cast()))
+        Some(Scratch(parts.cast()))
     }
 
     fn parts(&mut self) -> &mut Parts {
@@ -128,7 +128,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Scratch {
     fn drop(&mut self) {
         // SAFETY: the mapping that was made, which nothing borrows any more.
         unsafe { system::munmap(self.0.cast(), size_of::<Parts>()) };
@@ -157,9 +157,9 @@ impl<'i, I: Image> Cubin<'i, I> {
     }
 
     /// The image's line table; `None` if there is none.
-    pub fn lines<'r>(&self, room: &'r mut Room) -> Option<Lines<'r>> {
+    pub fn lines<'r>(&self, scratch: &'r mut Scratch) -> Option<Lines<'r>> {
         let Cubin { image, header } = self;
-        let Parts { headers, names, relocations, lines } = room.parts();
+        let Parts { headers, names, relocations, lines } = scratch.parts();
         let headers = headers.get_mut(..header.sections * SECTION_BYTES)?;
         image.read(header.sections_at, headers).then_some(())?;
         let section = |number: usize| Section::read(headers.get(number.checked_mul(SECTION_BYTES)?..)?);

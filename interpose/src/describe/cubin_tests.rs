@@ -27,13 +27,13 @@ impl Image for &[u8] {
     }
 }
 
-fn lines_of<'r>(image: &impl Image, room: &'r mut Room) -> Option<Lines<'r>> {
-    Cubin::of(image)?.lines(room)
+fn lines_of<'r>(image: &impl Image, scratch: &'r mut Scratch) -> Option<Lines<'r>> {
+    Cubin::of(image)?.lines(scratch)
 }
 
 fn found(image: &impl Image) -> Option<(Vec<u8>, u64)> {
-    let mut room = Room::new().unwrap();
-    lines_of(image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length))
+    let mut scratch = Scratch::new().unwrap();
+    lines_of(image, &mut scratch).map(|lines| (lines.bytes.to_vec(), lines.length))
 }
 
 /// Where a section's header is, and the section.
@@ -135,7 +135,7 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
         assert_eq!(libc::mprotect(start.byte_add(PAGES), 4096, libc::PROT_NONE), 0);
         start.cast::<u8>()
     };
-    let mut room = Room::new().unwrap();
+    let mut scratch = Scratch::new().unwrap();
     for name in NAMES {
         let whole = bytes(name);
         let expected = found(&&whole[..]);
@@ -147,7 +147,7 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
                 core::ptr::copy_nonoverlapping(whole.as_ptr(), image, length);
                 InMemory::at(image.cast()).unwrap()
             };
-            let lines = lines_of(&image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length));
+            let lines = lines_of(&image, &mut scratch).map(|lines| (lines.bytes.to_vec(), lines.length));
             // Sections that are read may all lie before the cut.
             assert!(lines.is_none() || lines == expected, "{name} cut at {length}");
             assert!(length < whole.len() || lines == expected, "{name}");
@@ -157,14 +157,14 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
 
 #[test]
 fn any_byte_may_be_another_one() {
-    let mut room = Room::new().unwrap();
+    let mut scratch = Scratch::new().unwrap();
     for name in NAMES {
         let mut image = bytes(name);
         for at in 0..image.len() {
             let was = image[at];
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 image[at] = value;
-                if let Some(lines) = lines_of(&&image[..], &mut room) {
+                if let Some(lines) = lines_of(&&image[..], &mut scratch) {
                     assert!(lines.bytes.len() <= LINES_MAX);
                     if let Some(lines) = KernelLines::read(lines.bytes) {
                         assert!(lines.sequences().count() <= RELOCATIONS_MAX);
@@ -205,8 +205,8 @@ fn a_look_at_an_image_costs_microseconds() {
         let start = std::time::Instant::now();
         for _ in 0..10_000 {
             if Cubin::of(&image).is_some() {
-                let mut room = Room::new().unwrap();
-                assert!(lines_of(&image, &mut room).is_some());
+                let mut scratch = Scratch::new().unwrap();
+                assert!(lines_of(&image, &mut scratch).is_some());
             }
         }
         println!("{name}: {:.2} µs", start.elapsed().as_secs_f64() * 1e6 / 1e4);
@@ -215,7 +215,7 @@ fn a_look_at_an_image_costs_microseconds() {
     for _ in 0..10_000 {
         let path = CString::new(path("row_sums.cubin").as_os_str().as_bytes()).unwrap();
         let file = InFile::open(&path).unwrap();
-        assert!(lines_of(&file, &mut Room::new().unwrap()).is_some());
+        assert!(lines_of(&file, &mut Scratch::new().unwrap()).is_some());
     }
     println!("file: {:.2} µs", start.elapsed().as_secs_f64() * 1e6 / 1e4);
 }

@@ -8,7 +8,7 @@ use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
-use super::cubin::{Cubin, Image, InFile, InMemory, Room};
+use super::cubin::{Cubin, Image, InFile, InMemory, Scratch};
 use super::{sync, text, written};
 use crate::detour::KeepCancel;
 use crate::driver::{Handle, Status};
@@ -61,15 +61,15 @@ fn loaded_with<I: Image>(
     let _errno = KeepErrno::new();
     // If the thread is to be cancelled, that happens where it would without us, not here.
     let _cancel = KeepCancel::new();
-    let lines = image().map_or((0, 0), |image| said_lines(cx, &image));
+    let lines = image().map_or((0, 0), |image| lines_of_image(cx, &image));
     description(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
 }
 
 /// The definition of an image's line table (0 if it is not kept), and its length.
-fn said_lines(cx: &Context, image: &impl Image) -> (u32, u64) {
+fn lines_of_image(cx: &Context, image: &impl Image) -> (u32, u64) {
     let Some(cubin) = Cubin::of(image) else { return (0, 0) };
-    let Some(mut room) = Room::new() else { return (0, 0) };
-    match cubin.lines(&mut room) {
+    let Some(mut scratch) = Scratch::new() else { return (0, 0) };
+    match cubin.lines(&mut scratch) {
         Some(lines) => (cx.tables.module_lines(cx.session, lines.bytes), lines.length),
         None => (0, 0),
     }
