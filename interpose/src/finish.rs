@@ -139,13 +139,13 @@ fn print_summary(session: &Session) {
         ]);
     }
     // Mapped, not allocated: exit may run in a signal handler that interrupted malloc.
-    let Some(room) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else {
+    let Some(buffer) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else {
         return stderr::line(&[
             b"the collector writes the outputs after the program's end: no memory is left to wait for them with",
         ]);
     };
     // SAFETY: the mapping is that long, and ours alone.
-    let packet = unsafe { core::slice::from_raw_parts_mut(room, HEAD_BYTES + TEXT_MAX) };
+    let packet = unsafe { core::slice::from_raw_parts_mut(buffer, HEAD_BYTES + TEXT_MAX) };
     let mut patience = Patience::new();
     match session.wait_for_done(|| patience.goes_on(collector_process::signs_of_life()), packet) {
         Some(summary) => stderr::raw(summary),

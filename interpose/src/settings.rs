@@ -52,15 +52,15 @@ static REMEMBERED: Remembered =
 pub fn remember() {
     // SAFETY: the loader runs this once. Constructors of other libraries may have started threads, but no
     // thread makes a reference to `entries` while `length` is 0.
-    let room = unsafe { &mut *REMEMBERED.entries.get() };
+    let buffer = unsafe { &mut *REMEMBERED.entries.get() };
     let mut length = 0;
     for entry in environment::entries() {
         // SAFETY: a C string of the environment's.
         let text = unsafe { CStr::from_ptr(entry) }.to_bytes_with_nul();
         if text.starts_with(b"GPUTRACE")
-            && let Some(place) = room.get_mut(length..length + text.len())
+            && let Some(target) = buffer.get_mut(length..length + text.len())
         {
-            place.copy_from_slice(text);
+            target.copy_from_slice(text);
             length += text.len();
         }
     }

@@ -125,9 +125,9 @@ fn not_initialised(status: Status) {
         return;
     }
     let mut word = [0u8; 32];
-    let mut room = &mut word[..];
-    if write!(room, "{}{status}", untraced::NOT_INITIALISED).is_ok() {
-        let left = room.len();
+    let mut buffer = &mut word[..];
+    if write!(buffer, "{}{status}", untraced::NOT_INITIALISED).is_ok() {
+        let left = buffer.len();
         let written = word.get(..word.len() - left).unwrap_or_default();
         untraced::leave_word(session_path.to_bytes(), written);
     }
@@ -334,20 +334,20 @@ fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
 
 /// The command line, redacted if the user asked for that. The redacted form is the first word only: a
 /// process that sets its title has all its arguments in its first argument.
-fn command_line(room: &mut [u8; 4096]) -> &[u8] {
+fn command_line(buffer: &mut [u8; 4096]) -> &[u8] {
     const TAKEN_OUT: &[u8] = b"\0[redacted]";
-    let length = system::read_file(c"/proc/self/cmdline", room.as_mut_slice()).map_or(0, <[u8]>::len);
-    let line = room.get(..length).unwrap_or_default();
+    let length = system::read_file(c"/proc/self/cmdline", buffer.as_mut_slice()).map_or(0, <[u8]>::len);
+    let line = buffer.get(..length).unwrap_or_default();
     let word = line.iter().position(|byte| *byte == 0 || byte.is_ascii_whitespace());
     match word {
-        Some(end) if redacts() && end + 1 < length => match room.get_mut(end..end + TAKEN_OUT.len()) {
-            Some(place) => {
-                place.copy_from_slice(TAKEN_OUT);
-                room.get(..end + TAKEN_OUT.len()).unwrap_or_default()
+        Some(end) if redacts() && end + 1 < length => match buffer.get_mut(end..end + TAKEN_OUT.len()) {
+            Some(target) => {
+                target.copy_from_slice(TAKEN_OUT);
+                buffer.get(..end + TAKEN_OUT.len()).unwrap_or_default()
             }
-            None => room.get(..end).unwrap_or_default(),
+            None => buffer.get(..end).unwrap_or_default(),
         },
-        _ => room.get(..length).unwrap_or_default(),
+        _ => buffer.get(..length).unwrap_or_default(),
     }
 }
 

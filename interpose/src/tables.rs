@@ -87,13 +87,13 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         apis: memory::map(ENTRIES.len())?,
         has_records: AtomicU32::new(0),
     };
-    let room = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
+    let mapping = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     let tables = unsafe {
-        room.write(tables);
-        &*room
+        mapping.write(tables);
+        &*mapping
     };
-    CURRENT.store(room, Ordering::Release);
+    CURRENT.store(mapping, Ordering::Release);
     Some(tables)
 }
 

@@ -66,7 +66,7 @@ pub unsafe fn ascii<'t>(text: Ascii) -> &'t [u8] {
 /// # Safety
 /// Null, or wide characters that end with 0.
 pub unsafe fn wide<R>(text: Wide, act: impl FnOnce(&[u8]) -> R) -> R {
-    let mut room = [0u8; NAME_MAX];
+    let mut buffer = [0u8; NAME_MAX];
     let mut used = 0;
     let mut from = text;
     while !from.is_null() {
@@ -75,15 +75,15 @@ pub unsafe fn wide<R>(text: Wide, act: impl FnOnce(&[u8]) -> R) -> R {
         let mut bytes = [0; 4];
         let character = char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut bytes);
         let end = used + character.len();
-        match room.get_mut(used..end) {
-            Some(place) if value != 0 => place.copy_from_slice(character.as_bytes()),
+        match buffer.get_mut(used..end) {
+            Some(target) if value != 0 => target.copy_from_slice(character.as_bytes()),
             _ => break,
         }
         used = end;
         // SAFETY: the character there was not the last one.
         from = unsafe { from.add(1) };
     }
-    act(room.get(..used).unwrap_or_default())
+    act(buffer.get(..used).unwrap_or_default())
 }
 
 /// The label of a name in a domain, and the span context in the name.

@@ -30,15 +30,15 @@ fn taken_out_of_long<R>(name: &[u8], act: impl FnOnce(&[u8], &Caller) -> R) -> R
     let Some((at, caller)) = find(name) else { return act(name, &Caller::NOBODY) };
     let (before, behind) =
         without_frame(name.get(..at).unwrap_or_default(), name.get(at + LENGTH..).unwrap_or_default());
-    let mut room = [0u8; NAME_MAX];
+    let mut buffer = [0u8; NAME_MAX];
     let mut used = 0;
     for part in [before, behind] {
-        if let Some(place) = room.get_mut(used..used + part.len()) {
-            place.copy_from_slice(part);
+        if let Some(target) = buffer.get_mut(used..used + part.len()) {
+            target.copy_from_slice(part);
             used += part.len();
         }
     }
-    match room.get(..used).unwrap_or_default() {
+    match buffer.get(..used).unwrap_or_default() {
         // A name that consists only of a traceparent is recorded by the key.
         b"" => act(KEY, &caller),
         rest => act(rest, &caller),

@@ -281,15 +281,15 @@ impl Filling {
             core::ptr::copy_nonoverlapping(record.as_ptr(), self.buffer.add(self.used_bytes), record.len());
             core::slice::from_raw_parts_mut(self.buffer.add(self.used_bytes), record.len())
         };
-        if let Some(place) = target.get_mut(0..4) {
-            place.copy_from_slice(&kind.to_ne_bytes());
+        if let Some(field) = target.get_mut(0..4) {
+            field.copy_from_slice(&kind.to_ne_bytes());
         }
         if let Some(line) = line {
             for at in times::offsets(kind) {
-                if let Some(place) = target.get_mut(*at..*at + 8)
-                    && let Ok(time_ns) = <[u8; 8]>::try_from(&*place)
+                if let Some(field) = target.get_mut(*at..*at + 8)
+                    && let Ok(time_ns) = <[u8; 8]>::try_from(&*field)
                 {
-                    place.copy_from_slice(&line.carry_over(u64::from_ne_bytes(time_ns)).to_ne_bytes());
+                    field.copy_from_slice(&line.carry_over(u64::from_ne_bytes(time_ns)).to_ne_bytes());
                 }
             }
         }
