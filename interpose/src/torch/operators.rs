@@ -28,7 +28,7 @@ struct Callback {
     end: End,
     sampling_probability: f64,
     scopes: [u8; 16],
-    room: [u64; 16],
+    reserved: [u64; 16],
 }
 
 type Start = unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> *mut *mut c_void;
@@ -118,7 +118,7 @@ fn callback(start: Start, scope: u8) -> Callback {
     if let Some(wanted) = scopes.get_mut(usize::from(scope)) {
         *wanted = 1;
     }
-    Callback { start, end, sampling_probability: 1.0, scopes, room: [0; 16] }
+    Callback { start, end, sampling_probability: 1.0, scopes, reserved: [0; 16] }
 }
 
 /// Adds the callbacks, and removes them again if PyTorch would not call them as expected.
@@ -160,24 +160,24 @@ unsafe extern "C" fn begin_operator(kept: *mut *mut c_void, record: *const c_voi
 /// every stack inside it a different one.
 unsafe extern "C" fn begin_range(kept: *mut *mut c_void, record: *const c_void) -> *mut *mut c_void {
     // SAFETY: PyTorch's own arguments.
-    unsafe { begin(kept, record, |name, room| Some(without_numbers(name, room))) }
+    unsafe { begin(kept, record, |name, buffer| Some(without_numbers(name, buffer))) }
 }
 
 /// A name with each number in it written as `#`.
-fn without_numbers<'r>(name: &[u8], room: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
+fn without_numbers<'r>(name: &[u8], buffer: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
     let mut length = 0;
     for byte in name {
         let written = if byte.is_ascii_digit() { b'#' } else { *byte };
-        let follows = byte.is_ascii_digit() && length > 0 && room.get(length - 1) == Some(&b'#');
-        if !follows && let Some(to) = room.get_mut(length) {
+        let follows = byte.is_ascii_digit() && length > 0 && buffer.get(length - 1) == Some(&b'#');
+        if !follows && let Some(to) = buffer.get_mut(length) {
             *to = written;
             length += 1;
         }
     }
-    room.get(..length).unwrap_or_default()
+    buffer.get(..length).unwrap_or_default()
 }
 
-/// A named operator or range begins; `told` is the recorded form of the name. No data is passed to its end.
+/// A named operator or range begins; `recorded` is the recorded form of the name. No data is passed to its end.
 ///
 /// # Safety
 /// As PyTorch calls an observer.
@@ -185,7 +185,7 @@ fn without_numbers<'r>(name: &[u8], room: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
 unsafe fn begin(
     kept: *mut *mut c_void,
     record: *const c_void,
-    told: impl for<'n> FnOnce(&'n [u8], &'n mut [u8; NAME_MAX]) -> Option<&'n [u8]>,
+    recorded: impl for<'n> FnOnce(&'n [u8], &'n mut [u8; NAME_MAX]) -> Option<&'n [u8]>,
 ) -> *mut *mut c_void {
     // SAFETY: the out location of the returned `unique_ptr`.
     unsafe { kept.write(core::ptr::null_mut()) };
@@ -201,10 +201,11 @@ unsafe fn begin(
             {
                 // SAFETY: as above.
                 let name = unsafe { crate::describe::text(name, NAME_MAX) };
-                let mut room = [0; NAME_MAX];
-                let told = told(name, &mut room);
-                let name = told.map_or(operators::UNNAMED, |told| tables.stack_name(session, told));
-                if told.is_some() && name == operators::UNNAMED {
+                let mut buffer = [0; NAME_MAX];
+                let recorded = recorded(name, &mut buffer);
+                let name =
+                    recorded.map_or(operators::UNNAMED, |recorded| tables.stack_name(session, recorded));
+                if recorded.is_some() && name == operators::UNNAMED {
                     // The table of names is full: the operator is in no stack.
                     session.count(Counter::StacksFull, 1);
                 }
