@@ -120,7 +120,7 @@ mod tests {
     use gputrace_producer::stderr::{errno, set_errno};
 
     #[test]
-    fn the_body_runs_elsewhere_once_and_errno_stays() {
+    fn body_runs_once_on_another_stack_and_keeps_errno() {
         let (here, mut there, mut times) = (0u8, 0usize, 0);
         set_errno(77);
         run(|| {
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_a_small_stack_lacks() {
+    fn body_has_more_stack_than_its_thread() {
         let small = std::thread::Builder::new().stack_size(64 * 1024);
         let body = || {
             let mut sum = 0u64;
             run(|| {
-                let room = core::hint::black_box([1u8; 128 * 1024]);
-                sum = room.iter().map(|byte| u64::from(*byte)).sum();
+                let array = core::hint::black_box([1u8; 128 * 1024]);
+                sum = array.iter().map(|byte| u64::from(*byte)).sum();
             });
             sum
         };

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_empty_element_goes() {
+    fn elements_before_the_empty_one_are_removed() {
         assert_eq!(cut("libasan.so.8::/a/libgputrace.so:libm.so.6"), "/a/libgputrace.so:libm.so.6");
         assert_eq!(cut("libclang_rt.asan-x86_64.so::/a.so"), "/a.so");
     }

@@ -162,12 +162,12 @@ unsafe fn fill(get_table: GetModuleFunctionTable, module: u32, functions: &[(usi
         if *index >= count as usize {
             continue;
         }
-        // SAFETY: the table has `count` places, each null or a pointer to a function pointer of
+        // SAFETY: the table has `count` entries, each null or a pointer to a function pointer of
         // NVTX's, which only we write while NVTX waits for us.
         unsafe {
-            let place = *table.add(*index);
-            if !place.is_null() {
-                *place = function.0;
+            let entry = *table.add(*index);
+            if !entry.is_null() {
+                *entry = function.0;
             }
         }
     }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_carries_a_span_anywhere_and_is_told_without_it() {
+    fn traceparent_anywhere_is_found_and_left_out_of_the_name() {
         let caller = Caller {
             trace: [0x8448_eb21_1c80_319c, 0x0af7_6519_16cd_43dd],
             span: 0xb7ad_6b71_6920_3331,
