@@ -219,7 +219,7 @@ impl Guard {
     }
 
     fn put(&mut self, record: &[u8], kind: u32, line: Option<&Line>) {
-        let is_full = self.0.as_ref().is_some_and(|filling| !filling.has_room(record.len()));
+        let is_full = self.0.as_ref().is_some_and(|filling| !filling.fits(record.len()));
         if is_full {
             self.hand_over();
         }
@@ -227,7 +227,7 @@ impl Guard {
             self.0 = Filling::request();
         }
         match &mut self.0 {
-            Some(filling) if filling.has_room(record.len()) => filling.write(record, kind, line),
+            Some(filling) if filling.fits(record.len()) => filling.write(record, kind, line),
             _ => {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
@@ -269,7 +269,7 @@ impl Filling {
             .then(|| Box::new(Filling { buffer, bytes, used_bytes: 0, records: 0, most_records }))
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    fn fits(&self, bytes: usize) -> bool {
         self.bytes.saturating_sub(self.used_bytes) >= bytes
             && (self.most_records == 0 || self.records < self.most_records)
     }

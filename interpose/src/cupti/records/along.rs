@@ -74,7 +74,7 @@ impl Delivery<'_> {
 
     /// Whether the next entry can be written at once. Early reading never waits: what does not fit comes
     /// later.
-    fn has_room(&mut self) -> bool {
+    fn entry_fits(&mut self) -> bool {
         match &mut self.out {
             // A kernel, and the cell that names the writer.
             Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MOST),
@@ -87,7 +87,7 @@ impl Delivery<'_> {
         // SAFETY: CUPTI wrote a whole record of its reported version here, and never changes a written
         // record.
         let found = unsafe { Record::new(record.cast(), root.version()) };
-        let is_consumed = has_ended(&found) && self.has_room();
+        let is_consumed = has_ended(&found) && self.entry_fits();
         if is_consumed {
             reading.consumed = Consumed { at: record.expose_provenance(), checksum: checksum_of(&found) };
             self.one(found);
