@@ -223,9 +223,9 @@ pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
             own.unwrap_or(found)
         }
         _ => match index {
-            Some(SUBSCRIBE) => second_library::subscribe_in_place_of(found),
-            Some(SUBSCRIBE_V2) => second_library::subscribe_v2_in_place_of(found),
-            Some(REGISTER_CALLBACKS) => second_library::register_in_place_of(found),
+            Some(SUBSCRIBE) => second_library::replace_subscribe(found),
+            Some(SUBSCRIBE_V2) => second_library::replace_subscribe_v2(found),
+            Some(REGISTER_CALLBACKS) => second_library::replace_register(found),
             _ => found,
         },
     }

@@ -48,17 +48,17 @@ static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Our replacement of that library's `cuptiSubscribe`.
-pub fn subscribe_in_place_of(found: *mut c_void) -> *mut c_void {
+pub fn replace_subscribe(found: *mut c_void) -> *mut c_void {
     keep(&SUBSCRIBE, found, subscribe as *mut c_void)
 }
 
 /// Our replacement of that library's `cuptiSubscribe_v2`.
-pub fn subscribe_v2_in_place_of(found: *mut c_void) -> *mut c_void {
+pub fn replace_subscribe_v2(found: *mut c_void) -> *mut c_void {
     keep(&SUBSCRIBE_V2, found, subscribe_v2 as *mut c_void)
 }
 
 /// Our replacement of that library's `cuptiActivityRegisterCallbacks`.
-pub fn register_in_place_of(found: *mut c_void) -> *mut c_void {
+pub fn replace_register(found: *mut c_void) -> *mut c_void {
     keep(&REGISTER, found, register as *mut c_void)
 }
 
