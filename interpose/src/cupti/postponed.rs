@@ -13,14 +13,14 @@ use super::{open, records};
 /// Head of the list: a buffer's index in the pool plus 1; 0 if the list is empty.
 static LATEST: AtomicU32 = AtomicU32::new(0);
 /// State of a postponed buffer. Only its holder accesses it before it is in the list and after it is out.
-struct Held {
+struct Postponed {
     before: AtomicU32,
     context: AtomicPtr<c_void>,
     stream: AtomicU32,
     valid_bytes: AtomicUsize,
 }
-static HELD: [Held; BUFFERS] = [const {
-    Held {
+static POSTPONED: [Postponed; BUFFERS] = [const {
+    Postponed {
         before: AtomicU32::new(0),
         context: AtomicPtr::new(core::ptr::null_mut()),
         stream: AtomicU32::new(0),
@@ -30,13 +30,13 @@ static HELD: [Held; BUFFERS] = [const {
 
 /// Puts a buffer of the pool on the list.
 pub fn put_by(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
-    let Some(held) = HELD.get(index) else { return };
-    held.context.store(context, Ordering::Relaxed);
-    held.stream.store(stream, Ordering::Relaxed);
-    held.valid_bytes.store(valid_bytes, Ordering::Relaxed);
+    let Some(postponed) = POSTPONED.get(index) else { return };
+    postponed.context.store(context, Ordering::Relaxed);
+    postponed.stream.store(stream, Ordering::Relaxed);
+    postponed.valid_bytes.store(valid_bytes, Ordering::Relaxed);
     let mut latest = LATEST.load(Ordering::Relaxed);
     loop {
-        held.before.store(latest, Ordering::Relaxed);
+        postponed.before.store(latest, Ordering::Relaxed);
         // SYNC: Release: whoever takes the list sees the fields above. Lists are taken whole, so a buffer
         // that comes back meanwhile does no harm (no ABA).
         match LATEST.compare_exchange_weak(latest, index as u32 + 1, Ordering::SeqCst, Ordering::Relaxed) {
@@ -55,11 +55,11 @@ pub fn catch_up() {
         let mut next = LATEST.swap(0, Ordering::SeqCst);
         let (mut is_stuck, mut is_read) = (false, false);
         while let Some(index) = (next as usize).checked_sub(1) {
-            let (Some(held), Some(buffer)) = (HELD.get(index), buffers::at(index)) else { return };
-            next = held.before.load(Ordering::Relaxed);
-            let context = held.context.load(Ordering::Relaxed);
+            let (Some(postponed), Some(buffer)) = (POSTPONED.get(index), buffers::at(index)) else { return };
+            next = postponed.before.load(Ordering::Relaxed);
+            let context = postponed.context.load(Ordering::Relaxed);
             let (stream, valid_bytes) =
-                (held.stream.load(Ordering::Relaxed), held.valid_bytes.load(Ordering::Relaxed));
+                (postponed.stream.load(Ordering::Relaxed), postponed.valid_bytes.load(Ordering::Relaxed));
             let deliver = || {
                 let consumed = open::consumed(index);
                 // SAFETY: CUPTI handed the buffer over with so many valid bytes; nobody has given it back.

@@ -13,7 +13,7 @@ use super::text::{self, Attributes};
 use super::{Ascii, Installed, Wide, table};
 
 /// A domain or a registered string, as the program holds it.
-type Held = *const c_void;
+type NvtxHandle = *const c_void;
 
 /// Indexed by NVTX's function numbers.
 pub const CORE: &[(usize, Installed)] = table! {
@@ -31,7 +31,7 @@ pub const CORE2: &[(usize, Installed)] = table! {
     12 domain_create_a 13 domain_create_w 14 domain_destroy
 };
 
-fn domain_of(held: Held) -> Label {
+fn domain_of(held: NvtxHandle) -> Label {
     // Null is the domain without a name, by far the most frequent.
     if held.is_null() {
         return Label::NONE;
@@ -39,7 +39,7 @@ fn domain_of(held: Held) -> Label {
     Some(Label::from_handle(held.addr())).filter(|label| label.is_domain()).unwrap_or(Label::NONE)
 }
 
-fn held(label: Label) -> Held {
+fn held(label: Label) -> NvtxHandle {
     core::ptr::without_provenance(label.to_handle())
 }
 
@@ -89,28 +89,28 @@ calls! {
     range_push_w(name: Wide) -> c_int => push_named(named_wide(name));
     range_push_ex(attributes: *const Attributes) -> c_int => push(Label::NONE, attributes);
     range_pop() -> c_int => ranges::pop(Label::NONE);
-    domain_range_push_ex(domain: Held, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
-    domain_range_pop(domain: Held) -> c_int => ranges::pop(domain_of(domain));
+    domain_range_push_ex(domain: NvtxHandle, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
+    domain_range_pop(domain: NvtxHandle) -> c_int => ranges::pop(domain_of(domain));
 
     range_start_a(name: Ascii) -> u64 => ranges::start(named(name).0, Look::default());
     range_start_w(name: Wide) -> u64 => ranges::start(named_wide(name).0, Look::default());
     range_start_ex(attributes: *const Attributes) -> u64 => start(Label::NONE, attributes);
     range_end(id: u64) => ranges::end(id);
-    domain_range_start_ex(domain: Held, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
-    domain_range_end(_domain: Held, id: u64) => ranges::end(id);
+    domain_range_start_ex(domain: NvtxHandle, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
+    domain_range_end(_domain: NvtxHandle, id: u64) => ranges::end(id);
 
     mark_a(name: Ascii) => ranges::mark(named(name).0, Look::default());
     mark_w(name: Wide) => ranges::mark(named_wide(name).0, Look::default());
     mark_ex(attributes: *const Attributes) => mark(Label::NONE, attributes);
-    domain_mark_ex(domain: Held, attributes: *const Attributes) => mark(domain_of(domain), attributes);
+    domain_mark_ex(domain: NvtxHandle, attributes: *const Attributes) => mark(domain_of(domain), attributes);
 
-    domain_create_a(name: Ascii) -> Held => held(Label::domain(text::ascii(name)));
-    domain_create_w(name: Wide) -> Held => held(text::wide(name, Label::domain));
+    domain_create_a(name: Ascii) -> NvtxHandle => held(Label::domain(text::ascii(name)));
+    domain_create_w(name: Wide) -> NvtxHandle => held(text::wide(name, Label::domain));
     // The names of a domain's ranges stay valid after it; the handle may be in use elsewhere.
-    domain_destroy(_domain: Held) => ();
-    domain_register_string_a(domain: Held, name: Ascii) -> Held =>
+    domain_destroy(_domain: NvtxHandle) => ();
+    domain_register_string_a(domain: NvtxHandle, name: Ascii) -> NvtxHandle =>
         held(Label::range(domain_of(domain), text::ascii(name)));
-    domain_register_string_w(domain: Held, name: Wide) -> Held =>
+    domain_register_string_w(domain: NvtxHandle, name: Wide) -> NvtxHandle =>
         text::wide(name, |name| held(Label::range(domain_of(domain), name)));
 }
 
