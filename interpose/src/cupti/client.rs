@@ -151,7 +151,7 @@ pub fn turn(session: &'static Session) {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
         root.flush(0);
-        records::read_along(root);
+        records::read_early(root);
     }
     graph_times::turn(session, root);
 }

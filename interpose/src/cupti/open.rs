@@ -66,7 +66,7 @@ pub fn give(index: usize, generation: u32, bytes: usize) {
     open.consumed.store(0, Ordering::Relaxed);
     open.checksum.store(0, Ordering::Relaxed);
     open.seen.store(0, Ordering::Relaxed);
-    // SYNC: pairs with the exchange in `read_along`: a reader that finds CUPTI sees the fields above.
+    // SYNC: pairs with the exchange in `read_early`: a reader that finds CUPTI sees the fields above.
     open.owner.store(owner::CUPTI, Ordering::Release);
 }
 
@@ -117,7 +117,7 @@ pub struct Reading {
 }
 
 /// Begins to read a buffer early, if CUPTI has it for that session.
-pub fn read_along(index: usize, generation: u32) -> Option<Reading> {
+pub fn read_early(index: usize, generation: u32) -> Option<Reading> {
     let open = OPEN.get(index)?;
     if open.owner.load(Ordering::Relaxed) != owner::CUPTI || IS_OFF.load(Ordering::Relaxed) {
         return None;
@@ -156,23 +156,23 @@ mod tests {
     fn buffer_returned_while_read_is_ours_after_the_read() {
         const INDEX: usize = 7;
         const NOTHING: Consumed = Consumed { at: 0, checksum: 0 };
-        assert!(is_ours(INDEX) && take_back(INDEX) && read_along(INDEX, 3).is_none());
+        assert!(is_ours(INDEX) && take_back(INDEX) && read_early(INDEX, 3).is_none());
         give(INDEX, 3, 4096);
-        assert!(!is_ours(INDEX) && read_along(INDEX, 4).is_none(), "of another session");
-        let mut reading = read_along(INDEX, 3).unwrap();
-        assert!(read_along(INDEX, 3).is_none(), "two readers");
+        assert!(!is_ours(INDEX) && read_early(INDEX, 4).is_none(), "of another session");
+        let mut reading = read_early(INDEX, 3).unwrap();
+        assert!(read_early(INDEX, 3).is_none(), "two readers");
         assert_eq!((reading.bytes, reading.consumed, reading.seen), (4096, NOTHING, 0));
         (reading.consumed, reading.seen) = (Consumed { at: 64, checksum: 9 }, 128);
         assert!(!take_back(INDEX) && !take_back(INDEX) && !is_ours(INDEX));
         drop(reading);
-        assert!(is_ours(INDEX) && read_along(INDEX, 3).is_none());
+        assert!(is_ours(INDEX) && read_early(INDEX, 3).is_none());
         assert_eq!(consumed(INDEX), Consumed { at: 64, checksum: 9 });
 
         // A buffer given without a session also starts with nothing consumed.
         give(INDEX, 0, 8192);
         assert_eq!(consumed(INDEX), NOTHING);
-        assert!(read_along(INDEX, 3).is_none());
-        drop(read_along(INDEX, 0).unwrap());
+        assert!(read_early(INDEX, 3).is_none());
+        drop(read_early(INDEX, 0).unwrap());
         assert!(take_back(INDEX) && is_ours(INDEX));
     }
 
@@ -197,7 +197,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    let Some(mut reading) = read_along(INDEX, 1) else { continue };
+                    let Some(mut reading) = read_early(INDEX, 1) else { continue };
                     for _ in 0..8 {
                         if reading.consumed.at < RECORDS {
                             reading.consumed.at += 1;

@@ -177,7 +177,8 @@ fn without_numbers<'r>(name: &[u8], buffer: &'r mut [u8; NAME_MAX]) -> &'r [u8] 
     buffer.get(..length).unwrap_or_default()
 }
 
-/// A named operator or range begins; `recorded` is the recorded form of the name. No data is passed to its end.
+/// A named operator or range begins; `recorded` is the recorded form of the name. No data is passed to its
+/// end.
 ///
 /// # Safety
 /// As PyTorch calls an observer.

@@ -1,10 +1,10 @@
 //! Converts CUPTI's records into events.
 //!
 //! Runs on CUPTI's worker thread, on any thread that makes CUPTI deliver, and on the service thread, which
-//! reads early ([`along`]). The ring for device records has one producer at a time. A thread that finds it
+//! reads early ([`early`]). The ring for device records has one producer at a time. A thread that finds it
 //! taken writes to its own ring instead, so that no thread waits for another inside CUPTI.
 
-mod along;
+mod early;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
-pub use along::read_along;
+pub use early::read_early;
 
 use super::graph_times::Delivered;
 use super::guest;
@@ -104,7 +104,7 @@ pub unsafe fn deliver(
     let is_done = with_delivery(session, root, Ring::Any, |delivery| {
         let mut record = consumed.at as *mut CUpti_Activity;
         // SAFETY: the caller's guarantee.
-        unsafe { along::compare(session, root, consumed) };
+        unsafe { early::compare(session, root, consumed) };
         // SAFETY: the caller's guarantee.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
             // SAFETY: CUPTI wrote a record of its reported version here.

@@ -14,19 +14,19 @@ use crate::cupti::root::{Reader, Root};
 use crate::cupti::{buffers, postponed};
 
 /// Most cells of one entry, plus the cell that names the writer.
-const CELLS_MOST: u64 = 3;
+const CELLS_MAX: u64 = 3;
 const CHANGED: &[u8] = b"this libcupti changes records after it has written them: device times that were read before it handed them \
                          over may be wrong, and from here on come when it does";
 
 /// Consumes the records of ended work in the buffers that CUPTI is filling.
-pub fn read_along(root: &Root) {
+pub fn read_early(root: &Root) {
     let (Some(session), Some(_reader)) = (session::current(), Reader::new()) else { return };
     with_delivery(session, root, Ring::Records, |delivery| {
         for index in buffers::in_use() {
             if let (Some(buffer), Some(mut reading)) =
-                (buffers::at(index), open::read_along(index, session.generation))
+                (buffers::at(index), open::read_early(index, session.generation))
             {
-                delivery.along(root, buffer, &mut reading);
+                delivery.open_buffer(root, buffer, &mut reading);
             }
         }
     });
@@ -53,7 +53,7 @@ pub unsafe fn compare(session: &Session, root: &Root, consumed: Consumed) {
 impl Delivery<'_> {
     /// Consumes the complete records of an open buffer: each record that another follows, and the last one if
     /// it was complete at the previous turn.
-    fn along(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
+    fn open_buffer(&mut self, root: &Root, buffer: *mut u8, reading: &mut Reading) {
         let mut newest: *mut CUpti_Activity = core::ptr::null_mut();
         let mut at = reading.consumed.at as *mut CUpti_Activity;
         // SAFETY: a buffer of CUPTI. It is zero wherever CUPTI has not written since it got the buffer,
@@ -77,7 +77,7 @@ impl Delivery<'_> {
     fn entry_fits(&mut self) -> bool {
         match &mut self.out {
             // A kernel, and the cell that names the writer.
-            Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MOST),
+            Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MAX),
             Out::Own(_) => false,
         }
     }
