@@ -179,7 +179,7 @@ pub unsafe extern "C" fn completed(
         // SAFETY: CUPTI gave the buffer back, and its records are consumed.
         unsafe { clear(index, valid_bytes) };
     } else {
-        postponed::put_by(context, stream, index, valid_bytes);
+        postponed::postpone(context, stream, index, valid_bytes);
     }
     postponed::catch_up();
 }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!((left, take()), ([0, 7], Some((70, taken[70], SMALL_BYTES))));
         // Without a session nothing is done for postponed buffers.
         for index in [3, 1900, 70] {
-            postponed::put_by(core::ptr::null_mut(), 0, index, 0);
+            postponed::postpone(core::ptr::null_mut(), 0, index, 0);
         }
         postponed::catch_up();
         let again: Vec<_> = std::iter::from_fn(take).map(|(_, buffer, _)| buffer).collect();

@@ -9,7 +9,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
-use super::root::{self, Root, Who};
+use super::root::{self, Party, Root};
 use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
 use crate::resolve::originals;
 use crate::settings;
@@ -120,10 +120,10 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     }
     callbacks::enable_for_tracer(root);
     for kind in KINDS {
-        let enabled = root.want(Who::Tracer, kind, true);
+        let enabled = root.want(Party::Tracer, kind, true);
         if enabled != CUptiResult::CUPTI_SUCCESS {
             KINDS.iter().for_each(|kind| {
-                root.want(Who::Tracer, *kind, false);
+                root.want(Party::Tracer, *kind, false);
             });
             return undo("enabling kernel, copy and fill records", enabled);
         }

@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// The reader consumes a buffer's first records, and the one who takes it back the rest: each once.
+    /// The reader consumes a buffer's first records, and the owner that takes it back consumes the rest: each once.
     #[test]
     fn records_read_early_and_at_the_end_are_consumed_once() {
         const INDEX: usize = 8;

@@ -29,7 +29,7 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
 }; BUFFERS];
 
 /// Puts a buffer of the pool on the list.
-pub fn put_by(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
+pub fn postpone(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
     let Some(postponed) = POSTPONED.get(index) else { return };
     postponed.context.store(context, Ordering::Relaxed);
     postponed.stream.store(stream, Ordering::Relaxed);
@@ -47,11 +47,11 @@ pub fn put_by(context: *mut c_void, stream: u32, index: usize, valid_bytes: usiz
 }
 
 /// Processes postponed buffers as far as possible now. To be called after every delivery and every
-/// [`put_by`]: then either the holder of the ring sees the list, or the caller of `put_by` finds the ring
+/// [`postpone`]: then either the holder of the ring sees the list, or the caller of `postpone` finds the ring
 /// free.
 pub fn catch_up() {
     while LATEST.load(Ordering::SeqCst) != 0 {
-        // SYNC: pairs with the exchange in `put_by`.
+        // SYNC: pairs with the exchange in `postpone`.
         let mut next = LATEST.swap(0, Ordering::SeqCst);
         let (mut is_stuck, mut is_read) = (false, false);
         while let Some(index) = (next as usize).checked_sub(1) {
@@ -71,7 +71,7 @@ pub fn catch_up() {
                 unsafe { buffers::clear(index, valid_bytes) };
             } else {
                 is_stuck = true;
-                put_by(context, stream, index, valid_bytes);
+                postpone(context, stream, index, valid_bytes);
             }
         }
         // The holder of the ring checks the list when it is done, but it may have done so before the buffer

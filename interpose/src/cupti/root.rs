@@ -17,7 +17,7 @@ use super::{buffers, callbacks};
 
 /// The two parties that may want a kind of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
+pub enum Party {
     Tracer,
     Guest,
 }
@@ -169,15 +169,15 @@ impl Root {
     /// Each party stores its own request before it reads the other's, so that of two concurrent calls at
     /// least one sees the other. A party that switched a kind off checks again, because the other may have
     /// requested it in between.
-    pub fn want(&self, who: Who, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
+    pub fn want(&self, party: Party, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
         let Some(bit) = 1u64.checked_shl(kind.0) else {
             return CUptiResult::CUPTI_ERROR_INVALID_KIND;
         };
-        let (own, other) = sides(&WANTED, who);
+        let (own, other) = sides(&WANTED, party);
         let others = || other.load(Ordering::SeqCst) & bit != 0;
         // SAFETY: no precondition: a kind that cannot be is refused.
         let enable = || unsafe { (self.api.activity_enable)(kind) };
-        if is_wanted && who == Who::Guest {
+        if is_wanted && party == Party::Guest {
             EVER_OF_GUEST.fetch_or(bit, Ordering::Relaxed);
         }
         if is_wanted {
@@ -230,7 +230,7 @@ impl Root {
     /// Leaves CUPTI to another client for good: switches kinds off, flushes, unsubscribes.
     pub fn leave(&self) {
         // Kinds are off before the flush, so that it delivers the last of our records.
-        for kind in kinds_in(sides(&WANTED, Who::Tracer).0.swap(0, Ordering::AcqRel)) {
+        for kind in kinds_in(sides(&WANTED, Party::Tracer).0.swap(0, Ordering::AcqRel)) {
             // SAFETY: no precondition.
             unsafe { (self.api.activity_disable)(kind) };
         }
@@ -275,8 +275,8 @@ pub fn is_flushing() -> bool {
 }
 
 /// Whether this party wants the kind.
-pub fn wants(who: Who, kind: u32) -> bool {
-    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, who).0.load(Ordering::Acquire) & bit != 0)
+pub fn wants(party: Party, kind: u32) -> bool {
+    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, party).0.load(Ordering::Acquire) & bit != 0)
 }
 
 /// Whether a guest wants the kind, or did.
@@ -285,8 +285,8 @@ pub fn was_wanted_by_guest(kind: CUpti_ActivityKind) -> bool {
 }
 
 /// The kinds that this party wants.
-pub fn wanted(who: Who) -> impl Iterator<Item = CUpti_ActivityKind> {
-    kinds_in(sides(&WANTED, who).0.load(Ordering::Acquire))
+pub fn wanted(party: Party) -> impl Iterator<Item = CUpti_ActivityKind> {
+    kinds_in(sides(&WANTED, party).0.load(Ordering::Acquire))
 }
 
 fn kinds_in(mask: u64) -> impl Iterator<Item = CUpti_ActivityKind> {
@@ -294,10 +294,10 @@ fn kinds_in(mask: u64) -> impl Iterator<Item = CUpti_ActivityKind> {
 }
 
 /// The party's own entry and the other party's.
-fn sides<T>(pair: &[T; 2], who: Who) -> (&T, &T) {
+fn sides<T>(pair: &[T; 2], party: Party) -> (&T, &T) {
     let [tracer, guest] = pair;
-    match who {
-        Who::Tracer => (tracer, guest),
-        Who::Guest => (guest, tracer),
+    match party {
+        Party::Tracer => (tracer, guest),
+        Party::Guest => (guest, tracer),
     }
 }

@@ -14,7 +14,7 @@ use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
-use super::root::{self, Root, Who};
+use super::root::{self, Party, Root};
 use super::{client, graph_times, instantiation};
 
 const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
@@ -29,7 +29,7 @@ static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 /// Whether the kind is on for the tracer.
 pub fn is_on() -> bool {
-    root::wants(Who::Tracer, GRAPH_LEVEL.0)
+    root::wants(Party::Tracer, GRAPH_LEVEL.0)
 }
 
 /// A graph launch is under way for as long as this lives.
@@ -115,7 +115,7 @@ fn switch(root: &Root) -> bool {
         // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
         instantiation::give_up();
     }
-    let result = root.want(Who::Tracer, GRAPH_LEVEL, wanted);
+    let result = root.want(Party::Tracer, GRAPH_LEVEL, wanted);
     graph_times::note_result(result);
     result == CUptiResult::CUPTI_SUCCESS
 }

@@ -9,7 +9,7 @@ use cupti_sys::cupti::*;
 use gputrace_producer::stderr::KeepErrno;
 
 use super::{clock, delivery, subscription, windows};
-use crate::cupti::root::{self, Root, Who};
+use crate::cupti::root::{self, Party, Root};
 use crate::cupti::{callbacks, graph_times};
 
 const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
@@ -138,7 +138,7 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     let both = 1 << KERNEL.0 | 1 << CONCURRENT_KERNEL.0;
     graph_times::guest_changes(root, after);
     let is_still_wanted = !on && real == CONCURRENT_KERNEL && after & both != 0;
-    let result = if is_still_wanted { OK } else { root.want(Who::Guest, real, on) };
+    let result = if is_still_wanted { OK } else { root.want(Party::Guest, real, on) };
     if result == OK {
         clock::read_both(root);
         windows::change(after, root.now_ns());
@@ -149,7 +149,7 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
 
 /// Whether the tracer has the kind too: it is then on for all contexts. Other kinds are left to CUPTI.
 pub fn is_for_all_contexts(kind: CUpti_ActivityKind) -> bool {
-    kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Who::Tracer, kind.0)
+    kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Party::Tracer, kind.0)
 }
 
 /// Makes CUPTI deliver its records. The guest gets its part before its call returns, including records that
@@ -241,8 +241,8 @@ pub fn finalize(root: &Root) -> CUptiResult {
     let _errno = KeepErrno::new();
     graph_times::guest_changes(root, 0);
     windows::change(0, root.now_ns());
-    for kind in root::wanted(Who::Guest) {
-        root.want(Who::Guest, kind, false);
+    for kind in root::wanted(Party::Guest) {
+        root.want(Party::Guest, kind, false);
     }
     delivery::give_back();
     delivery::unregister();

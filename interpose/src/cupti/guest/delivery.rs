@@ -19,7 +19,7 @@ use cupti_sys::records::Record;
 
 use super::clock::{self, Line};
 use super::{own_calls, times, windows};
-use crate::cupti::root::{self, Who};
+use crate::cupti::root::{self, Party};
 use gputrace_producer::system;
 
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -119,7 +119,7 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         // The tracer switches this kind independently, and records come late.
         return windows::had(kind, graph.correlation_id(), graph.start_ns()).then_some(kind);
     }
-    if !root::wants(Who::Tracer, kind) {
+    if !root::wants(Party::Tracer, kind) {
         if own_calls::is_of_one(record) {
             return None;
         }
