@@ -21,7 +21,7 @@ const VARIABLES: [(&CStr, u64, bool); 5] = [
 /// The longest recorded value: the limit of baggage in its standard.
 const VALUE_MAX_BYTES: usize = 8192;
 
-pub fn say(session: &Session, redacted: bool) {
+pub fn define(session: &Session, redacted: bool) {
     for (name, of, may_be_private) in VARIABLES {
         let Some(value) = settings::get(name).map(CStr::to_bytes) else { continue };
         if redacted && may_be_private {

@@ -231,7 +231,7 @@ fn no_shared_memory() -> &'static [u8] {
 
 /// Defines the process and starts the collection. Other threads' calls are recorded meanwhile.
 fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], bare: bool) {
-    tables.say_what_lacks(session);
+    tables.notice_missing_tables(session);
     finish::register(bare);
     let mut version = 0;
     driver::driver_version(&mut version);
@@ -248,7 +248,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
         u64::from(redacts()),
     ];
     session.define(kind::PROCESS, &fields, command);
-    crate::origin::say(session, redacts());
+    crate::origin::define(session, redacts());
     let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
     session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);
     let mut count = 0;
@@ -260,7 +260,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
     python::look(session);
     torch::operators::prepare();
     torch::operators::look(session);
-    nvtx::say(session);
+    nvtx::define(session);
     cupti::start(session, tables, version, simulated);
 }
 

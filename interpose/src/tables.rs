@@ -105,7 +105,7 @@ pub fn forget_current_context() {
 
 impl Tables {
     /// Writes a notice if there was no memory for the tables of stacks.
-    pub fn say_what_lacks(&self, session: &Session) {
+    pub fn notice_missing_tables(&self, session: &Session) {
         if self.stacks.as_ref().is_none_or(Stacks::lacks_native) {
             session.notice(
                 1,

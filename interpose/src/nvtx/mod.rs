@@ -77,8 +77,8 @@ fn is_in_global_scope() -> bool {
 }
 
 /// Called at a session's start.
-pub fn say(session: &Session) {
-    naming::say_thread_names(session);
+pub fn define(session: &Session) {
+    naming::define_thread_names(session);
     let Some(other) = environment::value(VARIABLE) else { return };
     if !is_asked_for() || !PRELOADED.load(Ordering::Relaxed) {
         return;

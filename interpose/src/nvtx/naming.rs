@@ -31,7 +31,7 @@ mod resource {
 }
 
 /// Writes, at a session's start, the thread names given before it.
-pub fn say_thread_names(session: &Session) {
+pub fn define_thread_names(session: &Session) {
     ranges::say_threads(session);
 }
 
