@@ -56,13 +56,13 @@ static NOW: AtomicU32 = AtomicU32::new(graph_mode::NODE as u32);
 /// Whether a guest has kinds of node records on.
 static GUEST_WANTS_NODES: AtomicBool = AtomicBool::new(false);
 /// Whether graph-level timing is wanted, as soon as the kind can be switched.
-static IS_GOAL: AtomicBool = AtomicBool::new(false);
+static IS_GRAPH_LEVEL_WANTED: AtomicBool = AtomicBool::new(false);
 /// CUPTI's result of the last switch of the kind.
 static RESULT: AtomicU32 = AtomicU32::new(0);
 /// The longest wait of a guest's call, or of the end, for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Whether graph-level timing is chosen but suspended because of the guest.
-static WAITS_FOR_GUEST: AtomicBool = AtomicBool::new(false);
+static IS_SUSPENDED_BY_GUEST: AtomicBool = AtomicBool::new(false);
 
 /// When graph-level timing began, and how long it lasts until the next re-probe.
 static GRAPH_LEVEL_SINCE_NS: AtomicU64 = AtomicU64::new(0);
@@ -122,7 +122,7 @@ struct Window {
 
 impl Window {
     /// Whether the nodes are many and short.
-    fn is_many_short(&self) -> bool {
+    fn has_many_short_nodes(&self) -> bool {
         let a_second = u128::from(self.nodes) * 1_000_000_000 / u128::from(self.length_ns.max(1));
         self.nodes >= NODES_MIN
             && a_second >= u128::from(NODES_A_SECOND)
@@ -169,20 +169,20 @@ pub fn turn(session: &Session, root: &Root) {
         if !instantiation::all_are_prepared() {
             by_node_permanently(session, root, graph_reason::UNPREPARED, &Window::default());
         } else if ASKED.load(Ordering::Relaxed) == 0
-            && (!IS_GOAL.load(Ordering::SeqCst) || is_reprobe_due(root.now_ns()))
+            && (!IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst) || is_reprobe_due(root.now_ns()))
         {
             reprobe(session, root);
         }
         return;
     }
-    if WAITS_FOR_GUEST.load(Ordering::Relaxed) {
+    if IS_SUSPENDED_BY_GUEST.load(Ordering::Relaxed) {
         if !GUEST_WANTS_NODES.load(Ordering::SeqCst) {
             by_graph(session, root, graph_reason::OTHER_CLIENT_LEFT, &Window::default());
         }
         return;
     }
-    let is_goal = IS_GOAL.load(Ordering::SeqCst);
-    if ASKED.load(Ordering::Relaxed) != 0 && !is_goal {
+    let is_wanted = IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst);
+    if ASKED.load(Ordering::Relaxed) != 0 && !is_wanted {
         return;
     }
     let window = Window {
@@ -191,7 +191,7 @@ pub fn turn(session: &Session, root: &Root) {
         nodes: NODES.load(Ordering::Relaxed),
         nodes_ns: NODES_NS.load(Ordering::Relaxed),
     };
-    if is_goal || window.is_many_short() {
+    if is_wanted || window.has_many_short_nodes() {
         by_graph(session, root, reason_of_choice(), &window);
     } else if window.length_ns >= WINDOW_NS {
         begin_window(root.now_ns());
@@ -225,7 +225,7 @@ pub(super) fn may_become_graph_level(root: &Root) -> bool {
 pub(super) fn wants_graph_level(root: &Root) -> bool {
     may_become_graph_level(root)
         && instantiation::all_are_prepared()
-        && (IS_GOAL.load(Ordering::SeqCst) || instantiation::are_under_way())
+        && (IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst) || instantiation::are_under_way())
 }
 
 /// Stores CUPTI's result of a switch. After a refusal the kind is never requested again: CUPTI before 11.7
@@ -249,7 +249,7 @@ fn is_reprobe_due(now_ns: u64) -> bool {
 
 /// Switches to node-level timing for a re-probe, once no launch prevents it, and reports the switch.
 fn reprobe(session: &Session, root: &Root) {
-    IS_GOAL.store(false, Ordering::SeqCst);
+    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
     whole_kind::apply(root, Duration::ZERO);
     if whole_kind::is_on() {
         // A launch prevented it. The next launch or a later turn switches the kind.
@@ -265,7 +265,7 @@ fn reprobe(session: &Session, root: &Root) {
 
 /// Switches to node-level timing for the rest of the process.
 fn by_node_permanently(session: &Session, root: &Root, reason: u64, seen: &Window) {
-    IS_GOAL.store(false, Ordering::SeqCst);
+    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
     whole_kind::apply(root, Duration::ZERO);
     NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
@@ -275,17 +275,17 @@ fn by_node_permanently(session: &Session, root: &Root, reason: u64, seen: &Windo
 /// Switches to graph-level timing, once no launch prevents it, and reports the switch.
 fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
     if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-        if !WAITS_FOR_GUEST.swap(true, Ordering::SeqCst) {
+        if !IS_SUSPENDED_BY_GUEST.swap(true, Ordering::SeqCst) {
             define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
         }
         return;
     }
     if !instantiation::all_are_prepared() {
-        WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
+        IS_SUSPENDED_BY_GUEST.store(false, Ordering::SeqCst);
         return by_node_permanently(session, root, graph_reason::UNPREPARED, seen);
     }
     let before = ASKED.load(Ordering::Relaxed);
-    IS_GOAL.store(true, Ordering::SeqCst);
+    IS_GRAPH_LEVEL_WANTED.store(true, Ordering::SeqCst);
     whole_kind::apply(root, Duration::ZERO);
     let result = CUptiResult(RESULT.load(Ordering::SeqCst));
     if result != CUptiResult::CUPTI_SUCCESS {
@@ -299,7 +299,7 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
             session.notice(1, 0, why.as_bytes());
         }
     } else if whole_kind::is_on() {
-        WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
+        IS_SUSPENDED_BY_GUEST.store(false, Ordering::SeqCst);
         GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
         NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
         define(session, graph_mode::GRAPH, reason, seen);
@@ -328,7 +328,7 @@ fn yield_to_guest(root: &Root) {
     whole_kind::apply(root, PATIENCE);
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
     if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
+        IS_SUSPENDED_BY_GUEST.store(true, Ordering::SeqCst);
         if let Some(session) = session::current() {
             define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
         }
@@ -337,7 +337,7 @@ fn yield_to_guest(root: &Root) {
 
 /// To be called before CUPTI is left, which switches every kind off.
 pub fn ends(root: &Root) {
-    IS_GOAL.store(false, Ordering::SeqCst);
+    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
     whole_kind::apply(root, PATIENCE);
 }
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn nodes_are_many_and_short_only_if_they_are_both() {
         let decode = Window { length_ns: 50_000_000, launches: 20, nodes: 6_000, nodes_ns: 18_000_000 };
-        assert!(decode.is_many_short());
+        assert!(decode.has_many_short_nodes());
         for other in [
             Window { nodes: 4_000, launches: 10, ..decode },
             Window { length_ns: 1_000_000_000, ..decode },
@@ -362,7 +362,7 @@ mod tests {
             Window { launches: 600, ..decode },
             Window::default(),
         ] {
-            assert!(!other.is_many_short(), "{other:?}");
+            assert!(!other.has_many_short_nodes(), "{other:?}");
         }
     }
 
