@@ -323,7 +323,7 @@ pub fn guest_changes(root: &Root, kinds: u64) {
 fn yield_to_guest(root: &Root) {
     if whole_kind::is_on() && instantiation::are_under_way() {
         // Graphs being made now lose the kind before they are complete.
-        instantiation::give_up();
+        instantiation::forbid_graph_level();
     }
     whole_kind::apply(root, PATIENCE);
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);

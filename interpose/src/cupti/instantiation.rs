@@ -47,7 +47,7 @@ pub fn can_prepare(version: ApiVersion) -> bool {
 }
 
 /// From here on the kind is never switched on: some graph may be one that CUPTI would crash over.
-pub fn give_up() {
+pub fn forbid_graph_level() {
     UNPREPARED.store(true, Ordering::SeqCst);
 }
 
@@ -66,9 +66,9 @@ pub fn begins() -> Making {
         whole_kind::apply(root, PATIENCE);
     }
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, and then calls
-    // `give_up`.
+    // `forbid_graph_level`.
     if with_kind.is_none() || !whole_kind::is_on() {
-        give_up();
+        forbid_graph_level();
     }
     Making { with_kind }
 }
@@ -87,7 +87,7 @@ impl Drop for Making {
 pub fn at_creation() {
     let is_ours = thread::with(|slot| slot.is_inside()) && whole_kind::is_on();
     if !is_ours {
-        give_up();
+        forbid_graph_level();
     }
 }
 

@@ -113,7 +113,7 @@ fn switch(root: &Root) -> bool {
     }
     if !wanted && !instantiation::can_prepare(root.version()) {
         // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
-        instantiation::give_up();
+        instantiation::forbid_graph_level();
     }
     let result = root.want(Party::Tracer, GRAPH_LEVEL, wanted);
     graph_times::note_result(result);
