@@ -57,11 +57,11 @@ fn finish() {
         return;
     }
     // Claimed before the session ends: a thread that finds the session ended can then find its ender.
-    let (found, us) = (ENDER.load(Ordering::Acquire), us());
+    let (found, own) = (ENDER.load(Ordering::Acquire), this_thread());
     // A signal handler may have interrupted this same thread while it ends the session.
-    let is_mine = found == us;
-    let is_free = found >> 32 != us >> 32;
-    let takes = || ENDER.compare_exchange(found, us, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    let is_mine = found == own;
+    let is_free = found >> 32 != own >> 32;
+    let takes = || ENDER.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if !(is_mine || is_free && takes()) {
         return wait_for_the_ender();
     }
@@ -84,7 +84,7 @@ fn end(session: &'static Session) {
         let mut patience = if inside.is_some() { Patience::new() } else { Patience::brief() };
         // The service thread therefore flushes and reads the clocks. This thread may also be in the middle of
         // a driver call that is not hooked. The wait for the service thread is bounded.
-        let asked = service::stop(cupti::finish, || patience.goes_on(taken_records(session)));
+        let asked = service::stop(cupti::finish, || patience.goes_on(record_progress(session)));
         if !asked && inside.is_some() {
             cupti::finish(session);
             slot.emit(session, &[session.anchor().to_cell()]);
@@ -100,13 +100,13 @@ fn end(session: &'static Session) {
 }
 
 /// A number that changes while device records arrive.
-fn taken_records(session: &Session) -> u64 {
+fn record_progress(session: &Session) -> u64 {
     let ring = session.reserved_ring(role::DEVICE_RECORDS);
     ring.map_or(0, |(header, _)| header.head.load(Ordering::Relaxed))
 }
 
 /// The calling process and thread.
-pub fn us() -> u64 {
+pub fn this_thread() -> u64 {
     u64::from(system::getpid().cast_unsigned()) << 32 | u64::from(system::gettid().cast_unsigned())
 }
 
@@ -117,9 +117,9 @@ fn wait_for_the_ender() {
     if ender == 0 {
         return;
     }
-    let us = us();
+    let own = this_thread();
     // A signal handler that interrupted the ending thread must not wait for it, nor a child for its parent.
-    if ender >> 32 != us >> 32 || ender == us {
+    if ender >> 32 != own >> 32 || ender == own {
         return;
     }
     // No large stack is needed here, but cancellation must be held off: `_exit` is not a cancellation point.
@@ -182,7 +182,7 @@ fn publish(session: &'static Session) {
         // flushes. They are not forced: a forced flush would cut the records of running kernels, which go on
         // if the exec fails.
         for _ in 0..2 {
-            let has_thread = service::flush(session, || patience.goes_on(taken_records(session)));
+            let has_thread = service::flush(session, || patience.goes_on(record_progress(session)));
             if !has_thread && inside.is_some() {
                 cupti::turn(session);
             }
