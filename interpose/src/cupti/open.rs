@@ -1,9 +1,9 @@
 //! The buffers that CUPTI is filling, and how far each has been read.
 //!
-//! CUPTI owner a buffer over once everything in it has ended, and one buffer holds everything queued in one
+//! CUPTI hands a buffer over once everything in it has ended, and one buffer holds everything queued in one
 //! burst: the records of 400 kernels of 5 ms came 2 s after the first had ended. But at every flush CUPTI
 //! writes the records of ended work, in launch order, and never changes a written record (11.8 to 13.0.1;
-//! `scripts/bench-cupti-buffers`). So the service thread reads buffers before CUPTI owner them over (early
+//! `scripts/bench-cupti-buffers`). So the service thread reads buffers before CUPTI hands them over (early
 //! reading). A record is consumed once another follows it, or once it was complete at the previous turn.
 //! When the buffer comes back, the last consumed record is compared with its current content; if CUPTI
 //! changed it, early reading stops for good.
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// The reader consumes a buffer's first records, and the owner that takes it back consumes the rest: each once.
+    /// The reader consumes the first records, and the owner that takes the buffer back the rest: each once.
     #[test]
     fn records_read_early_and_at_the_end_are_consumed_once() {
         const INDEX: usize = 8;
