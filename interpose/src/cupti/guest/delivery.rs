@@ -200,7 +200,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Waits for a condition, up to `WAIT_MOST`.
+/// Waits for a condition, up to `WAIT_MOST`. Returns at once if this thread is in a delivery.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() && begun.elapsed() < WAIT_MOST && !IS_DELIVERING.get() {

@@ -59,15 +59,15 @@ impl Delivery<'_> {
         // SAFETY: a buffer of CUPTI. It is zero wherever CUPTI has not written since it got the buffer,
         // because CUPTI writes no more than it reports as valid on return. The consumed records are in it.
         while unsafe { step(root, buffer, reading.bytes, &mut at) } {
-            if !newest.is_null() && !self.whole(root, newest, reading) {
+            if !newest.is_null() && !self.consume(root, newest, reading) {
                 return;
             }
             newest = at;
         }
         if !newest.is_null() && newest.addr() == reading.seen {
-            self.whole(root, newest, reading);
+            self.consume(root, newest, reading);
         }
-        // SAFETY: as in `whole`.
+        // SAFETY: as in `consume`.
         let is_whole = !newest.is_null() && has_ended(&unsafe { Record::new(newest.cast(), root.version()) });
         reading.seen = if is_whole { newest.addr() } else { 0 };
     }
@@ -83,7 +83,7 @@ impl Delivery<'_> {
     }
 
     /// Consumes one record. False if its work has not ended or the ring is full; a later turn then retries.
-    fn whole(&mut self, root: &Root, record: *mut CUpti_Activity, reading: &mut Reading) -> bool {
+    fn consume(&mut self, root: &Root, record: *mut CUpti_Activity, reading: &mut Reading) -> bool {
         // SAFETY: CUPTI wrote a whole record of its reported version here, and never changes a written
         // record.
         let found = unsafe { Record::new(record.cast(), root.version()) };
