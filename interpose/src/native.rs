@@ -41,7 +41,7 @@ pub fn interpreter_is_at(symbol: *mut c_void, evaluation: *mut c_void) {
 /// Discards what is known of code addresses if a library was unloaded since the last check: another may be
 /// mapped there. The service thread calls this too, because a `dlclose` may bypass ours (RTLD_DEEPBIND, a
 /// pointer inside libc).
-pub fn look_for_unloaded() {
+pub fn forget_unloaded() {
     if !surroundings::is_asked_for() {
         return;
     }
@@ -73,7 +73,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     let next = unsafe { core::mem::transmute::<*mut c_void, Dlclose>(next) };
     // SAFETY: the caller's handle.
     let status = unsafe { next(handle) };
-    look_for_unloaded();
+    forget_unloaded();
     status
 }
 

@@ -16,7 +16,7 @@ use crate::{loaded, native, settings};
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
 /// Whether Python's frames are requested, as read at the session's start.
-static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Called at a session's start: reads whether Python's frames are requested (the default). The environment
 /// is not read later, because the program's threads may be changing it.
@@ -24,7 +24,7 @@ pub fn prepare() {
     let asked = settings::get(settings::STACKS).is_none_or(|value| {
         value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"python")
     });
-    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+    IS_REQUESTED.store(asked, Ordering::Relaxed);
     torch::ask_for(asked);
 }
 
@@ -43,8 +43,8 @@ pub fn is_recorded_with_stack(call: u16) -> bool {
 }
 
 /// Searches for an interpreter if an object was loaded since the last search. Not on the path of a call.
-pub fn look(session: &Session) {
-    if runtime::current().is_some() || !IS_ASKED_FOR.load(Ordering::Relaxed) {
+pub fn search(session: &Session) {
+    if runtime::current().is_some() || !IS_REQUESTED.load(Ordering::Relaxed) {
         return;
     }
     let loaded = loaded::counts().loaded;

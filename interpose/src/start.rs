@@ -257,9 +257,9 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
         tables.device(session, ordinal);
     }
     python::prepare();
-    python::look(session);
+    python::search(session);
     torch::operators::prepare();
-    torch::operators::look(session);
+    torch::operators::search(session);
     nvtx::define(session);
     cupti::start(session, tables, version, simulated);
 }
@@ -273,9 +273,9 @@ pub fn turn(session: &'static Session) {
     session.add_early_calls();
     // A program that embeds Python may load it at any time.
     if session.is_current() {
-        python::look(session);
-        torch::operators::look(session);
-        native::look_for_unloaded();
+        python::search(session);
+        torch::operators::search(session);
+        native::forget_unloaded();
     }
     cupti::turn(session);
 }

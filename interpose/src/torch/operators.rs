@@ -53,7 +53,7 @@ const OF_ENGINE: &[u8] = b"autograd::engine::";
 /// Longer names are truncated.
 const NAME_MAX: usize = 512;
 
-static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Whether a callback was added, or could not be. There is one for the life of the process.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 /// Number of loaded objects at the last search for PyTorch.
@@ -74,12 +74,12 @@ impl AtomicName {
 /// Called at a session's start.
 pub fn prepare() {
     let asked = settings::get(settings::TORCH_OPS).is_some() && !settings::is_off(settings::TORCH_OPS);
-    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+    IS_REQUESTED.store(asked, Ordering::Relaxed);
 }
 
 /// Searches for PyTorch, if operators are requested. Not on the path of a call.
-pub fn look(session: &Session) {
-    if !IS_ASKED_FOR.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
+pub fn search(session: &Session) {
+    if !IS_REQUESTED.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
         return;
     }
     let loaded = loaded::counts().loaded;
