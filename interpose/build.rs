@@ -2,9 +2,9 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Our references to our own exports are to ours, whoever defines the name before us: what
-    // `api` hands out as the hook would otherwise be another interposer's function.
-    // Not -Bsymbolic: that leaves a mark for the loader, which then begins the default scope of
-    // what is asked from our frames with our own exports.
+    // Binds our references to our own exports to ours, even if a library before us defines the name:
+    // otherwise `api` would return another interposer's function as the hook. Not -Bsymbolic: it sets
+    // DF_SYMBOLIC, and the loader then begins the default scope of look-ups from our code with our own
+    // exports.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 }

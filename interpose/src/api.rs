@@ -1,13 +1,14 @@
 //! The one table of hooked driver functions.
 //!
-//! A row is a function by its base name and one signature, the symbols that export it with that
-//! signature (each with the CUDA version from which `cuGetProcAddress` returns it), and what a
-//! call of it did (and, for what destroys, what must be forgotten before, and may be kept until after; `fails`: it is told
-//! only where it fails). The macro makes of each symbol the export, the typed call of the original and
-//! the [`Entry`] that look-ups and tests read. Adding a function anywhere else is a defect.
+//! A row is a function by its base name and one signature, the symbols that export it with that signature
+//! (each with the CUDA version from which `cuGetProcAddress` returns it), and the description of a call. A
+//! row of a function that destroys also says what to forget before the call and may keep until after it.
+//! `fails` marks a function that is recorded only if it fails. From each symbol the macro makes the export,
+//! the typed call of the original and the [`Entry`] that look-ups and tests read. Adding a function
+//! anywhere else is a defect.
 //!
-//! Not here, on purpose: the 32-bit ABIs of before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and
-//! its like), which no 64-bit program built since 2010 asks for; they pass through unhooked.
+//! Left out on purpose: the 32-bit ABIs from before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and the like).
+//! No 64-bit program built since 2010 asks for them; they pass through unhooked.
 //! Versions and symbols are from `cupti-sys/facts/driver_abi.txt`; a test compares.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -26,23 +27,23 @@ use crate::hook::{self, Context};
 use crate::resolve::{originals, proc_address};
 use crate::tables::Tables;
 
-/// One exported symbol of the driver that we hook.
+/// One hooked symbol of the driver.
 pub struct Entry {
-    /// Its place in [`ENTRIES`].
+    /// Its index in [`ENTRIES`].
     pub index: usize,
-    /// The name that `cuGetProcAddress` knows it by.
+    /// The base name under which `cuGetProcAddress` knows it.
     pub base: &'static str,
     /// The exported symbol, with a terminating NUL.
     pub symbol: &'static str,
     /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
     pub since: u32,
-    /// Whether it is the per-thread-default-stream flavour.
+    /// Whether it is the variant with the per-thread default stream.
     pub per_thread: bool,
-    /// Our function.
+    /// Our replacement.
     pub hook: fn() -> *mut c_void,
-    /// What [`hash`] makes of the symbol without its NUL.
+    /// [`hash`] of the symbol without its NUL.
     pub hash: u32,
-    /// The driver's function, once somebody looked it up.
+    /// The driver's function; null until it is looked up.
     pub original: AtomicPtr<c_void>,
 }
 
@@ -51,7 +52,7 @@ impl Entry {
         self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
     }
 
-    /// The driver's function; null where there is no driver behind us.
+    /// The driver's function; null if there is no driver.
     #[inline(always)]
     fn original(&'static self) -> *mut c_void {
         let known = self.original.load(Ordering::Relaxed);
@@ -59,12 +60,12 @@ impl Entry {
     }
 }
 
-/// FNV-1a: cheap, and checked by a full comparison where it matters.
+/// FNV-1a: cheap; callers that need certainty compare the full name too.
 pub const fn hash(name: &[u8]) -> u32 {
     let mut value = 0x811c_9dc5u32;
     let mut at = 0;
     while at < name.len() {
-        // A const fn cannot iterate; the bound is the loop's own.
+        // A const fn cannot use an iterator; the loop's condition bounds the index.
         #[allow(clippy::indexing_slicing)]
         let byte = name[at];
         value = (value ^ byte as u32).wrapping_mul(0x0100_0193);
@@ -81,7 +82,7 @@ pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
 
 macro_rules! hooks {
     ($($base:ident $args:tt => $body:tt [$($symbol:ident $since:literal $flavour:ident),+])*) => {
-        /// Every symbol's place in [`ENTRIES`].
+        /// The index of every symbol in [`ENTRIES`].
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[repr(usize)]
         enum Index { $($($symbol),+),*, cuGetProcAddress, cuGetProcAddress_v2, COUNT }
@@ -106,24 +107,25 @@ macro_rules! hooks {
             original: AtomicPtr::new(core::ptr::null_mut()),
         }
     };
-    (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args ($kept = $before) |$cx| $did);
+    (@export $symbol:ident $args:tt (before let $kept:ident = $before:expr; |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args ($kept = $before) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args (_ = $before) |$cx| $did);
+    (@export $symbol:ident $args:tt (before $before:expr; |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = $before) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (|$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) |$cx| $did);
+    (@export $symbol:ident $args:tt (|$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = ()) |$cx| $description);
     };
-    (@export $symbol:ident $args:tt (fails |$cx:ident| $did:expr)) => {
-        hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $did);
+    (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
+        hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $description);
     };
-    (@function $symbol:ident $args:tt $before:tt |$cx:ident| $did:expr) => {
-        hooks!(@function $symbol $args $before around |$cx| $did);
+    (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {
+        hooks!(@function $symbol $args $before around |$cx| $description);
     };
-    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident |$cx:ident| $did:expr) => {
+    (@function $symbol:ident ($($arg:ident: $type:ty),*) ($kept:pat = $before:expr) $around:ident |$cx:ident| $description:expr) => {
         /// # Safety
-        /// As the driver's function of that name: the caller's arguments are passed on as they are.
+        /// The same as for the driver's function of that name: the caller's arguments are passed on
+        /// unchanged.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
             #[allow(clippy::indexing_slicing)]
@@ -142,7 +144,7 @@ macro_rules! hooks {
                         original,
                     )($($arg),*)
                 },
-                |$cx: &Context| $did,
+                |$cx: &Context| $description,
             )
         }
     };
@@ -152,7 +154,7 @@ macro_rules! hooks {
 }
 
 /// # Safety
-/// As the driver's function of that name.
+/// The same as for the driver's function of that name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn cuGetProcAddress(
     symbol: *const c_char,
@@ -175,7 +177,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress(
 }
 
 /// # Safety
-/// As the driver's function of that name.
+/// The same as for the driver's function of that name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     symbol: *const c_char,
@@ -503,7 +505,7 @@ hooks! {
     cuStreamDestroy(stream: Handle) => (before context::forget_stream(stream); |cx| sync::other(cx, op::DESTROY, stream as u64))
         [cuStreamDestroy 2000 legacy, cuStreamDestroy_v2 4000 legacy]
 
-    // --- told where they fail: what polls, and what often goes wrong before the first launch
+    // --- recorded only if they fail: polling, and what often fails before the first launch
     cuEventQuery(event: Handle) => (fails |cx| sync::other(cx, op::QUERY, event as u64))
         [cuEventQuery 2000 legacy]
     cuStreamQuery(stream: Handle) => (fails |cx| sync::other(cx, op::QUERY, stream as u64))

@@ -30,8 +30,8 @@ fn every_entry_is_a_fact() {
 
 #[test]
 fn no_variant_of_a_hooked_function_is_missing() {
-    // The 32-bit ABIs of before CUDA 3.2, which the module's doc leaves out on purpose; the
-    // batch form of waits, which does several things at once.
+    // The 32-bit ABIs from before CUDA 3.2, left out on purpose (see `api`); the batch form of waits, which
+    // does several things at once.
     let known =
         |base: &str, since: u32| since < 3020 && facts().iter().any(|fact| fact.0 == base && fact.2 == 3020);
     let missing: Vec<_> = facts()
@@ -71,14 +71,14 @@ fn every_copy_fill_launch_and_node_is_hooked() {
 
 #[test]
 fn signatures_have_the_facts_number_of_parameters() {
-    // The typed comparison is the compiler's: hooks are called with what they declare. Here the
-    // table's source is read for the number of parameters, by symbol.
+    // The compiler compares the types: hooks are called with what they declare. This test reads the table's
+    // source for the number of parameters, by symbol.
     let source = include_str!("api.rs");
     let mut checked = 0;
     for entry in &ENTRIES {
         let needle = format!("{} {} ", entry.name(), entry.since);
         let Some(at) = source.find(&needle) else { continue };
-        // The two `cuGetProcAddress` are written out, before the rows begin.
+        // The two `cuGetProcAddress` are written out before the first row.
         let Some(row) = source[..at].rfind("\n    cu").map(|start| &source[start..at]) else { continue };
         checked += 1;
         let parameters = row[row.find('(').unwrap() + 1..].split("=> (").next().unwrap();

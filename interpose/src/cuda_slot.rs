@@ -1,4 +1,4 @@
-//! What the CUDA side keeps in a thread's slot.
+//! The CUDA-specific fields of a thread's slot.
 
 use core::cell::Cell;
 
@@ -8,9 +8,9 @@ use gputrace_producer::thread::Slot;
 pub struct CudaSlot {
     /// The correlation id that CUPTI gave to the call under way; 0 if it gave none.
     pub correlation: Cell<u32>,
-    /// The graph nodes that the call under way made: the first one, and how many follow each other.
+    /// The graph nodes made by the call under way: the first one, and how many follow it.
     pub nodes: Cell<(u64, u32)>,
-    /// The thread's current context, as `tables` writes it; 0 if that is not known.
+    /// The thread's current context, as `tables` writes it; 0 if it is not known.
     pub context: Cell<u64>,
 }
 

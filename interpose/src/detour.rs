@@ -1,9 +1,9 @@
-//! A detour from a thread of the program: on a stack of our own, not to be cancelled, errno kept.
+//! Runs a function on a separate stack, with the thread's cancellation off and errno kept.
 //!
-//! `cuInit` may be called on the smallest stack there is, and `_exit` on a signal handler's, which
-//! is smaller still. What a session's start and end do (reading files, loading libcupti, flushing
-//! it) needs far more than either, so it runs on a mapping that lasts as long as the detour.
-//! Signals stay as they are: a start can take seconds, and the user may want to interrupt it.
+//! `cuInit` may be called on the smallest possible stack, and `_exit` on a signal handler's, which is
+//! smaller still. Starting and ending a session (reading files, loading libcupti, flushing it) needs far
+//! more than either, so it runs on a mapping that lasts as long as the call. Signals are not blocked: a
+//! start can take seconds, and the user may want to interrupt it.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -13,19 +13,19 @@ use gputrace_producer::memory;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
-/// Address space; memory only where it is touched.
+/// Address space; only touched pages use memory.
 const STACK_BYTES: usize = 1 << 20;
-/// Never accessible, so that an overflow faults instead of spilling into a neighbour.
+/// Inaccessible, so that an overflow faults instead of overwriting a neighbour.
 const GUARD_BYTES: usize = 4096;
 
-/// Runs `body` on a stack of its own, or where it is if there is no memory for one.
+/// Runs `body` on a stack of its own, or on the current one if there is no memory.
 pub fn run<B: FnOnce()>(body: B) {
     let _errno = KeepErrno::new();
     let _cancel = KeepCancel::new();
     let Some(stack) = Stack::map() else { return body() };
     let mut body = Some(body);
-    // SAFETY: the stack is mapped, aligned and nobody else's; `call` is given the body that it
-    // was made for, which outlives the call.
+    // SAFETY: the stack is mapped, aligned and not shared; `call` gets the body that it was made for, which
+    // outlives the call.
     unsafe { on_stack((&raw mut body).cast(), stack.top(), call::<B>) };
 }
 
@@ -41,14 +41,14 @@ unsafe extern "C" fn call<B: FnOnce()>(body: *mut c_void) {
 /// Calls `function(argument)` with the stack pointer at `top`.
 ///
 /// # Safety
-/// `top` is the 16-byte aligned end of enough memory that nobody else uses.
+/// `top` is the 16-byte aligned end of enough unshared memory.
 #[unsafe(naked)]
 unsafe extern "C" fn on_stack(
     argument: *mut c_void,
     top: *mut c_void,
     function: unsafe extern "C" fn(*mut c_void),
 ) {
-    // The frame pointer leads back, for whoever unwinds, by frame pointers or by these notes.
+    // Unwinders find the way back by the frame pointer or by these CFI directives.
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -84,13 +84,13 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; whoever ran on it has returned.
+        // SAFETY: the mapping made in `map`; the function that ran on it has returned.
         unsafe { system::munmap(self.0.cast(), STACK_BYTES) };
     }
 }
 
-/// While it lives, the thread is not cancelled: neither `cuInit` nor `_exit` is a cancellation
-/// point, and what runs here would be one.
+/// The thread is not cancelled while this lives. Neither `cuInit` nor `_exit` is a cancellation point, and
+/// what runs here would be one.
 pub struct KeepCancel(c_int);
 
 unsafe extern "C" {
@@ -109,7 +109,7 @@ impl KeepCancel {
 
 impl Drop for KeepCancel {
     fn drop(&mut self) {
-        // SAFETY: the state that the thread had; the old one is not asked for.
+        // SAFETY: restores the thread's former state; the out pointer may be null.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use gputrace_producer::stderr::{errno, set_errno};
 
     #[test]
-    fn the_body_runs_elsewhere_once_and_errno_stays() {
+    fn body_runs_once_on_another_stack_and_keeps_errno() {
         let (here, mut there, mut times) = (0u8, 0usize, 0);
         set_errno(77);
         run(|| {
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_a_small_stack_lacks() {
+    fn body_has_more_stack_than_its_thread() {
         let small = std::thread::Builder::new().stack_size(64 * 1024);
         let body = || {
             let mut sum = 0u64;
             run(|| {
-                let room = core::hint::black_box([1u8; 128 * 1024]);
-                sum = room.iter().map(|byte| u64::from(*byte)).sum();
+                let array = core::hint::black_box([1u8; 128 * 1024]);
+                sum = array.iter().map(|byte| u64::from(*byte)).sum();
             });
             sum
         };

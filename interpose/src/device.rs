@@ -1,4 +1,4 @@
-//! What the driver says of its devices, once each.
+//! Device properties, asked of the driver once per device.
 
 use core::ffi::c_int;
 
@@ -67,7 +67,7 @@ pub fn define(session: &Session, ordinal: Device) -> u32 {
     session.define(kind::DEVICE, &fields, name.get(..length).unwrap_or_default())
 }
 
-/// Whether the driver behind us is the project's own simulation.
+/// Whether the driver is the project's own simulation.
 pub fn is_simulated() -> bool {
     !originals::find_in_driver("gputrace_sim_version\0").is_null()
 }

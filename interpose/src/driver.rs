@@ -1,8 +1,8 @@
-//! The driver API's types as the hooks see them, and calls of our own into the driver.
+//! The driver API's types as the hooks see them, and our own calls into the driver.
 //!
-//! Hooks pass handles through and never look inside: an opaque address is all they need. Our
-//! own calls go to the originals, by name, and are made only where the driver allows them:
-//! never in a CUPTI callback, never in a forked child.
+//! Hooks pass handles through and never look inside: an opaque address is enough. Our own calls go to the
+//! originals, by name, and only where the driver allows them: never in a CUPTI callback, never in a forked
+//! child.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -19,14 +19,14 @@ pub type DevicePointer = u64;
 pub type Device = c_int;
 
 pub const SUCCESS: Status = 0;
-/// `CUDA_ERROR_STUB_LIBRARY`: what the driver's own stub returns; ours where no driver is behind.
+/// `CUDA_ERROR_STUB_LIBRARY`: returned by the driver's own stub, and by us if there is no driver.
 pub const ERROR_STUB_LIBRARY: Status = 34;
 
-/// A call of ours into the driver: looks the symbol up once and keeps it.
+/// One of our calls into the driver: looks the symbol up once and keeps it.
 macro_rules! driver_call {
     ($(#[$doc:meta])* $name:ident = $symbol:literal ($($arg:ident: $type:ty),*)) => {
         $(#[$doc])*
-        /// `None` where the driver lacks the function.
+        /// `None` if the driver lacks the function.
         pub fn $name($($arg: $type),*) -> Option<Status> {
             use core::sync::atomic::{AtomicPtr, Ordering};
             static FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

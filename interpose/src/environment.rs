@@ -1,6 +1,6 @@
-//! Reading the environment without the C library's `getenv`, which the program may have wrapped.
+//! Reads the environment without the C library's `getenv`, which the program may have wrapped.
 //!
-//! Owns nothing: it reads the C library's array in place, and never changes it.
+//! Reads the C library's array in place and never changes it.
 
 use core::ffi::{CStr, c_char};
 
@@ -16,28 +16,28 @@ pub fn entries() -> impl Iterator<Item = *const c_char> {
         if next.is_null() {
             return None;
         }
-        // SAFETY: the array ends with a null, behind which nothing is read. Another thread's `setenv`
-        // races with this as it does with any getenv.
+        // SAFETY: the array ends with a null, and nothing after it is read. Another thread's `setenv` races
+        // with this as it does with any getenv.
         let entry = unsafe { *next };
         next = next.wrapping_add(1);
         (!entry.is_null()).then_some(entry)
     })
 }
 
-/// The variable's value, empty or not; `None` where it is unset. It lives until the program changes that
-/// variable. Threads of ours do not call this: each call is on a thread of the program's, at load, inside its
-/// cuInit or inside a call of a tool's interface.
+/// The variable's value, empty or not; `None` if it is unset. The value is valid until the program changes
+/// the variable. Our own threads do not call this. Each call is on a thread of the program: at load, inside
+/// its cuInit, or inside a call of a tool's interface.
 pub fn value(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: a C string of the environment's.
     find(name).map(|value| unsafe { CStr::from_ptr(value) })
 }
 
-/// Where the variable's value is.
+/// The address of the variable's value.
 pub fn find(name: &CStr) -> Option<*const c_char> {
     let name = name.to_bytes();
     entries().find_map(|entry| {
-        // SAFETY: a C string of the environment's; its bytes are read up to the first difference, and an
-        // entry that is shorter than the name differs at its NUL.
+        // SAFETY: a C string of the environment. Its bytes are read up to the first difference, and an entry
+        // shorter than the name differs at its NUL.
         let is_it = name.iter().enumerate().all(|(at, byte)| unsafe { *entry.add(at) } as u8 == *byte);
         // SAFETY: the name's bytes were there, so there is a byte behind them.
         let is_named = is_it && unsafe { *entry.add(name.len()) } as u8 == b'=';

@@ -1,13 +1,12 @@
-//! A session's last moment: exit in all its forms, and exec.
+//! Ends a session: at every form of exit, and at exec.
 //!
-//! `exit` and a return from `main` run our handler, registered after `cuInit` so that it runs
-//! before the driver's. `_exit`, `_Exit`, `quick_exit` and the exec family run no handlers: they
-//! are interposed by a few instructions that keep every argument, flush, and jump on, so that no
-//! signature (some are variadic) need be known. Whatever the end, the waiting is bounded.
+//! `exit` and a return from `main` run our handler. It is registered after `cuInit`, so it runs before
+//! the driver's. `_exit`, `_Exit`, `quick_exit` and the exec family run no handlers. They are interposed
+//! by a few instructions that save every argument, flush, and jump to the original, so that no signature
+//! (some are variadic) need be known. Every wait is bounded.
 //!
-//! An exec may fail, so the session does not end before it: device records are published and the
-//! exec is announced. The collector ends the process when the socket closes, which an exec that
-//! succeeds does.
+//! An exec may fail, so the session does not end before it: device records are published and the exec is
+//! announced. A successful exec closes the socket, and the collector then ends the process.
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_void};
@@ -22,14 +21,14 @@ use crate::patience::Patience;
 use crate::resolve::libc_symbols;
 use crate::{cupti, detour};
 
-/// Whether the collector is our own child and its summary is ours to print.
+/// Whether the collector is our own child, so that this process prints its summary.
 static BARE: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
-/// Who is ending the session: the process in the upper half, its thread in the lower; 0 while nobody
-/// is. A forked child has its parent's word.
+/// The thread that is ending the session: process id in the upper half, thread id in the lower; 0 if none.
+/// A forked child inherits its parent's value.
 static ENDER: AtomicU64 = AtomicU64::new(0);
 
-/// Makes sure that the session is finished when the process ends.
+/// Registers the handlers that finish the session when the process ends.
 pub fn register(bare: bool) {
     BARE.store(bare, Ordering::Relaxed);
     if REGISTERED.swap(true, Ordering::AcqRel) {
@@ -38,8 +37,8 @@ pub fn register(bare: bool) {
     unsafe extern "C" {
         fn at_quick_exit(handler: extern "C" fn()) -> i32;
     }
-    // SAFETY: the handlers have the right type and live as long as the process: the library is
-    // preloaded and never unloaded.
+    // SAFETY: the handlers have the right type and live as long as the process: the library is preloaded
+    // and never unloaded.
     unsafe {
         libc::atexit(at_exit);
         at_quick_exit(at_exit);
@@ -50,29 +49,29 @@ extern "C" fn at_exit() {
     finish();
 }
 
-/// Publishes everything, says good-bye, and in bare use waits for the outputs.
+/// Publishes everything and says good-bye. In auto-collect, it also waits for the outputs.
 fn finish() {
     let Some(session) = session::current() else { return wait_for_the_ender() };
-    // A vfork's child shares our memory and is about to exec or exit: not its session.
+    // A vfork's child shares our memory and is about to exec or exit. The session is its parent's.
     if !session.is_ours() {
         return;
     }
-    // Before the session ends: whoever finds it ended finds who is at it, too.
-    let (found, us) = (ENDER.load(Ordering::Acquire), us());
-    // A signal handler may have interrupted this very thread on its way there.
-    let is_mine = found == us;
-    let is_free = found >> 32 != us >> 32;
-    let takes = || ENDER.compare_exchange(found, us, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    // Claimed before the session ends: a thread that finds the session ended can then find its ender.
+    let (found, own) = (ENDER.load(Ordering::Acquire), this_thread());
+    // A signal handler may have interrupted this same thread while it ends the session.
+    let is_mine = found == own;
+    let is_free = found >> 32 != own >> 32;
+    let takes = || ENDER.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if !(is_mine || is_free && takes()) {
         return wait_for_the_ender();
     }
-    // Another thread may have ended it since it was found here, to the last.
+    // Another thread may have ended the session completely since it was loaded here.
     if session.end() {
-        // Whoever ends here may be on a signal handler's stack.
+        // This thread may be on a signal handler's stack.
         detour::run(|| end(session));
     }
     if !is_mine {
-        // SYNC: pairs with the Acquire load of those who wait.
+        // SYNC: pairs with the Acquire load in `wait_for_the_ender`.
         ENDER.store(0, Ordering::Release);
     }
 }
@@ -80,17 +79,17 @@ fn finish() {
 fn end(session: &'static Session) {
     thread::with(|slot| {
         let inside = slot.enter();
-        // Inside already: a signal handler ends the program in the middle of a call. The driver's
-        // locks that the call holds stay held, and whoever wants one of them waits in vain.
+        // Already inside: a signal handler ends the program in the middle of a call. The driver's locks that
+        // the call holds stay held, and a wait for one of them never ends.
         let mut patience = if inside.is_some() { Patience::new() } else { Patience::brief() };
-        // So the service thread flushes and reads the clocks, not this one, which may be in the
-        // middle of a call of the driver that is not hooked, too. The wait for it is bounded.
-        let asked = service::stop(cupti::finish, || patience.goes_on(taken_records(session)));
+        // The service thread therefore flushes and reads the clocks. This thread may also be in the middle of
+        // a driver call that is not hooked. The wait for the service thread is bounded.
+        let asked = service::stop(cupti::finish, || patience.goes_on(record_progress(session)));
         if !asked && inside.is_some() {
             cupti::finish(session);
             slot.emit(session, &[session.anchor().to_cell()]);
         }
-        // From here on every hook passes through.
+        // From here on every hook only calls its original.
         fork::set_generation(0);
         session.say_bye(bye::EXIT);
         if BARE.load(Ordering::Relaxed) {
@@ -100,30 +99,30 @@ fn end(session: &'static Session) {
     });
 }
 
-/// A number that changes as long as device records come.
-fn taken_records(session: &Session) -> u64 {
+/// A number that changes while device records arrive.
+fn record_progress(session: &Session) -> u64 {
     let ring = session.reserved_ring(role::DEVICE_RECORDS);
     ring.map_or(0, |(header, _)| header.head.load(Ordering::Relaxed))
 }
 
 /// The calling process and thread.
-pub fn us() -> u64 {
+pub fn this_thread() -> u64 {
     u64::from(system::getpid().cast_unsigned()) << 32 | u64::from(system::gettid().cast_unsigned())
 }
 
-/// Another thread is ending the session, or has: what it still has to hand over would be lost if
-/// this one ended the process under it.
+/// Waits while another thread ends the session. If this thread ended the process first, the rest of the
+/// session's data would be lost.
 fn wait_for_the_ender() {
     let ender = ENDER.load(Ordering::Acquire);
     if ender == 0 {
         return;
     }
-    let us = us();
-    // A signal handler that interrupted the ender must not wait for it, nor a child for its parent.
-    if ender >> 32 != us >> 32 || ender == us {
+    let own = this_thread();
+    // A signal handler that interrupted the ending thread must not wait for it, nor a child for its parent.
+    if ender >> 32 != own >> 32 || ender == own {
         return;
     }
-    // No detour is needed for its stack, but as there: `_exit` is no place where a thread is cancelled.
+    // No large stack is needed here, but cancellation must be held off: `_exit` is not a cancellation point.
     let _errno = stderr::KeepErrno::new();
     let _cancel = detour::KeepCancel::new();
     let mut patience = Patience::new();
@@ -133,20 +132,20 @@ fn wait_for_the_ender() {
 }
 
 fn print_summary(session: &Session) {
-    // It watches the process, and has the memory: only the way back to us is gone.
+    // The collector watches the process and has the shared memory. Only its answer cannot reach us.
     if session.socket().descriptor().is_none() {
         return stderr::line(&[
             b"the program closed the connection to the collector, which writes the outputs when the program has ended",
         ]);
     }
-    // Mapped: exit may run in a signal handler that interrupted malloc.
-    let Some(room) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else {
+    // Mapped, not allocated: exit may run in a signal handler that interrupted malloc.
+    let Some(buffer) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else {
         return stderr::line(&[
             b"the collector writes the outputs after the program's end: no memory is left to wait for them with",
         ]);
     };
     // SAFETY: the mapping is that long, and ours alone.
-    let packet = unsafe { core::slice::from_raw_parts_mut(room, HEAD_BYTES + TEXT_MAX) };
+    let packet = unsafe { core::slice::from_raw_parts_mut(buffer, HEAD_BYTES + TEXT_MAX) };
     let mut patience = Patience::new();
     match session.wait_for_done(|| patience.goes_on(collector_process::signs_of_life()), packet) {
         Some(summary) => stderr::raw(summary),
@@ -156,15 +155,15 @@ fn print_summary(session: &Session) {
     }
 }
 
-/// `_exit` and its like. The argument is a status, and none of our business.
+/// Runs before `_exit` and its variants. The argument is a status and is not used.
 fn before_exit(_: *const c_char) {
     finish();
 }
 
-/// An exec of any kind. The first argument is not looked at.
+/// Runs before an exec of any kind. The first argument is not used.
 fn before_exec(_: *const c_char) {
     if let Some(session) = session::current() {
-        // A vfork's child shares our memory and is about to exec: not its session.
+        // A vfork's child shares our memory and is about to exec. The session is its parent's.
         if !session.is_ours() {
             return;
         }
@@ -174,15 +173,16 @@ fn before_exec(_: *const c_char) {
     wait_for_the_ender();
 }
 
-/// Publishes the device records there are, and announces the exec.
+/// Publishes the device records that exist, and announces the exec.
 fn publish(session: &'static Session) {
     thread::with(|slot| {
         let inside = slot.enter();
         let mut patience = if inside.is_some() { Patience::new() } else { Patience::brief() };
-        // The newest record of a buffer is published once it was complete at the turn before. The flush
-        // is not forced: that would cut the records of kernels that run on if the exec fails.
+        // The newest record of a buffer is published once it was complete at the previous turn, hence two
+        // flushes. They are not forced: a forced flush would cut the records of running kernels, which go on
+        // if the exec fails.
         for _ in 0..2 {
-            let has_thread = service::flush(session, || patience.goes_on(taken_records(session)));
+            let has_thread = service::flush(session, || patience.goes_on(record_progress(session)));
             if !has_thread && inside.is_some() {
                 cupti::turn(session);
             }
@@ -191,18 +191,18 @@ fn publish(session: &'static Session) {
     });
 }
 
-/// An export that runs `$before` and then jumps to the next definition of the same name, with
-/// every argument register, the vector registers and the stack as the caller left them.
+/// An export that runs `$before` and then jumps to the next definition of the same name. Every argument
+/// register, the vector registers and the stack are as the caller left them.
 macro_rules! run_before {
     ($($name:ident => $before:ident, $slot:ident;)*) => { $(
         static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
         /// # Safety
-        /// As libc's function of that name.
+        /// The same as for libc's function of that name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            // The first argument is still in its register when this is called.
+            // The first argument is still in its register here.
             unsafe extern "C" fn prepare(first: *const c_char) -> *mut c_void {
                 let _errno = stderr::KeepErrno::new();
                 $before(first);
@@ -231,8 +231,8 @@ macro_rules! run_before {
         }
     )*
 
-        /// Looks the originals up, at load: later the look-up's locks may be held by a thread
-        /// that a forked child does not have, or by the code that a signal handler interrupted.
+        /// Looks up the originals, at load. Later, the look-up's locks may be held by a thread that a forked
+        /// child does not have, or by the code that a signal handler interrupted.
         pub fn prepare() {
             $( next(&$slot, const {
                 match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -270,7 +270,7 @@ fn next(slot: &AtomicPtr<c_void>, name: &'static core::ffi::CStr) -> *mut c_void
     found
 }
 
-/// Stands in where the C library lacks the function: the program could not have linked to it.
+/// Replaces a function that the C library lacks. The program could not have linked to it.
 unsafe extern "C" fn missing() -> i32 {
     stderr::set_errno(libc::ENOSYS);
     -1

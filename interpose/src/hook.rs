@@ -1,10 +1,11 @@
-//! The steps every hook takes, and what it learns on the way.
+//! The steps of every hook, and what the hook records.
 //!
 //! 1. No session: call the original, nothing else.
 //! 2. Already inside on this thread: call the original, count.
 //! 3. Guard; note the start.
 //! 4. Call the original *exactly once*; note the end.
-//! 5. Describe the call (first sights, which may make system calls, keep errno), write one event, return the original's result untouched.
+//! 5. Describe the call, write one event, return the original's result unchanged. The first description
+//!    of a handle may make system calls; it keeps errno.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,7 +25,7 @@ use crate::driver::{self, Handle, SUCCESS, Status};
 use crate::tables::{self, Tables};
 use crate::{python, start};
 
-/// CUDA_ERROR_NOT_READY: what was asked about is not done yet.
+/// CUDA_ERROR_NOT_READY: the queried work is not finished.
 const NOT_READY: Status = 600;
 /// CUDA_ERROR_DEINITIALIZED.
 const DEINITIALIZED: Status = 4;
@@ -43,9 +44,9 @@ impl Context {
     }
 }
 
-/// What a call did, said by `describe`.
+/// What a call did. Made by `describe`.
 #[derive(Clone, Copy)]
-pub struct Did {
+pub struct Description {
     pub kind: u16,
     pub flags: u8,
     pub stream: On,
@@ -55,22 +56,22 @@ pub struct Did {
 /// The stream a call works on.
 #[derive(Clone, Copy)]
 pub enum On {
-    /// It works on none.
+    /// The call uses no stream.
     Nothing,
-    /// It works on this stream, and what it asks for may be captured instead of executed.
+    /// The call works on this stream. If the stream is capturing, the work is captured, not executed.
     Stream(Handle),
 }
 
-/// How many stream captures are under way in the process. While there are none, no launch asks
-/// whether its stream is capturing. Too high a count costs a look-up a launch, nothing else.
+/// Number of stream captures under way in the process. While it is 0, no launch asks whether its stream
+/// is capturing. A count that is too high costs one look-up a launch, nothing else.
 pub static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
-/// Takes the steps around a call.
+/// Runs the steps around a call.
 #[inline(always)]
 pub fn around(
     entry: &'static Entry,
     original: impl FnOnce() -> Status,
-    describe: impl FnOnce(&Context) -> Did,
+    describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let Some(session) = session::current() else {
         // The session may be published while the call is under way, which then is in no record.
@@ -92,14 +93,14 @@ pub fn around(
         let status = original();
         let end_ticks = clock::now();
         let correlation = vendor.correlation.take();
-        // Asked again: they may have been made in the meantime.
+        // Loaded again: another thread may have made the tables since the first load.
         if let Some(tables) = tables::of(session) {
             let context = Context { session, tables, status };
-            let did = describe(&context);
-            let mut flags = did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
+            let description = describe(&context);
+            let mut flags = description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 };
             let mut stream = 0;
-            // A call that failed may have been given no stream at all.
-            if let On::Stream(handle) = did.stream
+            // The stream argument of a failed call may be invalid.
+            if let On::Stream(handle) = description.stream
                 && status == SUCCESS
             {
                 if CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(handle, entry.per_thread) {
@@ -107,13 +108,13 @@ pub fn around(
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
-            let (stack, works) = if python::is_told_with_stack(did.kind) || has_failed(status) {
+            let (stack, works) = if python::is_recorded_with_stack(description.kind) || has_failed(status) {
                 tables.stack_and_works(session, slot)
             } else {
                 (0, Works::of_this_thread(session))
             };
             let call = Call {
-                kind: did.kind,
+                kind: description.kind,
                 flags,
                 api: tables.api(session, entry),
                 start_ticks,
@@ -123,20 +124,20 @@ pub fn around(
                 context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,
-                detail: did.detail,
+                detail: description.detail,
             };
-            if !(works.may_be() || active_span::is_in_ring(slot)) || says_for_whom(session, slot, works) {
+            if !(works.may_be() || active_span::is_in_ring(slot)) || write_active_span(session, slot, works) {
                 slot.emit(session, &[call.to_cell()]);
             }
             if vendor.nodes.get().1 != 0 {
-                graph::tell_nodes(&context, slot, &call);
+                graph::write_nodes(&context, slot, &call);
             }
         } else {
-            // There was no memory for the tables, and the session is being given up.
+            // There was no memory for the tables; the session is about to be abandoned.
             session.count(Counter::BeforeSession, 1);
         }
         if let Some(first_ticks) = sampled {
-            // All but the original: from the first reading to its start, and from its end to now.
+            // The hook's own time: from the first clock reading to the start, and from the end to now.
             let own = start_ticks.wrapping_sub(first_ticks) + clock::now().wrapping_sub(end_ticks);
             slot.add_cost(own);
         }
@@ -144,13 +145,13 @@ pub fn around(
     })
 }
 
-/// Around a call that is told only where it fails: programs ask it over and over, or it takes no time. While it succeeds
-/// this costs one reading of the clock.
+/// Runs around a call that is recorded only if it fails, because programs poll it or it takes no time.
+/// A call that succeeds costs one reading of the clock.
 #[inline(always)]
 pub fn around_failure(
     entry: &'static Entry,
     original: impl FnOnce() -> Status,
-    describe: impl FnOnce(&Context) -> Did,
+    describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let start_ticks = clock::now();
     let status = original();
@@ -162,7 +163,12 @@ pub fn around_failure(
 
 #[cold]
 #[inline(never)]
-fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: impl FnOnce(&Context) -> Did) {
+fn failed(
+    entry: &'static Entry,
+    start_ticks: u64,
+    status: Status,
+    describe: impl FnOnce(&Context) -> Description,
+) {
     let end_ticks = clock::now();
     let Some(session) = session::current() else { return };
     thread::with(|slot| {
@@ -170,42 +176,42 @@ fn failed(entry: &'static Entry, start_ticks: u64, status: Status, describe: imp
             return session.count(Counter::Nested, 1);
         };
         let Some(tables) = tables::of(session) else { return session.count(Counter::BeforeSession, 1) };
-        let did = describe(&Context { session, tables, status });
+        let description = describe(&Context { session, tables, status });
         let stack = if has_failed(status) { tables.stack(session, slot) } else { 0 };
         let call = Call {
-            kind: did.kind,
-            flags: did.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
+            kind: description.kind,
+            flags: description.flags | if entry.per_thread { flag::PER_THREAD_STREAM } else { 0 },
             api: tables.api(session, entry),
             start_ticks,
             duration_ticks: end_ticks.wrapping_sub(start_ticks),
             stack,
             status: status.clamp(0, 0xffff) as u16,
-            detail: did.detail,
+            detail: description.detail,
             ..Call::default()
         };
-        if says_for_whom(session, slot, Works::of_this_thread(session)) {
+        if write_active_span(session, slot, Works::of_this_thread(session)) {
             slot.emit(session, &[call.to_cell()]);
         }
     });
 }
 
-/// Whether a call failed that somebody should find. Calls at the process's end are told that the driver
-/// is gone, and then an interpreter may be going, too.
+/// Whether the call failed in a way that users should see. At process exit, calls return DEINITIALIZED;
+/// this is expected, and an interpreter may be shutting down too.
 #[inline(always)]
 fn has_failed(status: Status) -> bool {
     status != SUCCESS && status != DEINITIALIZED
 }
 
-/// Says for whom the thread works, where it works for somebody or did so far. False if that does not fit, and the call's
-/// event must not follow. It does not see the event, which can stay in registers.
+/// Writes a CALLER entry if the active span changed. Returns false if the ring is full; the event must
+/// not follow then. The event is not an argument, so that it can stay in registers.
 #[cold]
 #[inline(never)]
-fn says_for_whom(session: &'static Session, slot: &Slot, works: Works) -> bool {
+fn write_active_span(session: &'static Session, slot: &Slot, works: Works) -> bool {
     active_span::write(session, slot, &works.caller(session), 1)
 }
 
-/// Whether what was just asked of the stream went into a capture. The legacy default stream
-/// cannot be captured, and asking about it during somebody's capture is an error of its own.
+/// Whether the call's work went into a stream capture. The legacy default stream cannot be captured, and
+/// querying it during another stream's capture is itself an error.
 #[cold]
 fn is_capturing(stream: Handle, per_thread: bool) -> bool {
     let _errno = KeepErrno::new();

@@ -1,4 +1,4 @@
-//! `libgputrace.so`: preloaded into a CUDA program, it hooks the driver API and asks CUPTI.
+//! `libgputrace.so`: preloaded into a CUDA program. It hooks the driver API and collects CUPTI's records.
 //!
 //! ```text
 //!  program ─► resolve (dlsym, cuGetProcAddress, direct link) ─► a hook from the table in `api`
@@ -12,27 +12,27 @@
 //! | `hook` | the steps every hook takes |
 //! | `describe/` | what a call did, by family of calls |
 //! | `driver` | the driver API's types, and our own calls into the driver |
-//! | `resolve/` | the ways a program reaches a driver entry, and the originals |
-//! | `tables` | a session's handles and the definitions they stand for |
-//! | `device` | what the driver says of its devices |
-//! | `cupti/` | device times: which libcupti, its client, its buffers and records |
-//! | `start`, `finish` | a session's first and last moment |
-//! | `detour`, `patience` | the stack of our own on which both run; how long the end waits |
-//! | `preload_once` | what `run` preloaded for one exec, taken out of the environment |
-//! | `unwind` | the unwinder's functions, so that libgcc_s need not be there |
+//! | `resolve/` | the ways a program finds a driver function, and the original functions |
+//! | `tables` | a session's handles and their definitions |
+//! | `device` | device properties, asked of the driver |
+//! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
+//! | `start`, `finish` | start and end of a session |
+//! | `detour`, `patience` | the separate stack that start and finish run on; how long the end waits |
+//! | `preload_once` | removes from the environment what `run` preloaded for one exec |
+//! | `unwind` | the unwinder's functions, so that libgcc_s is not required |
 //! | `loaded` | how many objects the loader has mapped and unmapped |
-//! | `native` | whether native frames are told, and what their reader must know |
-//! | `python` | where the interpreter is whose frames are told |
-//! | `torch` | backward passes of PyTorch, seen as they begin |
-//! | `origin` | what was given to the process: its trace, its service, its machine |
+//! | `native` | whether native frames are recorded, and what their reader must know |
+//! | `python` | finds the interpreter whose frames are recorded |
+//! | `torch` | PyTorch's backward passes, observed when they begin |
+//! | `origin` | the trace, service and machine that the process was given |
 //! | `rank` | which of a job's processes this is |
-//! | `environment`, `memory_functions` | `getenv` and `memcpy` without the C library's, which programs may wrap |
+//! | `environment`, `memory_functions` | own `getenv` and `memcpy`: programs may wrap the C library's |
 //! | `nvtx` | the program's ranges and names |
-//! | `cuda_slot` | what the CUDA side keeps in a thread's slot |
+//! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
 //! | `settings` | the GPUTRACE_… variables this library reads |
 //!
-//! This code runs inside somebody else's program. It never panics, never changes a result, and
-//! on the path of a call never locks, allocates or makes a system call.
+//! This code runs inside somebody else's program. It never panics and never changes a result. On the
+//! path of a call it never locks, allocates or makes a system call.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -42,10 +42,10 @@
 )]
 #![cfg_attr(
     test,
-    // The exports are not exports in the unit tests, or the test program would hook itself.
+    // Unit tests do not export the hooks: the test program would hook itself.
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, dead_code)
 )]
-// The hooks carry the driver's own names.
+// The hooks have the driver's own names.
 #![allow(non_snake_case)]
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

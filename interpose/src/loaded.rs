@@ -1,4 +1,4 @@
-//! How many objects the loader has put into the process and taken out of it: whether a look is due.
+//! How many objects the loader has mapped and unmapped: shows whether a new search is due.
 
 use core::ffi::{c_int, c_void};
 

@@ -1,14 +1,15 @@
-//! `memcpy` and its like for this library alone: hidden symbols, so that no call of ours leaves it.
+//! `memcpy` and the like for this library alone: hidden symbols, so that none of our calls leaves it.
 //!
-//! The compiler makes calls of these functions wherever it copies, fills or compares, and anybody may have
-//! wrapped them. Sanitizers do, and judge what we copy: memory that CUPTI wrote counts as uninitialised, and
-//! a record that our thread reads counts as a race with the thread that wrote it, though our orderings are
-//! atomics that a sanitizer does not see in code that it did not compile. The program would end with a report.
+//! The compiler inserts calls of these functions to copy, fill or compare, and the program may have wrapped
+//! them. Sanitizers do, and they check what we copy: memory that CUPTI wrote counts as uninitialised, and a
+//! record that our thread reads counts as a race with the thread that wrote it, because a sanitizer does not
+//! see the atomics of code that it did not compile. The program would end with a report.
 //!
-//! Short lengths, nearly all here, are two loads and two stores that overlap; long ones, which no hook has on
-//! its path, go to `rep movsb`. All loads of a short copy come before its stores, so that `memcpy` is `memmove`.
+//! Short lengths, nearly all here, take two loads and two stores that overlap. Long ones, which no hook has
+//! on its path, use `rep movsb`. All loads of a short copy come before its stores, so that `memcpy` is
+//! `memmove`.
 
-/// A function's begin: a symbol that no other library sees.
+/// The beginning of a function: a symbol that no other library sees.
 macro_rules! symbol {
     ($prefix:literal, $name:literal) => {
         concat!(
@@ -161,7 +162,8 @@ macro_rules! functions {
             "ret",
             ".cfi_endproc",
             concat!(".size ", $prefix, "memset, . - ", $prefix, "memset"),
-            // rdi, rsi: what is compared, rdx: bytes. Whole words first, then from the first that differs by bytes.
+            // rdi, rsi: the operands, rdx: bytes. Compares whole words first, and bytes from the first that
+            // differs.
             ".p2align 4",
             symbol!($prefix, "memcmp"),
             ".cfi_startproc",
@@ -193,8 +195,9 @@ macro_rules! functions {
             "ret",
             ".cfi_endproc",
             concat!(".size ", $prefix, "memcmp, . - ", $prefix, "memcmp"),
-            // rdi: where, rsi: bytes at most, xmm0: the byte, sixteen times. The offset of its first place, or rsi.
-            // Blocks are aligned, so that none reaches into a page of which no byte is asked for.
+            // rdi: start, rsi: bytes at most, xmm0: the byte, sixteen times. Returns the offset of its first
+            // occurrence, or rsi. Blocks are aligned, so that none reaches a page outside of the requested
+            // bytes.
             ".p2align 4",
             symbol!($prefix, "gputrace_find_byte"),
             ".cfi_startproc",
@@ -236,7 +239,7 @@ macro_rules! functions {
             "ret",
             ".cfi_endproc",
             concat!(".size ", $prefix, "gputrace_find_byte, . - ", $prefix, "gputrace_find_byte"),
-            // rdi: where, esi: the byte, rdx: bytes at most.
+            // rdi: start, esi: the byte, rdx: bytes at most.
             ".p2align 4",
             symbol!($prefix, "memchr"),
             ".cfi_startproc",
@@ -255,7 +258,7 @@ macro_rules! functions {
             "ret",
             ".cfi_endproc",
             concat!(".size ", $prefix, "memchr, . - ", $prefix, "memchr"),
-            // rdi: a C string; of strnlen rsi: bytes at most.
+            // rdi: a C string; strnlen also has rsi: bytes at most.
             ".p2align 4",
             symbol!($prefix, "strlen"),
             ".cfi_startproc",
@@ -271,7 +274,7 @@ macro_rules! functions {
 
 #[cfg(not(test))]
 functions!("");
-// The unit tests' program keeps the C library's, and tests these beside them.
+// The unit tests' program uses the C library's functions, and tests these beside them.
 #[cfg(test)]
 functions!("own_");
 
@@ -288,7 +291,7 @@ mod tests {
         fn own_strnlen(text: *const c_char, most: usize) -> usize;
     }
 
-    /// Lengths around every step of the functions.
+    /// Lengths around every threshold of the functions.
     fn lengths() -> impl Iterator<Item = usize> {
         (0..=260).chain([511, 512, 513, 4095, 4096, 4097])
     }
@@ -363,7 +366,7 @@ mod tests {
         }
     }
 
-    /// The last byte before a page that is not there may be looked at, and none behind it.
+    /// The last byte before an unmapped page may be read, and none after it.
     #[test]
     fn searches_stay_out_of_the_next_page() {
         const PAGE: usize = 4096;

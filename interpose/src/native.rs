@@ -1,5 +1,5 @@
-//! Whether the program's native frames are told, and what their reader must know of the process: the loader's
-//! answers, the interpreter, and that a library closes.
+//! Whether the program's native frames are recorded, and what their reader needs of the process: the
+//! loader's look-up function, the interpreter, and notice of a library that closes.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -13,17 +13,17 @@ use crate::settings;
 
 type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
-/// Objects that had been unloaded at the last look.
+/// Number of unloaded objects at the last check.
 static UNLOADED: AtomicU64 = AtomicU64::new(0);
 static NEXT_DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// At a session's start, before its tables are made: whether native frames are asked for.
+/// Called at a session's start, before its tables are made: reads whether native frames are requested.
 pub fn prepare() {
     let asked = settings::get(settings::STACKS).is_some_and(|value| {
         value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"native")
     });
     if asked {
-        // From glibc 2.35; before it, the kernel is asked what is mapped.
+        // Available from glibc 2.35 on. Before that, the kernel is asked for the mappings.
         let found = libc_symbols::in_libc(c"_dl_find_object");
         // SAFETY: null or libc's function of that name; libc is never unloaded.
         unsafe { surroundings::set_find_object(found) };
@@ -32,15 +32,16 @@ pub fn prepare() {
     surroundings::ask_for(asked);
 }
 
-/// An interpreter was found whose frames are told: `symbol` of it is at some address, and `evaluation` is its function
-/// that runs frames; null if that is not known.
+/// Registers an interpreter whose frames are recorded: `symbol` is an address in it, and `evaluation` is
+/// its function that runs frames, or null if that is not known.
 pub fn interpreter_is_at(symbol: *mut c_void, evaluation: *mut c_void) {
     surroundings::interpreter_is_at(symbol as u64, evaluation as u64);
 }
 
-/// Forgets what is known of libraries' places if one was unloaded since the last look: another may lie there.
-/// The service thread looks too: a `dlclose` may go past ours (RTLD_DEEPBIND, a pointer of libc's own).
-pub fn look_for_unloaded() {
+/// Discards what is known of code addresses if a library was unloaded since the last check: another may be
+/// mapped there. The service thread calls this too, because a `dlclose` may bypass ours (RTLD_DEEPBIND, a
+/// pointer inside libc).
+pub fn forget_unloaded() {
     if !surroundings::is_asked_for() {
         return;
     }
@@ -50,10 +51,10 @@ pub fn look_for_unloaded() {
     }
 }
 
-/// As libc's: what is known of the library is forgotten.
+/// Like libc's `dlclose`; also discards what is known of the library.
 ///
 /// # Safety
-/// As libc's `dlclose`.
+/// The same as for libc's `dlclose`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     let mut next = NEXT_DLCLOSE.load(Ordering::Relaxed);
@@ -72,7 +73,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     let next = unsafe { core::mem::transmute::<*mut c_void, Dlclose>(next) };
     // SAFETY: the caller's handle.
     let status = unsafe { next(handle) };
-    look_for_unloaded();
+    forget_unloaded();
     status
 }
 
@@ -80,7 +81,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
 mod tests {
     use super::*;
 
-    /// Where it is not found every first sight of a place reads `/proc/self/maps`.
+    /// Without that function every new code address reads `/proc/self/maps`.
     #[test]
     fn the_loaders_answer_without_a_lock_is_found_where_there_is_one() {
         // SAFETY: a C string of libc's own.

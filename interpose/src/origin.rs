@@ -1,5 +1,5 @@
-//! What was given to the process: the trace that it is part of, what its telemetry is called, and the
-//! machine it is on. Spans need all three, also when they are made of the trace somewhere else.
+//! The process's origin: the trace that it belongs to, its telemetry resource, and its machine. Spans need
+//! all three, also when they are made from the trace on another machine.
 
 use core::ffi::{CStr, c_char};
 
@@ -9,7 +9,7 @@ use gputrace_wire::definition::{kind, origin_of};
 
 use crate::settings;
 
-/// The variables, and whether each may hold what a program's arguments may.
+/// The variables, and whether each may hold the same secrets as a program's arguments.
 const VARIABLES: [(&CStr, u64, bool); 5] = [
     (c"TRACEPARENT", origin_of::TRACEPARENT, false),
     (c"TRACESTATE", origin_of::TRACESTATE, true),
@@ -18,10 +18,10 @@ const VARIABLES: [(&CStr, u64, bool); 5] = [
     (c"OTEL_RESOURCE_ATTRIBUTES", origin_of::RESOURCE_ATTRIBUTES, true),
 ];
 
-/// The longest value that is told: what baggage may have, by its standard.
+/// The longest recorded value: the limit of baggage in its standard.
 const VALUE_MAX_BYTES: usize = 8192;
 
-pub fn say(session: &Session, redacted: bool) {
+pub fn define(session: &Session, redacted: bool) {
     for (name, of, may_be_private) in VARIABLES {
         let Some(value) = settings::get(name).map(CStr::to_bytes) else { continue };
         if redacted && may_be_private {
@@ -39,7 +39,7 @@ pub fn say(session: &Session, redacted: bool) {
     }
 }
 
-/// What stands before the NUL.
+/// The bytes before the NUL.
 fn text(field: &[c_char; 65]) -> &[u8] {
     // SAFETY: chars are bytes, signed or not, and the field is whole.
     let bytes = unsafe { core::slice::from_raw_parts(field.as_ptr().cast::<u8>(), field.len()) };

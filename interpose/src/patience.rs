@@ -1,13 +1,13 @@
-//! How long a program that is ending waits for us: as long as something moves, within reason.
+//! How long a program that is ending waits for us: while there is progress, up to a limit.
 
 use gputrace_producer::clock;
 
-/// How long nothing may move. A program that has ended should not hang for a collector that was
-/// stopped, or for a driver whose locks are held by the call that a signal handler interrupted.
+/// The longest wait without progress. A program that has ended should not hang because its collector was
+/// stopped, or because the call that a signal handler interrupted holds the driver's locks.
 const STILL_NS: u64 = 2_000_000_000;
-/// The same for what is likely to stand still for good.
+/// The same for a wait that probably sees no progress at all.
 const BRIEFLY_STILL_NS: u64 = 200_000_000;
-/// How long it may take though something moves.
+/// The longest wait even with progress.
 const WHOLE_NS: u64 = 20_000_000_000;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Patience {
         Patience::of(STILL_NS)
     }
 
-    /// For a wait that is probably in vain.
+    /// For a wait that probably sees no progress.
     pub fn brief() -> Patience {
         Patience::of(BRIEFLY_STILL_NS)
     }
@@ -33,7 +33,7 @@ impl Patience {
         Patience { began_ns: now_ns, moved_ns: now_ns, sign: 0, still_ns }
     }
 
-    /// Whether to wait on, when `sign` is a number that changes as long as there is progress.
+    /// Whether to continue waiting. `sign` is a number that changes while there is progress.
     pub fn goes_on(&mut self, sign: u64) -> bool {
         self.goes_on_at(clock::monotonic_ns(), sign)
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_is_waited_for_and_what_stands_still_is_not() {
+    fn waits_while_there_is_progress() {
         let start_ns = 1_000;
         let mut patience = Patience { began_ns: start_ns, moved_ns: start_ns, sign: 0, still_ns: STILL_NS };
         assert!(patience.goes_on_at(start_ns + STILL_NS - 1, 0));

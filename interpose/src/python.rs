@@ -1,4 +1,4 @@
-//! Which of the process's frames are told: whether Python's, and where its interpreter is.
+//! Whether Python's frames are recorded, and where the interpreter is.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,26 +12,26 @@ use gputrace_wire::cell::kind;
 use crate::resolve::{libc_symbols, loader, originals};
 use crate::{loaded, native, settings};
 
-/// Objects that had been loaded when an interpreter was last looked for.
+/// Number of loaded objects at the last search for an interpreter.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether Python's frames are asked for, as was read at the session's start.
-static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+/// Whether Python's frames are requested, as read at the session's start.
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// At a session's start: whether Python's frames are asked for, as they are by default. The
-/// environment is not read later: the program's threads may be changing it.
+/// Called at a session's start: reads whether Python's frames are requested (the default). The environment
+/// is not read later, because the program's threads may be changing it.
 pub fn prepare() {
     let asked = settings::get(settings::STACKS).is_none_or(|value| {
         value.to_bytes().split(|byte| *byte == b',').any(|source| source.trim_ascii() == b"python")
     });
-    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+    IS_REQUESTED.store(asked, Ordering::Relaxed);
     torch::ask_for(asked);
 }
 
-/// Calls that are told with their stack: those that put work on a device or wait for it, and those that
-/// take memory.
+/// Whether calls of this kind are recorded with their stack: those that put work on a device, wait for it,
+/// or take memory.
 #[inline(always)]
-pub fn is_told_with_stack(call: u16) -> bool {
+pub fn is_recorded_with_stack(call: u16) -> bool {
     const KINDS: u32 = 1 << kind::LAUNCH
         | 1 << kind::GRAPH_LAUNCH
         | 1 << kind::COPY
@@ -42,16 +42,16 @@ pub fn is_told_with_stack(call: u16) -> bool {
     1u32.checked_shl(call.into()).is_some_and(|bit| KINDS & bit != 0)
 }
 
-/// Looks for an interpreter, if something was loaded since the last look. Not on the path of a call.
-pub fn look(session: &Session) {
-    if runtime::current().is_some() || !IS_ASKED_FOR.load(Ordering::Relaxed) {
+/// Searches for an interpreter if an object was loaded since the last search. Not on the path of a call.
+pub fn search(session: &Session) {
+    if runtime::current().is_some() || !IS_REQUESTED.load(Ordering::Relaxed) {
         return;
     }
     let loaded = loaded::counts().loaded;
     if LOADED.swap(loaded, Ordering::Relaxed) == loaded {
         return;
     }
-    // Every symbol is taken of one object: there may be two interpreters in the process. It is
+    // All symbols are taken from one object, because the process may have two interpreters. The object is
     // kept mapped from the moment it is known.
     let known = libc_symbols::in_mapped(c"PyCode_Type", |_| true);
     pin(known);
@@ -73,12 +73,12 @@ pub fn look(session: &Session) {
     }
 }
 
-/// Keeps the interpreter's library mapped: its functions are called from now on.
+/// Keeps the interpreter's library mapped, because its functions are called from now on.
 pub fn pin(address: *mut c_void) {
     let _held_back = HeldBack::new();
     if let Some(path) = originals::path_of(address).map(CStr::as_ptr) {
-        // SAFETY: a C string; nothing is loaded that is not loaded already. The program itself is
-        // no library, and then this fails.
+        // SAFETY: a C string; only an object that is loaded already is found. The program itself is no
+        // library, and then this fails.
         unsafe { loader::handle_of_mapped(path, libc::RTLD_NODELETE) };
     }
 }

@@ -1,10 +1,10 @@
-//! Which of a job's processes this one is, by what launchers say in the environment.
+//! This process's rank in its job, from the launchers' environment variables.
 
 use core::ffi::CStr;
 
 use crate::settings;
 
-/// torchrun (and whoever follows it), Open MPI, MPICH and its kin, Slurm: the first that speaks counts.
+/// torchrun and compatible launchers, Open MPI, MPICH and its relatives, Slurm. The first one set is used.
 const RANK: [&CStr; 4] = [c"RANK", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK", c"SLURM_PROCID"];
 const LOCAL_RANK: [&CStr; 4] =
     [c"LOCAL_RANK", c"OMPI_COMM_WORLD_LOCAL_RANK", c"MPI_LOCALRANKID", c"SLURM_LOCALID"];
@@ -19,7 +19,7 @@ pub fn fields() -> [u64; 2] {
     })
 }
 
-/// A number without sign or blanks. Whatever else a variable of such a name holds is no rank.
+/// A number without sign or blanks. Any other value is not a rank.
 fn number(text: &[u8]) -> Option<u32> {
     if text.is_empty() || text.len() > 9 {
         return None;

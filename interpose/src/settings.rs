@@ -1,5 +1,5 @@
-//! The GPUTRACE_… variables that this library reads. Their documentation is the program's option
-//! table; unknown ones are warned about there. `rank` reads the launchers' variables by way of here.
+//! The GPUTRACE_… variables that this library reads. The program's option table documents them and warns
+//! about unknown ones. `rank` reads the launchers' variables through this file.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -15,52 +15,52 @@ pub const DEVICE_TIMES: &CStr = c"GPUTRACE_DEVICE_TIMES";
 pub const GRAPH_TIMES: &CStr = c"GPUTRACE_GRAPH_TIMES";
 /// `steady` or `full`: when CUPTI is made to deliver.
 pub const DELIVERY: &CStr = c"GPUTRACE_DELIVERY";
-/// Which libcupti to load, where none is loaded yet.
+/// The libcupti to load, if none is loaded yet.
 pub const CUPTI: &CStr = c"GPUTRACE_CUPTI";
-/// The program that collects in bare use; otherwise the `gputrace` beside this library.
+/// The collector program for auto-collect; otherwise the `gputrace` beside this library.
 pub const COLLECTOR: &CStr = c"GPUTRACE_COLLECTOR";
-/// `on`: of a command line only the program is told.
+/// `on`: only the program's name of a command line is recorded.
 pub const REDACT: &CStr = c"GPUTRACE_REDACT";
-/// `drop` or `wait`: what a thread does whose ring is full.
+/// `drop` or `wait`: what a thread does if its ring is full.
 pub const ON_FULL: &CStr = c"GPUTRACE_ON_FULL";
-/// `python`, `native`, `nvtx`, several with commas, or `none`: whose frames are told of a call.
+/// `python`, `native`, `nvtx`, several with commas, or `none`: the frames recorded of a call.
 pub const STACKS: &CStr = c"GPUTRACE_STACKS";
 /// `on`: PyTorch's operators are frames.
 pub const TORCH_OPS: &CStr = c"GPUTRACE_TORCH_OPS";
 /// `off` turns the library off altogether.
 pub const ENABLED: &CStr = c"GPUTRACE";
 
-/// Enough for all of them with paths as long as they usually are; a variable that does not fit is not remembered.
+/// Enough for all variables with paths of usual length. A variable that does not fit is not remembered.
 const REMEMBERED_BYTES: usize = 4096;
 
-/// Our variables as they were at load, `NAME=value` and a zero each: a program that clears its environment
-/// (`clearenv`) before it uses CUDA still belongs to the session that it was started for.
+/// Our variables at load, `NAME=value` and a NUL each. A program that clears its environment (`clearenv`)
+/// before it uses CUDA still belongs to the session that it was started for.
 struct Remembered {
     entries: UnsafeCell<[u8; REMEMBERED_BYTES]>,
-    /// Bytes of `entries` that are written; written last, and once.
+    /// Number of valid bytes in `entries`; written last, and once.
     length: AtomicUsize,
 }
 
-// SAFETY: `entries` is written once, by `remember`, before `length` says so (Release, which the Acquire in `entries()`
-// pairs with), and only read from then on.
+// SAFETY: `entries` is written once, by `remember`, before the Release store of `length`. The Acquire load
+// in `entries()` pairs with that store, and `entries` is only read from then on.
 unsafe impl Sync for Remembered {}
 
 static REMEMBERED: Remembered =
     Remembered { entries: UnsafeCell::new([0; REMEMBERED_BYTES]), length: AtomicUsize::new(0) };
 
-/// At load: remembers our variables. Calls nothing.
+/// Called at load: stores our variables. Calls no other function.
 pub fn remember() {
-    // SAFETY: the loader runs this once. Constructors of other libraries may have started threads, but nobody
-    // makes a reference to `entries` while `length` is 0.
-    let room = unsafe { &mut *REMEMBERED.entries.get() };
+    // SAFETY: the loader runs this once. Constructors of other libraries may have started threads, but no
+    // thread makes a reference to `entries` while `length` is 0.
+    let buffer = unsafe { &mut *REMEMBERED.entries.get() };
     let mut length = 0;
     for entry in environment::entries() {
         // SAFETY: a C string of the environment's.
         let text = unsafe { CStr::from_ptr(entry) }.to_bytes_with_nul();
         if text.starts_with(b"GPUTRACE")
-            && let Some(place) = room.get_mut(length..length + text.len())
+            && let Some(target) = buffer.get_mut(length..length + text.len())
         {
-            place.copy_from_slice(text);
+            target.copy_from_slice(text);
             length += text.len();
         }
     }
@@ -73,7 +73,7 @@ fn remembered(name: &CStr) -> Option<&'static CStr> {
     if length == 0 {
         return None;
     }
-    // SAFETY: so many bytes were written before the length was, and nobody writes them again.
+    // SAFETY: so many bytes were written before the length was, and no thread writes them again.
     let entries = unsafe { &*REMEMBERED.entries.get() }.get(..length)?;
     entries.split_inclusive(|byte| *byte == 0).find_map(|entry| {
         let value = entry.strip_prefix(name.to_bytes())?.strip_prefix(b"=")?;
@@ -81,8 +81,8 @@ fn remembered(name: &CStr) -> Option<&'static CStr> {
     })
 }
 
-/// Whether `GPUTRACE=off` was in the environment when the process began. Then nothing is prepared, looked up
-/// names get the real functions, and what the program links to us goes straight on to the driver.
+/// Whether `GPUTRACE=off` was in the environment when the process began. If so, nothing is prepared,
+/// look-ups return the real functions, and direct calls of our exports go straight to the driver.
 pub fn is_turned_off() -> bool {
     const UNKNOWN: u8 = 0;
     const ON: u8 = 1;
@@ -91,7 +91,7 @@ pub fn is_turned_off() -> bool {
     match KNOWN.load(Ordering::Relaxed) {
         UNKNOWN => {
             let is_off = is_off(ENABLED);
-            // Before the C library has set the environment up, nobody knows yet.
+            // The C library has not set up the environment yet, so the answer is not known.
             if environment::entries().next().is_some() {
                 KNOWN.store(if is_off { OFF } else { ON }, Ordering::Relaxed);
             }
@@ -101,12 +101,12 @@ pub fn is_turned_off() -> bool {
     }
 }
 
-/// The variable's value, as it was at load if the program took it away since; `None` where it is unset or empty.
+/// The variable's value, or its value at load if the program removed it since. `None` if unset or empty.
 pub fn get(name: &CStr) -> Option<&'static CStr> {
     environment::value(name).or_else(|| remembered(name)).filter(|value| !value.is_empty())
 }
 
-/// Whether a variable says `off` (or `0`, `no`, `false`).
+/// Whether the variable's value is `off` (or `0`, `no`, `false`).
 pub fn is_off(name: &CStr) -> bool {
     get(name).is_some_and(|value| matches!(value.to_bytes(), b"off" | b"0" | b"no" | b"false"))
 }

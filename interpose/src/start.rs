@@ -1,7 +1,7 @@
-//! A session's first moment: right after the program's first successful `cuInit`, never before.
+//! Starts a session, right after the program's first successful `cuInit` and never before.
 //!
-//! Until then a process pays for a symbol look-up now and then and nothing else: no thread, no
-//! file, no process, no descriptor.
+//! Until then a process pays for an occasional symbol look-up and nothing else: no thread, file, process
+//! or descriptor is made.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -26,12 +26,12 @@ use crate::{
     cupti, detour, device, environment, finish, native, nvtx, preload_once, python, settings, torch,
 };
 
-/// At load: what must be early and costs nothing.
+/// Runs when the library is loaded: only steps that must be early and cost nothing.
 #[ctor::ctor(unsafe)]
 fn loaded() {
     preload_once::forget();
     settings::remember();
-    // Our `dlsym`, `_exit` and their like are in the program's way even when the library is turned off.
+    // The program calls our `dlsym`, `_exit` and the like even when tracing is turned off.
     failed_look_up::prepare();
     finish::prepare();
     if settings::is_turned_off() {
@@ -42,8 +42,8 @@ fn loaded() {
     nvtx::prepare();
 }
 
-/// A hooked call returned for which there was no session, and perhaps one that was starting. If it was
-/// `cuInit`, there is a session from now on.
+/// Handles a hooked call that returned while there was no session. A successful `cuInit` starts one.
+/// `was_starting` says whether another thread was starting one when the call began.
 #[cold]
 pub fn without_session(entry: &'static Entry, was_starting: bool, status: Status) -> Status {
     const INIT: u32 = api::hash(b"cuInit");
@@ -53,16 +53,16 @@ pub fn without_session(entry: &'static Entry, was_starting: bool, status: Status
     if entry.hash == INIT && status == SUCCESS {
         thread::with(|slot| {
             let Some(inside) = slot.enter() else { return };
-            // One thread claims the start, so that no two start a collector each.
+            // Only one thread claims the start, so that only one collector is started.
             match session::claim() {
                 Some(claim) => {
-                    // SYNC: before the session is published, so that `wait` finds one of the two.
+                    // SYNC: stored before the session is published, so that `wait` sees one of the two.
                     UNDER_WAY.store(system::getpid(), Ordering::Release);
                     detour::run(|| begin(claim));
                     UNDER_WAY.store(0, Ordering::Release);
                 }
                 None => {
-                    // What a signal handler calls meanwhile is recorded or counted.
+                    // Calls made by a signal handler from here on are recorded or counted.
                     drop(inside);
                     wait();
                 }
@@ -77,26 +77,27 @@ pub fn without_session(entry: &'static Entry, was_starting: bool, status: Status
             }
         });
     } else if (was_starting || session::is_starting()) && !thread::with(|slot| slot.is_inside()) {
-        // The thread did not call `cuInit` itself, or waited long enough for the session.
+        // The thread did not call `cuInit` itself, or its wait for the session reached the limit.
         early_calls::count();
     }
     status
 }
 
-/// The process whose first session's start is under way, from its claim until device records come; 0 while
-/// none is.
+/// The process id while the start of that process's first session runs, from the claim until device
+/// records are collected; otherwise 0.
 static UNDER_WAY: AtomicI32 = AtomicI32::new(0);
 
-/// The longest that a thread's `cuInit` waits for the session that another thread starts. The other may wait
-/// for a lock that this thread holds (the loader's, in a library's constructor), so it must end by itself.
+/// The longest time that a thread's `cuInit` waits for a session started by another thread. The other
+/// thread may need a lock that this thread holds (the loader's, in a library's constructor), so the wait
+/// is bounded.
 const WAIT_NS: u64 = 100_000_000;
 const WAIT_STEP_NS: u64 = 100_000;
 
-/// Waits until the session that another thread is starting records, so that no launch after this thread's
-/// `cuInit` is missed. In a child of fork or vfork nobody starts one, and it returns at once.
+/// Waits until the session that another thread starts is recording, so that no launch after this thread's
+/// `cuInit` is missed. In a child of fork or vfork no thread starts one, and this returns at once.
 pub fn wait() {
-    // In this order: the starter claims, stores UNDER_WAY, publishes, and clears UNDER_WAY. Who finds the
-    // session published sees that UNDER_WAY was stored.
+    // Order of the starting thread: claim, store UNDER_WAY, publish, clear UNDER_WAY. A reader that sees
+    // the session published also sees that UNDER_WAY was stored.
     let is_under_way = || session::is_starting() || UNDER_WAY.load(Ordering::Acquire) == system::getpid();
     if session::is_starting() || UNDER_WAY.load(Ordering::Acquire) != 0 {
         let deadline_ns = clock::monotonic_ns() + WAIT_NS;
@@ -106,35 +107,35 @@ pub fn wait() {
     }
 }
 
-/// Whether no `cuInit` of this process failed before: one that tries for ever pays for the word once.
+/// Whether this is the first failed `cuInit` of the process. A program that retries reports it only once.
 fn is_first_failure() -> bool {
-    /// The process whose `cuInit` failed last; a fork's child has a number of its own.
+    /// The process whose `cuInit` failed last. A forked child has its own process id.
     static FAILED: AtomicU32 = AtomicU32::new(0);
     let pid = system::getpid().cast_unsigned();
     FAILED.swap(pid, Ordering::Relaxed) != pid
 }
 
-/// There is no CUDA for this process, and no session: `gputrace run` is told why, once a process.
+/// CUDA is not available, so there is no session. Reports the status to `gputrace run`, once a process.
 fn not_initialised(status: Status) {
     let Some(session_path) = settings::get(settings::SESSION) else { return };
-    // The program may have turned it off since it began.
+    // The program may have changed the variable since it began.
     if settings::is_off(settings::ENABLED) {
         return;
     }
     let mut word = [0u8; 32];
-    let mut room = &mut word[..];
-    if write!(room, "{}{status}", untraced::NOT_INITIALISED).is_ok() {
-        let left = room.len();
+    let mut buffer = &mut word[..];
+    if write!(buffer, "{}{status}", untraced::NOT_INITIALISED).is_ok() {
+        let left = buffer.len();
         let written = word.get(..word.len() - left).unwrap_or_default();
         untraced::leave_word(session_path.to_bytes(), written);
     }
 }
 
-/// Why no session can start: words for the user. `None` where nothing is in its way. The argument says whether
-/// this process would start the collector itself.
+/// A condition that prevents a session: a message for the user, or `None`. The argument is true if this
+/// process would start the collector itself.
 type Check = fn(bool) -> Option<&'static [u8]>;
 
-/// What is checked before the session starts. The first obstacle is reported.
+/// Checks made before the session starts. The first obstacle is reported.
 const CHECKS: [Check; 3] = [has_descriptors, has_address_space, keeps_no_orphans];
 
 fn has_descriptors(_: bool) -> Option<&'static [u8]> {
@@ -162,7 +163,7 @@ fn keeps_no_orphans(bare: bool) -> Option<&'static [u8]> {
     )
 }
 
-/// Connects to the session's collector, or starts one where there is no session.
+/// Connects to the session's collector, or starts one if no session is given.
 fn connect(session_path: Option<&CStr>) -> Result<Socket, &'static [u8]> {
     let Some(path) = session_path else {
         return start_collector()
@@ -179,7 +180,7 @@ fn connect(session_path: Option<&CStr>) -> Result<Socket, &'static [u8]> {
     })
 }
 
-/// Starts the session. On a stack with room, with the thread inside.
+/// Starts the session. The caller is inside (guarded) and runs on a large enough stack.
 pub fn begin(claim: Claim) {
     if settings::is_off(settings::ENABLED) {
         return session::turn_off();
@@ -217,7 +218,7 @@ pub fn begin(claim: Claim) {
     }
 }
 
-/// Why there is no memory file, as far as the limits show it.
+/// The reason why no memory file could be made, as far as the limits show it.
 fn no_shared_memory() -> &'static [u8] {
     if segment::is_kept_out_by_file_limit() {
         b"no shared memory to be had (RLIMIT_FSIZE too low: ulimit -f)"
@@ -226,9 +227,9 @@ fn no_shared_memory() -> &'static [u8] {
     }
 }
 
-/// Says what the process is and begins to look. Calls of other threads are recorded meanwhile.
+/// Defines the process and starts the collection. Other threads' calls are recorded meanwhile.
 fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], bare: bool) {
-    tables.say_what_lacks(session);
+    tables.notice_missing_tables(session);
     finish::register(bare);
     let mut version = 0;
     driver::driver_version(&mut version);
@@ -245,7 +246,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
         u64::from(redacts()),
     ];
     session.define(kind::PROCESS, &fields, command);
-    crate::origin::say(session, redacts());
+    crate::origin::define(session, redacts());
     let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
     session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);
     let mut count = 0;
@@ -254,30 +255,30 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
         tables.device(session, ordinal);
     }
     python::prepare();
-    python::look(session);
+    python::search(session);
     torch::operators::prepare();
-    torch::operators::look(session);
-    nvtx::say(session);
+    torch::operators::search(session);
+    nvtx::define(session);
     cupti::start(session, tables, version, simulated);
 }
 
-/// What the service thread does at each turn.
+/// The periodic work of the service thread.
 pub fn turn(session: &'static Session) {
     bounds::turn(session);
     if UNDER_WAY.load(Ordering::Acquire) == session.pid {
         return;
     }
     session.add_early_calls();
-    // One that embeds Python may load it at any time.
+    // A program that embeds Python may load it at any time.
     if session.is_current() {
-        python::look(session);
-        torch::operators::look(session);
-        native::look_for_unloaded();
+        python::search(session);
+        torch::operators::search(session);
+        native::forget_unloaded();
     }
     cupti::turn(session);
 }
 
-/// Starts `gputrace collect` in bare use.
+/// Starts `gputrace collect` for auto-collect (LD_PRELOAD alone).
 fn start_collector() -> Option<Socket> {
     let mut path = [0u8; 4096];
     let executable: &CStr = match settings::get(settings::COLLECTOR) {
@@ -299,15 +300,15 @@ fn start_collector() -> Option<Socket> {
         pid.as_ptr().cast(),
         core::ptr::null(),
     ];
-    // That is memory, taken here and given back.
+    // The environment array is memory that is allocated and freed here.
     let _held_back = HeldBack::new();
     let environment = environment_without(&[b"LD_PRELOAD=", b"GPUTRACE_SESSION=", b"NVTX_INJECTION64_PATH="]);
-    // SAFETY: both arrays are null-terminated and live across the call, and so do their strings:
-    // the environment's are the program's own.
+    // SAFETY: both arrays are null-terminated and live across the call, and so do their strings: those of
+    // the environment belong to the program.
     unsafe { collector_process::start(executable, arguments.as_ptr(), environment.as_ptr()) }
 }
 
-/// The program's environment but for some variables.
+/// The program's environment without some variables.
 fn environment_without(prefixes: &[&[u8]]) -> Vec<*const c_char> {
     let mut kept = Vec::with_capacity(128);
     kept.extend(environment::entries().filter(|entry| {
@@ -329,26 +330,26 @@ fn beside_us(path: &mut [u8; 4096]) -> Option<&CStr> {
     CStr::from_bytes_until_nul(path).ok()
 }
 
-/// The command line, or what may be told of it: what stays in this process is in no trace. Then it is
-/// the first word alone: a process that sets its title has all its arguments in the first.
-fn command_line(room: &mut [u8; 4096]) -> &[u8] {
+/// The command line, redacted if the user asked for that. The redacted form is the first word only: a
+/// process that sets its title has all its arguments in its first argument.
+fn command_line(buffer: &mut [u8; 4096]) -> &[u8] {
     const TAKEN_OUT: &[u8] = b"\0[redacted]";
-    let length = system::read_file(c"/proc/self/cmdline", room.as_mut_slice()).map_or(0, <[u8]>::len);
-    let line = room.get(..length).unwrap_or_default();
+    let length = system::read_file(c"/proc/self/cmdline", buffer.as_mut_slice()).map_or(0, <[u8]>::len);
+    let line = buffer.get(..length).unwrap_or_default();
     let word = line.iter().position(|byte| *byte == 0 || byte.is_ascii_whitespace());
     match word {
-        Some(end) if redacts() && end + 1 < length => match room.get_mut(end..end + TAKEN_OUT.len()) {
-            Some(place) => {
-                place.copy_from_slice(TAKEN_OUT);
-                room.get(..end + TAKEN_OUT.len()).unwrap_or_default()
+        Some(end) if redacts() && end + 1 < length => match buffer.get_mut(end..end + TAKEN_OUT.len()) {
+            Some(target) => {
+                target.copy_from_slice(TAKEN_OUT);
+                buffer.get(..end + TAKEN_OUT.len()).unwrap_or_default()
             }
-            None => room.get(..end).unwrap_or_default(),
+            None => buffer.get(..end).unwrap_or_default(),
         },
-        _ => room.get(..length).unwrap_or_default(),
+        _ => buffer.get(..length).unwrap_or_default(),
     }
 }
 
-/// Whether of command lines, and of titles that come later, the program alone may be told.
+/// Whether command lines, and titles that are set later, are reduced to the program's name.
 fn redacts() -> bool {
     settings::get(settings::REDACT).is_some() && !settings::is_off(settings::REDACT)
 }

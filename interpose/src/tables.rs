@@ -1,8 +1,8 @@
-//! A session's handles and the definitions they stand for.
+//! A session's handles and their definitions.
 //!
-//! One set of lock-free tables a session, in mappings of their own; a forked child's session
-//! gets new ones. Handles are defined on first sight and forgotten when they are destroyed,
-//! before the driver can give the same address to something else.
+//! Each session has one set of lock-free tables, in mappings of its own; a forked child's session gets new
+//! ones. A handle is defined when it is first seen and forgotten when it is destroyed, before the driver
+//! can reuse the address for something else.
 
 use core::ffi::c_int;
 use core::mem::size_of;
@@ -24,20 +24,21 @@ use crate::cuda_slot::CudaSlot;
 use crate::cupti::nodes;
 use crate::driver::{self, Device, Handle, SUCCESS};
 
-/// Room for about half as many handles. The tables are touched only where used: 16 bytes a handle.
+/// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
 const MODULE_SLOTS: usize = 1 << 14;
 const STREAM_SLOTS: usize = 1 << 14;
 const CONTEXT_SLOTS: usize = 1 << 10;
 const GRAPH_SLOTS: usize = 1 << 17;
 const NAME_SLOTS: usize = 1 << 17;
-/// Of modules' line tables, so that definitions have room for everything else. A kernel of Triton's has a few hundred bytes.
+/// Limit for modules' line tables, so that other definitions keep their share of the space. A Triton kernel
+/// has a few hundred bytes.
 const LINES_BYTES_MAX: u64 = 8 << 20;
 
 pub struct Tables {
     generation: u32,
     functions: Handles,
-    /// The module that a function came from, by function.
+    /// The module of each function.
     owners: Handles,
     /// Which function handles are context-independent kernels (`CUkernel`): 1 if so.
     kernels: Handles,
@@ -47,19 +48,19 @@ pub struct Tables {
     devices: Handles,
     graphs: Handles,
     names: Handles,
-    /// What was said of modules' line tables.
+    /// Bytes written of modules' line tables.
     lines_bytes: AtomicU64,
-    /// `None` where there was no memory for them.
+    /// `None` if there was no memory for them.
     stacks: Option<Stacks>,
-    /// Definition ids of the hooked symbols, by the entry's place; 0 until its first call.
+    /// Definition ids of the hooked symbols, by the entry's index; 0 until the first call.
     apis: &'static [AtomicU32],
-    /// Whether CUPTI's records carry registers and shared memory, so that nobody need ask.
+    /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
     has_records: AtomicU32,
 }
 
 static CURRENT: AtomicPtr<Tables> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The tables of that session; `None` before they are made, and in between a fork and a new session.
+/// The tables of that session; `None` before they are made, and between a fork and a new session.
 #[inline(always)]
 pub fn of(session: &Session) -> Option<&'static Tables> {
     // SAFETY: the pointer is null or to tables that were written whole before it was stored
@@ -86,25 +87,25 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         apis: memory::map(ENTRIES.len())?,
         has_records: AtomicU32::new(0),
     };
-    let room = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
+    let mapping = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     let tables = unsafe {
-        room.write(tables);
-        &*room
+        mapping.write(tables);
+        &*mapping
     };
-    CURRENT.store(room, Ordering::Release);
+    CURRENT.store(mapping, Ordering::Release);
     Some(tables)
 }
 
-/// The thread's current context may have changed. The slot keeps it as one word: the low half is
-/// its definition, the high half the session's generation.
+/// Called when the thread's current context may have changed. The slot keeps the context as one word: the
+/// low half is its definition, the high half the session's generation.
 pub fn forget_current_context() {
     thread::with(|slot| CudaSlot::of(slot).context.set(0));
 }
 
 impl Tables {
     /// Writes a notice if there was no memory for the tables of stacks.
-    pub fn say_what_lacks(&self, session: &Session) {
+    pub fn notice_missing_tables(&self, session: &Session) {
         if self.stacks.as_ref().is_none_or(Stacks::lacks_native) {
             session.notice(
                 1,
@@ -118,11 +119,11 @@ impl Tables {
         self.has_records.store(u32::from(has), Ordering::Relaxed);
     }
 
-    /// Has fetched what will be asked of a call after it, while the driver is at work: between two calls a program touches more memory
-    /// than a core's caches hold, and each of these waits takes longer than all that is done with what comes.
+    /// Prefetches what the hook reads after the driver returns. Between two calls a program touches more
+    /// memory than a core's caches hold, and each cache miss takes longer than all the work of the hook.
     #[inline(always)]
     pub fn expect(&self, entry: &Entry, slot: &Slot) {
-        // The thread's default stream, which is most launches'.
+        // The thread's default stream, which most launches use.
         self.streams.expect(DEFAULT_STREAM_TAG | u64::from(CudaSlot::of(slot).context.get() as u32) << 2 | 1);
         if let Some(id) = self.apis.get(entry.index) {
             prefetch(id);
@@ -133,7 +134,7 @@ impl Tables {
         slot.expect_entry();
     }
 
-    /// The symbol's definition, made at its first call.
+    /// The symbol's definition. It is made at the first call.
     #[inline(always)]
     pub fn api(&self, session: &Session, entry: &Entry) -> u32 {
         let Some(slot) = self.apis.get(entry.index) else { return 0 };
@@ -147,38 +148,38 @@ impl Tables {
         }
     }
 
-    /// The calling thread's stack as of now; 0 where it has none that is known.
+    /// The calling thread's current stack; 0 if it is not known.
     #[inline(always)]
     pub fn stack(&self, session: &Session, slot: &Slot) -> u32 {
         self.stack_and_works(session, slot).0
     }
 
-    /// The same, and what it takes to learn for whom the thread works.
+    /// The same, plus the state from which the active span is found.
     #[inline(always)]
     pub fn stack_and_works(&self, session: &Session, slot: &Slot) -> (u32, Works) {
         self.stacks.as_ref().map_or((0, Works::NOT), |stacks| stacks.of_this_thread(session, slot))
     }
 
-    /// The same, and where the thread is in its frames.
-    pub fn stack_and_place(&self, session: &Session, slot: &Slot) -> (u32, Outside) {
+    /// The same, plus the thread's position in its frames.
+    pub fn stack_and_position(&self, session: &Session, slot: &Slot) -> (u32, Outside) {
         let both = |stacks: &Stacks| (stacks.of_this_thread(session, slot).0, stacks.place(session));
         self.stacks.as_ref().map_or((0, Outside::default()), both)
     }
 
-    /// The definition of a name that is a frame of stacks.
+    /// The definition of a name that is a frame of a stack.
     #[inline(always)]
     pub fn stack_name(&self, session: &Session, name: &[u8]) -> u32 {
         self.stacks.as_ref().map_or(0, |stacks| stacks.name(session, key_of(name), name))
     }
 
-    /// A name's definition: one a distinct name.
+    /// The definition of a name. Each distinct name has one.
     pub fn name(&self, session: &Session, name: &[u8]) -> u32 {
         self.names.get_or_define(key_of(name), || session.define(kind::NAME, &[], name))
     }
 
     // --- functions and modules
 
-    /// Has the function's place fetched, before the driver launches it.
+    /// Prefetches the function's slot before the driver launches it.
     #[inline(always)]
     pub fn expect_function(handle: Handle) {
         // SAFETY: as in `of`. Which session they are of does not matter to a hint.
@@ -187,12 +188,13 @@ impl Tables {
         }
     }
 
-    /// The function that was launched. One that no look-up of ours saw is asked for its name.
+    /// The definition of a launched function. If no look-up saw the function, the driver is asked for its
+    /// name.
     #[inline(always)]
     pub fn function(&self, session: &Session, handle: Handle) -> u32 {
         match self.functions.get(handle as u64) {
-            // A look-up defines the name only; the first launch adds what the driver says of
-            // the function, where no device record will.
+            // A look-up defines only the name. The first launch adds the driver's attributes of the function,
+            // unless device records carry them.
             Some(id) => id,
             None => self.unseen_function(session, handle),
         }
@@ -206,7 +208,7 @@ impl Tables {
             return 0;
         }
         let id = self.functions.get_or_define(handle as u64, || {
-            // A look-up may have left the name here for the first launch.
+            // A look-up may have stored the name here for the first launch.
             let known = self.owners.get(handle as u64 ^ NAME_TAG);
             let name = known.unwrap_or_else(|| self.asked_name(session, handle));
             let module = self.owners.get(handle as u64).unwrap_or(0);
@@ -226,7 +228,7 @@ impl Tables {
         id
     }
 
-    /// The driver's own name of a function that no look-up of ours saw (CUDA 12.3 and later).
+    /// The driver's name of a function that no look-up saw (CUDA 12.3 and later).
     fn asked_name(&self, session: &Session, handle: Handle) -> u32 {
         let mut name = core::ptr::null();
         if driver::function_name(&mut name, handle) != Some(SUCCESS) || name.is_null() {
@@ -236,8 +238,8 @@ impl Tables {
         self.name(session, unsafe { crate::describe::text(name, definition::TEXT_MAX) })
     }
 
-    /// A look-up returned this function. Its definition waits for its first launch: programs look
-    /// up thousands and launch few, and only then is the function surely loaded.
+    /// A look-up returned this function. It is defined at its first launch: programs look up thousands and
+    /// launch few, and only then is the function certainly loaded.
     pub fn function_found(
         &self,
         session: &Session,
@@ -248,7 +250,7 @@ impl Tables {
     ) {
         let name = self.name(session, name);
         let module = self.module(session, module);
-        // The same handle for another name: its module was unloaded past us.
+        // The same handle has another name: its module was unloaded without our hooks seeing it.
         if self.owners.get(handle as u64 ^ NAME_TAG).is_some_and(|known| known != name) {
             self.forget_function(handle as u64);
         }
@@ -279,13 +281,14 @@ impl Tables {
         self.modules.get_or_define(handle as u64, || session.define(kind::MODULE, &[handle as u64, 0], b""))
     }
 
-    /// `lines` are what its image says of lines, as `module_lines` has it, and how long that is.
+    /// `lines` is the line table of its image: its definition as `module_lines` returns it, and its length.
     pub fn module_loaded(&self, session: &Session, handle: Handle, form: u64, lines: (u32, u64)) -> u32 {
         let fields = [handle as u64, form, lines.0.into(), lines.1];
         self.modules.redefine(handle as u64, || session.define(kind::MODULE, &fields, b""))
     }
 
-    /// The definition of the first piece of a module's lines: one for all modules that say the same. 0 if they are not kept.
+    /// The definition of the first chunk of a module's line table; 0 if it is not kept. Modules with equal
+    /// tables share one.
     pub fn module_lines(&self, session: &Session, lines: &[u8]) -> u32 {
         if lines.is_empty() {
             return 0;
@@ -297,7 +300,7 @@ impl Tables {
             {
                 return 0;
             }
-            // The last piece first, so that each can name the one behind it.
+            // The last chunk first, so that each chunk can refer to the next.
             let pieces = lines.chunks(definition::TEXT_MAX).rev();
             pieces.fold(0, |more, piece| session.define(kind::LINES, &[more.into()], piece))
         });
@@ -307,7 +310,7 @@ impl Tables {
         first
     }
 
-    /// A file that could not be loaded: one definition a distinct name.
+    /// Defines a file that could not be loaded. Each distinct name has one definition.
     pub fn file_not_loaded(&self, session: &Session, path: &[u8], form: u64) -> u32 {
         let key = key_of(path) ^ FILE_TAG;
         self.names.get_or_define(key, || session.define(kind::MODULE, &[0, form], path))
@@ -318,7 +321,7 @@ impl Tables {
         self.modules.get_or_define(module as u64, || library);
     }
 
-    /// The module and every function that came from it.
+    /// Forgets the module and every function of it.
     pub fn forget_module(&self, handle: Handle) {
         let Some(module) = self.modules.get(handle as u64) else { return };
         self.modules.forget(handle as u64);
@@ -348,13 +351,13 @@ impl Tables {
         self.devices.get_or_define(device as u64 + 1, || crate::device::define(session, device))
     }
 
-    /// What a name may be given to: a context and a device that are known.
+    /// A context that is known already; a name can be given only to a known context or device.
     pub fn known_context(&self, handle: Handle) -> u32 {
         self.contexts.get(handle as u64).unwrap_or(0)
     }
 
     pub fn known_device(&self, device: Device) -> u32 {
-        // As in `device`; a negative ordinal is none.
+        // The key is the ordinal plus one, as in `device`; a negative ordinal has none.
         u64::try_from(device).ok().and_then(|ordinal| self.devices.get(ordinal + 1)).unwrap_or(0)
     }
 
@@ -391,8 +394,8 @@ impl Tables {
         id
     }
 
-    /// The stream's definition. The default streams are one a context (and, per thread, one a
-    /// thread: those share a definition here).
+    /// The stream's definition. There is one per context for each default stream; the per-thread default
+    /// streams of all threads share one.
     #[inline(always)]
     pub fn stream(&self, session: &Session, slot: &Slot, handle: Handle, per_thread: bool) -> u32 {
         let mut key = handle as u64;
@@ -436,7 +439,7 @@ impl Tables {
         self.graphs.redefine(handle as u64, || define_graph(session, handle, form, source))
     }
 
-    /// The graph's definition, for the last time.
+    /// Forgets the graph and returns its definition.
     pub fn forget_graph(&self, handle: Handle) -> u32 {
         let id = self.graphs.get(handle as u64).unwrap_or(0);
         self.graphs.forget(handle as u64);
@@ -452,19 +455,19 @@ fn define_graph(session: &Session, handle: Handle, form: u64, source: u32) -> u3
 
 /// `CU_STREAM_PER_THREAD`; `CU_STREAM_LEGACY` is 1 and 0 means either.
 const LAST_DEFAULT_STREAM: u64 = 2;
-/// Handles are user-space addresses: their top bit is 0, and marks the name kept beside the owner.
+/// Handles are user-space addresses, so their top bit is 0. It marks the name stored beside the owner.
 const NAME_TAG: u64 = 1 << 63;
-/// Tells the names of files from those of functions.
+/// Separates the keys of file names from those of function names.
 const FILE_TAG: u64 = 1 << 62;
-/// Tells modules' lines from both.
+/// Separates the keys of modules' line tables from both.
 const LINES_TAG: u64 = 1 << 61;
-/// As the top bit, so that the default streams' keys meet no other stream's.
+/// Marks the keys of default streams, so that they equal no other stream's key.
 const DEFAULT_STREAM_TAG: u64 = 1 << 62;
 
-/// Registers, static shared bytes, local bytes a thread and most threads a block, as the driver says.
+/// Registers, static shared bytes, local bytes per thread and most threads per block, from the driver.
 fn attributes(handle: Handle, is_kernel: bool) -> [u64; 4] {
     let mut function = handle;
-    // The attribute look-up takes functions; a kernel is asked for its function first.
+    // The driver's query takes functions, so a kernel is first converted to its function.
     if is_kernel && driver::kernel_function(&mut function, handle) != Some(SUCCESS) {
         return [0; 4];
     }

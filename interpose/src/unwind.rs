@@ -1,13 +1,13 @@
-//! The unwinder's functions, found when something unwinds and not before.
+//! The unwinder's functions, looked up when something unwinds and not before.
 //!
-//! The standard library refers to eleven functions of libgcc_s. Linked as usual they make it a
-//! needed library, and in an image that lacks it no program at all would start with ours
-//! preloaded. Linked statically they would be a second unwinder, reading the private state of
-//! the one that a C++ exception or a cancelled thread brings along. So they are a few
-//! instructions each that go on to the process's own libgcc_s, which is there whenever something
-//! unwinds through our frames, and which is loaded where a static one does.
+//! The standard library refers to eleven functions of libgcc_s. Linked dynamically, they make libgcc_s a
+//! required library: in an image that lacks it, no program would start with ours preloaded. Linked
+//! statically, they would be a second unwinder that reads the private state of the one used by a C++
+//! exception or a cancelled thread. So each is a few instructions that jump to the process's own libgcc_s.
+//! That library is mapped whenever something unwinds through our frames; it is loaded if a static unwinder
+//! does so.
 //!
-//! Hidden symbols: the program's own references never bind to these.
+//! The symbols are hidden: the program's own references never bind to them.
 
 #[cfg(not(test))]
 use core::arch::global_asm;
@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::resolve::failed_look_up::KeepError;
 use crate::resolve::libc_symbols;
 
-/// Each function: the name, the slot of its address, and where it is found.
+/// Each function: its name, the slot of its address, and how to find it.
 macro_rules! unwinder {
     ($($name:literal $slot:ident $find:ident;)*) => { $(
         static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -34,8 +34,8 @@ macro_rules! unwinder {
             found
         }
 
-        // A jump, not a call: raising takes the caller's frame for the first one. Arguments are
-        // three words at most; with the return address the pushes leave the stack aligned.
+        // A jump, not a call: raising treats the caller's frame as the first one. Arguments are three words
+        // at most; with the return address the pushes leave the stack aligned.
         #[cfg(not(test))]
         global_asm!(
             concat!(".globl ", $name),
@@ -74,7 +74,7 @@ unwinder! {
     "_Unwind_SetIP" SET_IP find_set_ip;
 }
 
-/// The function in the libgcc_s that is mapped, or else in the one that can be loaded.
+/// The function in the mapped libgcc_s, or else in one that can be loaded.
 #[cold]
 fn find(name: &CStr) -> *mut c_void {
     let mapped = || libc_symbols::in_mapped(name, |file| file.starts_with(b"libgcc_s"));
@@ -88,7 +88,7 @@ fn find(name: &CStr) -> *mut c_void {
     if found.is_null() { absent as *mut c_void } else { found }
 }
 
-/// Stands in where there is no libgcc_s: `_URC_FATAL_PHASE1_ERROR`, upon which a panic aborts as
+/// Replaces the functions if there is no libgcc_s: returns `_URC_FATAL_PHASE1_ERROR`. A panic then aborts, as
 /// every panic in this library would, and a backtrace is empty.
 unsafe extern "C" fn absent() -> c_int {
     3
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_mapped_unwinder_is_found() {
-        // The test program links to libgcc_s as every program of Rust's does.
+        // The test program links to libgcc_s like every Rust program.
         // SAFETY: only looks the functions up.
         let found = unsafe { [find_ip(), find_raise(), find_resume(), find_backtrace()] };
         for address in found {

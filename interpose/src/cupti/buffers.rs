@@ -1,7 +1,7 @@
-//! The buffers that CUPTI fills: a pool that is mapped as needed and used again and again.
+//! The pool of buffers that CUPTI fills. Buffers are mapped on first use and reused.
 //!
-//! A buffer that CUPTI holds is never freed. When the pool is used up, CUPTI gets a buffer whose
-//! contents are thrown away and counted: before CUDA 12.9 it crashes if it gets none.
+//! A buffer that CUPTI holds is never freed. When the pool is used up, CUPTI gets a buffer whose contents
+//! are discarded and counted: before CUDA 12.9 it crashes if it gets none.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -11,28 +11,30 @@ use gputrace_wire::counter::Counter;
 
 use super::{guest, open, postponed, records};
 
-/// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that
-/// what a killed process takes with it is little. 256 KiB to 8 MiB made no measurable difference; of few records each
-/// costs the launching thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
+/// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that a killed
+/// process loses little. 256 KiB to 8 MiB made no measurable difference; with few records in each,
+/// a buffer costs the launching thread 30 to 50 µs (`scripts/bench-cupti-buffers`).
 const BUFFER_BYTES: usize = 1 << 20;
 const LARGE: usize = 64;
-/// CUPTI from 12.x on takes a buffer for every thread that launches (measured with 200 of them on 13.0). Threads beyond the
-/// first get small ones, about 300 kernel records, of which a turn of the service thread brings back what is filled.
+/// CUPTI from 12.x on takes one buffer for every launching thread (measured with 200 threads on 13.0).
+/// Buffers beyond the first `LARGE` are small, about 300 kernel records. Each turn of the service thread
+/// brings back the filled ones.
 const SMALL_BYTES: usize = 1 << 16;
-/// In all: 64 MiB and 124 MiB of addresses at most, of which only what CUPTI wrote to is memory. What is beyond is counted.
+/// At most 64 MiB and 124 MiB of addresses; only the pages that CUPTI wrote use memory. Records beyond
+/// that are counted.
 pub const BUFFERS: usize = 2048;
 const WORDS: usize = BUFFERS / 64;
 
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(u64::MAX) }; WORDS];
 static POOL: [AtomicPtr<u8>; BUFFERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; BUFFERS];
-/// Buffers whose contents are thrown away, mapped beforehand; a page of them costs nothing until
-/// it is written to. CUPTI writes to all that it holds, so no two of its buffers may be one, but for
-/// the last of these, which is given again and again where even they are used up.
+/// Buffers whose contents are discarded, mapped in advance; a page costs nothing until it is written.
+/// CUPTI writes to every buffer that it holds, so each is given out once. The last one is the exception:
+/// it is given again and again when all are in use.
 const DISCARDS: usize = 16;
 static DISCARD: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static DISCARDS_FREE: AtomicU64 = AtomicU64::new((1 << DISCARDS) - 1);
 
-/// Maps what cannot be mapped in a callback when memory is short.
+/// Maps the discard buffers in advance: in a callback, memory may be short.
 pub fn prepare() -> bool {
     if DISCARD.load(Ordering::Acquire).is_null()
         && let Some(discard) = memory::map_bytes(DISCARDS * BUFFER_BYTES)
@@ -46,7 +48,7 @@ fn bytes_of(index: usize) -> usize {
     if index < LARGE { BUFFER_BYTES } else { SMALL_BYTES }
 }
 
-/// A buffer of the pool's, by its place, and its size; large ones first.
+/// Takes a buffer of the pool: its index, address and size. Large buffers come first.
 fn take() -> Option<(usize, *mut u8, usize)> {
     FREE.iter().enumerate().find_map(|(word, free)| take_of(word, free))
 }
@@ -70,14 +72,14 @@ fn take_of(word: usize, free: &AtomicU64) -> Option<(usize, *mut u8, usize)> {
         let new = memory::map_bytes(bytes_of(index));
         match new {
             Some(new) => slot.store(new, Ordering::Release),
-            // There may be memory again later.
+            // A later attempt may find memory.
             None => give_back(index),
         }
         return Some((index, new?, bytes_of(index)));
     }
 }
 
-/// A buffer to be thrown away.
+/// Takes a discard buffer.
 fn take_discard() -> *mut u8 {
     let taken = DISCARDS_FREE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| {
         (free != 0).then_some(free & (free.wrapping_sub(1)))
@@ -87,7 +89,7 @@ fn take_discard() -> *mut u8 {
     if first.is_null() { first } else { first.wrapping_add(index * BUFFER_BYTES) }
 }
 
-/// Takes one back; false if the buffer is none of them.
+/// Takes a discard buffer back; false if the buffer is not one.
 fn give_back_discard(buffer: *mut u8) -> bool {
     let first = DISCARD.load(Ordering::Acquire);
     let offset = (buffer as usize).wrapping_sub(first as usize);
@@ -98,7 +100,7 @@ fn give_back_discard(buffer: *mut u8) -> bool {
     true
 }
 
-/// The places of the buffers that are in use.
+/// The indices of the buffers in use.
 pub fn in_use() -> impl Iterator<Item = usize> {
     FREE.iter().enumerate().flat_map(|(word, free)| {
         let free = free.load(Ordering::Relaxed);
@@ -106,23 +108,23 @@ pub fn in_use() -> impl Iterator<Item = usize> {
     })
 }
 
-/// The place of a buffer in the pool.
+/// The index of a buffer in the pool.
 fn index_of(buffer: *mut u8) -> Option<usize> {
     POOL.iter().position(|slot| slot.load(Ordering::Acquire) == buffer)
 }
 
-/// The buffer at a place of the pool.
+/// The buffer at an index of the pool.
 pub fn at(index: usize) -> Option<*mut u8> {
     POOL.get(index).map(|slot| slot.load(Ordering::Acquire)).filter(|buffer| !buffer.is_null())
 }
 
-/// Nobody needs what is in it any more, in its first so many bytes. Who reads along next must not find it.
+/// Zeroes the used bytes of a buffer and frees it, so that the next early reader finds no old records.
 ///
 /// # Safety
 /// CUPTI gave the buffer back, and nobody reads it.
 pub unsafe fn clear(index: usize, used_bytes: usize) {
     if let Some(buffer) = at(index) {
-        // SAFETY: the caller's word; no more than the buffer has.
+        // SAFETY: the caller's guarantee; no more than the buffer has.
         unsafe { buffer.write_bytes(0, used_bytes.min(bytes_of(index))) };
     }
     give_back(index);
@@ -134,7 +136,7 @@ fn give_back(index: usize) {
     }
 }
 
-/// CUPTI wants a buffer.
+/// CUPTI's request for a buffer.
 pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
     let (given, size) = match take() {
         Some((index, given, size)) => {
@@ -168,16 +170,16 @@ pub unsafe extern "C" fn completed(
     let Some(index) = index_of(buffer) else { return };
     let context = context.cast::<c_void>();
     let is_ours = open::take_back(index);
-    // SAFETY: CUPTI says that so many bytes of the buffer are records; it is put by, or cleared, after this.
+    // SAFETY: CUPTI states that so many bytes are records; the buffer is postponed or cleared only later.
     unsafe { guest::deliver(buffer, valid_bytes) };
-    // SAFETY: the same, and nobody reads it along any more.
+    // SAFETY: the same, and the early reader is done with the buffer.
     let is_done =
-        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::told(index)) };
+        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::consumed(index)) };
     if is_done {
-        // SAFETY: it came back, and was told.
+        // SAFETY: CUPTI gave the buffer back, and its records are consumed.
         unsafe { clear(index, valid_bytes) };
     } else {
-        postponed::put_by(context, stream, index, valid_bytes);
+        postponed::postpone(context, stream, index, valid_bytes);
     }
     postponed::catch_up();
 }
@@ -208,16 +210,16 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), BUFFERS);
         assert_eq!((index_of(taken[70]), at(70)), (Some(70), Some(taken[70])));
-        // SAFETY: this test's own buffer, of which nobody else knows.
+        // SAFETY: this test's own buffer, shared with nobody.
         let left = unsafe {
             taken[70].write_bytes(7, 100);
             clear(70, 60);
             [59, 60].map(|at| taken[70].add(at).read())
         };
         assert_eq!((left, take()), ([0, 7], Some((70, taken[70], SMALL_BYTES))));
-        // Without a session nothing is to be done for those that were put by.
+        // Without a session nothing is done for postponed buffers.
         for index in [3, 1900, 70] {
-            postponed::put_by(core::ptr::null_mut(), 0, index, 0);
+            postponed::postpone(core::ptr::null_mut(), 0, index, 0);
         }
         postponed::catch_up();
         let again: Vec<_> = std::iter::from_fn(take).map(|(_, buffer, _)| buffer).collect();

@@ -1,8 +1,8 @@
-//! What CUPTI calls at driver and runtime calls and at other happenings: the tracer's part, then
+//! CUPTI's callbacks, for driver and runtime calls and for other events. The tracer's part runs first, then
 //! the guest's.
 //!
-//! Owns which callbacks are on. A callback is on in CUPTI if the tracer or the guest wants it, and
-//! is handed to the guest only if the guest wants it.
+//! Owns the state of each callback. A callback is on in CUPTI if the tracer or the guest wants it; it is
+//! passed to the guest only if the guest wants it.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use super::{instantiation, launches, nodes};
 
 /// Driver, runtime, resource, synchronisation, NVTX, state.
 const LAST_DOMAIN: u32 = 6;
-/// Room for domains to come.
+/// Capacity for future domains.
 const DOMAINS: usize = 16;
-/// Driver functions are about 900 today, runtime functions 600.
+/// There are about 900 driver functions and 600 runtime functions today.
 const IDS: usize = 4096;
 const WORDS: usize = IDS / 64;
 
@@ -92,11 +92,11 @@ pub unsafe extern "C" fn dispatch(
     }
 }
 
-/// Asks for the tracer's callbacks. An older library knows fewer functions: a refused id is one
-/// that cannot be called.
+/// Enables the tracer's callbacks. An older library knows fewer functions: an id that it refuses belongs to
+/// a function that cannot be called.
 ///
-/// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether asked by id or
-/// for the whole domain (measured); the collector then joins launches by name and order.
+/// On driver 580 CUPTI 11.8 calls back for copies and never for launches, whether enabled by id or for the
+/// whole domain (measured). The collector then joins launches by name and order.
 pub fn enable_for_tracer(root: &Root) {
     let domain = CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API;
     for id in launches::ids() {
@@ -113,12 +113,12 @@ pub fn enable_for_tracer(root: &Root) {
     }
 }
 
-/// Comes for each node of a graph as it is made.
+/// Sent for each node of a graph when it is made.
 const NODE_CREATED: u32 = CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED.0;
-/// Comes for each executable graph.
+/// Sent for each executable graph.
 const EXECUTABLE_CREATED: u32 = CUpti_CallbackIdResource::CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED.0;
 
-/// The guest wants one callback, or no longer does.
+/// The guest enables or disables one callback.
 pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: bool) -> CUptiResult {
     if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API && id == NO_FUNCTION {
         if !on {
@@ -139,13 +139,13 @@ pub fn enable_for_guest(root: &Root, domain: CUpti_CallbackDomain, id: u32, on: 
     result
 }
 
-/// The id that is no function's. CUPTI 13.0 takes it, and switching it off switches off every
-/// driver function's callback (measured; Proton does that when it ends), the tracer's too.
+/// An id of no function. CUPTI 13.0 accepts it, and disabling it disables the callbacks of every driver
+/// function, the tracer's too (measured; Proton does that when it ends).
 const NO_FUNCTION: u32 = 0;
 
-/// The guest wants all callbacks of a domain, or none.
+/// The guest enables or disables all callbacks of a domain.
 pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bool) -> CUptiResult {
-    // How many callbacks the domain has at least: beyond, a refused id means that the list is at its end.
+    // The least number of callbacks in the domain: beyond it, a refused id marks the end of the list.
     let known = match domain {
         CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API => Some(1024),
         CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE => Some(64),
@@ -160,7 +160,7 @@ pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bo
         }
         return result;
     }
-    // One by one, so that the tracer's own are never off in between.
+    // One by one, so that the tracer's own callbacks are never off in between.
     OF_GUEST.fill(domain.0, false);
     for id in (1..IDS as u32).filter(|id| !OF_TRACER.has(domain.0, *id)) {
         // SAFETY: as above; ids past the last one are refused.
@@ -172,10 +172,10 @@ pub fn enable_domain_for_guest(root: &Root, domain: CUpti_CallbackDomain, on: bo
     CUptiResult::CUPTI_SUCCESS
 }
 
-/// All domains, or none.
+/// The guest enables or disables all domains.
 pub fn enable_all_for_guest(root: &Root, on: bool) -> CUptiResult {
     (1..=LAST_DOMAIN).for_each(|domain| {
-        // Domains that this library does not have are refused, which is no error of the guest's.
+        // This library refuses domains that it lacks; that is not the guest's error.
         enable_domain_for_guest(root, CUpti_CallbackDomain(domain), on);
     });
     CUptiResult::CUPTI_SUCCESS

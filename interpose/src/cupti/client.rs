@@ -1,4 +1,4 @@
-//! The tracer's use of CUPTI, from `cuInit` to the end, or until CUPTI has to be left.
+//! The tracer's use of CUPTI, from `cuInit` until the session ends or CUPTI must be left.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,15 +9,16 @@ use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
-use super::root::{self, Root, Who};
+use super::root::{self, Party, Root};
 use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
-/// What every trace needs, beside the kind for whole graphs ([`graph_times`]). No API kinds: the hooks keep host times at a third of the price. They go
-/// on once, right after `cuInit`: switching kinds while kernels run stalls the device. CUPTI's
-/// device buffers keep their own sizes, since a limit on them makes it drop records.
+/// The kinds of every trace, besides the kind of graph-level timing ([`graph_times`]). No API kinds: the
+/// hooks record host times at a third of the cost. All kinds are switched on once, right after `cuInit`,
+/// because switching while kernels run stalls the device. CUPTI's device buffers keep their default
+/// sizes, because a limit on them makes CUPTI drop records.
 const KINDS: [CUpti_ActivityKind; 4] = [
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -29,18 +30,18 @@ const FLUSH_FORCED: u32 = 1;
 mod state {
     pub const NONE: u32 = 0;
     pub const ON: u32 = 1;
-    pub const GIVEN_UP: u32 = 2;
+    pub const LEFT: u32 = 2;
 }
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
-/// Whether CUPTI delivers at each turn, and not in full buffers only.
+/// Whether CUPTI delivers at every turn of the service thread, and not only full buffers.
 static IS_STEADY: AtomicBool = AtomicBool::new(true);
 
-/// Whether device records are being taken.
+/// Whether device records are collected.
 pub fn is_on() -> bool {
     STATE.load(Ordering::Acquire) == state::ON
 }
 
-/// Begins taking device records, or says why not.
+/// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
     if settings::is_off(settings::DEVICE_TIMES) {
         session.notice(0, rung::HOOKS, b"device times are off, as asked: host times only");
@@ -67,7 +68,7 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         return Err(IN_USE.into());
     }
     let root = match root::current() {
-        // A guest came first.
+        // A guest attached first.
         Some(root) => root,
         None => {
             if library::is_mapped(originals::OF_NSIGHT_COMPUTE) {
@@ -119,10 +120,10 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     }
     callbacks::enable_for_tracer(root);
     for kind in KINDS {
-        let enabled = root.want(Who::Tracer, kind, true);
+        let enabled = root.want(Party::Tracer, kind, true);
         if enabled != CUptiResult::CUPTI_SUCCESS {
             KINDS.iter().for_each(|kind| {
-                root.want(Who::Tracer, *kind, false);
+                root.want(Party::Tracer, *kind, false);
             });
             return undo("enabling kernel, copy and fill records", enabled);
         }
@@ -133,53 +134,53 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     Ok(())
 }
 
-/// The library whose records are being taken.
+/// The library whose records are collected.
 pub(super) fn in_use() -> Option<&'static Root> {
     if is_on() { root::current() } else { None }
 }
 
-/// What the service thread does at each turn: CUPTI's own flush period returns only buffers that
-/// are full, and what a killed process takes with it must be little. Where the session has ended
-/// under us, because its collector has gone, CUPTI is left.
+/// The periodic work of the service thread. CUPTI's own flush period returns only full buffers, and a
+/// killed process should lose little, so this flushes at each turn. If the session ended because its
+/// collector is gone, CUPTI is left.
 pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();
     }
     let Some(root) = in_use() else { return };
     if IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked() {
-        // Unforced, so that running kernels are left alone. From a thread of our own this is safe
-        // as long as hardware tracing (HES) is off, which it is unless a program asks for it.
+        // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
+        // hardware tracing (HES) is off, and it is off unless a program asks for it.
         root.flush(0);
-        records::read_along(root);
+        records::read_early(root);
     }
     graph_times::turn(session, root);
 }
 
-/// The session is over though the program is not: nobody reads records any more.
+/// Stops collecting: the session is over although the program is not, and nobody reads records.
 fn stop() {
     let Some(root) = in_use() else { return };
-    if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
-    // A guest goes on with what it has: its windows are counted by our launch callbacks.
+    // A guest continues: our launch callbacks count its windows.
     if !guest::is_present() {
         graph_times::ends(root);
         root.leave();
     }
 }
 
-/// The last delivery: forced, as the process is ending.
+/// The last delivery. It is forced, because the process is ending.
 pub fn finish(_: &'static Session) {
     if let Some(root) = in_use() {
-        // A kernel that still runs comes back without an end, once and for all, which is right at
-        // the end and nowhere else.
+        // A forced flush delivers a running kernel without an end, permanently. That is right only at the
+        // process's end.
         root.flush(FLUSH_FORCED);
         postponed::catch_up();
     }
 }
 
-/// A client that cannot be a guest announces itself: it gets CUPTI as if we had never been there,
-/// and the hooks go on alone. Where a guest is there already, it is refused as it would be alone.
+/// Leaves CUPTI to a client that cannot be a guest; the hooks go on alone. If a guest is present, nothing
+/// happens here, and CUPTI refuses the client as it would without us.
 pub fn give_way(to: &str) {
     give_way_by(to, Root::leave);
 }
@@ -196,9 +197,9 @@ fn give_way_by(to: &str, leave: fn(&Root)) {
     let Some(root) = root::current() else {
         return root::leave_unused();
     };
-    // In a forked child, which has no session, CUPTI is its parent's and dead.
+    // A forked child has no session; CUPTI belongs to its parent and does not work in the child.
     let Some(session) = session::current() else { return };
-    if STATE.compare_exchange(state::ON, state::GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     session.clear_device_clock();

@@ -1,16 +1,20 @@
-//! How launches of graphs are timed: by node, a record for each, or by graph, one record a launch.
+//! How graph launches are timed: node-level (one record per node) or graph-level (one record per launch).
 //!
-//! Owns the one kind that takes the place of the nodes' records, `GRAPH_TRACE`. By node is the truth about
-//! kernels and costs about 0.2 µs a node (measured on an H200: a graph of 300 nodes in 0.85 ms took 1.074 times as long by
-//! node, 1.011 times by graph). So where a program's nodes are many and short, graphs are timed by graph from
-//! then on, unless the user asked for one of the two. Whole launches do not tell when nodes are few or long again, so
-//! after a while they are timed by node once more, for as long as it takes to see that: some milliseconds where nothing
-//! has changed. Each while is twice as long as the one before, so that there are few switches however long a program runs.
+//! Owns the decision about `GRAPH_TRACE`, the activity kind that replaces the nodes' records. Node-level
+//! timing shows each kernel and costs about 0.2 µs a node (measured on an H200: a graph of 300 nodes in
+//! 0.85 ms took 1.074 times as long with node-level timing, 1.011 times with graph-level timing). So if a
+//! program's nodes are many and short, graphs get graph-level timing from then on, unless the user chose
+//! one of the two. Graph-level records do not show when nodes become few or long again. A re-probe
+//! therefore switches to node-level timing for as long as the decision takes: some milliseconds if nothing
+//! has changed. Each interval between re-probes is twice the one before, so switches stay rare however long
+//! a program runs.
 //!
-//! While the kind is on, a graph's nodes have no records, and its launch has one; a launch keeps the form that held when it
-//! was asked for (measured, driver 580). When the kind may be switched is `whole_kind`'s, beneath which graphs `instantiation`'s. The collector takes whichever form of
-//! a launch comes first and counts the other, so that no time is there twice. Kinds are switched by the service thread, between two
-//! turns, or by a launch if the service thread finds no moment without one; a guest that wants nodes switches in its own call.
+//! While the kind is on, a graph's nodes have no records and its launch has one. A launch keeps the form
+//! that was in effect when it was requested (measured, driver 580). `whole_kind` decides when the kind may
+//! change; `instantiation` tracks which graphs allow it. The collector takes the first form that arrives of
+//! a launch and counts the other, so that no time is counted twice. The service thread switches the kind
+//! between two turns; if it never finds a moment without a launch, a launch switches it. A guest that wants
+//! nodes switches it in its own call.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,53 +30,53 @@ use super::root::Root;
 use super::{instantiation, whole_kind};
 use crate::settings;
 
-/// Kinds whose records a whole graph's takes the place of.
+/// Kinds whose records are replaced by the graph-level record.
 const OF_NODES: u64 = 1 << Kind::CUPTI_ACTIVITY_KIND_KERNEL.0
     | 1 << Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0
     | 1 << Kind::CUPTI_ACTIVITY_KIND_MEMCPY.0
     | 1 << Kind::CUPTI_ACTIVITY_KIND_MEMCPY2.0
     | 1 << Kind::CUPTI_ACTIVITY_KIND_MEMSET.0;
 
-/// Records of nodes before anything is decided, and how long they are gathered at most.
+/// Node records needed for a decision, and the longest time over which they are gathered.
 const NODES_MIN: u64 = 4096;
 const WINDOW_NS: u64 = 1_000_000_000;
-/// Many: so many nodes a launch and a second, at which their records cost a hundredth of the time.
+/// Nodes are many from so many a launch and a second on: their records then cost a hundredth of the time.
 const NODES_A_LAUNCH: u64 = 32;
 const NODES_A_SECOND: u64 = 50_000;
-/// Short: so long on average, at which a record costs a twenty-fifth of a node's time.
+/// Nodes are short up to this average duration: a record then costs a twenty-fifth of a node's time.
 const NODE_NS: u64 = 5_000;
 
-/// How long graphs are timed as a whole before the first look at their nodes.
-const FIRST_LOOK_NS: u64 = 15_000_000_000;
+/// Graph-level timing lasts this long before the first re-probe.
+const FIRST_REPROBE_NS: u64 = 15_000_000_000;
 
-/// What is asked for; one of [`graph_mode`], or 0 for whichever fits.
+/// The requested mode: one of [`graph_mode`], or 0 for automatic.
 static ASKED: AtomicU32 = AtomicU32::new(0);
-/// What holds, one of [`graph_mode`].
+/// The current mode, one of [`graph_mode`].
 static NOW: AtomicU32 = AtomicU32::new(graph_mode::NODE as u32);
-/// A guest has kinds of nodes on.
+/// Whether a guest has kinds of node records on.
 static GUEST_WANTS_NODES: AtomicBool = AtomicBool::new(false);
-/// By graph they are to be timed, as soon as that can be.
-static IS_GOAL: AtomicBool = AtomicBool::new(false);
-/// What CUPTI said when the kind was last switched.
+/// Whether graph-level timing is wanted, as soon as the kind can be switched.
+static IS_GRAPH_LEVEL_WANTED: AtomicBool = AtomicBool::new(false);
+/// CUPTI's result of the last switch of the kind.
 static RESULT: AtomicU32 = AtomicU32::new(0);
-/// How long a guest's call, or the end, waits for a moment without a launch of a graph.
+/// The longest wait of a guest's call, or of the end, for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// By graph it would be, but for the guest.
-static WAITS_FOR_GUEST: AtomicBool = AtomicBool::new(false);
+/// Whether graph-level timing is chosen but suspended because of the guest.
+static IS_SUSPENDED_BY_GUEST: AtomicBool = AtomicBool::new(false);
 
-/// Since when graphs are timed as a whole, and how long until their nodes are looked at again.
-static WHOLE_SINCE_NS: AtomicU64 = AtomicU64::new(0);
-static LOOK_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_LOOK_NS);
+/// When graph-level timing began, and how long it lasts until the next re-probe.
+static GRAPH_LEVEL_SINCE_NS: AtomicU64 = AtomicU64::new(0);
+static REPROBE_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_REPROBE_NS);
 
-/// What was delivered since the window began.
+/// Start of the window, and what was delivered in it.
 static SINCE_NS: AtomicU64 = AtomicU64::new(0);
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 static NODES: AtomicU64 = AtomicU64::new(0);
 static NODES_NS: AtomicU64 = AtomicU64::new(0);
-/// Launches by the low bits of their ids: records of several that run at once come mixed.
+/// The latest launches, by the low bits of their ids: records of concurrent launches come interleaved.
 static LATEST: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
-/// Records of nodes that one delivery held.
+/// Counts of the node records in one delivery.
 #[derive(Default)]
 pub struct Delivered {
     launches: u64,
@@ -81,7 +85,7 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    /// Notes a record, if it is a node's.
+    /// Counts a record if it is a node's.
     #[inline]
     pub fn note(&mut self, place: &Place) {
         if place.graph_node == 0 || !place.has_timing() {
@@ -97,7 +101,7 @@ impl Delivered {
         }
     }
 
-    /// Adds it to the window.
+    /// Adds the counts to the window.
     pub fn add(self) {
         if self.nodes > 0 {
             LAUNCHES.fetch_add(self.launches, Ordering::Relaxed);
@@ -107,7 +111,7 @@ impl Delivered {
     }
 }
 
-/// What was seen in a window.
+/// The counts of one window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Window {
     length_ns: u64,
@@ -118,7 +122,7 @@ struct Window {
 
 impl Window {
     /// Whether the nodes are many and short.
-    fn is_many_short(&self) -> bool {
+    fn has_many_short_nodes(&self) -> bool {
         let a_second = u128::from(self.nodes) * 1_000_000_000 / u128::from(self.length_ns.max(1));
         self.nodes >= NODES_MIN
             && a_second >= u128::from(NODES_A_SECOND)
@@ -127,7 +131,7 @@ impl Window {
     }
 }
 
-/// At a session's start, once the kinds of nodes are on.
+/// Starts at the beginning of a session, after the kinds of node records are on.
 pub fn start(session: &Session, root: &Root) {
     let asked = match settings::get(settings::GRAPH_TIMES).map(core::ffi::CStr::to_bytes) {
         Some(b"node") => graph_mode::NODE,
@@ -136,16 +140,16 @@ pub fn start(session: &Session, root: &Root) {
     };
     ASKED.store(asked as u32, Ordering::Relaxed);
     begin_window(root.now_ns());
-    WHOLE_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
-    LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
-    if is_whole() && whole_kind::is_on() {
-        // Of the session before this one in the same process.
-        return say(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
+    GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
+    REPROBE_AFTER_NS.store(FIRST_REPROBE_NS, Ordering::Relaxed);
+    if is_graph_level() && whole_kind::is_on() {
+        // The kind is still on from the previous session in the same process.
+        return define(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
     }
     NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
     match asked {
         graph_mode::GRAPH => by_graph(session, root, graph_reason::ASKED, &Window::default()),
-        graph_mode::NODE => say(session, graph_mode::NODE, graph_reason::ASKED, &Window::default()),
+        graph_mode::NODE => define(session, graph_mode::NODE, graph_reason::ASKED, &Window::default()),
         _ => {}
     }
 }
@@ -157,28 +161,28 @@ fn reason_of_choice() -> u64 {
     }
 }
 
-/// On the service thread: decides, and comes back to what was decided when a guest has left.
+/// Runs on the service thread: decides, and restores the decision after a guest has left.
 pub fn turn(session: &Session, root: &Root) {
-    // Graphs were made, or a guest came, when launches were in the way.
-    whole_kind::settle(root, Duration::ZERO);
-    if is_whole() {
+    // A switch may be due: a graph was made or a guest came while launches prevented it.
+    whole_kind::apply(root, Duration::ZERO);
+    if is_graph_level() {
         if !instantiation::all_are_prepared() {
-            by_node_for_good(session, root, graph_reason::UNPREPARED, &Window::default());
+            by_node_permanently(session, root, graph_reason::UNPREPARED, &Window::default());
         } else if ASKED.load(Ordering::Relaxed) == 0
-            && (!IS_GOAL.load(Ordering::SeqCst) || takes_a_look(root.now_ns()))
+            && (!IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst) || is_reprobe_due(root.now_ns()))
         {
-            by_node_for_a_look(session, root);
+            reprobe(session, root);
         }
         return;
     }
-    if WAITS_FOR_GUEST.load(Ordering::Relaxed) {
+    if IS_SUSPENDED_BY_GUEST.load(Ordering::Relaxed) {
         if !GUEST_WANTS_NODES.load(Ordering::SeqCst) {
             by_graph(session, root, graph_reason::OTHER_CLIENT_LEFT, &Window::default());
         }
         return;
     }
-    let is_goal = IS_GOAL.load(Ordering::SeqCst);
-    if ASKED.load(Ordering::Relaxed) != 0 && !is_goal {
+    let is_wanted = IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst);
+    if ASKED.load(Ordering::Relaxed) != 0 && !is_wanted {
         return;
     }
     let window = Window {
@@ -187,7 +191,7 @@ pub fn turn(session: &Session, root: &Root) {
         nodes: NODES.load(Ordering::Relaxed),
         nodes_ns: NODES_NS.load(Ordering::Relaxed),
     };
-    if is_goal || window.is_many_short() {
+    if is_wanted || window.has_many_short_nodes() {
         by_graph(session, root, reason_of_choice(), &window);
     } else if window.length_ns >= WINDOW_NS {
         begin_window(root.now_ns());
@@ -205,27 +209,27 @@ fn now() -> u64 {
     NOW.load(Ordering::SeqCst).into()
 }
 
-/// Whether graphs are timed as a whole.
-fn is_whole() -> bool {
+/// Whether graph-level timing is in effect.
+fn is_graph_level() -> bool {
     now() == graph_mode::GRAPH
 }
 
-/// Whether a graph that is being made may yet come to be timed as a whole.
-pub(super) fn may_become_whole(root: &Root) -> bool {
+/// Whether a graph that is being made may get graph-level timing, now or later.
+pub(super) fn may_become_graph_level(root: &Root) -> bool {
     let asked = u64::from(ASKED.load(Ordering::Relaxed));
     let can_be = asked == graph_mode::GRAPH || asked == 0 && instantiation::can_prepare(root.version());
     can_be && !GUEST_WANTS_NODES.load(Ordering::SeqCst)
 }
 
-/// Whether the kind for whole graphs is to be on now.
-pub(super) fn wants_whole(root: &Root) -> bool {
-    may_become_whole(root)
+/// Whether the kind of graph-level timing should be on now.
+pub(super) fn wants_graph_level(root: &Root) -> bool {
+    may_become_graph_level(root)
         && instantiation::all_are_prepared()
-        && (IS_GOAL.load(Ordering::SeqCst) || instantiation::are_under_way())
+        && (IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst) || instantiation::are_under_way())
 }
 
-/// What CUPTI said when the kind was switched. Refused once, it is wanted no more: CUPTI before 11.7 has no such records, and
-/// never will have.
+/// Stores CUPTI's result of a switch. After a refusal the kind is never requested again: CUPTI before 11.7
+/// lacks these records and always will.
 pub(super) fn note_result(result: CUptiResult) {
     RESULT.store(result.0, Ordering::SeqCst);
     if result != CUptiResult::CUPTI_SUCCESS {
@@ -233,59 +237,59 @@ pub(super) fn note_result(result: CUptiResult) {
     }
 }
 
-/// Whether it is time for a look. The next one comes after twice as long.
-fn takes_a_look(now_ns: u64) -> bool {
-    let after_ns = LOOK_AFTER_NS.load(Ordering::Relaxed);
-    let is_time = now_ns.saturating_sub(WHOLE_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
+/// Whether a re-probe is due. If so, the next interval is twice as long.
+fn is_reprobe_due(now_ns: u64) -> bool {
+    let after_ns = REPROBE_AFTER_NS.load(Ordering::Relaxed);
+    let is_time = now_ns.saturating_sub(GRAPH_LEVEL_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
     if is_time {
-        LOOK_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
+        REPROBE_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
     }
     is_time
 }
 
-/// By node, until a window shows that nodes are many and short. As soon as no launch is in the way: it is said then.
-fn by_node_for_a_look(session: &Session, root: &Root) {
-    IS_GOAL.store(false, Ordering::SeqCst);
-    whole_kind::settle(root, Duration::ZERO);
+/// Switches to node-level timing for a re-probe, once no launch prevents it, and reports the switch.
+fn reprobe(session: &Session, root: &Root) {
+    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
+    whole_kind::apply(root, Duration::ZERO);
     if whole_kind::is_on() {
-        // The next launch switches it, or a later turn.
+        // A launch prevented it. The next launch or a later turn switches the kind.
         return;
     }
     begin_window(root.now_ns());
-    // A guest may have come first.
+    // A guest's call may have changed the mode first.
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
     if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        say(session, graph_mode::NODE, graph_reason::LOOKS_AGAIN, &Window::default());
+        define(session, graph_mode::NODE, graph_reason::LOOKS_AGAIN, &Window::default());
     }
 }
 
-/// Never by graph from here on.
-fn by_node_for_good(session: &Session, root: &Root, reason: u64, seen: &Window) {
-    IS_GOAL.store(false, Ordering::SeqCst);
+/// Switches to node-level timing for the rest of the process.
+fn by_node_permanently(session: &Session, root: &Root, reason: u64, seen: &Window) {
+    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
-    whole_kind::settle(root, Duration::ZERO);
+    whole_kind::apply(root, Duration::ZERO);
     NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
-    say(session, graph_mode::NODE, reason, seen);
+    define(session, graph_mode::NODE, reason, seen);
 }
 
-/// As soon as no launch is in the way: it is said then.
+/// Switches to graph-level timing, once no launch prevents it, and reports the switch.
 fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
     if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-        if !WAITS_FOR_GUEST.swap(true, Ordering::SeqCst) {
-            say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
+        if !IS_SUSPENDED_BY_GUEST.swap(true, Ordering::SeqCst) {
+            define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
         }
         return;
     }
     if !instantiation::all_are_prepared() {
-        WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
-        return by_node_for_good(session, root, graph_reason::UNPREPARED, seen);
+        IS_SUSPENDED_BY_GUEST.store(false, Ordering::SeqCst);
+        return by_node_permanently(session, root, graph_reason::UNPREPARED, seen);
     }
     let before = ASKED.load(Ordering::Relaxed);
-    IS_GOAL.store(true, Ordering::SeqCst);
-    whole_kind::settle(root, Duration::ZERO);
+    IS_GRAPH_LEVEL_WANTED.store(true, Ordering::SeqCst);
+    whole_kind::apply(root, Duration::ZERO);
     let result = CUptiResult(RESULT.load(Ordering::SeqCst));
     if result != CUptiResult::CUPTI_SUCCESS {
-        by_node_for_good(session, root, graph_reason::REFUSED, seen);
+        by_node_permanently(session, root, graph_reason::REFUSED, seen);
         if u64::from(before) == graph_mode::GRAPH {
             let why = format!(
                 "graphs are timed by node: {} gives no records of whole graphs ({})",
@@ -295,18 +299,18 @@ fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
             session.notice(1, 0, why.as_bytes());
         }
     } else if whole_kind::is_on() {
-        WAITS_FOR_GUEST.store(false, Ordering::SeqCst);
-        WHOLE_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
+        IS_SUSPENDED_BY_GUEST.store(false, Ordering::SeqCst);
+        GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
         NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
-        say(session, graph_mode::GRAPH, reason, seen);
-        // The guest may have looked before that was stored.
+        define(session, graph_mode::GRAPH, reason, seen);
+        // The guest may have checked the mode before the store above.
         if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
             yield_to_guest(root);
         }
     }
 }
 
-/// The guest is about to have these kinds on, a bit each.
+/// The guest is about to have these kinds on, one bit each.
 pub fn guest_changes(root: &Root, kinds: u64) {
     let wants_nodes = kinds & OF_NODES != 0 && kinds >> Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE.0 & 1 == 0;
     GUEST_WANTS_NODES.store(wants_nodes, Ordering::SeqCst);
@@ -315,30 +319,30 @@ pub fn guest_changes(root: &Root, kinds: u64) {
     }
 }
 
-/// A guest gets the records that it would get without us: those of nodes.
+/// Gives a guest the node records that it would get without us.
 fn yield_to_guest(root: &Root) {
     if whole_kind::is_on() && instantiation::are_under_way() {
-        // Those are made without it from here on.
-        instantiation::give_up();
+        // Graphs being made now lose the kind before they are complete.
+        instantiation::forbid_graph_level();
     }
-    whole_kind::settle(root, PATIENCE);
+    whole_kind::apply(root, PATIENCE);
     let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
     if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        WAITS_FOR_GUEST.store(true, Ordering::SeqCst);
+        IS_SUSPENDED_BY_GUEST.store(true, Ordering::SeqCst);
         if let Some(session) = session::current() {
-            say(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
+            define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
         }
     }
 }
 
-/// Before CUPTI is left, which switches every kind off.
+/// To be called before CUPTI is left, which switches every kind off.
 pub fn ends(root: &Root) {
-    IS_GOAL.store(false, Ordering::SeqCst);
+    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
     ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
-    whole_kind::settle(root, PATIENCE);
+    whole_kind::apply(root, PATIENCE);
 }
 
-fn say(session: &Session, mode: u64, reason: u64, seen: &Window) {
+fn define(session: &Session, mode: u64, reason: u64, seen: &Window) {
     let fields = [mode, reason, clock::now(), seen.launches, seen.nodes, seen.nodes_ns];
     session.define(kind::GRAPH_TIMES, &fields, b"");
 }
@@ -350,7 +354,7 @@ mod tests {
     #[test]
     fn nodes_are_many_and_short_only_if_they_are_both() {
         let decode = Window { length_ns: 50_000_000, launches: 20, nodes: 6_000, nodes_ns: 18_000_000 };
-        assert!(decode.is_many_short());
+        assert!(decode.has_many_short_nodes());
         for other in [
             Window { nodes: 4_000, launches: 10, ..decode },
             Window { length_ns: 1_000_000_000, ..decode },
@@ -358,30 +362,30 @@ mod tests {
             Window { launches: 600, ..decode },
             Window::default(),
         ] {
-            assert!(!other.is_many_short(), "{other:?}");
+            assert!(!other.has_many_short_nodes(), "{other:?}");
         }
     }
 
     #[test]
     fn nodes_are_looked_at_again_after_a_while_and_ever_more_seldom() {
         const SECOND_NS: u64 = 1_000_000_000;
-        let mut looks = Vec::new();
+        let mut reprobes = Vec::new();
         for second in 7..=24 * 3_600 {
-            if second == 7 || looks.last() == Some(&(second - 1)) {
-                WHOLE_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
+            if second == 7 || reprobes.last() == Some(&(second - 1)) {
+                GRAPH_LEVEL_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
             }
-            if takes_a_look(second * SECOND_NS) {
-                looks.push(second);
+            if is_reprobe_due(second * SECOND_NS) {
+                reprobes.push(second);
             }
         }
-        assert_eq!(looks[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
-        assert_eq!(looks.len(), 12, "a day");
-        WHOLE_SINCE_NS.store(0, Ordering::Relaxed);
-        LOOK_AFTER_NS.store(FIRST_LOOK_NS, Ordering::Relaxed);
+        assert_eq!(reprobes[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
+        assert_eq!(reprobes.len(), 12, "a day");
+        GRAPH_LEVEL_SINCE_NS.store(0, Ordering::Relaxed);
+        REPROBE_AFTER_NS.store(FIRST_REPROBE_NS, Ordering::Relaxed);
     }
 
     #[test]
-    fn launches_are_counted_where_records_of_several_come_mixed() {
+    fn launches_with_interleaved_records_are_counted() {
         let mut delivered = Delivered::default();
         let node = |correlation, graph_node| Place {
             correlation,

@@ -1,13 +1,14 @@
-//! Executable graphs, and whether they may be timed as a whole.
+//! Executable graphs, and whether they allow graph-level timing.
 //!
-//! Owns one rule of CUPTI's that is written nowhere. Where the kind for whole graphs goes on after an executable graph was
-//! made, the next launch of that graph crashes inside CUPTI. Of a graph that was made while the kind was on, launches may come with
-//! it on and off in turn, whatever is updated, cloned or under way meanwhile, and switching off needs no care of this sort.
-//! (Measured on driver 580, CUPTI 12.8, 12.9 and 13.0, with 3 to 1000 nodes; 11.8 crashes as well if the kind goes off between the
-//! making and the first launch.) So while graphs may yet come to be timed as a whole, the kind is on for as long as one is
-//! being made, which takes 8 to 25 µs; and where a graph escaped that, the kind never goes on.
+//! Owns an undocumented rule of CUPTI. If the kind of graph-level timing is switched on after an executable
+//! graph was made, the next launch of that graph crashes inside CUPTI. A graph made while the kind was on
+//! can be launched with the kind on and off in turn, whatever is updated, cloned or under way meanwhile;
+//! switching the kind off needs no such care. (Measured on driver 580, CUPTI 12.8, 12.9 and 13.0, with 3 to
+//! 1000 nodes. 11.8 also crashes if the kind is switched off between the making and the first launch.)
+//! So while graph-level timing is still possible, the kind is on whenever a graph is being made, which
+//! takes 8 to 25 µs. If a graph was made without it, the kind is never switched on again.
 //!
-//! A launch by another thread in that moment has one record instead of its nodes', as any whole launch.
+//! A launch by another thread in that moment has one record instead of its nodes' records.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,33 +20,34 @@ use gputrace_producer::thread;
 use super::root::Root;
 use super::{client, graph_times, whole_kind};
 
-/// From here on (12.8; nothing between it and 11.8 was tried) a graph may be made with the kind on, and first launched with it off.
+/// From 12.8 on a graph may be made with the kind on and first launched with it off (measured; no version
+/// between 11.8 and 12.8 was tried).
 const PREPARES: ApiVersion = ApiVersion::CUDA_12_8;
-/// How long a thread that makes a graph waits for a moment without a launch of one.
+/// The longest wait of a thread that makes a graph for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// There is an executable graph that CUPTI would crash over.
+/// Whether some executable graph would crash CUPTI if the kind were switched on.
 static UNPREPARED: AtomicBool = AtomicBool::new(false);
-/// Graphs that are being made for which the kind is to be on.
+/// Number of graphs being made that need the kind on.
 static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the kind may go on beneath the graphs that there are.
+/// Whether all existing graphs allow the kind to be switched on.
 pub fn all_are_prepared() -> bool {
     !UNPREPARED.load(Ordering::SeqCst)
 }
 
-/// Whether some are being made with the kind on.
+/// Whether graphs are being made with the kind on.
 pub fn are_under_way() -> bool {
     UNDER_WAY.load(Ordering::SeqCst) > 0
 }
 
-/// Whether this CUPTI can be made ready for a switch.
+/// Whether this CUPTI lets graphs be prepared for a later switch.
 pub fn can_prepare(version: ApiVersion) -> bool {
     version >= PREPARES
 }
 
-/// From here on some graph is, or may be, one that CUPTI would crash over.
-pub fn give_up() {
+/// From here on the kind is never switched on: some graph may be one that CUPTI would crash over.
+pub fn forbid_graph_level() {
     UNPREPARED.store(true, Ordering::SeqCst);
 }
 
@@ -54,17 +56,19 @@ pub struct Making {
     with_kind: Option<&'static Root>,
 }
 
-/// Before the driver makes an executable graph.
+/// To be called before the driver makes an executable graph.
 pub fn begins() -> Making {
     let _errno = KeepErrno::new();
-    let with_kind = client::in_use().filter(|root| all_are_prepared() && graph_times::may_become_whole(root));
+    let with_kind =
+        client::in_use().filter(|root| all_are_prepared() && graph_times::may_become_graph_level(root));
     if let Some(root) = with_kind {
         UNDER_WAY.fetch_add(1, Ordering::SeqCst);
-        whole_kind::settle(root, PATIENCE);
+        whole_kind::apply(root, PATIENCE);
     }
-    // The kind stays on until the last graph is made; only a guest switches it off before, and gives up.
+    // The kind stays on until the last graph is made. Only a guest switches it off earlier, and then calls
+    // `forbid_graph_level`.
     if with_kind.is_none() || !whole_kind::is_on() {
-        give_up();
+        forbid_graph_level();
     }
     Making { with_kind }
 }
@@ -74,16 +78,16 @@ impl Drop for Making {
         let Some(root) = self.with_kind else { return };
         let _errno = KeepErrno::new();
         UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
-        // Where it cannot be off at once, the next launch or turn switches it.
-        whole_kind::settle(root, Duration::ZERO);
+        // If the kind cannot be switched off at once, the next launch or turn does it.
+        whole_kind::apply(root, Duration::ZERO);
     }
 }
 
-/// CUPTI says that an executable graph was made. One that no hook of ours saw is not prepared.
+/// CUPTI reports a new executable graph. A graph made outside our hooks is not prepared.
 pub fn at_creation() {
     let is_ours = thread::with(|slot| slot.is_inside()) && whole_kind::is_on();
     if !is_ours {
-        give_up();
+        forbid_graph_level();
     }
 }
 
@@ -92,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_graph_made_without_cupti_can_never_be_timed_as_a_whole() {
+    fn graph_made_without_cupti_never_allows_graph_level_timing() {
         assert!(all_are_prepared());
         drop(begins());
         assert!(!all_are_prepared());

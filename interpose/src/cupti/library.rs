@@ -1,10 +1,10 @@
-//! Which libcupti: the one the process has already, else the one that fits it best.
+//! Chooses a libcupti: the one that the process already has, otherwise the best fit.
 //!
-//! A second libcupti in a process is refused by the driver at best, so the order matters:
-//! GPUTRACE_CUPTI (refused if another one is mapped), the mapped one, the
-//! one beside the mapped libcudart, the one the loader finds by the driver's version, the
-//! toolkit's. On the simulated device it is the simulation's alone, whatever is mapped: the vendor's library asks that
-//! driver for tables that it does not have until the stack is full. Runs once, right after `cuInit`; it may allocate.
+//! The driver refuses a second libcupti in a process, or worse happens, so the order matters: GPUTRACE_CUPTI
+//! (rejected if another one is mapped), the mapped one, the one beside the mapped libcudart, the one that the
+//! loader finds by the driver's version, the toolkit's. On the simulated device only the simulation's
+//! libcupti is used, whatever is mapped: the vendor's library keeps asking that driver for tables that it
+//! lacks, until the stack overflows. Runs once, right after `cuInit`; it may allocate.
 
 use core::ffi::{CStr, c_int, c_void};
 use std::ffi::{CString, OsStr};
@@ -25,7 +25,7 @@ pub struct Library {
     pub path: PathBuf,
 }
 
-/// What a simulated libcupti exports.
+/// A symbol that only the simulated libcupti exports.
 const SIMULATED: &CStr = c"gputrace_sim_cupti_version";
 
 /// Finds and loads the library.
@@ -81,10 +81,10 @@ fn candidates(driver_version: c_int, simulated: bool) -> Vec<PathBuf> {
     all
 }
 
-/// Loads the library at that path, or finds that it is there.
+/// Loads the library at that path, or finds it loaded already.
 ///
 /// # Errors
-/// What the loader says, or what the library lacks.
+/// The loader's message, or the symbol that the library lacks.
 pub fn open(path: &Path) -> Result<Library, String> {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Err("not a path".into()) };
     // SAFETY: a C string. Loading runs the library's constructors, as it would in any CUPTI user.
@@ -103,24 +103,25 @@ pub fn open(path: &Path) -> Result<Library, String> {
     }
     let Some(lookup) = libc_symbols::dlsym() else { return Err("the C library has no dlsym".into()) };
     // SAFETY: the handle is the library's, the look-up is the real dlsym, and the file is
-    // a libcupti by name or by the user's word.
+    // a libcupti by its name or because the user named it.
     let api = unsafe { Cupti::load(handle, lookup) }.map_err(|missing| missing.to_string())?;
     let loaded =
         originals::path_of(api.get_version as *mut c_void).map_or_else(|| path.to_path_buf(), path_of);
     Ok(Library { api, path: loaded })
 }
 
-/// The path of the first mapped library whose file name begins so.
+/// The path of the first mapped library whose file name begins with `prefix`.
 pub fn mapped(prefix: &str) -> Option<PathBuf> {
     first_mapped(prefix, path_of)
 }
 
-/// Whether a library is mapped whose file name begins so. It allocates nothing: look-ups ask.
+/// Whether a library is mapped whose file name begins with `prefix`. Look-ups call it, so it allocates
+/// nothing.
 pub fn is_mapped(prefix: &str) -> bool {
     first_mapped(prefix, |_| ()).is_some()
 }
 
-/// What `take` makes of the path of the first mapped library whose file name begins so.
+/// The result of `take` on the path of the first mapped library whose file name begins with `prefix`.
 fn first_mapped<T>(prefix: &str, take: fn(&CStr) -> T) -> Option<T> {
     struct Search<'a, T> {
         prefix: &'a [u8],

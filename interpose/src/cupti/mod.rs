@@ -1,25 +1,25 @@
-//! Device times: CUPTI's activity records, for as long as CUPTI lets us.
+//! Device times: CUPTI's activity records, while CUPTI is available.
 //!
 //! | file | noun |
 //! |---|---|
-//! | `library` | which libcupti, and loading it |
-//! | `old_torch` | a PyTorch that has a CUPTI linked in |
-//! | `root` | the process's one real use of it, for whoever wants something |
-//! | `client` | the tracer's use: its kinds, its flushes, and leaving |
-//! | `callbacks` | CUPTI's callbacks, to the tracer and the guest |
-//! | `launches` | the tracer's: correlation ids for the hooks |
-//! | `graph_times` | the tracer's: whether graphs are timed by node or as a whole |
-//! | `instantiation` | the tracer's: which graphs may be timed as a whole |
-//! | `whole_kind` | the kind for whole graphs: when it is switched |
-//! | `nodes` | the tracer's: numbers of graphs and their nodes |
-//! | `buffers` | the pool that CUPTI fills |
-//! | `open` | the buffers that it fills just now, and how far each is told |
-//! | `records/` | records become events, as they are delivered or before |
-//! | `postponed` | full buffers that had to wait for the ring |
-//! | `guest/` | another client, which finds a CUPTI of its own |
+//! | `library` | chooses a libcupti and loads it |
+//! | `old_torch` | detects a PyTorch with a statically linked CUPTI |
+//! | `root` | the process's only real use of CUPTI, shared by the tracer and the guest |
+//! | `client` | the tracer's use of CUPTI: its kinds, its flushes, and its end |
+//! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
+//! | `launches` | tracer: correlation ids for the hooks |
+//! | `graph_times` | tracer: chooses graph-level or node-level timing |
+//! | `instantiation` | tracer: which graphs allow graph-level timing |
+//! | `whole_kind` | tracer: when the activity kind of graph-level timing is switched |
+//! | `nodes` | tracer: numbers of graphs and their nodes |
+//! | `buffers` | the buffer pool that CUPTI fills |
+//! | `open` | buffers that CUPTI is filling, and how far each has been read |
+//! | `records/` | converts records into events, at delivery or before |
+//! | `postponed` | full buffers that wait for the ring |
+//! | `guest/` | another client, which is given a CUPTI of its own |
 //!
-//! Nothing here holds a lock of ours while it calls CUPTI, and no CUDA call is made in a
-//! callback. Without CUPTI the hooks go on alone, and one line says why.
+//! No lock of ours is held while CUPTI is called, and no CUDA call is made in a callback. Without CUPTI
+//! the hooks go on alone, and one line gives the reason.
 
 mod buffers;
 mod callbacks;

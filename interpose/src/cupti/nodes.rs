@@ -1,9 +1,9 @@
-//! Nodes of graphs: CUPTI's numbers for them, handed to the hook that is under way on the thread.
+//! CUPTI's numbers of graph nodes, passed to the hook that is under way on the thread.
 //!
-//! Measured on driver 580 with CUPTI 13.0 and 12.8: a node's number is its graph's times 2^32 and an
-//! index that counts the graph's nodes in order of creation, and a replay's records name nodes by such
-//! numbers. The callback comes inside the call that makes the node, captured (`cuLaunchKernel`) or
-//! explicit (`cuGraphAddKernelNode`), and on its thread. CUPTI may be asked in a callback, CUDA may not.
+//! Measured on driver 580 with CUPTI 13.0 and 12.8: a node's number is its graph's number times 2^32 plus
+//! an index that counts the graph's nodes in order of creation. The records of a launch name nodes by such
+//! numbers. The callback runs inside the call that makes the node, captured (`cuLaunchKernel`) or explicit
+//! (`cuGraphAddKernelNode`), and on its thread. A callback may call CUPTI but not CUDA.
 
 use cupti_sys::cupti::{CUpti_GraphData, CUpti_ResourceData, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
@@ -14,10 +14,10 @@ use super::root;
 use crate::cuda_slot::CudaSlot;
 use crate::driver::Handle;
 
-/// A node was made.
+/// CUPTI reports a new node.
 pub fn at_creation(data: &CUpti_ResourceData) {
     thread::with(|slot| {
-        // Outside a hook nobody would take the number, and the next hook would take a wrong one.
+        // Outside a hook the number would stay in the slot, and the next hook would take a wrong one.
         if slot.is_inside()
             && let Some(node) = node_of(data)
         {
@@ -34,15 +34,15 @@ fn node_of(data: &CUpti_ResourceData) -> Option<u64> {
         return None;
     }
     let mut node = 0;
-    // SAFETY: for this callback the descriptor is a CUpti_GraphData that lives across it; only the
-    // node is read, which stands at the same place in every version. The out pointer is ours.
+    // SAFETY: for this callback the descriptor is a CUpti_GraphData that lives across it. Only the node is
+    // read, which has the same offset in every version. The out pointer is ours.
     let result = unsafe { ask((&raw const (*graph).node).read(), &mut node) };
     (result == CUptiResult::CUPTI_SUCCESS).then_some(node)
 }
 
-/// The call's nodes with another one: the first and how many follow each other. A call that adds a
-/// graph as a node also clones that graph, in whatever order; the clone is the younger graph, and
-/// younger graphs have higher numbers.
+/// Adds a node to those of the call: the first node, and how many follow it. A call that adds a graph as a
+/// node also clones that graph, in any order. The clone is the younger graph, and younger graphs have
+/// higher numbers.
 fn with((first, count): (u64, u32), node: u64) -> (u64, u32) {
     if count == 0 || node >> 32 < first >> 32 {
         (node, 1)
@@ -53,13 +53,13 @@ fn with((first, count): (u64, u32), node: u64) -> (u64, u32) {
     }
 }
 
-/// The number by which device records know a graph, or an executable one; 0 where nobody can say.
+/// The number of a graph or an executable graph in device records; 0 if it is not known.
 pub fn graph_number(graph: Handle, is_executable: bool) -> u32 {
     let _errno = KeepErrno::new();
     let Some(api) = client::in_use().map(|root| &root.api) else { return 0 };
     let mut number = 0;
-    // SAFETY: the handle is the program's, which the driver has just made or taken; CUPTI refuses what
-    // is no graph. The out pointer is ours.
+    // SAFETY: the handle is the program's; the driver has just made or accepted it, and CUPTI refuses a
+    // handle that is no graph. The out pointer is ours.
     let result = unsafe {
         match (is_executable, api.get_graph_id, api.get_graph_exec_id) {
             (false, Some(ask), _) => ask(graph.cast(), &mut number),

@@ -1,7 +1,8 @@
-//! Full buffers that could not be turned into events at once.
+//! Full buffers that could not be converted into events at once.
 //!
-//! A thread to which CUPTI hands a buffer in the middle of a hook may not write to its own ring, and the ring for records may be
-//! another's just then. Nobody waits inside CUPTI: the buffer is put by, and whoever holds the ring, or comes next, does it too.
+//! CUPTI may hand a buffer to a thread in the middle of a hook. That thread may not write to its own ring,
+//! and another thread may hold the ring for records. No thread waits inside CUPTI: the buffer is put on a
+//! list, and the holder of the ring, or the next delivery, processes it.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -9,17 +10,17 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use super::buffers::{self, BUFFERS};
 use super::{open, records};
 
-/// The latest one, by its place in the pool, from 1 on; 0 where there is none.
+/// Head of the list: a buffer's index in the pool plus 1; 0 if the list is empty.
 static LATEST: AtomicU32 = AtomicU32::new(0);
-/// What is known of a buffer that was put by; its holder's alone until it is in the list, and again once it is out.
-struct Held {
+/// State of a postponed buffer. Only its holder accesses it before it is in the list and after it is out.
+struct Postponed {
     before: AtomicU32,
     context: AtomicPtr<c_void>,
     stream: AtomicU32,
     valid_bytes: AtomicUsize,
 }
-static HELD: [Held; BUFFERS] = [const {
-    Held {
+static POSTPONED: [Postponed; BUFFERS] = [const {
+    Postponed {
         before: AtomicU32::new(0),
         context: AtomicPtr::new(core::ptr::null_mut()),
         stream: AtomicU32::new(0),
@@ -27,17 +28,17 @@ static HELD: [Held; BUFFERS] = [const {
     }
 }; BUFFERS];
 
-/// Puts a buffer of the pool's by.
-pub fn put_by(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
-    let Some(held) = HELD.get(index) else { return };
-    held.context.store(context, Ordering::Relaxed);
-    held.stream.store(stream, Ordering::Relaxed);
-    held.valid_bytes.store(valid_bytes, Ordering::Relaxed);
+/// Puts a buffer of the pool on the list.
+pub fn postpone(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
+    let Some(postponed) = POSTPONED.get(index) else { return };
+    postponed.context.store(context, Ordering::Relaxed);
+    postponed.stream.store(stream, Ordering::Relaxed);
+    postponed.valid_bytes.store(valid_bytes, Ordering::Relaxed);
     let mut latest = LATEST.load(Ordering::Relaxed);
     loop {
-        held.before.store(latest, Ordering::Relaxed);
-        // SYNC: Release makes the fields above seen by who takes the list. Lists are taken whole, so a place that comes
-        // back meanwhile does no harm.
+        postponed.before.store(latest, Ordering::Relaxed);
+        // SYNC: Release: whoever takes the list sees the fields above. Lists are taken whole, so a buffer
+        // that comes back meanwhile does no harm (no ABA).
         match LATEST.compare_exchange_weak(latest, index as u32 + 1, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => latest = now,
@@ -45,35 +46,36 @@ pub fn put_by(context: *mut c_void, stream: u32, index: usize, valid_bytes: usiz
     }
 }
 
-/// Does what was put by, as far as it can be done now. To be called after every delivery and every [`put_by`]: between the
-/// two, either the one who held the ring sees the list, or the one who put by finds the ring free.
+/// Processes postponed buffers as far as possible now. To be called after every delivery and every
+/// [`postpone`]: then either the holder of the ring sees the list, or the caller of `postpone` finds the ring
+/// free.
 pub fn catch_up() {
     while LATEST.load(Ordering::SeqCst) != 0 {
-        // SYNC: pairs with the exchange in `put_by`.
+        // SYNC: pairs with the exchange in `postpone`.
         let mut next = LATEST.swap(0, Ordering::SeqCst);
         let (mut is_stuck, mut is_read) = (false, false);
         while let Some(index) = (next as usize).checked_sub(1) {
-            let (Some(held), Some(buffer)) = (HELD.get(index), buffers::at(index)) else { return };
-            next = held.before.load(Ordering::Relaxed);
-            let context = held.context.load(Ordering::Relaxed);
+            let (Some(postponed), Some(buffer)) = (POSTPONED.get(index), buffers::at(index)) else { return };
+            next = postponed.before.load(Ordering::Relaxed);
+            let context = postponed.context.load(Ordering::Relaxed);
             let (stream, valid_bytes) =
-                (held.stream.load(Ordering::Relaxed), held.valid_bytes.load(Ordering::Relaxed));
+                (postponed.stream.load(Ordering::Relaxed), postponed.valid_bytes.load(Ordering::Relaxed));
             let deliver = || {
-                let told = open::told(index);
-                // SAFETY: CUPTI handed the buffer over with so many valid bytes, and nobody has given it back since.
-                unsafe { records::deliver(context, stream, buffer, valid_bytes, told) }
+                let consumed = open::consumed(index);
+                // SAFETY: CUPTI handed the buffer over with so many valid bytes; nobody has given it back.
+                unsafe { records::deliver(context, stream, buffer, valid_bytes, consumed) }
             };
             is_read |= !open::is_ours(index);
             if !is_stuck && !is_read && deliver() {
-                // SAFETY: the same, and it was told.
+                // SAFETY: the same, and its records are consumed.
                 unsafe { buffers::clear(index, valid_bytes) };
             } else {
                 is_stuck = true;
-                put_by(context, stream, index, valid_bytes);
+                postpone(context, stream, index, valid_bytes);
             }
         }
-        // Whoever holds the ring looks here when it is done, but may have done so before we put it by again. Who reads one
-        // along looks here in any case.
+        // The holder of the ring checks the list when it is done, but it may have done so before the buffer
+        // was put back on the list. An early reader always checks the list afterwards.
         if is_read || is_stuck && !records::ring_is_free() {
             return;
         }

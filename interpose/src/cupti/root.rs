@@ -1,8 +1,8 @@
-//! The process's one real use of CUPTI: one library, one subscription, one pair of buffer callbacks.
+//! The process's only real use of CUPTI: one library, one subscription, one pair of buffer callbacks.
 //!
-//! Whoever wants something of CUPTI, the tracer ([`super::client`]) or another client of the same
-//! library ([`super::guest`]), has it from here. What is on in CUPTI is what either of the two
-//! wants. Nothing is locked while CUPTI is called: a client may call it from inside a callback.
+//! Two parties use it: the tracer ([`super::client`]) and another client of the same library
+//! ([`super::guest`]). A kind is on in CUPTI if either of them wants it. No lock is held while CUPTI is
+//! called, because a client may call CUPTI from inside a callback.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use once_cell::race::OnceBox;
 
 use super::{buffers, callbacks};
 
-/// The two who may want a kind of records.
+/// The two parties that may want a kind of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
+pub enum Party {
     Tracer,
     Guest,
 }
@@ -25,54 +25,54 @@ pub enum Who {
 pub struct Root {
     pub api: Cupti,
     pub path: PathBuf,
-    /// Known once somebody may ask: without a driver the question crashes CUPTI 13.2.
+    /// Known once it may be queried: without a driver the query crashes CUPTI 13.2.
     version: AtomicU32,
-    /// The process that attached: CUPTI is dead in a forked child.
+    /// The process that attached: CUPTI does not work in a forked child.
     pid: i32,
     buffers_are_ours: AtomicBool,
 }
 
 static ROOT: OnceBox<Root> = OnceBox::new();
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// Kinds wanted, a bit each, by the tracer and by the guest. Kinds run up to 59 today.
+/// Wanted kinds, one bit each, of the tracer and of the guest. Kinds run up to 59 today.
 static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// Kinds that a guest ever wanted.
+/// Kinds that a guest has wanted at any time.
 static EVER_OF_GUEST: AtomicU64 = AtomicU64::new(0);
-/// How long the end of a flush is waited for before CUPTI is taken off the driver.
+/// The longest wait for a flush to end before CUPTI is detached from the driver.
 const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
 const FLUSH_WAIT_STEP: Duration = Duration::from_micros(50);
-/// Flushes of the tracer's under way.
+/// Number of the tracer's flushes under way.
 static FLUSHES: AtomicU32 = AtomicU32::new(0);
-/// Readers of buffers that CUPTI still fills.
+/// Number of readers of buffers that CUPTI is still filling.
 static READERS: AtomicU32 = AtomicU32::new(0);
-/// CUPTI was left to a client that cannot be a guest.
+/// Whether CUPTI was left to a client that cannot be a guest.
 static LEFT: AtomicBool = AtomicBool::new(false);
-/// The process that left it; a forked child finds CUPTI as its parent had it, and dead.
+/// The process that left CUPTI. A forked child inherits LEFT, and CUPTI does not work there.
 static LEFT_IN: AtomicI32 = AtomicI32::new(0);
 
 fn own_pid() -> i32 {
     system::getpid()
 }
 
-/// The library in use; `None` before anybody attached, in a forked child, and after leaving.
+/// The library in use; `None` before the first attach, in a forked child, and after leaving.
 pub fn current() -> Option<&'static Root> {
     ROOT.get().filter(|root| !LEFT.load(Ordering::Acquire) && root.pid == own_pid())
 }
 
-/// The library in use, for callers on CUPTI's own paths, which exist in its process alone.
+/// The library in use, for callers inside CUPTI's callbacks, which run only in its own process.
 pub fn in_callback() -> Option<&'static Root> {
     ROOT.get()
 }
 
-/// Whether CUPTI was left to somebody else, in this process.
+/// Whether this process left CUPTI to another client.
 pub fn is_left() -> bool {
     LEFT.load(Ordering::Acquire) && LEFT_IN.load(Ordering::Relaxed) == own_pid()
 }
 
-/// Takes a loaded library into use. Nothing is asked of it yet.
+/// Takes a loaded library into use, without calling it yet.
 ///
 /// # Errors
-/// Where another libcupti is in use already.
+/// If another libcupti is in use already.
 pub fn attach(api: Cupti, path: &Path) -> Result<&'static Root, String> {
     let new = || {
         Box::new(Root {
@@ -99,14 +99,14 @@ impl Root {
         ApiVersion(self.version.load(Ordering::Relaxed))
     }
 
-    /// Asks for the version, where `cuInit` has succeeded.
+    /// Queries the version. To be called only after `cuInit` succeeded.
     pub fn learn_version(&self) -> Result<ApiVersion, CUptiResult> {
         let version = self.api.version()?;
         self.version.store(version.0, Ordering::Relaxed);
         Ok(version)
     }
 
-    /// The time in CUPTI's own clock, in nanoseconds; 0 where it cannot be read.
+    /// The time in CUPTI's own clock, in nanoseconds; 0 if it cannot be read.
     pub fn now_ns(&self) -> u64 {
         let mut now_ns = 0;
         // SAFETY: the out pointer outlives the call.
@@ -116,13 +116,13 @@ impl Root {
         }
     }
 
-    /// The real subscription; null while there is none.
+    /// The real subscription; null if there is none.
     pub fn subscriber(&self) -> CUpti_SubscriberHandle {
         SUBSCRIBER.load(Ordering::Acquire).cast()
     }
 
-    /// Subscribes, if nobody did. It is one subscription for the life of the process: before CUDA
-    /// 13.1 a second one gets wrong correlation ids for graphs.
+    /// Subscribes, if nobody did. There is one subscription for the life of the process: before CUDA 13.1 a
+    /// second one gets wrong correlation ids for graphs.
     pub fn subscribe(&self) -> CUptiResult {
         if !self.subscriber().is_null() {
             return CUptiResult::CUPTI_SUCCESS;
@@ -147,8 +147,8 @@ impl Root {
         }
     }
 
-    /// Makes CUPTI fill our buffers, if it does not yet. No timestamp callback is ever registered:
-    /// CUPTI would call it on the launch path, and a guest's clock is made from CUPTI's instead.
+    /// Registers our buffer callbacks, once. No timestamp callback is ever registered: CUPTI would call it on
+    /// the launch path. A guest's clock is computed from CUPTI's instead.
     pub fn register_buffers(&self) -> CUptiResult {
         if self.buffers_are_ours.load(Ordering::Acquire) {
             return CUptiResult::CUPTI_SUCCESS;
@@ -164,19 +164,20 @@ impl Root {
         result
     }
 
-    /// Wants a kind, or no longer does. CUPTI is told where that makes a difference.
+    /// Requests a kind or withdraws the request. CUPTI is called only if the effective state changes.
     ///
-    /// Each notes its own wish before it looks at the other's, so that of two at once at least one
-    /// sees the other; and whoever switched off looks again, as the other may have come in between.
-    pub fn want(&self, who: Who, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
+    /// Each party stores its own request before it reads the other's, so that of two concurrent calls at
+    /// least one sees the other. A party that switched a kind off checks again, because the other may have
+    /// requested it in between.
+    pub fn want(&self, party: Party, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
         let Some(bit) = 1u64.checked_shl(kind.0) else {
             return CUptiResult::CUPTI_ERROR_INVALID_KIND;
         };
-        let (own, other) = sides(&WANTED, who);
+        let (own, other) = sides(&WANTED, party);
         let others = || other.load(Ordering::SeqCst) & bit != 0;
         // SAFETY: no precondition: a kind that cannot be is refused.
         let enable = || unsafe { (self.api.activity_enable)(kind) };
-        if is_wanted && who == Who::Guest {
+        if is_wanted && party == Party::Guest {
             EVER_OF_GUEST.fetch_or(bit, Ordering::Relaxed);
         }
         if is_wanted {
@@ -199,21 +200,21 @@ impl Root {
         result
     }
 
-    /// Makes CUPTI deliver what is finished; by force what is not, too.
+    /// Makes CUPTI deliver finished records; a forced flush also delivers unfinished ones.
     pub fn flush(&self, flag: u32) -> CUptiResult {
         FLUSHES.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: no precondition but a CUPTI that was asked for records.
+        // SAFETY: no precondition except that records were enabled.
         let result = unsafe { (self.api.activity_flush_all)(flag) };
         FLUSHES.fetch_sub(1, Ordering::AcqRel);
         result
     }
 
-    /// Leaves this libcupti so that another one in the process finds the driver free: CUPTI takes
-    /// itself off the driver altogether, or the other would be refused. It can up to 12.9.
+    /// Leaves this libcupti so that another one in the process can use the driver. The driver refuses the
+    /// other one unless CUPTI detaches itself from the driver; versions up to 12.9 can do that.
     pub fn leave_to_another_library(&self) {
         self.leave();
-        // A flush of the service thread's may be under way, or it may read buffers along; a bounded
-        // wait, as CUPTI's own lock may be what holds it.
+        // The service thread may be in a flush or may be reading open buffers. The wait is bounded, because
+        // the holder may itself be blocked on CUPTI's own lock.
         let begun = Instant::now();
         let is_read = || READERS.load(Ordering::SeqCst) > 0;
         while (is_flushing() || is_read()) && begun.elapsed() < FLUSH_WAIT_MOST {
@@ -221,19 +222,19 @@ impl Root {
         }
         if let Some(finalize) = self.api.finalize.filter(|_| !is_read()) {
             // SAFETY: no record is wanted and nobody is subscribed; nothing of this library is
-            // called from here on: it was left, which who reads along looks at first.
+            // called from here on: LEFT is set, and an early reader checks LEFT first.
             unsafe { finalize() };
         }
     }
 
-    /// Leaves CUPTI to another client for good: kinds off, what there is delivered, unsubscribed.
+    /// Leaves CUPTI to another client for good: switches kinds off, flushes, unsubscribes.
     pub fn leave(&self) {
         // Kinds are off before the flush, so that it delivers the last of our records.
-        for kind in kinds_in(sides(&WANTED, Who::Tracer).0.swap(0, Ordering::AcqRel)) {
+        for kind in kinds_in(sides(&WANTED, Party::Tracer).0.swap(0, Ordering::AcqRel)) {
             // SAFETY: no precondition.
             unsafe { (self.api.activity_disable)(kind) };
         }
-        // Unforced, so that running kernels are left alone.
+        // Unforced, so that running kernels are not affected.
         self.flush(0);
         self.unsubscribe();
         LEFT_IN.store(self.pid, Ordering::Relaxed);
@@ -241,15 +242,15 @@ impl Root {
     }
 }
 
-/// While it lives, what CUPTI keeps stays: it is not taken off the driver.
+/// While it lives, CUPTI is not detached from the driver, so memory that CUPTI owns stays valid.
 #[derive(Debug)]
 pub struct Reader(());
 
 impl Reader {
-    /// `None` where CUPTI was left.
+    /// `None` if CUPTI was left.
     pub fn new() -> Option<Reader> {
-        // SYNC: who leaves first says so and then looks for readers, in one order for all: either it
-        // sees this one, or this one sees that CUPTI was left.
+        // SYNC: a leaver stores LEFT and then loads READERS, all SeqCst. Either it sees this reader, or this
+        // reader sees LEFT.
         READERS.fetch_add(1, Ordering::SeqCst);
         let reader = Reader(());
         (!LEFT.load(Ordering::SeqCst)).then_some(reader)
@@ -262,20 +263,20 @@ impl Drop for Reader {
     }
 }
 
-/// Somebody who cannot be a guest came before CUPTI was taken into use: it never will be.
+/// Leaves CUPTI unused for good: a client that cannot be a guest came first.
 pub fn leave_unused() {
     LEFT_IN.store(own_pid(), Ordering::Relaxed);
     LEFT.store(true, Ordering::Release);
 }
 
-/// Whether a flush of the tracer's is under way.
+/// Whether one of the tracer's flushes is under way.
 pub fn is_flushing() -> bool {
     FLUSHES.load(Ordering::Acquire) > 0
 }
 
-/// Whether one of the two wants the kind.
-pub fn wants(who: Who, kind: u32) -> bool {
-    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, who).0.load(Ordering::Acquire) & bit != 0)
+/// Whether this party wants the kind.
+pub fn wants(party: Party, kind: u32) -> bool {
+    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, party).0.load(Ordering::Acquire) & bit != 0)
 }
 
 /// Whether a guest wants the kind, or did.
@@ -283,20 +284,20 @@ pub fn was_wanted_by_guest(kind: CUpti_ActivityKind) -> bool {
     1u64.checked_shl(kind.0).is_some_and(|bit| EVER_OF_GUEST.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// The kinds that the asker wants.
-pub fn wanted(who: Who) -> impl Iterator<Item = CUpti_ActivityKind> {
-    kinds_in(sides(&WANTED, who).0.load(Ordering::Acquire))
+/// The kinds that this party wants.
+pub fn wanted(party: Party) -> impl Iterator<Item = CUpti_ActivityKind> {
+    kinds_in(sides(&WANTED, party).0.load(Ordering::Acquire))
 }
 
 fn kinds_in(mask: u64) -> impl Iterator<Item = CUpti_ActivityKind> {
     (0..64).filter(move |kind| mask >> kind & 1 != 0).map(CUpti_ActivityKind)
 }
 
-/// The asker's place and the other's.
-fn sides<T>(pair: &[T; 2], who: Who) -> (&T, &T) {
+/// The party's own entry and the other party's.
+fn sides<T>(pair: &[T; 2], party: Party) -> (&T, &T) {
     let [tracer, guest] = pair;
-    match who {
-        Who::Tracer => (tracer, guest),
-        Who::Guest => (guest, tracer),
+    match party {
+        Party::Tracer => (tracer, guest),
+        Party::Guest => (guest, tracer),
     }
 }

@@ -1,10 +1,11 @@
-//! The kind for whole graphs (`GRAPH_TRACE`): when it may be switched, and the one place where it is.
+//! Switches the activity kind of graph-level timing (`GRAPH_TRACE`), in one place and at safe moments.
 //!
-//! Owns another rule of CUPTI's that is written nowhere: switched in the middle of a launch of a graph it crashes, or the launch has no
-//! record (measured on driver 580 with CUPTI 13.0: three of five times, and two launches in another). Between launches it
-//! may be switched, whatever the device is still at. So launches of graphs are counted as they come and go, and the kind is switched
-//! by whoever finds none under way: the service thread, a thread that makes a graph, a client, or the next launch before it
-//! begins. A launch that comes in those microseconds waits for them.
+//! Owns a second undocumented rule of CUPTI. If the kind is switched in the middle of a graph launch, CUPTI
+//! crashes or the launch has no record (measured on driver 580 with CUPTI 13.0: a crash in three of five
+//! runs, two launches without a record in another). Between launches the kind may be switched, even while
+//! the device still runs graphs. So this module counts graph launches under way, and the kind is switched
+//! by a thread that finds none: the service thread, a thread that makes a graph, a client, or the next
+//! launch before it begins. A launch that comes during those microseconds waits.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,34 +14,34 @@ use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
-use super::root::{self, Root, Who};
+use super::root::{self, Party, Root};
 use super::{client, graph_times, instantiation};
 
-const WHOLE: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
-/// Launches of graphs that are under way, and a bit for a switch.
+/// Number of graph launches under way; the top bit is set during a switch.
 static GATE: AtomicU32 = AtomicU32::new(0);
 const SWITCHING: u32 = 1 << 31;
-/// How long a launch waits for a switch. It takes 8 to 25 µs; more only where the thread that switches is held up.
+/// The longest wait of a launch for a switch. A switch takes 8 to 25 µs, more only if its thread is delayed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The kind is not as it is wanted: the next launch switches it, or the next turn.
+/// Whether the kind differs from what is wanted: the next launch or turn switches it.
 static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 /// Whether the kind is on for the tracer.
 pub fn is_on() -> bool {
-    root::wants(Who::Tracer, WHOLE.0)
+    root::wants(Party::Tracer, GRAPH_LEVEL.0)
 }
 
-/// A launch of a graph is under way for as long as this lives.
+/// A graph launch is under way for as long as this lives.
 pub struct Launching(());
 
-/// Before the driver launches a graph.
+/// To be called before the driver launches a graph.
 #[inline]
 pub fn launch_begins() -> Launching {
     if IS_BEHIND.load(Ordering::Relaxed) {
         catch_up();
     }
-    // SYNC: Acquire, so that CUPTI's launch comes after the switch that a switcher released.
+    // SYNC: Acquire: CUPTI's part of the launch comes after a finished switch (Release of the gate).
     if GATE.fetch_add(1, Ordering::Acquire) & SWITCHING != 0 {
         wait_for_switch();
     }
@@ -50,7 +51,7 @@ pub fn launch_begins() -> Launching {
 impl Drop for Launching {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: Release, so that a switch comes after the launch.
+        // SYNC: Release: a later switch comes after this launch.
         GATE.fetch_sub(1, Ordering::Release);
     }
 }
@@ -58,7 +59,7 @@ impl Drop for Launching {
 #[cold]
 #[inline(never)]
 fn wait_for_switch() {
-    // In a forked child nobody switches any more, whatever its parent was at.
+    // In a forked child no thread finishes the switch that its parent was in.
     if client::in_use().is_none() {
         return;
     }
@@ -73,26 +74,27 @@ fn wait_for_switch() {
 fn catch_up() {
     let _errno = KeepErrno::new();
     if let Some(root) = client::in_use() {
-        settle(root, Duration::ZERO);
+        apply(root, Duration::ZERO);
     }
 }
 
-/// Switches the kind to what is wanted of it, if that can be within so long; true if it is so now.
-pub fn settle(root: &Root, patience: Duration) -> bool {
+/// Applies the wanted state of the kind, if possible within `patience`; true if it is in effect.
+pub fn apply(root: &Root, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
         if GATE.compare_exchange(0, SWITCHING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            let is_settled = switch(root);
+            let is_applied = switch(root);
             GATE.fetch_and(!SWITCHING, Ordering::Release);
-            // What is wanted may have changed after we looked. Whoever changed it, and found us or a launch here, says that we are
-            // behind: that must not be taken back after we have looked again.
+            // The wanted state may have changed after it was read. A thread that changed it and found this
+            // switch or a launch under way set IS_BEHIND. So the wanted state is read again after IS_BEHIND
+            // is cleared.
             IS_BEHIND.store(false, Ordering::SeqCst);
-            if is_settled && graph_times::wants_whole(root) != is_on() {
+            if is_applied && graph_times::wants_graph_level(root) != is_on() {
                 continue;
             }
-            return is_settled;
+            return is_applied;
         }
-        if graph_times::wants_whole(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
+        if graph_times::wants_graph_level(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
             return true;
         }
         IS_BEHIND.store(true, Ordering::SeqCst);
@@ -103,17 +105,17 @@ pub fn settle(root: &Root, patience: Duration) -> bool {
     }
 }
 
-/// With the gate closed.
+/// Switches the kind. The gate is closed by the caller.
 fn switch(root: &Root) -> bool {
-    let wanted = graph_times::wants_whole(root);
+    let wanted = graph_times::wants_graph_level(root);
     if wanted == is_on() {
         return true;
     }
     if !wanted && !instantiation::can_prepare(root.version()) {
-        // Graphs that were not launched yet could not be launched with it on any more.
-        instantiation::give_up();
+        // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
+        instantiation::forbid_graph_level();
     }
-    let result = root.want(Who::Tracer, WHOLE, wanted);
+    let result = root.want(Party::Tracer, GRAPH_LEVEL, wanted);
     graph_times::note_result(result);
     result == CUptiResult::CUPTI_SUCCESS
 }

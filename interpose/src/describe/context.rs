@@ -7,18 +7,18 @@ use gputrace_wire::call::operation;
 
 use super::{sync, written};
 use crate::driver::{Device, Handle};
-use crate::hook::{Context, Did};
+use crate::hook::{Context, Description};
 use crate::{start, tables};
 
-/// A later `cuInit`: the first one found no session and is `start`'s, which may be under way.
-pub fn initialised(cx: &Context, flags: c_uint) -> Did {
+/// A `cuInit` during a session. The first one found no session; `start` handles it and may still run.
+pub fn initialised(cx: &Context, flags: c_uint) -> Description {
     start::wait();
     sync::other(cx, operation::INITIALISE, flags.into())
 }
 
-/// A context is there, so the driver has threads of its own, and one of ours makes no
-/// single-threaded program multi-threaded.
-pub fn created(cx: &Context, out: *const Handle, device: Device) -> Did {
+/// A context exists, so the driver has threads of its own, and a thread of ours makes no single-threaded
+/// program multi-threaded.
+pub fn created(cx: &Context, out: *const Handle, device: Device) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(context) = unsafe { written(cx, out) } {
         cx.tables.context(cx.session, context, device);
@@ -36,22 +36,22 @@ pub fn forget(context: Handle) {
     }
 }
 
-pub fn destroyed(cx: &Context, context: Handle) -> Did {
+pub fn destroyed(cx: &Context, context: Handle) -> Description {
     tables::forget_current_context();
     sync::other(cx, operation::DESTROY, context as u64)
 }
 
-pub fn released(cx: &Context, device: Device) -> Did {
+pub fn released(cx: &Context, device: Device) -> Description {
     tables::forget_current_context();
     sync::other(cx, operation::DESTROY, device as u64)
 }
 
-pub fn switched(cx: &Context, context: Handle) -> Did {
+pub fn switched(cx: &Context, context: Handle) -> Description {
     tables::forget_current_context();
     sync::other(cx, operation::SET_CURRENT, context as u64)
 }
 
-pub fn stream_created(cx: &Context, out: *const Handle, flags: c_uint, priority: c_int) -> Did {
+pub fn stream_created(cx: &Context, out: *const Handle, flags: c_uint, priority: c_int) -> Description {
     // SAFETY: the call's own out pointer.
     let stream = unsafe { written(cx, out) };
     if let Some(stream) = stream {
@@ -60,7 +60,7 @@ pub fn stream_created(cx: &Context, out: *const Handle, flags: c_uint, priority:
     sync::other(cx, operation::CREATE, stream.map_or(0, |stream| stream as u64))
 }
 
-/// Before the original: once it returns, the handle may be somebody else's.
+/// Called before the original: once that returns, the handle may be reused.
 pub fn forget_stream(stream: Handle) {
     if let Some(session) = session::current()
         && let Some(tables) = tables::of(session)

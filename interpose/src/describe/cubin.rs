@@ -1,9 +1,10 @@
-//! What a module's image says of source lines: its line table, handed over as it is.
+//! Reads the line table from a module's image and passes it on undecoded.
 //!
-//! Compilers that make a module a kernel (Triton, and Inductor by way of it) leave a table of lines in it, and so do others that are asked for
-//! line information. It is found by ELF's headers and decoded in the collector. An image is read once the driver has taken it. Nobody says how
-//! long it is, and it may say anything: it is read by ways that fail instead of faulting, so much of it at most, and never again. Only loads
-//! of modules come here, which take a driver hundreds of microseconds.
+//! Compilers that make one module per kernel (Triton, and Inductor through it) include a table of source
+//! lines; others do if asked for line information. The table is found by the ELF headers and decoded in the
+//! collector. An image is read after the driver has accepted it. Its length is not known and its contents
+//! are not trusted: reads fail instead of faulting, the amount is limited, and an image is read only once.
+//! Only module loads run this code; a load takes the driver hundreds of microseconds.
 
 use core::ffi::{CStr, c_void};
 
@@ -12,12 +13,12 @@ use gputrace_producer::descriptor::Descriptor;
 use gputrace_producer::system;
 use gputrace_wire::definition::kernel_lines::{Sequence, Writer};
 
-/// Of what has more sections, or longer names of them, nothing is said: kernels of templates have names of some KiB.
+/// Images with more sections, or longer section names, are skipped. Kernel templates have names of some KiB.
 const SECTIONS_MAX: usize = 8192;
 const NAMES_MAX: usize = 1 << 20;
-/// Places where a table is of a kernel; mostly one.
+/// Limit for relocations, the positions in a table that refer to a kernel. Most tables have one.
 const RELOCATIONS_MAX: usize = 1024;
-/// Of what goes into the trace for one module.
+/// Limit for the table of one module in the trace.
 const LINES_MAX: usize = gputrace_wire::definition::KERNEL_LINES_MAX;
 
 const HEADER_BYTES: usize = 64;
@@ -33,9 +34,9 @@ const REL: u32 = 9;
 /// A kernel's code, before its name.
 const TEXT: &[u8] = b".text.";
 
-/// What images are read through.
+/// Access to an image's bytes.
 pub trait Image {
-    /// Whether the image has so many bytes there, which were copied.
+    /// Copies so many bytes at that offset; false if the image lacks them.
     fn read(&self, at: u64, into: &mut [u8]) -> bool;
 }
 
@@ -61,7 +62,8 @@ impl Image for InMemory {
 pub struct InFile(Descriptor);
 
 impl InFile {
-    /// Opens what the original has just read, if it is an ordinary file: to open a pipe lets its writer go on.
+    /// Opens the file that the original has just read, if it is a regular file: opening a pipe would unblock
+    /// its writer.
     pub fn open(path: &CStr) -> Option<InFile> {
         // SAFETY: a C string, and a live stat; zero is a valid one.
         let is_regular = unsafe {
@@ -101,9 +103,9 @@ impl Image for InFile {
     }
 }
 
-/// Room for what is read and what is made of it, for as long as that takes. Only what is used of it costs memory.
+/// Buffers for the image and the result, mapped while they are needed. Only touched pages use memory.
 #[derive(Debug)]
-pub struct Room(*mut Parts);
+pub struct Scratch(*mut Parts);
 
 #[derive(Debug)]
 struct Parts {
@@ -113,29 +115,30 @@ struct Parts {
     lines: [u8; LINES_MAX],
 }
 
-impl Room {
-    pub fn new() -> Option<Room> {
+impl Scratch {
+    pub fn new() -> Option<Scratch> {
         let parts = gputrace_producer::memory::map_bytes(size_of::<Parts>())?;
-        Some(Room(parts.cast()))
+        Some(Scratch(parts.cast()))
     }
 
     fn parts(&mut self) -> &mut Parts {
-        // SAFETY: a mapping of that size, page-aligned, ours alone until it is dropped; zeroed bytes are valid.
+        // SAFETY: a page-aligned mapping of that size, ours alone until it is dropped; zeroed bytes are
+        // valid.
         unsafe { &mut *self.0 }
     }
 }
 
-impl Drop for Room {
+impl Drop for Scratch {
     fn drop(&mut self) {
         // SAFETY: the mapping that was made, which nothing borrows any more.
         unsafe { system::munmap(self.0.cast(), size_of::<Parts>()) };
     }
 }
 
-/// What an image says of lines.
+/// The line table of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lines<'r> {
-    /// Empty where that is too long to be kept.
+    /// Empty if the table is too long to keep.
     pub bytes: &'r [u8],
     pub length: u64,
 }
@@ -148,15 +151,15 @@ pub struct Cubin<'i, I> {
 }
 
 impl<'i, I: Image> Cubin<'i, I> {
-    /// Most images are none, after one look.
+    /// `None` if this is no CUDA ELF image, which is the usual case and takes one read.
     pub fn of(image: &'i I) -> Option<Cubin<'i, I>> {
         Some(Cubin { image, header: Header::read(image)? })
     }
 
-    /// What it says of lines; `None` if nothing.
-    pub fn lines<'r>(&self, room: &'r mut Room) -> Option<Lines<'r>> {
+    /// The image's line table; `None` if there is none.
+    pub fn lines<'r>(&self, scratch: &'r mut Scratch) -> Option<Lines<'r>> {
         let Cubin { image, header } = self;
-        let Parts { headers, names, relocations, lines } = room.parts();
+        let Parts { headers, names, relocations, lines } = scratch.parts();
         let headers = headers.get_mut(..header.sections * SECTION_BYTES)?;
         image.read(header.sections_at, headers).then_some(())?;
         let section = |number: usize| Section::read(headers.get(number.checked_mul(SECTION_BYTES)?..)?);
@@ -216,7 +219,7 @@ impl<'i, I: Image> Cubin<'i, I> {
     }
 }
 
-/// Where an image's sections are told.
+/// The location of an image's section headers.
 #[derive(Debug)]
 struct Header {
     sections_at: u64,

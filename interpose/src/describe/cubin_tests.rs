@@ -1,4 +1,4 @@
-//! What is found of lines in images that compilers made, and in damaged ones.
+//! Line tables of images that compilers made, and of damaged ones.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -27,13 +27,13 @@ impl Image for &[u8] {
     }
 }
 
-fn lines_of<'r>(image: &impl Image, room: &'r mut Room) -> Option<Lines<'r>> {
-    Cubin::of(image)?.lines(room)
+fn lines_of<'r>(image: &impl Image, scratch: &'r mut Scratch) -> Option<Lines<'r>> {
+    Cubin::of(image)?.lines(scratch)
 }
 
 fn found(image: &impl Image) -> Option<(Vec<u8>, u64)> {
-    let mut room = Room::new().unwrap();
-    lines_of(image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length))
+    let mut scratch = Scratch::new().unwrap();
+    lines_of(image, &mut scratch).map(|lines| (lines.bytes.to_vec(), lines.length))
 }
 
 /// Where a section's header is, and the section.
@@ -68,7 +68,7 @@ fn a_cubin_s_line_table_is_handed_over_with_its_kernels() {
         let (at, end) = (table.at as usize, (table.at + table.bytes) as usize);
         assert_eq!((lines.table, lines.strings), (&image[at..end], &b""[..]));
         for sequence in lines.sequences() {
-            // An address that is open stands behind the opcode that sets it.
+            // An open address follows the opcode that sets it.
             let place = sequence.place as usize;
             assert_eq!(lines.table[place - 3..place + 8], [0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         }
@@ -101,7 +101,7 @@ fn what_is_no_cubin_ends_at_the_first_look() {
         assert!(Cubin::of(&&long[..]).is_none() && found(&&long[..]).is_none());
         assert!(Cubin::of(&&image[..image.len().min(63)]).is_none());
     }
-    // Text may end at the end of what is mapped.
+    // Readable memory may end where the image ends.
     assert!(Cubin::of(&InMemory::at(core::ptr::without_provenance(4096)).unwrap()).is_none());
     assert!(Cubin::of(&InMemory::at(core::ptr::without_provenance(usize::MAX - 8)).unwrap()).is_none());
 }
@@ -117,7 +117,7 @@ fn an_image_without_a_table_says_nothing() {
     }
 }
 
-/// The end of an image lies at the end of what can be read, at every length.
+/// The image ends at the end of readable memory, at every length.
 #[test]
 fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
     const PAGES: usize = 3 * 4096;
@@ -135,7 +135,7 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
         assert_eq!(libc::mprotect(start.byte_add(PAGES), 4096, libc::PROT_NONE), 0);
         start.cast::<u8>()
     };
-    let mut room = Room::new().unwrap();
+    let mut scratch = Scratch::new().unwrap();
     for name in NAMES {
         let whole = bytes(name);
         let expected = found(&&whole[..]);
@@ -147,7 +147,7 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
                 core::ptr::copy_nonoverlapping(whole.as_ptr(), image, length);
                 InMemory::at(image.cast()).unwrap()
             };
-            let lines = lines_of(&image, &mut room).map(|lines| (lines.bytes.to_vec(), lines.length));
+            let lines = lines_of(&image, &mut scratch).map(|lines| (lines.bytes.to_vec(), lines.length));
             // Sections that are read may all lie before the cut.
             assert!(lines.is_none() || lines == expected, "{name} cut at {length}");
             assert!(length < whole.len() || lines == expected, "{name}");
@@ -157,14 +157,14 @@ fn an_image_that_is_cut_anywhere_is_read_without_a_fault() {
 
 #[test]
 fn any_byte_may_be_another_one() {
-    let mut room = Room::new().unwrap();
+    let mut scratch = Scratch::new().unwrap();
     for name in NAMES {
         let mut image = bytes(name);
         for at in 0..image.len() {
             let was = image[at];
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 image[at] = value;
-                if let Some(lines) = lines_of(&&image[..], &mut room) {
+                if let Some(lines) = lines_of(&&image[..], &mut scratch) {
                     assert!(lines.bytes.len() <= LINES_MAX);
                     if let Some(lines) = KernelLines::read(lines.bytes) {
                         assert!(lines.sequences().count() <= RELOCATIONS_MAX);
@@ -183,7 +183,7 @@ fn a_table_that_is_too_long_is_told_by_its_length_alone() {
     let bytes = LINES_MAX as u64;
     image[header + 32..header + 40].copy_from_slice(&bytes.to_le_bytes());
     assert_eq!(found(&&image[..]), Some((Vec::new(), bytes)));
-    // So is one of more kernels than are looked at.
+    // Neither is one with more kernels than the limit.
     let mut image = self::bytes("add_one.cubin");
     let (header, _) = section(&image, ".rela.debug_line");
     let relocations = (RELOCATIONS_MAX as u64 + 1) * RELOCATION_BYTES as u64;
@@ -192,7 +192,7 @@ fn a_table_that_is_too_long_is_told_by_its_length_alone() {
     assert_eq!(found(&&image[..]), Some((Vec::new(), table.bytes)));
 }
 
-/// What a load costs more: `cargo test --release -p gputrace-interpose a_look -- --ignored --nocapture`.
+/// The added cost of a load: `cargo test --release -p gputrace-interpose a_look -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn a_look_at_an_image_costs_microseconds() {
@@ -205,8 +205,8 @@ fn a_look_at_an_image_costs_microseconds() {
         let start = std::time::Instant::now();
         for _ in 0..10_000 {
             if Cubin::of(&image).is_some() {
-                let mut room = Room::new().unwrap();
-                assert!(lines_of(&image, &mut room).is_some());
+                let mut scratch = Scratch::new().unwrap();
+                assert!(lines_of(&image, &mut scratch).is_some());
             }
         }
         println!("{name}: {:.2} µs", start.elapsed().as_secs_f64() * 1e6 / 1e4);
@@ -215,7 +215,7 @@ fn a_look_at_an_image_costs_microseconds() {
     for _ in 0..10_000 {
         let path = CString::new(path("row_sums.cubin").as_os_str().as_bytes()).unwrap();
         let file = InFile::open(&path).unwrap();
-        assert!(lines_of(&file, &mut Room::new().unwrap()).is_some());
+        assert!(lines_of(&file, &mut Scratch::new().unwrap()).is_some());
     }
     println!("file: {:.2} µs", start.elapsed().as_secs_f64() * 1e6 / 1e4);
 }

@@ -4,9 +4,9 @@ use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
 use crate::driver::Handle;
-use crate::hook::{Context, Did, On};
+use crate::hook::{Context, Description, On};
 
-/// `height` rows of `width` elements of `element` bytes. `stream` is `None` for the entries that wait.
+/// `height` rows of `width` elements of `element` bytes. `stream` is `None` for entries that wait.
 #[inline]
 pub fn bytes(
     _: &Context,
@@ -15,9 +15,9 @@ pub fn bytes(
     width: usize,
     height: usize,
     stream: Option<Handle>,
-) -> Did {
+) -> Description {
     let bytes = (width as u64).saturating_mul(height as u64).saturating_mul(element);
-    Did {
+    Description {
         kind: kind::FILL,
         flags: if stream.is_some() { flag::ASYNC } else { 0 },
         stream: On::Stream(stream.unwrap_or(core::ptr::null_mut())),

@@ -12,11 +12,11 @@ use gputrace_wire::graph::NodesMade;
 use super::written;
 use crate::cuda_slot::CudaSlot;
 use crate::driver::{Handle, Status};
-use crate::hook::{CAPTURES, Context, Did, On};
+use crate::hook::{CAPTURES, Context, Description, On};
 use crate::tables;
 
-fn did(operation: u8, graph: u32, source: u32) -> Did {
-    Did {
+fn description(operation: u8, graph: u32, source: u32) -> Description {
+    Description {
         kind: kind::GRAPH,
         flags: 0,
         stream: On::Nothing,
@@ -24,9 +24,9 @@ fn did(operation: u8, graph: u32, source: u32) -> Did {
     }
 }
 
-pub fn launch(cx: &Context, exec: Handle, stream: Handle) -> Did {
+pub fn launch(cx: &Context, exec: Handle, stream: Handle) -> Description {
     let graph = cx.tables.graph(cx.session, exec, 1, 0);
-    Did {
+    Description {
         kind: kind::GRAPH_LAUNCH,
         flags: flag::ASYNC,
         stream: On::Stream(stream),
@@ -34,15 +34,15 @@ pub fn launch(cx: &Context, exec: Handle, stream: Handle) -> Did {
     }
 }
 
-pub fn capture_begun(cx: &Context) -> Did {
+pub fn capture_begun(cx: &Context) -> Description {
     if cx.succeeded() {
         CAPTURES.fetch_add(1, Ordering::Relaxed);
     }
-    did(operation::CAPTURE_BEGIN, 0, 0)
+    description(operation::CAPTURE_BEGIN, 0, 0)
 }
 
-/// The end of an invalidated capture fails and ends it; any other failed end leaves it going on.
-pub fn capture_ended(cx: &Context, out: *const Handle) -> Did {
+/// The end of an invalidated capture fails and still ends it. After any other failure the capture goes on.
+pub fn capture_ended(cx: &Context, out: *const Handle) -> Description {
     const ERROR_STREAM_CAPTURE_INVALIDATED: Status = 901;
     let has_ended = cx.succeeded() || cx.status == ERROR_STREAM_CAPTURE_INVALIDATED;
     let _ = has_ended
@@ -50,39 +50,39 @@ pub fn capture_ended(cx: &Context, out: *const Handle) -> Did {
     // SAFETY: the call's own out pointer.
     let graph = unsafe { written(cx, out) }.filter(|graph| !graph.is_null());
     let graph = graph.map_or(0, |graph| cx.tables.graph_made(cx.session, graph, 0, 0));
-    did(operation::CAPTURE_END, graph, 0)
+    description(operation::CAPTURE_END, graph, 0)
 }
 
 /// `form` is 0 for a graph, 1 for an executable one.
-pub fn made(cx: &Context, operation: u8, form: u64, out: *const Handle, source: Handle) -> Did {
+pub fn made(cx: &Context, operation: u8, form: u64, out: *const Handle, source: Handle) -> Description {
     let source = if source.is_null() { 0 } else { cx.tables.graph(cx.session, source, 0, 0) };
     // SAFETY: the call's own out pointer.
     let graph = unsafe { written(cx, out) };
     let graph = graph.map_or(0, |graph| cx.tables.graph_made(cx.session, graph, form, source));
-    did(operation, graph, source)
+    description(operation, graph, source)
 }
 
-pub fn updated(cx: &Context, exec: Handle, source: Handle) -> Did {
+pub fn updated(cx: &Context, exec: Handle, source: Handle) -> Description {
     let source = cx.tables.graph(cx.session, source, 0, 0);
-    did(operation::UPDATE, cx.tables.graph(cx.session, exec, 1, 0), source)
+    description(operation::UPDATE, cx.tables.graph(cx.session, exec, 1, 0), source)
 }
 
 /// `child` is the graph that the node holds a copy of, or null.
-pub fn node_added(cx: &Context, graph: Handle, child: Handle) -> Did {
+pub fn node_added(cx: &Context, graph: Handle, child: Handle) -> Description {
     if !cx.succeeded() {
-        return did(operation::ADD_NODE, 0, 0);
+        return description(operation::ADD_NODE, 0, 0);
     }
     let child = if child.is_null() { 0 } else { cx.tables.graph(cx.session, child, 0, 0) };
-    did(operation::ADD_NODE, cx.tables.graph(cx.session, graph, 0, 0), child)
+    description(operation::ADD_NODE, cx.tables.graph(cx.session, graph, 0, 0), child)
 }
 
-/// The same for a node whose kind stands in its parameters.
-pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Did {
+/// The same for a node whose kind is given by its parameters.
+pub fn any_node_added(cx: &Context, graph: Handle, parameters: *const c_void) -> Description {
     let child = if cx.succeeded() { child_in(parameters.cast()) } else { core::ptr::null_mut() };
     node_added(cx, graph, child)
 }
 
-/// The parameters of a node of any kind begin with the kind, and a graph's handle stands at byte 16.
+/// A node's parameters begin with the node's kind; a graph's handle is at byte 16.
 fn child_in(parameters: *const u8) -> Handle {
     const KIND_GRAPH: c_int = 4;
     const AT_HANDLE: usize = 16;
@@ -98,26 +98,26 @@ fn child_in(parameters: *const u8) -> Handle {
     }
 }
 
-/// Before the original: once it returns, the handle may be somebody else's.
+/// Called before the original: once that returns, the handle may be reused.
 pub fn forget(graph: Handle) -> u32 {
     session::current().and_then(tables::of).map_or(0, |tables| tables.forget_graph(graph))
 }
 
-/// `graph` is what was forgotten.
-pub fn destroyed(_: &Context, graph: u32) -> Did {
-    did(operation::DESTROY, graph, 0)
+/// `graph` is the result of `forget`.
+pub fn destroyed(_: &Context, graph: u32) -> Description {
+    description(operation::DESTROY, graph, 0)
 }
 
-/// Says that the call made nodes of a graph: a captured call, or one that adds a node. What is made
-/// beside that (clones, by instantiating) is known by what it was cloned from.
+/// Writes the nodes that the call made: a captured call, or one that adds a node. Nodes made otherwise
+/// (clones, by instantiation) are known by their originals.
 #[cold]
 #[inline(never)]
-pub fn tell_nodes(cx: &Context, slot: &Slot, call: &Call) {
+pub fn write_nodes(cx: &Context, slot: &Slot, call: &Call) {
     let (node, count) = CudaSlot::of(slot).nodes.take();
     let child = match call.detail {
         Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,
         Detail::Graph { .. } => return,
-        // The executable's nodes are those of what it was made from.
+        // The executable's nodes are those of the graph it was made from.
         Detail::GraphLaunch { graph } => graph,
         _ => 0,
     };

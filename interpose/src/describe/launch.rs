@@ -7,7 +7,7 @@ use gputrace_wire::call::{Detail, Launch};
 use gputrace_wire::cell::{flag, kind};
 
 use crate::driver::Handle;
-use crate::hook::{Context, Did, On};
+use crate::hook::{Context, Description, On};
 
 /// The most launch attributes looked at: the driver knows fewer than twenty.
 const ATTRIBUTES_MAX: usize = 64;
@@ -20,12 +20,12 @@ pub fn kernel(
     block: [c_uint; 3],
     shared: c_uint,
     stream: Handle,
-) -> Did {
-    did(cx, function, grid, block, [0; 3], shared, stream)
+) -> Description {
+    description(cx, function, grid, block, [0; 3], shared, stream)
 }
 
 #[inline(always)]
-fn did(
+fn description(
     cx: &Context,
     function: Handle,
     grid: [c_uint; 3],
@@ -33,9 +33,9 @@ fn did(
     cluster: [u8; 3],
     shared: c_uint,
     stream: Handle,
-) -> Did {
+) -> Description {
     let function = cx.tables.function(cx.session, function);
-    Did {
+    Description {
         kind: kind::LAUNCH,
         flags: flag::ASYNC,
         stream: On::Stream(stream),
@@ -49,38 +49,38 @@ fn did(
     }
 }
 
-pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) -> Did {
-    // SAFETY: the original was given the same pointer and reads it; a null one is an error there
-    // and nothing here.
+pub fn kernel_ex(cx: &Context, config: *const CUlaunchConfig, function: Handle) -> Description {
+    // SAFETY: the original was given the same pointer and reads it. If it is null the original fails, and
+    // nothing is read here.
     let Some(config) = (unsafe { config.as_ref() }) else {
-        return did(cx, function, [0; 3], [0; 3], [0; 3], 0, core::ptr::null_mut());
+        return description(cx, function, [0; 3], [0; 3], [0; 3], 0, core::ptr::null_mut());
     };
     let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
     let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    did(cx, function, grid, block, cluster(config), config.sharedMemBytes, config.hStream.cast())
+    description(cx, function, grid, block, cluster(config), config.sharedMemBytes, config.hStream.cast())
 }
 
-/// The cluster that a launch asks for; zeros if none.
+/// The cluster dimensions of a launch; zeros if none are given.
 fn cluster(config: &CUlaunchConfig) -> [u8; 3] {
     let count = config.numAttrs as usize;
     if config.attrs.is_null() || count > ATTRIBUTES_MAX {
         return [0; 3];
     }
-    // SAFETY: the caller says that so many attributes are there, and the original reads them all.
+    // SAFETY: the caller gives this number of attributes, and the original reads them all.
     let attributes = unsafe { core::slice::from_raw_parts(config.attrs, count) };
     attributes
         .iter()
         .find(|attribute| attribute.id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
         .map_or([0; 3], |attribute| {
-            // SAFETY: the id says that the value is three 32-bit sizes, at the value's start.
+            // SAFETY: with this id, the value begins with three 32-bit sizes.
             let sizes = unsafe { (&raw const attribute.value).cast::<[u32; 3]>().read_unaligned() };
             sizes.map(|size| size.min(255) as u8)
         })
 }
 
-/// A cooperative launch on several devices, gone since CUDA 13: counted as a call of no known operation.
-pub fn multi_device(_: &Context, devices: c_uint) -> Did {
-    Did {
+/// A cooperative launch on several devices (removed in CUDA 13): counted as a call of no known operation.
+pub fn multi_device(_: &Context, devices: c_uint) -> Description {
+    Description {
         kind: kind::CALL,
         flags: flag::ASYNC,
         stream: On::Nothing,

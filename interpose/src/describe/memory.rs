@@ -5,10 +5,10 @@ use gputrace_wire::cell::{flag, kind};
 
 use super::written;
 use crate::driver::{DevicePointer, Handle};
-use crate::hook::{Context, Did, On};
+use crate::hook::{Context, Description, On};
 
-fn did(kind: u16, memory: u8, bytes: u64, address: u64, stream: Option<Handle>) -> Did {
-    Did {
+fn description(kind: u16, memory: u8, bytes: u64, address: u64, stream: Option<Handle>) -> Description {
+    Description {
         kind,
         flags: if stream.is_some() { flag::ASYNC } else { 0 },
         stream: stream.map_or(On::Nothing, On::Stream),
@@ -22,10 +22,10 @@ pub fn allocated(
     bytes: usize,
     out: *const DevicePointer,
     stream: Option<Handle>,
-) -> Did {
+) -> Description {
     // SAFETY: the call's own out pointer.
     let address = unsafe { written(cx, out) }.unwrap_or(0);
-    did(kind::ALLOC, memory, bytes as u64, address, stream)
+    description(kind::ALLOC, memory, bytes as u64, address, stream)
 }
 
 pub fn allocated_pitch(
@@ -33,18 +33,18 @@ pub fn allocated_pitch(
     pitch: *const usize,
     [width, height]: [usize; 2],
     out: *const DevicePointer,
-) -> Did {
+) -> Description {
     // SAFETY: the call's own out pointers.
     let (pitch, address) = unsafe { (written(cx, pitch), written(cx, out)) };
-    // Where there is no pitch, this is the least that was asked for.
+    // Without a pitch, this is the requested minimum.
     let bytes = (pitch.unwrap_or(width) as u64).saturating_mul(height as u64);
-    did(kind::ALLOC, memory::DEVICE, bytes, address.unwrap_or(0), None)
+    description(kind::ALLOC, memory::DEVICE, bytes, address.unwrap_or(0), None)
 }
 
-pub fn registered(_: &Context, bytes: usize, address: u64) -> Did {
-    did(kind::ALLOC, memory::REGISTERED, bytes as u64, address, None)
+pub fn registered(_: &Context, bytes: usize, address: u64) -> Description {
+    description(kind::ALLOC, memory::REGISTERED, bytes as u64, address, None)
 }
 
-pub fn freed(_: &Context, memory: u8, address: u64, stream: Option<Handle>) -> Did {
-    did(kind::FREE, memory, 0, address, stream)
+pub fn freed(_: &Context, memory: u8, address: u64, stream: Option<Handle>) -> Description {
+    description(kind::FREE, memory, 0, address, stream)
 }

@@ -1,7 +1,7 @@
-//! What a call did, by family of calls.
+//! Descriptions of calls, by family.
 //!
-//! These run after the original, inside the guard, with its status in the context. They read the
-//! caller's pointers only where the original has just read or, on success, written them.
+//! They run after the original, inside the guard, with the original's status in the context. They read the
+//! caller's pointers only if the original has just read them or, on success, written them.
 
 pub mod context;
 pub mod copy;
@@ -18,7 +18,7 @@ use crate::hook::Context;
 /// Reads a value that the original wrote through an out pointer.
 ///
 /// # Safety
-/// `out` is null or the out pointer of the call that the context is of.
+/// `out` is null or an out pointer of the call that the context describes.
 pub unsafe fn written<T: Copy>(cx: &Context, out: *const T) -> Option<T> {
     if !cx.succeeded() || out.is_null() {
         return None;

@@ -8,74 +8,79 @@ use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
-use super::cubin::{Cubin, Image, InFile, InMemory, Room};
+use super::cubin::{Cubin, Image, InFile, InMemory, Scratch};
 use super::{sync, text, written};
 use crate::detour::KeepCancel;
 use crate::driver::{Handle, Status};
-use crate::hook::{Context, Did, On};
+use crate::hook::{Context, Description, On};
 use crate::tables;
 
-/// CUDA_ERROR_NO_BINARY_FOR_GPU: the function is there, but its code is for other devices.
+/// CUDA_ERROR_NO_BINARY_FOR_GPU: the function exists, but its code is for other devices.
 const NO_BINARY_FOR_GPU: Status = 209;
 
-fn did(operation: u8, module: u32) -> Did {
-    Did { kind: kind::MODULE, flags: 0, stream: On::Nothing, detail: Detail::Module { module, operation } }
+fn description(operation: u8, module: u32) -> Description {
+    Description {
+        kind: kind::MODULE,
+        flags: 0,
+        stream: On::Nothing,
+        detail: Detail::Module { module, operation },
+    }
 }
 
 /// `form` is 0 for a module, 1 for a library.
-pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Did {
+pub fn loaded(cx: &Context, out: *const Handle, form: u64) -> Description {
     loaded_with(cx, out, form, || None::<InMemory>)
 }
 
-/// The same of an image in memory.
-pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Did {
+/// The same for an image in memory.
+pub fn loaded_image(cx: &Context, out: *const Handle, form: u64, image: *const c_void) -> Description {
     loaded_with(cx, out, form, || InMemory::at(image))
 }
 
-/// The same of a file, whose name is told where it could not be loaded.
-pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Did {
+/// The same for a file. Its name is recorded if it could not be loaded.
+pub fn loaded_from(cx: &Context, out: *const Handle, form: u64, path: *const c_char) -> Description {
     if !was_read(cx.status) {
-        // SAFETY: looked at only where the original succeeded: it has just opened the file of that name.
+        // SAFETY: read only if the original succeeded: it has just opened the file of that name.
         let name = || (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
         return loaded_with(cx, out, form, || name().and_then(InFile::open));
     }
-    // SAFETY: the error says that the original has just looked for the file.
+    // SAFETY: with this error, the original has just read the name.
     let path = unsafe { text(path, TEXT_MAX) };
-    did(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
+    description(operation::LOAD, cx.tables.file_not_loaded(cx.session, path, form))
 }
 
-/// What was loaded says its lines by its image.
+/// Defines the module with the line table of its image.
 fn loaded_with<I: Image>(
     cx: &Context,
     out: *const Handle,
     form: u64,
     image: impl FnOnce() -> Option<I>,
-) -> Did {
+) -> Description {
     // SAFETY: the call's own out pointer.
-    let Some(module) = (unsafe { written(cx, out) }) else { return did(operation::LOAD, 0) };
+    let Some(module) = (unsafe { written(cx, out) }) else { return description(operation::LOAD, 0) };
     let _errno = KeepErrno::new();
-    // A thread that is to end does so where it would without us, not here with the module in hand.
+    // If the thread is to be cancelled, that happens where it would without us, not here.
     let _cancel = KeepCancel::new();
-    let lines = image().map_or((0, 0), |image| said_lines(cx, &image));
-    did(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
+    let lines = image().map_or((0, 0), |image| lines_of_image(cx, &image));
+    description(operation::LOAD, cx.tables.module_loaded(cx.session, module, form, lines))
 }
 
-/// The definition of what an image says of lines, 0 if that is not kept, and how long it is.
-fn said_lines(cx: &Context, image: &impl Image) -> (u32, u64) {
+/// The definition of an image's line table (0 if it is not kept), and its length.
+fn lines_of_image(cx: &Context, image: &impl Image) -> (u32, u64) {
     let Some(cubin) = Cubin::of(image) else { return (0, 0) };
-    let Some(mut room) = Room::new() else { return (0, 0) };
-    match cubin.lines(&mut room) {
+    let Some(mut scratch) = Scratch::new() else { return (0, 0) };
+    match cubin.lines(&mut scratch) {
         Some(lines) => (cx.tables.module_lines(cx.session, lines.bytes), lines.length),
         None => (0, 0),
     }
 }
 
-/// Whether an error is about the file's content, or that there is none: then its name was read.
+/// Whether the error concerns the file's content or existence: the driver then read its name.
 fn was_read(status: Status) -> bool {
     matches!(status, 200 | 209 | 218 | 220..=223 | 300..=303)
 }
 
-/// Before the original: once it returns, the handles may be somebody else's.
+/// Called before the original: once that returns, the handles may be reused.
 pub fn forget(module: Handle) {
     if let Some(session) = session::current()
         && let Some(tables) = tables::of(session)
@@ -84,8 +89,8 @@ pub fn forget(module: Handle) {
     }
 }
 
-pub fn unloaded(_: &Context, _module: Handle) -> Did {
-    did(operation::UNLOAD, 0)
+pub fn unloaded(_: &Context, _module: Handle) -> Description {
+    description(operation::UNLOAD, 0)
 }
 
 pub fn function(
@@ -94,7 +99,7 @@ pub fn function(
     module: Handle,
     name: *const c_char,
     is_kernel: bool,
-) -> Did {
+) -> Description {
     if cx.status == NO_BINARY_FOR_GPU && !name.is_null() {
         // SAFETY: the caller gave it to the driver as a C string, and the driver looked for it.
         let name = unsafe { text(name, TEXT_MAX) };
@@ -110,8 +115,8 @@ pub fn function(
     sync::other(cx, operation::LOOK_UP, function.map_or(0, |function| function as u64))
 }
 
-/// A library's module for the current context: its functions come from the library.
-pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Did {
+/// A library's module for the current context: the functions belong to the library.
+pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(module) = unsafe { written(cx, out) } {
         cx.tables.module_of_library(cx.session, module, library);
@@ -119,7 +124,7 @@ pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Did {
     sync::other(cx, operation::LOOK_UP, library as u64)
 }
 
-pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Did {
+pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(function) = unsafe { written(cx, out) } {
         cx.tables.function_of_kernel(cx.session, function, kernel);

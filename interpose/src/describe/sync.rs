@@ -1,19 +1,19 @@
-//! Waits, and the calls that need nothing but a name.
+//! Waits, and calls of which only the name is recorded.
 
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
 use crate::driver::Handle;
-use crate::hook::{Context, Did, On};
+use crate::hook::{Context, Description, On};
 
 /// The host waited.
-pub fn waited(_: &Context, what: u8, handle: u64) -> Did {
-    Did { kind: kind::WAIT, flags: 0, stream: On::Nothing, detail: Detail::Wait { what, handle } }
+pub fn waited(_: &Context, what: u8, handle: u64) -> Description {
+    Description { kind: kind::WAIT, flags: 0, stream: On::Nothing, detail: Detail::Wait { what, handle } }
 }
 
-/// A stream was told to wait; the host was not.
-pub fn stream_waits(_: &Context, what: u8, stream: Handle, handle: u64) -> Did {
-    Did {
+/// A stream waits; the host does not.
+pub fn stream_waits(_: &Context, what: u8, stream: Handle, handle: u64) -> Description {
+    Description {
         kind: kind::WAIT,
         flags: flag::ASYNC,
         stream: On::Stream(stream),
@@ -21,9 +21,9 @@ pub fn stream_waits(_: &Context, what: u8, stream: Handle, handle: u64) -> Did {
     }
 }
 
-/// Something else that goes onto a stream.
-pub fn on_stream(_: &Context, operation: u8, stream: Handle, value: u64) -> Did {
-    Did {
+/// Any other operation that is put on a stream.
+pub fn on_stream(_: &Context, operation: u8, stream: Handle, value: u64) -> Description {
+    Description {
         kind: kind::CALL,
         flags: flag::ASYNC,
         stream: On::Stream(stream),
@@ -31,6 +31,11 @@ pub fn on_stream(_: &Context, operation: u8, stream: Handle, value: u64) -> Did 
     }
 }
 
-pub fn other(_: &Context, operation: u8, value: u64) -> Did {
-    Did { kind: kind::CALL, flags: 0, stream: On::Nothing, detail: Detail::Other { operation, value } }
+pub fn other(_: &Context, operation: u8, value: u64) -> Description {
+    Description {
+        kind: kind::CALL,
+        flags: 0,
+        stream: On::Nothing,
+        detail: Detail::Other { operation, value },
+    }
 }

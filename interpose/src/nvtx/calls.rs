@@ -1,7 +1,7 @@
 //! The functions for NVTX's core tables: ranges, marks, domains and registered strings.
 //!
-//! Handles that programs get are numbers of labels, not addresses: whatever they pass back is
-//! looked up and never followed.
+//! The handles that programs get are numbers of labels, not addresses: a handle passed back is looked up
+//! and never dereferenced.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,9 +13,9 @@ use super::text::{self, Attributes};
 use super::{Ascii, Installed, Wide, table};
 
 /// A domain or a registered string, as the program holds it.
-type Held = *const c_void;
+type NvtxHandle = *const c_void;
 
-/// By NVTX's numbers of the functions.
+/// Indexed by NVTX's function numbers.
 pub const CORE: &[(usize, Installed)] = table! {
     1 mark_ex 2 mark_a 3 mark_w
     4 range_start_ex 5 range_start_a 6 range_start_w 7 range_end
@@ -31,19 +31,19 @@ pub const CORE2: &[(usize, Installed)] = table! {
     12 domain_create_a 13 domain_create_w 14 domain_destroy
 };
 
-fn domain_of(held: Held) -> Label {
-    // Null is the domain without a name, and by far the most frequent.
+fn domain_of(held: NvtxHandle) -> Label {
+    // Null is the domain without a name, by far the most frequent.
     if held.is_null() {
         return Label::NONE;
     }
     Some(Label::from_handle(held.addr())).filter(|label| label.is_domain()).unwrap_or(Label::NONE)
 }
 
-fn held(label: Label) -> Held {
+fn held(label: Label) -> NvtxHandle {
     core::ptr::without_provenance(label.to_handle())
 }
 
-/// The label of a name in the domain without a name, and the span that the name carries.
+/// The label of a name in the domain without a name, and the span context in the name.
 ///
 /// # Safety
 /// Null or a C string.
@@ -67,12 +67,12 @@ fn push_named((label, caller): (Label, Caller)) -> c_int {
     ranges::push(Label::NONE, label, Look::default(), &caller)
 }
 
-/// Functions that pass what they are given to one of ours; the program keeps NVTX's promises.
+/// Functions that pass their arguments to one of ours. The program guarantees what NVTX requires.
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? => $body:expr;)*) => {
         $(
         /// # Safety
-        /// As NVTX's function of that name.
+        /// The same as for NVTX's function of that name.
         unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
             // SAFETY: the arguments are the program's, as NVTX asks for them.
             #[allow(unused_unsafe)]
@@ -89,28 +89,28 @@ calls! {
     range_push_w(name: Wide) -> c_int => push_named(named_wide(name));
     range_push_ex(attributes: *const Attributes) -> c_int => push(Label::NONE, attributes);
     range_pop() -> c_int => ranges::pop(Label::NONE);
-    domain_range_push_ex(domain: Held, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
-    domain_range_pop(domain: Held) -> c_int => ranges::pop(domain_of(domain));
+    domain_range_push_ex(domain: NvtxHandle, attributes: *const Attributes) -> c_int => push(domain_of(domain), attributes);
+    domain_range_pop(domain: NvtxHandle) -> c_int => ranges::pop(domain_of(domain));
 
     range_start_a(name: Ascii) -> u64 => ranges::start(named(name).0, Look::default());
     range_start_w(name: Wide) -> u64 => ranges::start(named_wide(name).0, Look::default());
     range_start_ex(attributes: *const Attributes) -> u64 => start(Label::NONE, attributes);
     range_end(id: u64) => ranges::end(id);
-    domain_range_start_ex(domain: Held, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
-    domain_range_end(_domain: Held, id: u64) => ranges::end(id);
+    domain_range_start_ex(domain: NvtxHandle, attributes: *const Attributes) -> u64 => start(domain_of(domain), attributes);
+    domain_range_end(_domain: NvtxHandle, id: u64) => ranges::end(id);
 
     mark_a(name: Ascii) => ranges::mark(named(name).0, Look::default());
     mark_w(name: Wide) => ranges::mark(named_wide(name).0, Look::default());
     mark_ex(attributes: *const Attributes) => mark(Label::NONE, attributes);
-    domain_mark_ex(domain: Held, attributes: *const Attributes) => mark(domain_of(domain), attributes);
+    domain_mark_ex(domain: NvtxHandle, attributes: *const Attributes) => mark(domain_of(domain), attributes);
 
-    domain_create_a(name: Ascii) -> Held => held(Label::domain(text::ascii(name)));
-    domain_create_w(name: Wide) -> Held => held(text::wide(name, Label::domain));
-    // What a domain's ranges are called stays true after it; the handle may be in use elsewhere.
-    domain_destroy(_domain: Held) => ();
-    domain_register_string_a(domain: Held, name: Ascii) -> Held =>
+    domain_create_a(name: Ascii) -> NvtxHandle => held(Label::domain(text::ascii(name)));
+    domain_create_w(name: Wide) -> NvtxHandle => held(text::wide(name, Label::domain));
+    // The names of a domain's ranges stay valid after it; the handle may be in use elsewhere.
+    domain_destroy(_domain: NvtxHandle) => ();
+    domain_register_string_a(domain: NvtxHandle, name: Ascii) -> NvtxHandle =>
         held(Label::range(domain_of(domain), text::ascii(name)));
-    domain_register_string_w(domain: Held, name: Wide) -> Held =>
+    domain_register_string_w(domain: NvtxHandle, name: Wide) -> NvtxHandle =>
         text::wide(name, |name| held(Label::range(domain_of(domain), name)));
 }
 

@@ -1,13 +1,14 @@
-//! NVTX: the program's ranges, by the injection interface that NVTX offers to tools.
+//! NVTX: the program's ranges, received through NVTX's injection interface for tools.
 //!
-//! Each copy of NVTX in a process (the headers of version 3 leave one in every module that
-//! includes them, version 2 is a library) looks for NVTX_INJECTION64_PATH at its first call, loads
-//! that file and calls its `InitializeInjectionNvtx2` with a way to its tables of functions. So
-//! the variable is set where it is unset: a tool that the program has already keeps its ranges. A program
+//! Each copy of NVTX in a process (the headers of version 3 leave one in every module that includes them,
+//! version 2 is a library) looks for NVTX_INJECTION64_PATH at its first call, loads that file and calls its
+//! `InitializeInjectionNvtx2` with a function that returns its tables of functions. So this module sets the
+//! variable, but only if it is unset: a tool that the program has already keeps its ranges. A program
 //! without NVTX pays for the variable and nothing else.
 //!
-//! `calls` is what is put into the tables, `text` reads what programs pass, `traceparent` what names carry, `naming` is for names
-//! of threads, streams, contexts and devices. What a range is, `producer::ranges` knows.
+//! `calls` has the functions for the tables, `text` reads the program's arguments, `traceparent` finds span
+//! contexts in names, and `naming` handles names of threads, streams, contexts and devices.
+//! `gputrace_callstack::ranges` defines what a range is.
 
 mod calls;
 mod naming;
@@ -27,8 +28,8 @@ use crate::settings;
 
 const VARIABLE: &CStr = c"NVTX_INJECTION64_PATH";
 
-/// Whether the library was there from the program's start. One that only NVTX loaded, in a child
-/// that got the variable and not LD_PRELOAD, sees no launches.
+/// Whether the library was preloaded at the program's start. A child that inherited the variable but not
+/// LD_PRELOAD loads it through NVTX alone, and then it sees no launches.
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
 fn own_path() -> Option<&'static CStr> {
@@ -42,7 +43,7 @@ fn is_asked_for() -> bool {
         })
 }
 
-/// At load: tells NVTX where we are, unless another tool is there.
+/// Called at load: gives NVTX our path, unless another tool is set.
 pub fn prepare() {
     let Some(path) = own_path() else { return };
     if !is_preloaded(path) {
@@ -63,7 +64,7 @@ fn is_preloaded(path: &CStr) -> bool {
     listed || is_in_global_scope()
 }
 
-/// As /etc/ld.so.preload does it, or a relative path.
+/// Whether the library is preloaded by other means: /etc/ld.so.preload, or a relative path.
 fn is_in_global_scope() -> bool {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return false };
@@ -75,9 +76,9 @@ fn is_in_global_scope() -> bool {
     found == InitializeInjectionNvtx2 as *mut c_void
 }
 
-/// At a session's start.
-pub fn say(session: &Session) {
-    naming::say_thread_names(session);
+/// Called at a session's start.
+pub fn define(session: &Session) {
+    naming::define_thread_names(session);
     let Some(other) = environment::value(VARIABLE) else { return };
     if !is_asked_for() || !PRELOADED.load(Ordering::Relaxed) {
         return;
@@ -92,16 +93,16 @@ pub fn say(session: &Session) {
     }
 }
 
-/// Whether some copy of NVTX has our functions.
+/// Whether a copy of NVTX has our functions installed.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 type GetModuleFunctionTable =
     unsafe extern "C" fn(module: c_uint, table: *mut *mut *mut Function, count: *mut c_uint) -> c_int;
 type GetExportTable = unsafe extern "C" fn(id: u32) -> *const Callbacks;
-/// A function of any type, for the tables.
+/// A function of any type, for NVTX's tables.
 type Function = *const c_void;
 
-/// The table of callbacks, as NVTX lays it out.
+/// The table of callbacks, in NVTX's layout.
 #[repr(C)]
 pub struct Callbacks {
     bytes: usize,
@@ -111,7 +112,7 @@ pub struct Callbacks {
 /// The number of that table.
 const CALLBACKS: u32 = 1;
 
-/// Numbers of the modules whose tables are filled.
+/// Numbers of the modules whose tables we fill.
 pub(super) mod module {
     pub const CORE: u32 = 1;
     pub const CUDA: u32 = 2;
@@ -119,8 +120,8 @@ pub(super) mod module {
     pub const CORE2: u32 = 5;
 }
 
-/// Called by each copy of NVTX once, which holds a lock of its own. Returns 1 in any case: after a
-/// 0 it would unload this library.
+/// Called once by each copy of NVTX, which holds a lock of its own meanwhile. Always returns 1: after a 0
+/// NVTX would unload this library.
 ///
 /// # Safety
 /// As NVTX calls it: null, or a function that returns a table of callbacks or null.
@@ -161,12 +162,12 @@ unsafe fn fill(get_table: GetModuleFunctionTable, module: u32, functions: &[(usi
         if *index >= count as usize {
             continue;
         }
-        // SAFETY: the table has `count` places, each null or a pointer to a function pointer of
+        // SAFETY: the table has `count` entries, each null or a pointer to a function pointer of
         // NVTX's, which only we write while NVTX waits for us.
         unsafe {
-            let place = *table.add(*index);
-            if !place.is_null() {
-                *place = function.0;
+            let entry = *table.add(*index);
+            if !entry.is_null() {
+                *entry = function.0;
             }
         }
     }
@@ -187,6 +188,6 @@ macro_rules! table {
 }
 use table;
 
-/// What programs pass for a name: a C string or one of wide characters.
+/// The forms of a name's text: a C string or a wide-character string.
 type Ascii = *const c_char;
 type Wide = *const u32;

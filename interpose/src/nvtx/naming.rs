@@ -11,7 +11,7 @@ use super::{Ascii, Installed, Wide, table};
 use crate::driver::{Device, Handle};
 use crate::tables::{self, Tables};
 
-/// By NVTX's numbers of the functions.
+/// Indexed by NVTX's function numbers.
 pub const CUDA: &[(usize, Installed)] = table! {
     1 name_device_a 2 name_device_w 3 name_context_a 4 name_context_w 5 name_stream_a 6 name_stream_w
 };
@@ -30,13 +30,13 @@ mod resource {
     pub const CUDART_STREAM: u32 = 5 << 16 | 1;
 }
 
-/// Says at a session's start what threads were called before it.
-pub fn say_thread_names(session: &Session) {
+/// Writes, at a session's start, the thread names given before it.
+pub fn define_thread_names(session: &Session) {
     ranges::say_threads(session);
 }
 
-/// Gives a name to what `find` finds, if there is a session. May make system calls and ask the
-/// driver: nobody names a thing in a loop.
+/// Gives a name to the object that `find` returns, if there is a session. May make system calls and ask the
+/// driver: programs do not name objects in a loop.
 fn name(text: &[u8], find: impl FnOnce(&'static Session, &'static Tables, &Slot) -> u32) {
     let Some(session) = session::current() else { return };
     let Some(tables) = tables::of(session) else { return };
@@ -65,19 +65,19 @@ fn name_stream(stream: Handle, text: &[u8]) {
     name(text, |session, tables, slot| tables.stream(session, slot, stream, false));
 }
 
-/// Pairs of functions that differ in the form of the text.
+/// Pairs of functions that differ only in the form of the text.
 macro_rules! namings {
     ($($ascii:ident $wide:ident ($thing:ident: $type:ty) => $name:ident;)*) => {
         $(
         /// # Safety
-        /// As NVTX's function of that name.
+        /// The same as for NVTX's function of that name.
         pub unsafe extern "C" fn $ascii($thing: $type, text: Ascii) {
             // SAFETY: null or a C string, as NVTX asks for it.
             $name($thing, unsafe { text::ascii(text) });
         }
 
         /// # Safety
-        /// As NVTX's function of that name.
+        /// The same as for NVTX's function of that name.
         pub unsafe extern "C" fn $wide($thing: $type, text: Wide) {
             // SAFETY: null or a wide string, as NVTX asks for it.
             unsafe { text::wide(text, |text| $name($thing, text)) };
@@ -93,10 +93,10 @@ namings! {
     name_stream_a name_stream_w (stream: Handle) => name_stream;
 }
 
-/// A resource has a name and may have no other use; what is returned is no address.
+/// Names a resource, which may have no other use. The returned value is not an address.
 ///
 /// # Safety
-/// As NVTX's function of that name.
+/// The same as for NVTX's function of that name.
 pub unsafe extern "C" fn resource_create(_domain: *const c_void, resource: *const Resource) -> *const c_void {
     let act = |said: &Resource, name: &[u8]| {
         let handle = core::ptr::without_provenance_mut(said.identifier as usize);
@@ -114,5 +114,5 @@ pub unsafe extern "C" fn resource_create(_domain: *const c_void, resource: *cons
 }
 
 /// # Safety
-/// As NVTX's function of that name.
+/// The same as for NVTX's function of that name.
 pub unsafe extern "C" fn resource_destroy(_resource: *const c_void) {}

@@ -1,7 +1,7 @@
-//! What programs pass to NVTX: names in three forms, and attributes.
+//! Reads what programs pass to NVTX: names in three forms, and attributes.
 //!
-//! Null, too long, not UTF-8, not a character: whatever it is, there is a name, and a push stays a
-//! push. A pointer to nowhere is the program's fault with any tool, and not caught.
+//! A text that is null, too long, not UTF-8 or no character still gives a name, so that every push is
+//! recorded. An invalid pointer is the program's error with any tool, and is not caught.
 
 use core::ffi::c_void;
 
@@ -12,7 +12,7 @@ use gputrace_wire::range::payload;
 use super::traceparent::taken_out;
 use super::{Ascii, Wide};
 
-/// As NVTX lays it out; versions 1 to 3 alike.
+/// NVTX's layout, the same in versions 1 to 3.
 #[repr(C)]
 pub struct Attributes {
     version: u16,
@@ -28,7 +28,7 @@ pub struct Attributes {
 }
 const _: () = assert!(size_of::<Attributes>() == 48);
 
-/// What names a resource; as NVTX lays it out.
+/// The description of a named resource, in NVTX's layout.
 #[repr(C)]
 pub struct Resource {
     version: u16,
@@ -48,10 +48,10 @@ mod message {
 
 const COLOR_ARGB: i32 = 1;
 
-/// The bytes of a C string, cut to what is kept of a name; none of a null.
+/// The bytes of a C string, cut to the longest name that is kept; empty for null.
 ///
 /// # Safety
-/// Null, or a C string that lives as long as the caller's.
+/// Null, or a C string that lives as long as the caller's reference.
 #[inline(always)]
 pub unsafe fn ascii<'t>(text: Ascii) -> &'t [u8] {
     if text.is_null() {
@@ -61,12 +61,12 @@ pub unsafe fn ascii<'t>(text: Ascii) -> &'t [u8] {
     unsafe { core::slice::from_raw_parts(text.cast(), libc::strnlen(text, NAME_MAX)) }
 }
 
-/// Does something with a wide string as UTF-8. What is no character becomes U+FFFD.
+/// Calls `act` with a wide string as UTF-8. Invalid characters become U+FFFD.
 ///
 /// # Safety
 /// Null, or wide characters that end with 0.
 pub unsafe fn wide<R>(text: Wide, act: impl FnOnce(&[u8]) -> R) -> R {
-    let mut room = [0u8; NAME_MAX];
+    let mut buffer = [0u8; NAME_MAX];
     let mut used = 0;
     let mut from = text;
     while !from.is_null() {
@@ -75,27 +75,27 @@ pub unsafe fn wide<R>(text: Wide, act: impl FnOnce(&[u8]) -> R) -> R {
         let mut bytes = [0; 4];
         let character = char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut bytes);
         let end = used + character.len();
-        match room.get_mut(used..end) {
-            Some(place) if value != 0 => place.copy_from_slice(character.as_bytes()),
+        match buffer.get_mut(used..end) {
+            Some(target) if value != 0 => target.copy_from_slice(character.as_bytes()),
             _ => break,
         }
         used = end;
         // SAFETY: the character there was not the last one.
         from = unsafe { from.add(1) };
     }
-    act(room.get(..used).unwrap_or_default())
+    act(buffer.get(..used).unwrap_or_default())
 }
 
-/// The label of a name in a domain, and the span that the name carries.
+/// The label of a name in a domain, and the span context in the name.
 #[inline(always)]
 pub fn carried(domain: Label, name: &[u8]) -> (Label, Caller) {
     taken_out(name, |name, caller| (Label::range(domain, name), *caller))
 }
 
-/// The label of a message in a domain, and the span that it carries.
+/// The label of a message in a domain, and the span context in the message.
 ///
 /// # Safety
-/// The message is as its type says.
+/// The message has the type that its type field states.
 #[inline(always)]
 unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> (Label, Caller) {
     match message_type {
@@ -108,17 +108,17 @@ unsafe fn label(domain: Label, message_type: i32, message: *const c_void) -> (La
             if label.is_domain() {
                 return (Label::NONE, Caller::NOBODY);
             }
-            // A registered name is kept whole, so that the span is there each time.
+            // A registered name is stored in full, so its span context is found at every use.
             label.with_long_text(|name| carried(domain, name)).unwrap_or((label, Caller::NOBODY))
         }
         _ => (Label::range(domain, b""), Caller::NOBODY),
     }
 }
 
-/// What attributes say of a range in a domain.
+/// The contents of a range's attributes, in a domain.
 ///
 /// # Safety
-/// Null, or attributes of NVTX's.
+/// Null, or attributes of NVTX.
 #[inline(always)]
 pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Look, Caller) {
     let nothing = || (Label::range(domain, b""), Look::default(), Caller::NOBODY);
@@ -130,7 +130,7 @@ pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Loo
     if usize::from(bytes) < size_of::<Attributes>() {
         return nothing();
     }
-    // SAFETY: as many bytes as the program says, of which these are the first.
+    // SAFETY: the program states the size; these bytes are within it.
     let said = unsafe { attributes.read_unaligned() };
     let payload_kind = u32::try_from(said.payload_type).unwrap_or(0);
     let look = Look {
@@ -143,25 +143,25 @@ pub unsafe fn range(domain: Label, attributes: *const Attributes) -> (Label, Loo
             _ => 0,
         },
     };
-    // SAFETY: the program says what the message is.
+    // SAFETY: the program states the message's type.
     let (label, caller) = unsafe { label(domain, said.message_type, said.message) };
     (label, look, caller)
 }
 
-/// Does something with a resource and its name.
+/// Calls `act` with a resource and its name.
 ///
 /// # Safety
-/// Null, or attributes of NVTX's.
+/// Null, or attributes of NVTX.
 pub unsafe fn resource(resource: *const Resource, act: impl FnOnce(&Resource, &[u8])) {
     // SAFETY: the first two fields are there in every version.
     let bytes = (!resource.is_null()).then(|| unsafe { (&raw const (*resource).bytes).read_unaligned() });
     if bytes.is_none_or(|bytes| usize::from(bytes) < size_of::<Resource>()) {
         return;
     }
-    // SAFETY: as many bytes as the program says, of which these are the first.
+    // SAFETY: the program states the size; these bytes are within it.
     let said = unsafe { resource.read_unaligned() };
     match said.message_type {
-        // SAFETY: the program says what the message is.
+        // SAFETY: the program states the message's type.
         message::ASCII => act(&said, unsafe { ascii(said.message.cast()) }),
         // SAFETY: as above.
         message::WIDE => unsafe { wide(said.message.cast(), |name| act(&said, name)) },
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn attributes_that_are_cut_short_or_missing_name_nothing() {
-        // SAFETY: null, or attributes whose size is not said to be more than it is.
+        // SAFETY: null, or attributes no shorter than their size states.
         unsafe {
             assert!(gputrace_callstack::ranges::prepare());
             let none = (Label::range(Label::NONE, b""), Look::default(), Caller::NOBODY);

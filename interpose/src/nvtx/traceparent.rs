@@ -1,7 +1,7 @@
-//! A span that a range's name carries: `request traceparent=00-<trace id>-<span id>-<flags>`.
+//! Finds a span context in a range's name: `request traceparent=00-<trace id>-<span id>-<flags>`.
 //!
-//! Anywhere in the name, with or without `traceparent=` before it. The name is told without it: a name for each
-//! request would fill what there is for names, and say nothing in a flamegraph.
+//! It may be anywhere in the name, with or without `traceparent=` before it. The recorded name omits it: a
+//! distinct name for each request would fill the table of names and be useless in a flamegraph.
 
 use gputrace_callstack::ranges::NAME_MAX;
 use gputrace_wire::caller::{Caller, hexadecimal};
@@ -14,7 +14,7 @@ const SPAN: usize = 16;
 const FLAGS: usize = 2;
 const KEY: &[u8] = b"traceparent";
 
-/// Does something with a name and the span that it carries, if it does.
+/// Calls `act` with a name without its traceparent, and the span context, if the name has one.
 #[inline(always)]
 pub fn taken_out<R>(name: &[u8], act: impl FnOnce(&[u8], &Caller) -> R) -> R {
     // Most names are shorter.
@@ -30,22 +30,22 @@ fn taken_out_of_long<R>(name: &[u8], act: impl FnOnce(&[u8], &Caller) -> R) -> R
     let Some((at, caller)) = find(name) else { return act(name, &Caller::NOBODY) };
     let (before, behind) =
         without_frame(name.get(..at).unwrap_or_default(), name.get(at + LENGTH..).unwrap_or_default());
-    let mut room = [0u8; NAME_MAX];
+    let mut buffer = [0u8; NAME_MAX];
     let mut used = 0;
     for part in [before, behind] {
-        if let Some(place) = room.get_mut(used..used + part.len()) {
-            place.copy_from_slice(part);
+        if let Some(target) = buffer.get_mut(used..used + part.len()) {
+            target.copy_from_slice(part);
             used += part.len();
         }
     }
-    match room.get(..used).unwrap_or_default() {
-        // A name that is nothing else says what it is.
+    match buffer.get(..used).unwrap_or_default() {
+        // A name that consists only of a traceparent is recorded by the key.
         b"" => act(KEY, &caller),
         rest => act(rest, &caller),
     }
 }
 
-/// The first traceparent of a text, and where it begins.
+/// The first traceparent in a text, and where it begins.
 fn find(text: &[u8]) -> Option<(usize, Caller)> {
     let mut from = VERSION;
     loop {
@@ -84,12 +84,12 @@ fn parse(text: &[u8]) -> Option<Caller> {
         return None;
     }
     let trace = [trace as u64, (trace >> 64) as u64];
-    // Whose the span is, the text does not say.
+    // The text does not say which process made the span, so it counts as remote.
     Some(Caller { trace, span: span as u64, flags: flags as u8, remote: 1 })
 }
 
-/// What stands around the traceparent, without what is there for its sake alone: the word that names it, the
-/// quotes and brackets that hold nothing else, and the separators before it.
+/// The text around the traceparent, without its syntax: the key that names it, quotes and brackets that
+/// hold nothing else, and the separators before it.
 fn without_frame<'n>(before: &'n [u8], behind: &'n [u8]) -> (&'n [u8], &'n [u8]) {
     let quoted = before.last().is_some_and(|byte| is_quote(*byte));
     let (before, behind) = without_pair(before, behind).filter(|_| quoted).unwrap_or((before, behind));
@@ -110,7 +110,7 @@ fn without_frame<'n>(before: &'n [u8], behind: &'n [u8]) -> (&'n [u8], &'n [u8])
     }
 }
 
-/// Without the quote or bracket that ends the one and its partner that begins the other.
+/// Removes a quote or bracket at the end of one part and its partner at the beginning of the other.
 fn without_pair<'n>(before: &'n [u8], behind: &'n [u8]) -> Option<(&'n [u8], &'n [u8])> {
     let ((opening, before), (closing, behind)) = (before.split_last()?, behind.split_first()?);
     let partner = match opening {
@@ -124,7 +124,7 @@ fn without_pair<'n>(before: &'n [u8], behind: &'n [u8]) -> Option<(&'n [u8], &'n
     (*closing == partner).then_some((before, behind))
 }
 
-/// Whether what follows is the first of a list: a separator before it would stand for nothing.
+/// Whether the next element is the first of a list: a separator before it would be superfluous.
 fn is_beginning(before: &[u8]) -> bool {
     match before.last() {
         None | Some(b'(' | b'[' | b'{' | b'<') => true,
@@ -133,7 +133,7 @@ fn is_beginning(before: &[u8]) -> bool {
     }
 }
 
-/// What stands before the traceparent, without the word that names it; that may have quotes of its own.
+/// The text before the traceparent, without the key, which may have quotes of its own.
 fn without_key(before: &[u8]) -> &[u8] {
     let key_and_sign = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
     let signed = key_and_sign.trim_ascii_end();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_carries_a_span_anywhere_and_is_told_without_it() {
+    fn traceparent_anywhere_is_found_and_left_out_of_the_name() {
         let caller = Caller {
             trace: [0x8448_eb21_1c80_319c, 0x0af7_6519_16cd_43dd],
             span: 0xb7ad_6b71_6920_3331,
@@ -227,7 +227,7 @@ mod tests {
             ("{\"a\": 1, 'traceparent': '{}', \"b\": 2}", "{\"a\": 1, \"b\": 2}"),
             ("get -H \"traceparent: {}\" /x", "get -H /x"),
             ("\"traceparent={}, user=7\"", "\"user=7\""),
-            // What holds something else stays.
+            // Quotes that hold something else stay.
             ("say \"hello\" {} \"x\"", "say \"hello\" \"x\""),
             ("request ({} x)", "request (x)"),
             ("request [{})", "request [)"),

@@ -1,8 +1,7 @@
-//! What `dlerror` says of a look-up that failed only because we took our own export for none.
+//! The `dlerror` message of a look-up that failed only because we did not count our own export.
 //!
-//! libc keeps its message to itself and would speak of the wrong object, or of none. So `dlerror`
-//! is ours too: a message of our making is told once, in libc's own words, and everything else
-//! is libc's.
+//! libc keeps its message private, and would name the wrong object or none. So we also export `dlerror`. It
+//! returns a message of ours once, in libc's own words; every other message is libc's.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_char, c_void};
@@ -24,11 +23,10 @@ thread_local! {
         const { Message { is_pending: Cell::new(false), text: UnsafeCell::new([0; MESSAGE_BYTES]) } };
 }
 
-/// Notes that a look-up of `name`, in that version unless it is null, failed in the object behind
-/// a link map.
+/// Stores a failed look-up of `name` in the object of a link map. `version` is null if none was given.
 pub fn note(map: *mut c_void, name: *const c_char, version: *const c_char) {
-    // SAFETY: a link map's second word is the object's path, empty for the program itself; the C
-    // library keeps the program's name; `name` is the caller's C string.
+    // SAFETY: a link map's second word is the object's path, empty for the program itself; the C library
+    // keeps the program's name; `name` is the caller's C string.
     let (object, name) = unsafe {
         unsafe extern "C" {
             static program_invocation_name: *const c_char;
@@ -48,7 +46,7 @@ pub fn note(map: *mut c_void, name: *const c_char, version: *const c_char) {
     keep([object, b": undefined symbol: ", name, before, version.unwrap_or_default()]);
 }
 
-/// Makes the parts, one after the other, the thread's unread message.
+/// Stores the concatenated parts as the thread's unread message.
 fn keep<const N: usize>(parts: [&[u8]; N]) {
     MESSAGE.with(|message| {
         // SAFETY: the thread's own buffer; the reference ends with this block, and nothing in it
@@ -66,14 +64,14 @@ fn keep<const N: usize>(parts: [&[u8]; N]) {
     });
 }
 
-/// A later look-up came by: libc forgets an error when the next call succeeds.
+/// Called at a later look-up: libc clears an error when the next call succeeds.
 pub fn forget() {
     MESSAGE.with(|message| message.is_pending.set(false));
 }
 
-/// While it lives, what the dynamic linker says is about our own calls: what the program has not
-/// read yet is kept for it, and what our calls leave behind is thrown away. Handlers are held back:
-/// it allocates for what it says.
+/// While this lives, the dynamic linker's errors are those of our own calls. A message that the program has
+/// not read yet is saved and restored; messages of our calls are discarded. Signal handlers are held back,
+/// because the linker allocates memory for its messages.
 #[derive(Debug)]
 pub struct KeepError {
     _held_back: Option<HeldBack>,
@@ -84,8 +82,8 @@ impl KeepError {
         KeepError::with(Some(HeldBack::new()))
     }
 
-    /// Where libraries may be loaded: their constructors may start threads, which would keep what is held back, and wait for
-    /// handlers.
+    /// For calls that may load libraries. Their constructors may start threads, which would inherit the
+    /// blocked signals, and may wait for handlers. So signals are not held back.
     pub fn while_loading() -> KeepError {
         KeepError::with(None)
     }
@@ -106,8 +104,8 @@ impl Drop for KeepError {
     }
 }
 
-/// libc's own `dlerror`, which forgets what it returns. It is found without `dlsym`: a look-up
-/// that succeeds would forget the very message that is being asked for.
+/// libc's own `dlerror`, which clears the message that it returns. It is found without `dlsym`, because a
+/// successful look-up would clear that message.
 pub fn libc_dlerror() -> *mut c_char {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     let mut real = REAL.load(Ordering::Relaxed);
@@ -123,19 +121,19 @@ pub fn libc_dlerror() -> *mut c_char {
 }
 
 /// # Safety
-/// As libc's `dlerror`.
+/// The same as for libc's `dlerror`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlerror() -> *mut c_char {
-    // libc is asked also where its answer is not used, since asking forgets the error.
+    // libc is called even if its answer is not used, because the call clears the error.
     let own = libc_dlerror();
-    // libc's is newer: whenever ours is noted or kept, libc's is forgotten.
+    // libc's message is newer: whenever ours is stored, libc's is cleared.
     MESSAGE.with(|message| {
         let is_ours = message.is_pending.replace(false) && own.is_null();
         if is_ours { message.text.get().cast() } else { own }
     })
 }
 
-/// At load: finding libc's function later could meet a lock.
+/// Called at load: later, finding libc's function could wait for a lock.
 pub fn prepare() {
     libc_dlerror();
     libc_symbols::next_dlsym();

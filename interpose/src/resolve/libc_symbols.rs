@@ -1,10 +1,10 @@
-//! libc's own `dlsym` and `dlvsym`, found without asking either.
+//! libc's own `dlsym` and `dlvsym`, found without calling either.
 //!
-//! We export both names, so every ordinary way to ask for them, versioned or not, finds us. The
-//! loader's list of mapped objects and libc's own symbol table answer without any look-up: both
-//! are read in place, as debuggers and the loader read them, and nothing is allocated or called.
-//! That is not for speed: `dl_iterate_phdr`, `strlen` or `strcmp` may be the program's own, a
-//! sanitizer's or a wrapper's, which looks up the real one by the very `dlsym` that asks here.
+//! We export both names, so every ordinary look-up of them, versioned or not, finds ours. Instead, the
+//! loader's list of mapped objects and libc's symbol table are read in place, as debuggers and the loader do;
+//! nothing is allocated or called. The reason is not speed: `dl_iterate_phdr`, `strlen` or `strcmp` may be
+//! wrapped by the program or a sanitizer, and the wrapper looks up the real one with the same `dlsym` that
+//! is being resolved here.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
@@ -20,8 +20,8 @@ static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static NEXT_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static NEXT_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// libc's own, for our own questions: another library's hook of it would answer with its own
-/// functions, and count the question.
+/// libc's own `dlsym`, for our own look-ups: another library's wrapper would return its own functions, and
+/// count the look-up.
 pub fn dlsym() -> Option<Dlsym> {
     let mut known = DLSYM.load(Ordering::Relaxed);
     if known.is_null() {
@@ -32,8 +32,7 @@ pub fn dlsym() -> Option<Dlsym> {
     unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(known) }
 }
 
-/// The next `dlsym` after ours, for the program's questions: another preloaded library's, or
-/// libc's.
+/// The next `dlsym` after ours, for the program's look-ups: another preloaded library's, or libc's.
 pub fn next_dlsym() -> Option<Dlsym> {
     // SAFETY: `once` returns the address of a dlsym or null; null is `None` in this type.
     unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(once(&NEXT_DLSYM, c"dlsym")) }
@@ -69,13 +68,13 @@ fn is_ours(address: *mut c_void) -> bool {
 
 /// The next definition of a libc function after ours: another library's, or libc's.
 pub fn next(name: &CStr) -> *mut c_void {
-    // What is not found is an error, for which it allocates.
+    // A name that is not found is an error, and the error's message is allocated.
     let _held_back = HeldBack::new();
     // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
     dlsym().map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
-/// What the loader tells debuggers of an object (`struct link_map` of <link.h>).
+/// The loader's description of an object for debuggers (`struct link_map` of <link.h>).
 #[repr(C)]
 struct Object {
     base: u64,
@@ -84,23 +83,23 @@ struct Object {
     next: *const Object,
 }
 
-/// Where the loader tells it (`struct r_debug`).
+/// The head of the loader's list of objects (`struct r_debug`).
 #[repr(C)]
 struct Loader {
     version: c_int,
     first: *const Object,
 }
 
-/// The name's default definition in libc (or libdl, where it lived before glibc 2.34).
+/// The name's default definition in libc (or libdl, which had it before glibc 2.34).
 pub fn in_libc(name: &CStr) -> *mut c_void {
     unsafe extern "C" {
         static _r_debug: Loader;
     }
     const FILES: [&[u8]; 3] = [b"libc.so.", b"libc-2.", b"libdl"];
     let name = name.to_bytes_with_nul();
-    // SAFETY: the loader's own, set before any code of the process runs. Objects are in the order
-    // of loading: those before libc came with the program and are never unloaded, so nobody changes
-    // that part of the list.
+    // SAFETY: the loader's own list, set before any code of the process runs. Objects are in the order of
+    // loading: those before libc came with the program and are never unloaded, so no thread changes that part
+    // of the list.
     let mut object = unsafe { _r_debug.first };
     while !object.is_null() {
         // SAFETY: as above; paths are C strings.
@@ -117,13 +116,13 @@ pub fn in_libc(name: &CStr) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The file name in a path; empty for none.
+/// The file name in a path; empty for null.
 ///
 /// # Safety
-/// Null or a C string that stays.
+/// Null or a C string that is never freed.
 unsafe fn file_of(path: *const c_char) -> &'static [u8] {
     let path = if path.is_null() { c"".as_ptr() } else { path };
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     let path = unsafe { bytes(path) };
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
@@ -131,10 +130,10 @@ unsafe fn file_of(path: *const c_char) -> &'static [u8] {
 /// A C string's bytes, without `strlen`.
 ///
 /// # Safety
-/// A C string that stays.
+/// A C string that is never freed.
 pub unsafe fn bytes(text: *const c_char) -> &'static [u8] {
     let mut length = 0;
-    // SAFETY: the caller's word. Volatile, or the compiler might make a call of `strlen` of it.
+    // SAFETY: the caller's guarantee. Volatile: otherwise the compiler might call `strlen` here.
     unsafe {
         while text.add(length).read_volatile() != 0 {
             length += 1;
@@ -146,13 +145,13 @@ pub unsafe fn bytes(text: *const c_char) -> &'static [u8] {
 struct Search<'a> {
     name: &'a [u8],
     found: *mut c_void,
-    /// Whether the library of that file name may have it.
+    /// Whether the library of that file name is searched.
     is_wanted: fn(&[u8]) -> bool,
 }
 
-/// The name's default definition in a mapped library that is wanted by its file name. The address
-/// says where it was: of a library that may be unloaded, the caller sees to it that it is not, and
-/// looks whether it still is there. Only once `dlsym` is known: it asks the loader.
+/// The name's default definition in a mapped library that `is_wanted` accepts by its file name. If the
+/// library may be unloaded, the caller must prevent that and then check that it is still mapped. To be
+/// called only after `dlsym` is known, because this calls the loader.
 pub fn in_mapped(name: &CStr, is_wanted: fn(&[u8]) -> bool) -> *mut c_void {
     let name = name.to_bytes_with_nul();
     let mut search = Search { name, found: core::ptr::null_mut(), is_wanted };
@@ -174,8 +173,8 @@ unsafe extern "C" fn look_at(object: *mut libc::dl_phdr_info, _: usize, search: 
     }
     let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 0 };
     let dynamic = object.dlpi_addr.wrapping_add(dynamic.p_vaddr) as *const Dynamic;
-    // SAFETY: the object is mapped, with the tables its dynamic section names, as long as the
-    // loader shows it to us, which unwinders rely on too. Nothing reads it after that.
+    // SAFETY: the object is mapped, with the tables named by its dynamic section, while the loader reports
+    // it; unwinders rely on that too. Nothing reads it later.
     search.found = unsafe { symbol(object.dlpi_addr, dynamic, search.name) };
     c_int::from(!search.found.is_null())
 }
@@ -202,8 +201,8 @@ unsafe fn symbol(base: u64, dynamic: *const Dynamic, name: &[u8]) -> *mut c_void
     if dynamic.is_null() {
         return none;
     }
-    // All addresses below come from the object's own dynamic section, which the loader has
-    // relocated; the tables are laid out as the ELF specification says.
+    // All addresses below come from the object's own dynamic section, which the loader has relocated. The
+    // tables have the layout of the ELF specification.
     let mut entry = dynamic;
     let (mut strings, mut symbols, mut hashes, mut versions) = (0u64, 0u64, 0u64, 0u64);
     loop {
@@ -246,14 +245,15 @@ unsafe fn symbol(base: u64, dynamic: *const Dynamic, name: &[u8]) -> *mut c_void
             // SAFETY: the index is of a symbol in the table.
             let symbol = unsafe { (symbols as *const libc::Elf64_Sym).add(index as usize).read() };
             let own_name = strings.wrapping_add(symbol.st_name.into()) as *const u8;
-            // Bit 15 marks a version that is not the default one.
+            // Bit 15 marks a version that is not the default.
             // SAFETY: one version word a symbol.
             let hidden =
                 versions != 0 && unsafe { (versions as *const u16).add(index as usize).read() } & 0x8000 != 0;
-            // SAFETY: the table's strings end with a NUL, as the name does: a difference is met first.
+            // SAFETY: the table's strings end with a NUL, and so does the name: reading stops at a
+            // difference.
             let byte_at = |at: usize| unsafe { own_name.add(at).read_volatile() };
             let is_same = || name.iter().enumerate().all(|(at, byte)| byte_at(at) == *byte);
-            // What such a function chooses has no address here, only the function.
+            // The symbol's address is a resolver function, not the function that the resolver would choose.
             let is_chosen = symbol.st_info & 15 == STT_GNU_IFUNC;
             if symbol.st_shndx != 0 && !hidden && !is_chosen && is_same() {
                 return base.wrapping_add(symbol.st_value) as *mut c_void;

@@ -1,8 +1,8 @@
-//! Questions to the dynamic loader about what is mapped, asked of libc's own functions.
+//! Queries of the dynamic loader about mapped objects, made with libc's own functions.
 //!
-//! `dlsym` is answered with these. A wrapper of `dlopen` or `dladdr` (a sanitizer's, another preload's) may
-//! hold a lock while it calls `dlsym`, and would wait for itself. Nothing here loads a library: a real load goes
-//! through the program's wrappers, which want to know of it.
+//! Our `dlsym` uses these queries. A wrapper of `dlopen` or `dladdr` (a sanitizer's, another preloaded
+//! library's) may hold a lock while it calls `dlsym`, and would deadlock if it were called from there.
+//! Nothing here loads a library: a real load must go through the program's wrappers, which need to see it.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -32,7 +32,7 @@ macro_rules! own_function {
     }};
 }
 
-/// A handle of a library that is mapped already; null if it is not. Further `flags` may pin it.
+/// A handle of a library that is already mapped; null if it is not. Further `flags` may pin the library.
 ///
 /// # Safety
 /// `path` is a C string, or null for the program itself.
@@ -44,7 +44,7 @@ pub unsafe fn handle_of_mapped(path: *const c_char, flags: c_int) -> *mut c_void
     })
 }
 
-/// Gives a handle back.
+/// Closes a handle.
 ///
 /// # Safety
 /// The handle is from [`handle_of_mapped`] and is not used again.
@@ -55,7 +55,7 @@ pub unsafe fn close(handle: *mut c_void) {
     }
 }
 
-/// What the loader knows of an address: the library that it is in.
+/// The library that contains an address, as the loader describes it.
 pub fn describe(address: *const c_void) -> Option<libc::Dl_info> {
     let dladdr = own_function!(DLADDR, c"dladdr", fn(*const c_void, *mut libc::Dl_info) -> c_int)?;
     // SAFETY: zero is a valid Dl_info; any address may be asked about.
@@ -65,7 +65,7 @@ pub fn describe(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// The link map of the library that an address is in.
+/// The link map of the library that contains an address.
 pub fn link_map_of(address: *const c_void) -> Option<*mut c_void> {
     type Extra = *mut *mut c_void;
     const RTLD_DL_LINKMAP: c_int = 2;

@@ -1,11 +1,10 @@
 //! Our `dlsym` and `dlvsym`.
 //!
-//! A handle from `dlopen` is simple: ask the real one, and replace what it found if it is in the
-//! table. The pseudo-handles RTLD_DEFAULT and RTLD_NEXT mean "in the scope of whoever calls",
-//! and glibc takes the return address for the caller. So those leave by a tail jump, with the
-//! program's return address on the stack, and we never see the answer. For the few names in the
-//! table that is not enough, because the answer could be our own export where there is no CUDA
-//! at all: those are decided before the jump.
+//! A handle from `dlopen` is simple: call the real function, and replace the result if it is in the table.
+//! The pseudo-handles RTLD_DEFAULT and RTLD_NEXT mean "in the scope of the caller", and glibc takes the
+//! return address for the caller. So those look-ups leave by a tail jump, with the program's return address
+//! on the stack, and we never see the result. For the few names in the table that is not enough, because
+//! the result could be our own export although there is no CUDA. Those are decided before the jump.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
@@ -21,7 +20,7 @@ use crate::cupti::guest::exports;
 use crate::cupti::library;
 use crate::torch;
 
-/// The real function to jump to with the caller's own frame, or null and the answer.
+/// Either the real function to jump to with the caller's own frame, or null and the result.
 #[repr(C)]
 pub struct Decision {
     jump: *const c_void,
@@ -29,18 +28,18 @@ pub struct Decision {
 }
 
 /// # Safety
-/// As libc's `dlsym`.
+/// The same as for libc's `dlsym`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // rdi: handle, rsi: name. Pseudo-handles are 0 (RTLD_DEFAULT) and -1 (RTLD_NEXT).
     naked_asm!(
         "lea rax, [rdi + 1]",
-        // The caller's address goes along: a third argument, which a dlsym does not have.
+        // The caller's address is passed as a third argument, which dlsym itself does not have.
         "mov rdx, [rsp]",
         "cmp rax, 1",
         "ja {with_handle}",
-        // Keep the arguments over the call; three pushes also align the stack.
+        // Save the arguments across the call; three pushes also align the stack.
         "push rdi",
         "push rsi",
         "push rdx",
@@ -61,7 +60,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
 }
 
 /// # Safety
-/// As libc's `dlvsym`.
+/// The same as for libc's `dlvsym`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlvsym(
@@ -93,9 +92,8 @@ pub unsafe extern "C" fn dlvsym(
     )
 }
 
-/// Whether a name may be the driver's or CUPTI's. Nearly all names that a program looks up are
-/// not: two bytes tell. Nothing is called for the others: `strlen` may be the program's own and
-/// just be looking for the real one.
+/// Whether a name may be the driver's or CUPTI's. Two bytes exclude nearly all names that a program looks
+/// up. No function is called for those: the program may define `strlen` and be looking up the real one.
 fn may_be_ours(name: *const c_char) -> bool {
     // SAFETY: the program's C string; the second byte is read only if the first is not its end.
     !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char }
@@ -103,7 +101,7 @@ fn may_be_ours(name: *const c_char) -> bool {
 
 /// Whether a name may be PyTorch's: `_ZN5torch…`.
 fn may_be_torchs(name: *const c_char) -> bool {
-    // SAFETY: the program's C string, which has a byte 5 where the one before is not its end.
+    // SAFETY: the program's C string; byte 5 exists if byte 4 is not its end.
     !name.is_null()
         && unsafe {
             *name == b'_' as c_char
@@ -113,7 +111,7 @@ fn may_be_torchs(name: *const c_char) -> bool {
         }
 }
 
-/// The entry that a looked-up name stands for.
+/// The table's entry for a looked-up name.
 fn entry_of(name: *const c_char) -> Option<&'static Entry> {
     if !may_be_ours(name) {
         return None;
@@ -145,7 +143,7 @@ unsafe extern "C" fn with_handle_and_version(
     if found.is_null() { found } else { hooked(handle, name, version, found, caller) }
 }
 
-/// What the program gets in place of what was found.
+/// The program's result for a look-up in a handle, given what was found.
 fn hooked(
     handle: *mut c_void,
     name: *const c_char,
@@ -161,20 +159,20 @@ fn hooked(
         let Some(own) = other_name(name) else {
             return exports::replace(name, found);
         };
-        // The handle's scope begins before us, as below.
+        // The handle's scope contains us, as below.
         if own == found && !is_other_behind(caller, name, found) {
             failed_look_up::note(handle, name, version);
             return core::ptr::null_mut();
         }
         return exports::replace(name, found);
     };
-    // What is looked up on our own behalf (CUPTI does while it loads) is not the program's.
+    // The look-up is on our own behalf (CUPTI makes some while it loads), not the program's.
     if thread::with(|slot| slot.is_inside()) {
         return found;
     }
     if found != (entry.hook)() {
-        // A library of another kind may use the same name for something of its own. One that
-        // hooks look-ups as we do answers with a wrapper of the driver's function.
+        // An unrelated library may use the same name. A library that hooks look-ups as we do returns a
+        // wrapper of the driver's function.
         let is_drivers = originals::is_in_driver(found) || wraps_the_driver(handle, name);
         return if is_drivers && !is_behind_us(caller, name) {
             originals::replace(entry, found)
@@ -182,8 +180,8 @@ fn hooked(
             found
         };
     }
-    // The handle's scope begins before us (dlopen(NULL)) and the answer is our own export: there
-    // only if somebody stands behind it.
+    // The handle's scope contains us (dlopen(NULL)) and the result is our own export. It counts only if
+    // another definition exists behind it.
     if !entry.original.load(core::sync::atomic::Ordering::Relaxed).is_null() {
         return found;
     }
@@ -194,7 +192,7 @@ fn hooked(
     core::ptr::null_mut()
 }
 
-/// Whether the answer came from another library's `dlsym`, and libc's own would be the driver's.
+/// Whether the result came from another library's `dlsym` and libc's own would return the driver's.
 #[cold]
 fn wraps_the_driver(handle: *mut c_void, name: *const c_char) -> bool {
     let (Some(dlsym), Some(next)) = (libc_symbols::dlsym(), libc_symbols::next_dlsym()) else { return false };
@@ -207,8 +205,8 @@ fn wraps_the_driver(handle: *mut c_void, name: *const c_char) -> bool {
     !found.is_null() && originals::is_in_driver(found)
 }
 
-/// Whether the caller is an interposer that our hook calls: it defines the name itself and comes
-/// after us, so our hook in its hands would be a circle of the two of us.
+/// Whether the caller is an interposer that our hook calls: it defines the name itself and comes after us.
+/// With our hook as its result, the two would call each other without end.
 fn is_behind_us(caller: *const c_void, name: *const c_char) -> bool {
     let Some(dlsym) = libc_symbols::dlsym() else { return false };
     let _error = failed_look_up::KeepError::new();
@@ -228,8 +226,8 @@ unsafe extern "C" fn decide_with_version(
     version: *const c_char,
     caller: *const c_void,
 ) -> Decision {
-    // Whoever hooks dlsym before us asks for the next one by its version, which ours has not, and
-    // would go past us to libc's.
+    // A library that hooks dlsym before us looks up the next one by its version. Ours has no version, so that
+    // look-up would skip ours and find libc's.
     if handle == libc::RTLD_NEXT
         && let Some(ours) = own_look_up(name)
         && is_before_us(caller)
@@ -237,7 +235,7 @@ unsafe extern "C" fn decide_with_version(
         failed_look_up::forget();
         return Decision { jump: core::ptr::null(), answer: ours };
     }
-    // The driver's symbols have no versions: a versioned question about one finds none of ours.
+    // The driver's symbols have no versions, so a versioned look-up never finds ours.
     let jump = libc_symbols::next_dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
     decide_for(handle, name, version, caller, jump)
 }
@@ -255,7 +253,7 @@ fn own_look_up(name: *const c_char) -> Option<*mut c_void> {
     }
 }
 
-/// Our own export of that name, if it is one of CUPTI's or PyTorch's.
+/// Our export of that name, if it is a CUPTI or PyTorch name.
 fn other_name(name: *const c_char) -> Option<*mut c_void> {
     let of_which: fn(&CStr) -> Option<*mut c_void> = match (may_be_ours(name), may_be_torchs(name)) {
         (true, _) => exports::own,
@@ -266,7 +264,7 @@ fn other_name(name: *const c_char) -> Option<*mut c_void> {
     of_which(unsafe { CStr::from_ptr(name) })
 }
 
-/// Whether the caller's scope has CUPTI's or PyTorch's own function behind our export of it.
+/// Whether the caller's scope has CUPTI's or PyTorch's own function behind our export.
 #[cold]
 fn is_other_behind(caller: *const c_void, name: *const c_char, own: *mut c_void) -> bool {
     let Some(dlsym) = libc_symbols::dlsym() else { return true };
@@ -276,11 +274,11 @@ fn is_other_behind(caller: *const c_void, name: *const c_char, own: *mut c_void)
     if !global.is_null() || !in_own_scope_of(caller, name, own).is_null() {
         return true;
     }
-    // A library may have found CUPTI's through another that loaded it.
+    // A library may have found CUPTI's through another library that loaded it.
     !may_be_torchs(name) && !is_before_us(caller) && library::is_mapped("libcupti.so")
 }
 
-/// A look-up by pseudo-handle that may find our export where there is no CUPTI, or no PyTorch.
+/// A look-up by pseudo-handle that may find our export although there is no CUPTI, or no PyTorch.
 #[cold]
 fn decide_for_other(
     handle: *mut c_void,
@@ -319,9 +317,9 @@ fn decide_for(
     // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
     let global = unsafe { dlsym(libc::RTLD_NEXT, name) };
     if handle == libc::RTLD_NEXT {
-        // RTLD_NEXT is what interposers ask to get past themselves. Handing one of them our hook
-        // where it would have found the driver could make a circle of the two of us, so it gets
-        // the plain answer; only where that would be our own export with nothing behind it, none.
+        // Interposers use RTLD_NEXT to get past themselves. If one got our hook instead of the driver's
+        // function, the two might call each other without end, so it gets the plain result. If that would be
+        // our own export with nothing behind it, it gets none.
         let local = in_scope_of(caller, name, entry);
         if global.is_null() && local.is_null() && is_before_us(caller) {
             failed_look_up::note(link_map_of(caller).unwrap_or(core::ptr::null_mut()), name, version);
@@ -329,7 +327,7 @@ fn decide_for(
         }
         return leave;
     }
-    // A library before us may define the name: then the program gets that, as it would without us.
+    // A library before us may define the name. The program gets that definition, as it would without us.
     // SAFETY: a pseudo-handle, asked from our own frame, whose scope is the global one.
     let first = unsafe { dlsym(libc::RTLD_DEFAULT, name) };
     if !first.is_null() && first != (entry.hook)() {
@@ -346,24 +344,24 @@ fn decide_for(
     Decision { jump: core::ptr::null(), answer }
 }
 
-/// The definition that the calling library finds where there is none in the global scope: a
-/// plugin loaded RTLD_LOCAL has libcuda among its dependencies though the program has not.
+/// The definition that the calling library finds although the global scope has none: a plugin loaded
+/// RTLD_LOCAL may depend on libcuda although the program does not.
 fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &'static Entry) -> *mut c_void {
     let found = in_own_scope_of(caller, name, (entry.hook)());
-    // It may itself be a dependency of a plugin that has libcuda among its others.
+    // The caller may itself be a dependency of a plugin that also depends on libcuda.
     if found.is_null() && !is_before_us(caller) { originals::find_in_driver(entry.symbol) } else { found }
 }
 
-/// What is found in the calling library and its dependencies, and is not our own.
+/// The definition in the calling library and its dependencies, unless it is our own.
 pub fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_void) -> *mut c_void {
     let _error = failed_look_up::KeepError::new();
     let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
         return core::ptr::null_mut();
     };
-    // A library's link map is what dlopen returns for it. It is opened all the same: glibc makes
-    // the list of dependencies that dlsym walks only when a library is opened by itself.
-    // SAFETY: the second word of a link map is the library's path, empty for the program; the
-    // library is mapped already, and what is opened is closed again.
+    // A library's link map is what dlopen returns for it. It is opened all the same: glibc makes the list of
+    // dependencies that dlsym walks only when a library is opened by itself.
+    // SAFETY: the second word of a link map is the library's path, empty for the program; the library is
+    // mapped already, and what is opened is closed again.
     let found = unsafe {
         let path = map.cast::<*const c_char>().add(1).read();
         let handle = loader::handle_of_mapped(path, 0);
@@ -377,12 +375,12 @@ pub fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_v
     if found == own { core::ptr::null_mut() } else { found }
 }
 
-/// Whether the caller's library comes before us in the global scope: the program itself does.
+/// Whether the caller's library comes before us in the global scope, as the program itself does.
 fn is_before_us(caller: *const c_void) -> bool {
     let Some(mut map) = link_map_of(caller) else { return true };
     let own = link_map_of(dlsym as *const c_void);
-    // SAFETY: link maps are linked in load order by their fourth word (`l_next`); the list ends
-    // with null, and libraries that are in use are not unloaded under their caller.
+    // SAFETY: link maps are linked in load order by their fourth word (`l_next`); the list ends with null,
+    // and libraries in use are not unloaded under their caller.
     unsafe {
         while !map.is_null() {
             if Some(map) == own {

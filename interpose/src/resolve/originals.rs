@@ -1,8 +1,8 @@
-//! The driver's own functions: where a hook goes on to, and what our own calls use.
+//! The driver's own functions: the targets of our hooks and of our own calls.
 //!
-//! An original becomes known when the program looks it up: what the real resolver returned is
-//! kept. A direct link never asks; then the next definition after ours in the global scope is
-//! it, and failing that the one in a libcuda that is mapped already. libcuda is never loaded here.
+//! An original becomes known when the program looks it up: the real resolver's result is kept. A direct
+//! link makes no look-up. Its original is the next definition after ours in the global scope, or else the
+//! one in a libcuda that is mapped already. libcuda is never loaded here.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -15,7 +15,7 @@ use super::{libc_symbols, loader};
 use crate::api::Entry;
 use crate::settings;
 
-/// The entry's original, looked for because nobody has asked for it yet; null where there is none.
+/// Looks up the entry's original, which is not known yet; null if there is none.
 #[cold]
 pub fn find(entry: &'static Entry) -> *mut c_void {
     let found = behind(entry.symbol);
@@ -25,7 +25,7 @@ pub fn find(entry: &'static Entry) -> *mut c_void {
     entry.original.load(Ordering::Relaxed)
 }
 
-/// The definition that a program would get if we were not there; null if none.
+/// The definition that a program would get without us; null if none.
 pub fn behind(symbol: &'static str) -> *mut c_void {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
@@ -35,12 +35,11 @@ pub fn behind(symbol: &'static str) -> *mut c_void {
     if !next.is_null() { next } else { find_in_driver(symbol) }
 }
 
-/// The driver's function of that name (with its NUL); null where no libcuda is mapped.
+/// The driver's function of that name (with its NUL); null if no libcuda is mapped.
 pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
-    // SAFETY: a C string. The handle is not closed: that keeps
-    // libcuda where it is, and it never goes anyway.
+    // SAFETY: a C string. The handle is not closed, which keeps libcuda mapped; it is never unloaded anyway.
     let driver = unsafe { loader::handle_of_mapped(c"libcuda.so.1".as_ptr(), 0) };
     if driver.is_null() {
         return core::ptr::null_mut();
@@ -49,8 +48,8 @@ pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
     unsafe { dlsym(driver, symbol.as_ptr().cast()) }
 }
 
-/// Takes what a resolver found for an entry as its original and returns our hook instead; what
-/// belongs to another library than the original already known is returned as it is.
+/// Keeps a resolver's result as the entry's original and returns our hook. If the result belongs to another
+/// library than the original already known, the result is returned unchanged.
 pub fn replace(entry: &'static Entry, found: *mut c_void) -> *mut c_void {
     let ours = (entry.hook)();
     if found == ours || settings::is_turned_off() {
@@ -76,16 +75,15 @@ fn same_library(one: *mut c_void, other: *mut c_void) -> bool {
     }
 }
 
-/// Where the mapped library begins that an address is in.
+/// The start of the mapped library that contains an address.
 pub fn library_of(address: *mut c_void) -> Option<*mut c_void> {
     loader::describe(address).map(|info| info.dli_fbase)
 }
 
-/// What Nsight Compute hands to a program that asks for libcuda, between it and the driver.
+/// The library that Nsight Compute gives a program instead of libcuda. It forwards to the driver.
 pub const OF_NSIGHT_COMPUTE: &str = "libcuda-injection.so";
 
-/// Whether the address is in a driver, by its library's name: libcuda.so with any suffix, or what
-/// stands for it.
+/// Whether the address is in a driver, by its library's name: libcuda.so with any suffix, or a substitute.
 pub fn is_in_driver(address: *mut c_void) -> bool {
     path_of(address).is_some_and(|path| {
         path.to_bytes()
@@ -95,7 +93,7 @@ pub fn is_in_driver(address: *mut c_void) -> bool {
     })
 }
 
-/// This library's path. It is asked for at load: later another thread may hold the loader's lock.
+/// This library's path. It is looked up at load: later another thread may hold the loader's lock.
 pub fn own_path() -> Option<&'static CStr> {
     static KNOWN: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
     let mut known = KNOWN.load(Ordering::Relaxed);
@@ -107,7 +105,7 @@ pub fn own_path() -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(known) })
 }
 
-/// The path of the mapped library that an address is in.
+/// The path of the mapped library that contains an address.
 pub fn path_of(address: *mut c_void) -> Option<&'static CStr> {
     let name = loader::describe(address)?.dli_fname;
     // SAFETY: the loader's own C string, valid while the library is mapped.

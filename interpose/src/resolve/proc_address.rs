@@ -1,8 +1,8 @@
-//! `cuGetProcAddress`: which ABI variant the driver has just returned, and our hook for it.
+//! `cuGetProcAddress`: finds the ABI variant that the driver has just returned, and our hook for it.
 //!
-//! The driver is asked first and its answer stands when it is no, when the name is not in our
-//! table, and when it is a variant newer than the table knows. The version asked for and the
-//! stream flavour decide which variant it was; the table's versions are the driver's own.
+//! The driver is called first. Its result is unchanged if it is an error, if the name is not in our table,
+//! or if the variant is newer than the table knows. The requested version and the stream flavour determine
+//! the variant; the table's versions are the driver's own.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -49,8 +49,8 @@ pub unsafe fn replace(
     unsafe { function.write(originals::replace(entry, found)) };
 }
 
-/// The variant that the driver returns for a base name, a version and a flavour: the newest
-/// that is not newer than asked for. A function without a per-thread flavour has one for both.
+/// The variant that the driver returns for a base name, a version and a flavour: the newest that is not
+/// newer than the requested version. A function without a per-thread flavour has one variant for both.
 pub fn variant(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Entry> {
     let newest = |per_thread: bool| {
         ENTRIES

@@ -1,17 +1,16 @@
-//! PyTorch's backward passes, seen as they begin.
+//! PyTorch's backward passes, observed when they begin.
 //!
-//! `libtorch_python` calls `Engine::execute_with_graph_task` of `libtorch_cpu` by its symbol (so do
-//! programs in C++, by the table of the engine's virtual functions, which the loader fills by symbol too). We export
-//! that symbol, come first in the global scope, and are called in its place: the caller's stack is noted beside the pass,
-//! and a jump goes on to PyTorch's function with the caller's own arguments and return address. So
-//! no frame of ours is there while the pass runs, and C++ exceptions pass where they always do.
+//! `libtorch_python` calls `Engine::execute_with_graph_task` of `libtorch_cpu` by its symbol. Programs in C++
+//! call it through the engine's virtual function table, which the loader also fills by symbol. We export
+//! that symbol and come first in the global scope, so our function is called instead. It stores the caller's
+//! stack with the pass, then jumps to PyTorch's function with the caller's own arguments and return address.
+//! So no frame of ours exists while the pass runs, and C++ exceptions take their usual way.
 //!
-//! One name for each form that the function has had; both are called with the pass as third
-//! argument, the first two being where the result goes and the engine. A symbol that is called was bound
-//! by the loader, and without us it would have been bound to the next definition in the global scope or
-//! to one in the caller's own; that one is found here, once for each place that calls. Where PyTorch is
-//! linked in a way that does not go by the symbol (RTLD_DEEPBIND, a static link), nothing is noted, and
-//! what its threads launch is told without its caller.
+//! The function has had two forms with a name each. Both take the pass as third argument, after the address
+//! of the result and the engine. The loader bound the symbol; without us, it would have bound the next
+//! definition in the global scope or one in the caller's own scope. That definition is looked up here, once
+//! per call site. If PyTorch is linked in a way that bypasses the symbol (RTLD_DEEPBIND, a static link),
+//! nothing is stored, and the launches of its threads are recorded without their caller.
 
 pub mod operators;
 mod original;
@@ -29,17 +28,17 @@ use crate::tables;
 /// A form of the function.
 pub struct Form {
     pub symbol: &'static CStr,
-    /// Whether nodes count their references themselves.
+    /// Whether nodes contain their own reference count.
     pub counts_within: bool,
 }
 
-/// To 2.11 and a little later.
+/// Up to 2.11 and a little later.
 const WITH_SHARED_NODES: Form = Form {
     symbol: c"_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEES2_INS0_4NodeEEONS0_11InputBufferE",
     counts_within: false,
 };
 
-/// To 2.15 at least.
+/// Up to 2.15 at least.
 const WITH_INTRUSIVE_NODES: Form = Form {
     symbol: c"_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEEN3c1013intrusive_ptrINS0_4NodeENS7_6detail34intrusive_target_default_null_typeIS9_EEEEONS0_11InputBufferE",
     counts_within: true,
@@ -59,13 +58,14 @@ pub fn own(name: &CStr) -> Option<*mut c_void> {
 macro_rules! forward {
     ($function:ident $symbol:literal $begin:ident) => {
         /// # Safety
-        /// As PyTorch's function of that name.
+        /// The same as for PyTorch's function of that name.
         #[cfg_attr(not(test), unsafe(export_name = $symbol))]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $function() {
             naked_asm!(
                 ".cfi_startproc",
-                // All registers that arguments can be in, but for floating point, of which there is none.
+                // All registers that can hold arguments, except floating point: the function has no such
+                // argument.
                 "push rdi",
                 "push rsi",
                 "push rdx",
@@ -121,7 +121,7 @@ fn own_of(function: unsafe extern "C" fn()) -> *mut c_void {
     function as *mut c_void
 }
 
-/// A pass begins. Returns PyTorch's function.
+/// A backward pass begins. Returns PyTorch's function.
 ///
 /// # Safety
 /// `pass` is a `shared_ptr` to the pass: the pass's address is its first word.
@@ -131,10 +131,10 @@ unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const 
     if pass.is_null() {
         return original;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     let pass = unsafe { *pass };
     let session = session::current();
-    // It is counted also where there is no session.
+    // Passes are counted even if there is no session.
     if let Some(beginning) = engine::begins(original, session.map(|_| pass))
         && let Some(session) = session
     {
@@ -142,7 +142,7 @@ unsafe fn begin(form: &Form, own: *mut c_void, pass: *const u64, caller: *const 
             if let Some(_inside) = slot.enter()
                 && let Some(tables) = tables::of(session)
             {
-                let (stack, outside) = tables.stack_and_place(session, slot);
+                let (stack, outside) = tables.stack_and_position(session, slot);
                 passes::note(pass, beginning, session.generation, stack, outside);
                 torch::begins_pass();
             }

@@ -1,13 +1,13 @@
-//! PyTorch's operators, by the callbacks that it has for observers (`--torch-ops`).
+//! PyTorch's operators, recorded through PyTorch's observer callbacks (`--torch-ops`).
 //!
 //! `at::addGlobalCallback` takes a pair of functions that every thread calls around each operator and each
-//! range of the program's own, with no arguments copied, no Python run and nothing imported. What it costs is mostly PyTorch's own:
-//! it makes a record of each operator that has an observer.
+//! range of the program. No arguments are copied, no Python runs and nothing is imported. Most of the cost
+//! is PyTorch's own: it makes a record of each operator that has an observer.
 //!
-//! The description of a callback is passed by value, so its layout matters. It has been the same from 1.13 to
-//! 2.15 at least, and is checked in the process itself: once ours is in, PyTorch is asked what it would call for
-//! the scopes that were asked for and for one that was not. If our functions are not there, or are where they
-//! should not be, the callback is taken out again, and that is said.
+//! The description of a callback is passed by value, so its layout matters. The layout has been the same
+//! from 1.13 to 2.15 at least, and the process itself checks it. After adding ours, PyTorch is asked which
+//! callbacks it would call, for the requested scopes and for one other. If our functions are missing, or are
+//! where they should not be, the callback is removed again and a notice is written.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use gputrace_wire::counter::Counter;
 use crate::resolve::{libc_symbols, originals};
 use crate::{loaded, python, settings, tables};
 
-/// `at::RecordFunctionCallback`, and room for what later versions may add: all zeros is "no" there.
+/// `at::RecordFunctionCallback`, plus space for fields of later versions: all zeros means "no" there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Callback {
@@ -28,7 +28,7 @@ struct Callback {
     end: End,
     sampling_probability: f64,
     scopes: [u8; 16],
-    room: [u64; 16],
+    reserved: [u64; 16],
 }
 
 type Start = unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> *mut *mut c_void;
@@ -48,17 +48,17 @@ const FUNCTION: u8 = 0;
 const BACKWARD_FUNCTION: u8 = 1;
 const USER_SCOPE: u8 = 7;
 
-/// How the names begin that the engine gives to what is around a node; the stack has the node already.
+/// Prefix of the engine's names around a node. The node itself is already in the stack.
 const OF_ENGINE: &[u8] = b"autograd::engine::";
-/// Longer names are cut.
+/// Longer names are truncated.
 const NAME_MAX: usize = 512;
 
-static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
-/// Whether a callback was put in, or could not be. There is one for the process's life.
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Whether a callback was added, or could not be. There is one for the life of the process.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
-/// Objects that had been loaded when PyTorch was last looked for.
+/// Number of loaded objects at the last search for PyTorch.
 static LOADED: AtomicU64 = AtomicU64::new(0);
-/// PyTorch's function that names an operator.
+/// PyTorch's function that returns an operator's name.
 static NAME: AtomicName = AtomicName(AtomicPtr::new(core::ptr::null_mut()));
 
 struct AtomicName(AtomicPtr<c_void>);
@@ -71,15 +71,15 @@ impl AtomicName {
     }
 }
 
-/// At a session's start.
+/// Called at a session's start.
 pub fn prepare() {
     let asked = settings::get(settings::TORCH_OPS).is_some() && !settings::is_off(settings::TORCH_OPS);
-    IS_ASKED_FOR.store(asked, Ordering::Relaxed);
+    IS_REQUESTED.store(asked, Ordering::Relaxed);
 }
 
-/// Looks for PyTorch, if operators are asked for. Not on the path of a call.
-pub fn look(session: &Session) {
-    if !IS_ASKED_FOR.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
+/// Searches for PyTorch, if operators are requested. Not on the path of a call.
+pub fn search(session: &Session) {
+    if !IS_REQUESTED.load(Ordering::Relaxed) || IS_DONE.load(Ordering::Relaxed) {
         return;
     }
     let loaded = loaded::counts().loaded;
@@ -91,7 +91,7 @@ pub fn look(session: &Session) {
     if add.is_null() || IS_DONE.swap(true, Ordering::AcqRel) {
         return;
     }
-    // Its functions are called from now on, and it calls ours.
+    // The library must stay mapped: its functions are called from now on, and it calls ours.
     python::pin(add);
     let names = [
         c"_ZN2at14removeCallbackEm",
@@ -118,14 +118,14 @@ fn callback(start: Start, scope: u8) -> Callback {
     if let Some(wanted) = scopes.get_mut(usize::from(scope)) {
         *wanted = 1;
     }
-    Callback { start, end, sampling_probability: 1.0, scopes, room: [0; 16] }
+    Callback { start, end, sampling_probability: 1.0, scopes, reserved: [0; 16] }
 }
 
-/// Puts the callbacks in, and takes them out again if they are not called as they should be.
+/// Adds the callbacks, and removes them again if PyTorch would not call them as expected.
 fn put_in(add: *mut c_void, remove: *mut c_void, called: *mut c_void, name: *mut c_void) -> bool {
     const WANTED: [(Start, u8); 2] = [(begin_operator, FUNCTION), (begin_range, USER_SCOPE)];
-    // SAFETY: PyTorch's functions of these names have these types. Whatever they make of a callback, it is
-    // two functions that do nothing before `NAME` is known, and zeros.
+    // SAFETY: PyTorch's functions of these names have these types. The callback consists of two functions
+    // that do nothing before `NAME` is set, and zeros, so no interpretation of it does harm.
     unsafe {
         let add = core::mem::transmute::<*mut c_void, Add>(add);
         let handles = WANTED.map(|(start, scope)| add(callback(start, scope)));
@@ -156,28 +156,29 @@ unsafe extern "C" fn begin_operator(kept: *mut *mut c_void, record: *const c_voi
     unsafe { begin(kept, record, |name, _| (!name.starts_with(OF_ENGINE)).then_some(name)) }
 }
 
-/// A range of the program's own begins. Those that count (`step 17`) are one, or each would make every stack
-/// in it another one.
+/// A range of the program begins. Names that count (`step 17`) become one name; otherwise each would make
+/// every stack inside it a different one.
 unsafe extern "C" fn begin_range(kept: *mut *mut c_void, record: *const c_void) -> *mut *mut c_void {
     // SAFETY: PyTorch's own arguments.
-    unsafe { begin(kept, record, |name, room| Some(without_numbers(name, room))) }
+    unsafe { begin(kept, record, |name, buffer| Some(without_numbers(name, buffer))) }
 }
 
 /// A name with each number in it written as `#`.
-fn without_numbers<'r>(name: &[u8], room: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
+fn without_numbers<'r>(name: &[u8], buffer: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
     let mut length = 0;
     for byte in name {
         let written = if byte.is_ascii_digit() { b'#' } else { *byte };
-        let follows = byte.is_ascii_digit() && length > 0 && room.get(length - 1) == Some(&b'#');
-        if !follows && let Some(to) = room.get_mut(length) {
+        let follows = byte.is_ascii_digit() && length > 0 && buffer.get(length - 1) == Some(&b'#');
+        if !follows && let Some(to) = buffer.get_mut(length) {
             *to = written;
             length += 1;
         }
     }
-    room.get(..length).unwrap_or_default()
+    buffer.get(..length).unwrap_or_default()
 }
 
-/// Something with a name begins; `told` is what of the name is told. Nothing is handed to its end.
+/// A named operator or range begins; `recorded` is the recorded form of the name. No data is passed to its
+/// end.
 ///
 /// # Safety
 /// As PyTorch calls an observer.
@@ -185,27 +186,28 @@ fn without_numbers<'r>(name: &[u8], room: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
 unsafe fn begin(
     kept: *mut *mut c_void,
     record: *const c_void,
-    told: impl for<'n> FnOnce(&'n [u8], &'n mut [u8; NAME_MAX]) -> Option<&'n [u8]>,
+    recorded: impl for<'n> FnOnce(&'n [u8], &'n mut [u8; NAME_MAX]) -> Option<&'n [u8]>,
 ) -> *mut *mut c_void {
-    // SAFETY: where the `unique_ptr` goes that is returned.
+    // SAFETY: the out location of the returned `unique_ptr`.
     unsafe { kept.write(core::ptr::null_mut()) };
     if let Some(name) = NAME.get()
         && let Some(session) = session::current()
         && let Some(tables) = tables::of(session)
     {
         thread::with(|slot| {
-            // SAFETY: PyTorch's record of the operator, and its name, which live until the operator's end.
+            // SAFETY: PyTorch's record of the operator and its name live until the operator's end.
             let name = unsafe { name(record) };
             if let Some(_inside) = slot.enter()
                 && !name.is_null()
             {
                 // SAFETY: as above.
                 let name = unsafe { crate::describe::text(name, NAME_MAX) };
-                let mut room = [0; NAME_MAX];
-                let told = told(name, &mut room);
-                let name = told.map_or(operators::UNNAMED, |told| tables.stack_name(session, told));
-                if told.is_some() && name == operators::UNNAMED {
-                    // There is no place for more names: it is no frame of any stack.
+                let mut buffer = [0; NAME_MAX];
+                let recorded = recorded(name, &mut buffer);
+                let name =
+                    recorded.map_or(operators::UNNAMED, |recorded| tables.stack_name(session, recorded));
+                if recorded.is_some() && name == operators::UNNAMED {
+                    // The table of names is full: the operator is in no stack.
                     session.count(Counter::StacksFull, 1);
                 }
                 operators::begin(record as u64, name, session.generation);

@@ -1,4 +1,4 @@
-//! PyTorch's own function behind ours, and its functions that answer about a thread.
+//! Looks up PyTorch's own function behind ours, and its functions that describe a thread.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -11,19 +11,20 @@ use super::Form;
 use crate::resolve::failed_look_up::KeepError;
 use crate::resolve::{libc_symbols, loader, look_up, originals};
 
-/// Places that call, as return addresses, and what each goes on to. There is one in `libtorch_python` and
-/// one in `libtorch_cpu`; those beyond these are looked up each time.
-const PLACES_MAX: usize = 16;
-static PLACES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); PLACES_MAX] =
-    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) }; PLACES_MAX];
+/// Call sites, as return addresses, with the function that each jumps to. There is one site in
+/// `libtorch_python` and one in `libtorch_cpu`; sites beyond this limit are looked up at each call.
+const CALL_SITES_MAX: usize = 16;
+static CALL_SITES: [(AtomicPtr<c_void>, AtomicPtr<c_void>); CALL_SITES_MAX] =
+    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicPtr::new(core::ptr::null_mut())) };
+        CALL_SITES_MAX];
 
 /// PyTorch's function of that form, as the loader would have bound it for the caller.
 pub fn of(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void {
-    for (place, original) in &PLACES {
-        match place.load(Ordering::Acquire) {
+    for (site, original) in &CALL_SITES {
+        match site.load(Ordering::Acquire) {
             known if known.cast_const() == caller => {
                 let found = original.load(Ordering::Acquire);
-                // A caller that another thread is just putting in.
+                // Another thread is just storing this call site.
                 return if found.is_null() { first_sight(form, own, caller) } else { found };
             }
             known if known.is_null() => break,
@@ -37,15 +38,15 @@ pub fn of(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void
 fn first_sight(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c_void {
     let found = find(form.symbol, own, caller);
     if found.is_null() {
-        // Without us the loader had ended the program here, in the same way.
+        // Without us the loader would have ended the program here, in the same way.
         stderr::line(&[b"symbol lookup error: undefined symbol: ", form.symbol.to_bytes()]);
         // SAFETY: ends the process.
         unsafe { system::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
     follow(form, found);
-    for (place, original) in &PLACES {
+    for (site, original) in &CALL_SITES {
         let free = core::ptr::null_mut();
-        match place.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
+        match site.compare_exchange(free, caller.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 original.store(found, Ordering::Release);
                 break;
@@ -58,7 +59,7 @@ fn first_sight(form: &Form, own: *mut c_void, caller: *const c_void) -> *const c
 }
 
 /// The next definition after ours that the caller would have been bound to: in the global scope, or else in
-/// its own. A library may also be loaded by another that has PyTorch beside it.
+/// the caller's own scope. A library may also be loaded by another one that depends on PyTorch.
 fn find(symbol: &CStr, own: *mut c_void, caller: *const c_void) -> *mut c_void {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
@@ -75,8 +76,8 @@ fn find(symbol: &CStr, own: *mut c_void, caller: *const c_void) -> *mut c_void {
     if beside == own { core::ptr::null_mut() } else { beside }
 }
 
-/// From now on this copy of PyTorch is asked what threads are at. One that lacks a function, as those before 2.0
-/// do, is not.
+/// Registers this copy of PyTorch as the source of the threads' state. A copy that lacks one of the
+/// functions, as those before 2.0 do, is not registered.
 fn follow(form: &Form, original: *mut c_void) {
     let Some(library) = originals::library_of(original) else { return };
     let of_library = |name: &CStr| {
@@ -91,8 +92,8 @@ fn follow(form: &Form, original: *mut c_void) {
     };
     let node = of_library(c"_ZN5torch8autograd16get_current_nodeEv");
     let counts = if form.counts_within { Counts::Within } else { Counts::Beside };
-    // SAFETY: PyTorch's functions of these names have these types, in every version that has them;
-    // what a node's reference is, the form tells.
+    // SAFETY: PyTorch's functions of these names have these types, in every version that has them; the form
+    // determines what a reference to a node is.
     let functions = unsafe {
         Functions {
             execute: original,
@@ -105,14 +106,14 @@ fn follow(form: &Form, original: *mut c_void) {
     engine::add(functions);
 }
 
-/// A symbol of the library that an address is in, which stays mapped from then on.
+/// A symbol of the library that contains an address. The library stays mapped from then on.
 fn in_library(address: *mut c_void, name: &CStr) -> *mut c_void {
     let _error = KeepError::new();
     let (Some(dlsym), Some(path)) = (libc_symbols::dlsym(), originals::path_of(address)) else {
         return core::ptr::null_mut();
     };
-    // SAFETY: a C string; nothing is loaded that is not loaded already. Of the program itself, which is
-    // found by no path, the global scope is asked. The library stays, and with it what is found in it.
+    // SAFETY: a C string; only an object that is loaded already is found. For the program itself, which no
+    // path finds, the global scope is searched. The library stays mapped, and so does the symbol.
     unsafe {
         let mut handle = loader::handle_of_mapped(path.as_ptr(), libc::RTLD_NODELETE);
         if handle.is_null() {

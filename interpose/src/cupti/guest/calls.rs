@@ -1,6 +1,6 @@
-//! What each of CUPTI's functions does for a guest.
+//! The implementation of CUPTI's functions for a guest.
 //!
-//! Results are those that CUPTI alone would have given. Nothing here is on a launch's path.
+//! Results are those that CUPTI alone would have given. No launch runs code of this file.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use cupti_sys::cupti::*;
 use gputrace_producer::stderr::KeepErrno;
 
 use super::{clock, delivery, subscription, windows};
-use crate::cupti::root::{self, Root, Who};
+use crate::cupti::root::{self, Party, Root};
 use crate::cupti::{callbacks, graph_times};
 
 const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
@@ -17,8 +17,8 @@ const INVALID_PARAMETER: CUptiResult = CUptiResult::CUPTI_ERROR_INVALID_PARAMETE
 const KERNEL: CUpti_ActivityKind = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_KERNEL;
 const CONCURRENT_KERNEL: CUpti_ActivityKind = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 
-/// Attributes of the buffers that CUPTI fills, which are ours: the guest's value is kept and told,
-/// a bit set for each that was given, and CUPTI never hears of it.
+/// Attributes of the buffers that CUPTI fills. Those buffers are ours, so the guest's values are stored and
+/// returned but never passed to CUPTI. One bit is set for each attribute that was given.
 static ZEROED: AtomicU64 = AtomicU64::new(0);
 static PER_THREAD: AtomicU64 = AtomicU64::new(UNSET);
 const UNSET: u64 = u64::MAX;
@@ -126,19 +126,19 @@ pub fn register_callbacks(
     OK
 }
 
-/// Switches a kind for the guest. Kernels come from the records of concurrent kernels, which the
-/// tracer has; the two kinds exclude each other in CUPTI.
+/// Switches a kind for the guest. Kernels come from the records of concurrent kernels, which the tracer has
+/// on; CUPTI does not allow both kernel kinds at once.
 pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     let _errno = KeepErrno::new();
     let real = if kind == KERNEL { CONCURRENT_KERNEL } else { kind };
     let bit = 1u64.checked_shl(kind.0).unwrap_or(0);
     let before = windows::kinds();
     let after = if on { before | bit } else { before & !bit };
-    // Both names of kernels stand for one real kind: it goes off with the last of them.
+    // Both kernel kinds use one real kind, which is switched off with the last of them.
     let both = 1 << KERNEL.0 | 1 << CONCURRENT_KERNEL.0;
     graph_times::guest_changes(root, after);
     let is_still_wanted = !on && real == CONCURRENT_KERNEL && after & both != 0;
-    let result = if is_still_wanted { OK } else { root.want(Who::Guest, real, on) };
+    let result = if is_still_wanted { OK } else { root.want(Party::Guest, real, on) };
     if result == OK {
         clock::read_both(root);
         windows::change(after, root.now_ns());
@@ -147,13 +147,13 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     result
 }
 
-/// A kind that the tracer has too is on for all contexts; any other is CUPTI's own business.
+/// Whether the tracer has the kind too: it is then on for all contexts. Other kinds are left to CUPTI.
 pub fn is_for_all_contexts(kind: CUpti_ActivityKind) -> bool {
-    kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Who::Tracer, kind.0)
+    kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Party::Tracer, kind.0)
 }
 
-/// Makes CUPTI deliver what it has: the guest gets its part before its call returns, also what a
-/// flush of ours was just delivering.
+/// Makes CUPTI deliver its records. The guest gets its part before its call returns, including records that
+/// a flush of ours was just delivering.
 pub fn flush(real: impl FnOnce() -> CUptiResult) -> CUptiResult {
     let _errno = KeepErrno::new();
     delivery::wait_until(|| !root::is_flushing());
@@ -197,14 +197,14 @@ fn kept(attribute: CUpti_ActivityAttribute) -> Option<&'static AtomicU64> {
     }
 }
 
-/// Keeps an attribute of the guest's buffers; `None` for one that is CUPTI's. Their values are bytes.
+/// Stores an attribute of the guest's buffers; `None` for one that is CUPTI's. The values are bytes.
 pub fn set_attribute(
     attribute: CUpti_ActivityAttribute,
     bytes: *mut usize,
     value: *mut c_void,
 ) -> Option<CUptiResult> {
     let kept = kept(attribute)?;
-    // SAFETY: the guest's own parameters; a size of nothing is refused before the value is read.
+    // SAFETY: the guest's own parameters; a size of 0 is refused before the value is read.
     let value = unsafe {
         if bytes.is_null() || value.is_null() || *bytes == 0 {
             return Some(INVALID_PARAMETER);
@@ -215,7 +215,7 @@ pub fn set_attribute(
     Some(OK)
 }
 
-/// Tells a kept attribute; `None` for one that is CUPTI's or was never set.
+/// Returns a stored attribute; `None` for one that is CUPTI's or was never set.
 pub fn attribute(
     attribute: CUpti_ActivityAttribute,
     bytes: *mut usize,
@@ -236,13 +236,13 @@ pub fn attribute(
     Some(OK)
 }
 
-/// The guest ends its CUPTI; the real one goes on.
+/// The guest finalizes its CUPTI. The real one continues.
 pub fn finalize(root: &Root) -> CUptiResult {
     let _errno = KeepErrno::new();
     graph_times::guest_changes(root, 0);
     windows::change(0, root.now_ns());
-    for kind in root::wanted(Who::Guest) {
-        root.want(Who::Guest, kind, false);
+    for kind in root::wanted(Party::Guest) {
+        root.want(Party::Guest, kind, false);
     }
     delivery::give_back();
     delivery::unregister();

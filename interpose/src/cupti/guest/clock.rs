@@ -1,9 +1,9 @@
-//! CUPTI's times in the guest's clock.
+//! Converts CUPTI's times to the guest's clock.
 //!
-//! A guest may register a function that says what time it is; CUPTI then gives all times in that
-//! clock. The real CUPTI keeps its own clock, which the tracer's times are in, and the guest's
-//! times are computed: pairs of both clocks are read now and then (anchors), and a time is carried
-//! over along the line between the two anchors around it.
+//! A guest may register a function that returns the time; CUPTI then gives all times in that clock. The
+//! real CUPTI keeps its own clock, which the tracer's times use, so the guest's times are computed. Both
+//! clocks are read together from time to time (anchors), and a time is converted by linear interpolation
+//! between the two anchors around it.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,14 +12,14 @@ use cupti_sys::cupti::{CUpti_TimestampCallbackFunc, CUptiResult};
 
 use crate::cupti::root::Root;
 
-/// Closer together, the few tens of nanoseconds that reading takes would bend the line.
+/// The least distance of anchors. Below it, the tens of nanoseconds that a reading takes distort the slope.
 const APART_NS: u64 = 5_000_000;
-/// Readings per anchor; the quickest counts.
+/// Readings per anchor; the fastest one is used.
 const TRIES: usize = 5;
 const ANCHORS: usize = 64;
 
 static CALLBACK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// Never held while CUPTI or the guest is called.
+/// Not held while CUPTI or the guest is called.
 static LINE: Mutex<Line> = Mutex::new(Line { anchors: Vec::new() });
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,13 +28,13 @@ struct Anchor {
     guest: u64,
 }
 
-/// The anchors, in the order of time.
+/// The anchors, in order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     anchors: Vec<Anchor>,
 }
 
-/// The guest's clock from now on.
+/// Sets the guest's clock.
 pub fn register(root: &Root, callback: CUpti_TimestampCallbackFunc) -> CUptiResult {
     let Some(callback) = callback else { return CUptiResult::CUPTI_ERROR_INVALID_PARAMETER };
     let new = callback as *mut ();
@@ -45,12 +45,12 @@ pub fn register(root: &Root, callback: CUpti_TimestampCallbackFunc) -> CUptiResu
     CUptiResult::CUPTI_SUCCESS
 }
 
-/// CUPTI's own clock again.
+/// Restores CUPTI's own clock.
 pub fn clear() {
     CALLBACK.store(core::ptr::null_mut(), Ordering::Release);
 }
 
-/// The time now by the guest's clock; `None` where it has none of its own.
+/// The current time in the guest's clock; `None` if it has no clock of its own.
 pub fn now() -> Option<u64> {
     let callback = CALLBACK.load(Ordering::Acquire);
     if callback.is_null() {
@@ -60,7 +60,7 @@ pub fn now() -> Option<u64> {
     Some(unsafe { core::mem::transmute::<*mut (), unsafe extern "C" fn() -> u64>(callback)() })
 }
 
-/// Reads both clocks, if the guest has one, and remembers the pair.
+/// Reads both clocks, if the guest has one, and stores the pair.
 pub fn read_both(root: &Root) {
     let mut best: Option<(u64, Anchor)> = None;
     for _ in 0..TRIES {
@@ -81,7 +81,7 @@ pub fn read_both(root: &Root) {
     }
 }
 
-/// How to carry times over; `None` where the guest has CUPTI's clock.
+/// The conversion to the guest's clock; `None` if the guest uses CUPTI's clock.
 pub fn line(root: &Root) -> Option<Line> {
     if CALLBACK.load(Ordering::Acquire).is_null() {
         return None;
@@ -96,11 +96,11 @@ impl Line {
         if let [.., before, last] = self.anchors.as_slice()
             && last.cupti_ns.saturating_sub(before.cupti_ns) < APART_NS
         {
-            // The newest takes the place of one that is too near to the one before it.
+            // The newest anchor replaces its predecessor if that one is too near to the anchor before.
             self.anchors.pop();
         }
         if self.anchors.last().is_some_and(|last| last.cupti_ns >= anchor.cupti_ns) {
-            // The clock was set back: what came before is of no use.
+            // The clock was set back, so earlier anchors are useless.
             self.anchors.clear();
         }
         self.anchors.push(anchor);
@@ -109,7 +109,7 @@ impl Line {
         }
     }
 
-    /// A time of CUPTI's in the guest's clock; 0, which says that there is none, stays.
+    /// Converts a time of CUPTI's to the guest's clock. 0 means no time and stays 0.
     pub fn carry_over(&self, cupti_ns: u64) -> u64 {
         if cupti_ns == 0 {
             return 0;
@@ -118,7 +118,8 @@ impl Line {
         let last = self.anchors.len().saturating_sub(1);
         let (from, to) = match (self.anchors.get(after.saturating_sub(1)), self.anchors.get(after)) {
             (Some(from), Some(to)) if after > 0 => (*from, *to),
-            // Before the first or after the last: along the nearest stretch that is long enough.
+            // Before the first or after the last anchor: extrapolate from the nearest segment that is long
+            // enough.
             _ => match (self.anchors.get(last.saturating_sub(2).min(after)), self.anchors.get(last)) {
                 (Some(from), Some(to)) => (*from, *to),
                 _ => return cupti_ns,
@@ -126,7 +127,7 @@ impl Line {
         };
         let span = i128::from(to.cupti_ns) - i128::from(from.cupti_ns);
         let rise = i128::from(to.guest) - i128::from(from.guest);
-        // The anchor nearer to the time is the one to start from.
+        // Start from the anchor nearer to the time.
         let near = if after > 0 && after > last { to } else { from };
         let distance = i128::from(cupti_ns) - i128::from(near.cupti_ns);
         let carried = if span > 0 { distance * rise / span } else { distance };
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn times_go_along_the_line_between_two_anchors() {
-        // A clock of 2 ticks a nanosecond that later runs at 3.
+        // A clock of 2 ticks a nanosecond that later has 3.
         let line = line(&[(1_000_000_000, 500), (1_010_000_000, 20_000_500), (1_020_000_000, 50_000_500)]);
         assert_eq!(line.carry_over(0), 0);
         assert_eq!(line.carry_over(1_005_000_000), 10_000_500);

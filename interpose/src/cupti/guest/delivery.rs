@@ -1,9 +1,9 @@
-//! Records into the guest's buffers.
+//! Copies records into the guest's buffers.
 //!
-//! What CUPTI delivers into our buffers and the guest wants is copied into buffers that the guest
-//! gives, as CUPTI would have filled them, and handed over when they are full or when the guest
-//! flushes. Whoever delivers takes the buffer under way for itself, so that nothing is locked
-//! while the guest is called; a second delivering thread begins a buffer of its own.
+//! The records that the guest wants are copied from our buffers into buffers that the guest provides, in
+//! CUPTI's own layout. A buffer is handed over when it is full or when the guest flushes. A delivering thread
+//! takes the current buffer for itself, so that no lock is held while the guest is called; a second
+//! delivering thread begins a buffer of its own.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -19,7 +19,7 @@ use cupti_sys::records::Record;
 
 use super::clock::{self, Line};
 use super::{own_calls, times, windows};
-use crate::cupti::root::{self, Who};
+use crate::cupti::root::{self, Party};
 use gputrace_producer::system;
 
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -27,26 +27,26 @@ type Complete = unsafe extern "C" fn(cupti_sys::driver::CUcontext, u32, *mut u8,
 
 const KERNEL: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_KERNEL.0;
 const CONCURRENT_KERNEL: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0;
-/// How long a flush of the guest's waits for a delivery that another thread is in.
+/// The longest wait of a guest's flush for a delivery on another thread.
 const WAIT_MOST: Duration = Duration::from_secs(1);
 const WAIT_STEP: Duration = Duration::from_micros(50);
-/// Records are a multiple of this long.
+/// Record sizes are a multiple of this.
 const ALIGNMENT: usize = 8;
 
 static REQUEST: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static COMPLETE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// The buffer that is being filled and that nobody fills right now.
+/// The partly filled buffer while no thread is filling it.
 static UNDER_WAY: AtomicPtr<Filling> = AtomicPtr::new(core::ptr::null_mut());
-/// Records for which the guest gave no buffer, since it last asked.
+/// Records for which the guest gave no buffer, since it last queried the count.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// A buffer of the guest's, partly filled.
+/// A guest's buffer that is partly filled.
 struct Filling {
     buffer: *mut u8,
     bytes: usize,
     used_bytes: usize,
     records: usize,
-    /// 0 for as many as fit.
+    /// 0 means as many as fit.
     most_records: usize,
 }
 
@@ -61,7 +61,7 @@ pub fn register(
     true
 }
 
-/// The guest takes no more buffers.
+/// Removes the guest's buffer callbacks.
 pub fn unregister() {
     REQUEST.store(core::ptr::null_mut(), Ordering::Release);
 }
@@ -70,12 +70,12 @@ pub fn is_registered() -> bool {
     !REQUEST.load(Ordering::Acquire).is_null()
 }
 
-/// Records that found no buffer since the last question.
+/// The number of records without a buffer since the last query.
 pub fn take_dropped() -> u64 {
     DROPPED.swap(0, Ordering::Relaxed)
 }
 
-/// Copies what the guest wants of a buffer that CUPTI has just delivered.
+/// Copies the records that the guest wants from a buffer that CUPTI has just delivered.
 ///
 /// # Safety
 /// So many bytes of the buffer are CUPTI's records.
@@ -104,7 +104,7 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
         }
         // SAFETY: a record lies in these bytes.
         let source = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), bytes) };
-        // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+        // SAFETY: CUPTI wrote a record of its reported version here.
         let typed = unsafe { Record::new(record.cast(), root.version()) };
         if let Some(kind) = kind_for_guest(source, &typed) {
             filling.put(source, kind, line.as_ref());
@@ -112,18 +112,18 @@ pub unsafe fn deliver(buffer: *mut u8, valid_bytes: usize) {
     }
 }
 
-/// The kind under which the guest gets the record; `None` if it never asked for it.
+/// The kind under which the guest gets the record; `None` if the guest never enabled it.
 fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
     let kind = u32::from_ne_bytes(*record.first_chunk()?);
     if let Record::GraphTrace(graph) = typed {
-        // The tracer has this kind on and off as it sees fit, and records come late.
+        // The tracer switches this kind independently, and records come late.
         return windows::had(kind, graph.correlation_id(), graph.start_ns()).then_some(kind);
     }
-    if !root::wants(Who::Tracer, kind) {
+    if !root::wants(Party::Tracer, kind) {
         if own_calls::is_of_one(record) {
             return None;
         }
-        // On for the guest alone: CUPTI itself has kept to its windows.
+        // The kind is on for the guest alone, so CUPTI itself respects the guest's windows.
         return Some(if kind == CONCURRENT_KERNEL { as_asked(kind) } else { kind });
     }
     let (correlation, start_ns) = match typed {
@@ -131,7 +131,7 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         Record::Memcpy(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::MemcpyPtoP(copy) => (copy.correlation_id(), copy.start_ns()),
         Record::Memset(fill) => (fill.correlation_id(), fill.start_ns()),
-        // The tracer has no other kind on, but whole graphs.
+        // Besides these and graph-level timing (above), the tracer enables no kind.
         _ => return None,
     };
     if kind == CONCURRENT_KERNEL && windows::had(KERNEL, correlation, start_ns) {
@@ -140,12 +140,12 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
     windows::had(kind, correlation, start_ns).then_some(kind)
 }
 
-/// Kernel records go by the name that the guest has on now.
+/// Kernel records get the kernel kind that the guest has on now.
 fn as_asked(kind: u32) -> u32 {
     if windows::kinds() >> KERNEL & 1 != 0 { KERNEL } else { kind }
 }
 
-/// Hands over what is there: the guest flushes, or ends.
+/// Hands over the current buffer: the guest flushes or ends.
 pub fn hand_over() {
     let mut filling = Guard::take();
     if filling.0.as_ref().is_some_and(|filling| filling.records > 0) {
@@ -153,14 +153,13 @@ pub fn hand_over() {
     }
 }
 
-/// Gives even an empty buffer back: the guest takes no more.
+/// Gives the current buffer back, even if it is empty: the guest takes no more records.
 pub fn give_back() {
     Guard::take().hand_over();
 }
 
-/// Asks the guest for a buffer if it has anything on and none is under way. CUPTI alone asks at the
-/// first launch; torch.profiler takes nothing for granted that was never asked for, and flushes
-/// only if some buffer was.
+/// Asks the guest for a buffer if it has any kind on and no buffer is current. CUPTI alone asks at the first
+/// launch. torch.profiler depends on it: it flushes only if a buffer was requested.
 pub fn prepare() {
     if is_registered() && windows::kinds() != 0 {
         let mut filling = Guard::take();
@@ -174,16 +173,16 @@ pub fn prepare() {
 static DELIVERIES: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// This thread is in a delivery: it must not wait for itself.
+    /// Whether this thread is in a delivery, so that it does not wait for itself.
     static IS_DELIVERING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether another thread is in the middle of a delivery.
+/// Whether another thread is delivering.
 pub fn is_under_way() -> bool {
     DELIVERIES.load(Ordering::Acquire) > u32::from(IS_DELIVERING.get())
 }
 
-/// While it lives, a delivery is under way.
+/// A delivery is under way for as long as this lives.
 struct UnderWay;
 
 impl UnderWay {
@@ -201,7 +200,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Waits a bounded while.
+/// Waits for a condition, up to `WAIT_MOST`. Returns at once if this thread is in a delivery.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() && begun.elapsed() < WAIT_MOST && !IS_DELIVERING.get() {
@@ -209,7 +208,7 @@ pub fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Holds the buffer under way; puts it back when it goes.
+/// Holds the current buffer and puts it back when dropped.
 struct Guard(Option<Box<Filling>>);
 
 impl Guard {
@@ -220,7 +219,7 @@ impl Guard {
     }
 
     fn put(&mut self, record: &[u8], kind: u32, line: Option<&Line>) {
-        let is_full = self.0.as_ref().is_some_and(|filling| !filling.has_room(record.len()));
+        let is_full = self.0.as_ref().is_some_and(|filling| !filling.fits(record.len()));
         if is_full {
             self.hand_over();
         }
@@ -228,7 +227,7 @@ impl Guard {
             self.0 = Filling::request();
         }
         match &mut self.0 {
-            Some(filling) if filling.has_room(record.len()) => filling.write(record, kind, line),
+            Some(filling) if filling.fits(record.len()) => filling.write(record, kind, line),
             _ => {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
@@ -247,7 +246,7 @@ impl Drop for Guard {
         let Some(filling) = self.0.take() else { return };
         let other = UNDER_WAY.swap(Box::into_raw(filling), Ordering::AcqRel);
         if !other.is_null() {
-            // A second delivery began one of its own meanwhile and was done first.
+            // A second delivery meanwhile began a buffer of its own and finished first.
             // SAFETY: as in `take`.
             unsafe { Box::from_raw(other) }.complete();
         }
@@ -255,7 +254,7 @@ impl Drop for Guard {
 }
 
 impl Filling {
-    /// A new buffer of the guest's.
+    /// Requests a new buffer from the guest.
     fn request() -> Option<Box<Filling>> {
         let request = REQUEST.load(Ordering::Acquire);
         if request.is_null() {
@@ -270,27 +269,27 @@ impl Filling {
             .then(|| Box::new(Filling { buffer, bytes, used_bytes: 0, records: 0, most_records }))
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    fn fits(&self, bytes: usize) -> bool {
         self.bytes.saturating_sub(self.used_bytes) >= bytes
             && (self.most_records == 0 || self.records < self.most_records)
     }
 
-    /// Appends a record that has room.
+    /// Appends a record; the caller made sure that it fits.
     fn write(&mut self, record: &[u8], kind: u32, line: Option<&Line>) {
-        // SAFETY: the guest gave so many bytes, and the record fits into what is left of them.
+        // SAFETY: the guest gave so many bytes, and the record fits into the rest of them.
         let target = unsafe {
             core::ptr::copy_nonoverlapping(record.as_ptr(), self.buffer.add(self.used_bytes), record.len());
             core::slice::from_raw_parts_mut(self.buffer.add(self.used_bytes), record.len())
         };
-        if let Some(place) = target.get_mut(0..4) {
-            place.copy_from_slice(&kind.to_ne_bytes());
+        if let Some(field) = target.get_mut(0..4) {
+            field.copy_from_slice(&kind.to_ne_bytes());
         }
         if let Some(line) = line {
             for at in times::offsets(kind) {
-                if let Some(place) = target.get_mut(*at..*at + 8)
-                    && let Ok(time_ns) = <[u8; 8]>::try_from(&*place)
+                if let Some(field) = target.get_mut(*at..*at + 8)
+                    && let Ok(time_ns) = <[u8; 8]>::try_from(&*field)
                 {
-                    place.copy_from_slice(&line.carry_over(u64::from_ne_bytes(time_ns)).to_ne_bytes());
+                    field.copy_from_slice(&line.carry_over(u64::from_ne_bytes(time_ns)).to_ne_bytes());
                 }
             }
         }

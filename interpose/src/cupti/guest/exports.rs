@@ -1,8 +1,8 @@
-//! The names of CUPTI's that clients link and look up, and where each call goes: to the guest's
-//! own CUPTI, or through to the real one.
+//! The CUPTI names that clients link to and look up, and the target of each call: the guest's own CUPTI,
+//! or the real one.
 //!
-//! Our own calls go to the loaded library directly and never come by here; nor do CUPTI's, which
-//! is linked to itself.
+//! Our own calls go to the loaded library directly and do not pass through here. Neither do CUPTI's own,
+//! because CUPTI is linked to itself.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -29,11 +29,11 @@ macro_rules! exports {
             }
         ),*];
 
-        /// The real functions, as they become known.
+        /// The real functions; null until known.
         static REAL: [AtomicPtr<c_void>; NAMES.len()] =
             [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
 
-        /// Our function of the name at that place.
+        /// Our function of the name at that index.
         fn ours(index: usize) -> *mut c_void {
             match index {
                 $($index => $name as *mut c_void,)*
@@ -43,7 +43,7 @@ macro_rules! exports {
 
         $(
         /// # Safety
-        /// As CUPTI's function of that name.
+        /// The same as for CUPTI's function of that name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> CUptiResult {
             type Real = unsafe extern "C" fn($($type),*) -> CUptiResult;
@@ -105,18 +105,18 @@ exports! {
         |root, real| calls::attribute(attribute, bytes, value).unwrap_or_else(real);
     19 cuptiFinalize()
         |root, real| calls::finalize(root);
-    // The V2 interface cannot be shared: it gets CUPTI whole, or is refused if a guest is there.
+    // The V2 interface cannot be shared: its client gets CUPTI whole, or is refused if a guest is present.
     20 cuptiSubscribe_v2(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void, parameters: *mut c_void)
         |root, real| { client::give_way("a client of CUPTI's V2 interface"); real() };
 }
 
 const SUBSCRIBE_V2: usize = 20;
 
-/// The names by which a client announces itself.
+/// Indices of the names by which a client announces itself.
 const SUBSCRIBE: usize = 0;
 const REGISTER_CALLBACKS: usize = 6;
 
-/// The library of the guest's call; `None` where the call goes through to the real CUPTI.
+/// The library that serves the guest's call; `None` if the call is passed on to the real CUPTI.
 fn guest_of(index: usize) -> Option<&'static Root> {
     if root::is_left() {
         return None;
@@ -124,7 +124,7 @@ fn guest_of(index: usize) -> Option<&'static Root> {
     if let Some(root) = root::current() {
         return Some(root);
     }
-    // The client came before the tracer, which joins it at cuInit.
+    // The client came before the tracer, which joins it at `cuInit`.
     if settings::is_off(settings::ENABLED) || settings::is_off(settings::DEVICE_TIMES) {
         return None;
     }
@@ -138,7 +138,7 @@ fn guest_of(index: usize) -> Option<&'static Root> {
     root::attach(opened.api, &opened.path).ok()
 }
 
-/// The libcupti that clients of this process use, as far as they were seen.
+/// The libcupti that clients of this process use, if one was seen.
 pub fn known_library() -> Option<PathBuf> {
     REAL.iter().find_map(|slot| library_of(slot.load(Ordering::Relaxed)))
 }
@@ -151,8 +151,8 @@ fn library_of(function: *mut c_void) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
 }
 
-/// The real function: in the library that is in use, or that the program linked, or that is mapped.
-/// libcupti is seldom in the global scope.
+/// The real function, from the first of: the library in use, the one that the program linked, the mapped
+/// one. libcupti is seldom in the global scope.
 fn real(index: usize) -> *mut c_void {
     let (Some(slot), Some(name)) = (REAL.get(index), NAMES.get(index)) else {
         return core::ptr::null_mut();
@@ -178,7 +178,7 @@ fn real(index: usize) -> *mut c_void {
     found
 }
 
-/// Our function of that name, if there is one.
+/// Our function of that name, or `None`.
 pub fn own(name: &CStr) -> Option<*mut c_void> {
     NAMES.iter().position(|known| *known == name).map(ours)
 }
@@ -188,8 +188,8 @@ pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
     let _error = KeepError::new();
     let dlsym = libc_symbols::dlsym()?;
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: RTLD_NOLOAD only looks at what is mapped; the handle and the name are good. The
-    // handle is not closed, so that the function stays.
+    // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid. The handle is not
+    // closed, so that the function stays.
     let found = unsafe {
         let handle = loader::handle_of_mapped(path.as_ptr(), 0);
         if handle.is_null() {
@@ -200,7 +200,7 @@ pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// What a look-up of a CUPTI function returns, which found `found`: ours for the names above.
+/// The result of a look-up of a CUPTI function that found `found`: our function, for the names above.
 pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
     // SAFETY: the caller's C string.
     let name = unsafe { CStr::from_ptr(name) };
@@ -223,9 +223,9 @@ pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
             own.unwrap_or(found)
         }
         _ => match index {
-            Some(SUBSCRIBE) => second_library::subscribe_in_place_of(found),
-            Some(SUBSCRIBE_V2) => second_library::subscribe_v2_in_place_of(found),
-            Some(REGISTER_CALLBACKS) => second_library::register_in_place_of(found),
+            Some(SUBSCRIBE) => second_library::replace_subscribe(found),
+            Some(SUBSCRIBE_V2) => second_library::replace_subscribe_v2(found),
+            Some(REGISTER_CALLBACKS) => second_library::replace_register(found),
             _ => found,
         },
     }

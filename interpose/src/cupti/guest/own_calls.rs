@@ -1,27 +1,27 @@
-//! Our own calls into the driver, of which a guest must not hear: it is called back for none of
-//! them, and their records of kind DRIVER are taken out of what it gets.
+//! Hides our own driver calls from the guest: it gets no callback for them, and their records of kind
+//! DRIVER are removed from its records.
 //!
-//! Where a guest has that kind on, each call leaves its thread and its time here; a record of one
-//! has both. It costs such a program two readings of CUPTI's clock for a call that we make once a
-//! kernel or a context.
+//! If a guest has that kind on, each of our calls stores its thread and times here, and a record with the
+//! same thread and times is ours. This costs such a program two readings of CUPTI's clock for each call;
+//! we make one call a kernel or a context.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cupti_sys::cupti::CUpti_ActivityKind;
 
-use crate::cupti::root::{self, Who};
+use crate::cupti::root::{self, Party};
 use gputrace_producer::system;
 
 const DRIVER: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER.0;
-/// Calls that are remembered. Records are delivered many times a second.
+/// Number of remembered calls. Records are delivered many times a second.
 const CALLS: usize = 1024;
 
 struct Call {
-    /// The two names that CUPTI may have for a thread: its id, and half of its `pthread_t`.
+    /// The two ids that CUPTI may use for a thread: its id, and half of its `pthread_t`.
     thread: AtomicU64,
     begun_ns: AtomicU64,
-    /// The latest time there is while it is under way.
+    /// The maximum while the call is under way.
     ended_ns: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ pub fn is_under_way() -> bool {
     IS_UNDER_WAY.get()
 }
 
-/// While it lives, the driver calls of this thread are ours.
+/// The driver calls of this thread are ours for as long as this lives.
 pub struct OwnCall {
     was_under_way: bool,
     remembered: Option<&'static Call>,
@@ -47,7 +47,7 @@ pub struct OwnCall {
 
 impl OwnCall {
     pub fn begin() -> OwnCall {
-        let remembered = if root::wants(Who::Guest, DRIVER) { remember() } else { None };
+        let remembered = if root::wants(Party::Guest, DRIVER) { remember() } else { None };
         OwnCall { was_under_way: IS_UNDER_WAY.replace(true), remembered }
     }
 }
@@ -67,7 +67,7 @@ fn remember() -> Option<&'static Call> {
     let begun_ns = root::current()?.now_ns();
     // SAFETY: pthread_self has no preconditions.
     let (tid, pthread) = (system::gettid().cast_unsigned(), unsafe { libc::pthread_self() } as u32);
-    // Nobody matches it while it changes hands.
+    // No record matches the slot while its fields change.
     call.ended_ns.store(0, Ordering::Release);
     call.thread.store(u64::from(tid) << 32 | u64::from(pthread), Ordering::Release);
     call.begun_ns.store(begun_ns, Ordering::Release);
@@ -75,7 +75,7 @@ fn remember() -> Option<&'static Call> {
     Some(call)
 }
 
-/// Whether a call of that thread's with these times was ours.
+/// Whether a call of that thread with these times was ours.
 fn made(thread: u32, start_ns: u64, end_ns: u64) -> bool {
     let count = COUNT.load(Ordering::Acquire).min(CALLS);
     CALL.iter().take(count).any(|call| {

@@ -1,12 +1,12 @@
-//! A client of another libcupti than the one in use: Triton brings its own, for Proton, beside
+//! A client of another libcupti than the one in use. Triton, for example, brings its own for Proton, beside
 //! PyTorch's.
 //!
-//! One libcupti at a time can use the driver, and one from 13.0 on never lets go of it, not by
-//! `cuptiFinalize` either (measured on driver 580: 13.0 then 12.8, and 13.0 then 13.0, are refused
-//! with error 39; 11.8, 12.8 and 12.9 do let go). So a client that looks its functions up is given
-//! those of the library in use, and is a guest like any other, wherever that library is as new as
-//! its own: records only grow, at their ends. Otherwise the tracer leaves CUPTI at the client's
-//! first words. A client that is linked to a static libcupti is not seen, and is refused (but see `old_torch`).
+//! Only one libcupti at a time can use the driver, and one from 13.0 on never releases it, not even after
+//! `cuptiFinalize` (measured on driver 580: 13.0 then 12.8, and 13.0 then 13.0, are refused with error 39;
+//! 11.8, 12.8 and 12.9 release it). So a client that looks up its functions gets those of the library in
+//! use, and becomes an ordinary guest, if that library is at least as new as its own: records only grow, at
+//! their ends. Otherwise the tracer leaves CUPTI at the client's first call. A client linked to a static
+//! libcupti is not seen, and the driver refuses it (but see `old_torch`).
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -18,14 +18,14 @@ use super::exports;
 use crate::cupti::client;
 use crate::cupti::root::Root;
 
-/// From this one on a libcupti keeps the driver for the life of the process.
+/// From this version on a libcupti keeps the driver for the life of the process.
 const KEEPS_THE_DRIVER: u32 = 130_000;
 
 /// Whether clients of the library at `path` get the functions of the one in use.
 pub fn is_served_by(root: &Root, path: &Path) -> bool {
     type GetVersion = unsafe extern "C" fn(*mut u32) -> CUptiResult;
     let ours = root.version().0;
-    // Before cuInit the question may crash, and nobody has asked yet.
+    // Before cuInit the query may crash, so the version is not known yet.
     if ours == 0 {
         return false;
     }
@@ -36,8 +36,8 @@ pub fn is_served_by(root: &Root, path: &Path) -> bool {
     result == CUptiResult::CUPTI_SUCCESS && serves(ours, theirs)
 }
 
-/// Whether a libcupti of version `ours` can stand for one of version `theirs`. Where it keeps the
-/// driver anyway, the client's choice is between it and none.
+/// Whether a libcupti of version `ours` can serve clients of version `theirs`. If ours keeps the driver
+/// anyway, the client can only have ours or none.
 fn serves(ours: u32, theirs: u32) -> bool {
     let is_same_release = ours / 10_000 == theirs / 10_000;
     theirs <= ours || ours >= KEEPS_THE_DRIVER && is_same_release
@@ -47,22 +47,22 @@ static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Ours for that library's `cuptiSubscribe`.
-pub fn subscribe_in_place_of(found: *mut c_void) -> *mut c_void {
+/// Our replacement of that library's `cuptiSubscribe`.
+pub fn replace_subscribe(found: *mut c_void) -> *mut c_void {
     keep(&SUBSCRIBE, found, subscribe as *mut c_void)
 }
 
-/// Ours for that library's `cuptiSubscribe_v2`.
-pub fn subscribe_v2_in_place_of(found: *mut c_void) -> *mut c_void {
+/// Our replacement of that library's `cuptiSubscribe_v2`.
+pub fn replace_subscribe_v2(found: *mut c_void) -> *mut c_void {
     keep(&SUBSCRIBE_V2, found, subscribe_v2 as *mut c_void)
 }
 
-/// Ours for that library's `cuptiActivityRegisterCallbacks`.
-pub fn register_in_place_of(found: *mut c_void) -> *mut c_void {
+/// Our replacement of that library's `cuptiActivityRegisterCallbacks`.
+pub fn replace_register(found: *mut c_void) -> *mut c_void {
     keep(&REGISTER, found, register as *mut c_void)
 }
 
-/// Remembers a second library's function and returns ours for it; a third library's goes unseen.
+/// Stores a second library's function and returns our replacement. A third library's is not stored.
 fn keep(slot: &AtomicPtr<c_void>, found: *mut c_void, own: *mut c_void) -> *mut c_void {
     match slot.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => own,

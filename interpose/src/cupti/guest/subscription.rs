@@ -1,7 +1,7 @@
-//! The guest's subscription: its callback and what it wants to be passed.
+//! The guest's subscription: its callback and its user data.
 //!
-//! One at a time, as in CUPTI. A handle is the address of the subscription, which is kept for
-//! ever (24 bytes each) so that a callback under way on another thread finds it whole.
+//! There is one at a time, as in CUPTI. A handle is the address of the subscription. Subscriptions (24 bytes
+//! each) are never freed, so a callback under way on another thread stays valid.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -15,21 +15,21 @@ struct Subscription {
 
 static CURRENT: AtomicPtr<Subscription> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Subscribes; `None` if there is a subscription.
+/// Subscribes; `None` if a subscription exists.
 pub fn begin(callback: CUpti_CallbackFunc, user_data: *mut c_void) -> Option<CUpti_SubscriberHandle> {
     let new = Box::into_raw(Box::new(Subscription { callback, user_data }));
     // SYNC: pairs with the Acquire load in `call`.
     match CURRENT.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(new.cast()),
         Err(_) => {
-            // SAFETY: made above, and nobody has seen it.
+            // SAFETY: made above and not shared yet.
             drop(unsafe { Box::from_raw(new) });
             None
         }
     }
 }
 
-/// Ends the subscription, if the handle is its.
+/// Ends the subscription if the handle is the current one's.
 pub fn end(handle: CUpti_SubscriberHandle) -> bool {
     !handle.is_null()
         && CURRENT
@@ -37,7 +37,7 @@ pub fn end(handle: CUpti_SubscriberHandle) -> bool {
             .is_ok()
 }
 
-/// Ends it, whoever has the handle.
+/// Ends the current subscription, whatever its handle is.
 pub fn clear() {
     CURRENT.store(core::ptr::null_mut(), Ordering::Release);
 }

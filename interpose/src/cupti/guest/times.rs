@@ -1,8 +1,8 @@
-//! Where a record's times are, by kind. The families are append-only: an offset, once there, stays.
+//! Offsets of the times in a record, by kind. Record layouts are append-only: an offset never changes.
 
-/// Byte offsets of the 64-bit times in a record of that kind; empty for kinds without times, and
-/// for those whose times are not CUPTI's to give (PC sampling, OpenACC and OpenMP are unknown here).
-/// Facts from the headers of CUDA 11.8 to 13.5.
+/// Byte offsets of the 64-bit times in a record of that kind. Empty for kinds without times, and for kinds
+/// whose times CUPTI does not provide (PC sampling; OpenACC and OpenMP are unknown here). From the headers
+/// of CUDA 11.8 to 13.5.
 pub const fn offsets(kind: u32) -> &'static [usize] {
     match kind {
         // MEMCPY, MEMSET, MEMCPY2.

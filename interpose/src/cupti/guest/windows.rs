@@ -1,39 +1,38 @@
-//! From which launch to which the guest had the tracer's kinds enabled.
+//! The launches during which the guest had the tracer's kinds enabled.
 //!
-//! The tracer's kinds are on all the time, so CUPTI makes records that the guest, alone with CUPTI,
-//! would never have seen. CUPTI decides at the launch whether there will be a record, and
-//! correlation ids count up with the launches: each change of what the guest has on is a boundary,
-//! and the first launch after it gives the boundary its id. The launch path pays a load and a
-//! compare for that, once a guest was there, and takes no lock.
+//! The tracer's kinds are always on, so CUPTI makes records that the guest would not get from CUPTI alone.
+//! CUPTI decides at the launch whether there will be a record, and correlation ids increase with the
+//! launches. So each change of the guest's kinds is a boundary, and the first launch after it gives the
+//! boundary its id. For that, a launch pays a load and a compare once a guest was present, and takes no lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Boundaries that are remembered. A record comes at most a few deliveries after its launch;
-/// a guest changes its mind a few times a second at most.
+/// Number of remembered boundaries. A record comes at most a few deliveries after its launch, and a guest
+/// changes its kinds a few times a second at most.
 const BOUNDARIES: usize = 128;
 
 struct Boundary {
-    /// The kinds on from here, a bit each.
+    /// The kinds that are on from here, one bit each.
     kinds: AtomicU64,
-    /// The first launch after it; 0 while there was none.
+    /// The id of the first launch after it; 0 if there was none.
     first: AtomicU32,
-    /// CUPTI's time at it, for a library that calls back for no launch.
+    /// CUPTI's time at the boundary, for a library that calls back for no launch.
     at_ns: AtomicU64,
 }
 
 static BOUNDARY: [Boundary; BOUNDARIES] =
     [const { Boundary { kinds: AtomicU64::new(0), first: AtomicU32::new(0), at_ns: AtomicU64::new(0) } };
         BOUNDARIES];
-/// How many boundaries there were; the last is at this, less one, round the array.
+/// The number of boundaries so far; the last one is at index COUNT - 1, modulo the array's length.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Some launch was ever called back for: ids can be relied on.
+/// Whether a launch callback has ever come, so that ids are reliable.
 static IDS_COME: AtomicBool = AtomicBool::new(false);
 
 fn boundary(number: usize) -> Option<&'static Boundary> {
     BOUNDARY.get(number % BOUNDARIES)
 }
 
-/// A launch with that id begins.
+/// To be called when a launch with that id begins.
 #[inline]
 pub fn launched(correlation: u32) {
     let count = COUNT.load(Ordering::Acquire);
@@ -48,8 +47,8 @@ pub fn launched(correlation: u32) {
     }
 }
 
-/// From now on the guest has these kinds on. Only one thread of a guest changes kinds at a time,
-/// or its own order is anybody's guess.
+/// Sets the guest's kinds from now on. Only one thread of a guest may change kinds at a time; otherwise the
+/// order of its changes is undefined.
 pub fn change(kinds: u64, at_ns: u64) {
     let count = COUNT.load(Ordering::Acquire);
     if count > 0
@@ -57,7 +56,7 @@ pub fn change(kinds: u64, at_ns: u64) {
         && last.first.load(Ordering::Relaxed) == 0
         && IDS_COME.load(Ordering::Relaxed)
     {
-        // Nothing was launched since the last change: it and this one are the same boundary.
+        // No launch came since the last change, so both changes share one boundary.
         last.kinds.store(kinds, Ordering::Release);
         return;
     }
@@ -86,7 +85,7 @@ pub fn had(kind: u32, correlation: u32, start_ns: u64) -> bool {
         let is_after = match (first, ids_come) {
             (0, true) => false,
             (0, false) => start_ns >= boundary.at_ns.load(Ordering::Relaxed),
-            // Ids wrap round.
+            // Ids wrap around.
             (first, _) => correlation.wrapping_sub(first).cast_signed() >= 0,
         };
         if is_after {
@@ -100,7 +99,7 @@ pub fn had(kind: u32, correlation: u32, start_ns: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The statics are the process's: one test says it all in order.
+    /// The statics are the process's, so one test covers all cases in order.
     #[test]
     fn a_record_belongs_to_the_kinds_of_its_launch() {
         launched(7);

@@ -1,10 +1,10 @@
-//! Records become events.
+//! Converts CUPTI's records into events.
 //!
-//! Runs on CUPTI's worker, or on whatever thread made CUPTI deliver; and on the service thread, which
-//! reads [`along`]. The ring for device records has one producer at a time: whoever finds it taken
-//! writes to a ring of its own thread instead, so that nobody waits for anybody while inside CUPTI.
+//! Runs on CUPTI's worker thread, on any thread that makes CUPTI deliver, and on the service thread, which
+//! reads early ([`early`]). The ring for device records has one producer at a time. A thread that finds it
+//! taken writes to its own ring instead, so that no thread waits for another inside CUPTI.
 
-mod along;
+mod early;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,30 +24,30 @@ use gputrace_wire::device::{DeviceCopy, DeviceFill, DeviceGraph, Kernel, Place};
 use gputrace_wire::ring::Producer;
 use gputrace_wire::segment::RingHeader;
 
-pub use along::read_along;
+pub use early::read_early;
 
 use super::graph_times::Delivered;
 use super::guest;
-use super::open::Told;
+use super::open::Consumed;
 use super::root::{self, Root};
 use crate::describe;
 use crate::tables::{self, Tables};
 
-/// How long a delivery waits in all for room in the ring. It is not the program's thread that
-/// waits but CUPTI's, and at the process's end, when the last records are worth a moment.
+/// The longest total wait of one delivery for space in the ring. The waiting thread is CUPTI's, not the
+/// program's, or the process is ending and its last records are worth the wait.
 const WAIT_MOST: Duration = Duration::from_millis(200);
 const WAIT_STEP: Duration = Duration::from_micros(200);
 
-/// The generation of the session whose records ring a delivery holds; 0 while none does. A forked
-/// child, whose parent may have held it, has another generation.
+/// The generation of the session whose records ring is held by a delivery; 0 if none. A forked child, whose
+/// parent may have held the ring, has another generation.
 static TAKEN_FOR: AtomicU32 = AtomicU32::new(0);
-/// The generation whose records ring has a `THREAD_BEGIN` in it. Only whoever holds the ring
-/// looks at this and the next.
+/// The generation whose records ring has a `THREAD_BEGIN`. Only the holder of the ring accesses this and
+/// `WRITER`.
 static BEGUN_FOR: AtomicU32 = AtomicU32::new(0);
-/// The generation in the upper half, in the lower one the definition of who writes to the ring.
+/// Upper half: the generation. Lower half: the definition of the ring's writer.
 static WRITER: AtomicU64 = AtomicU64::new(0);
 
-/// Where and when, which all records of graph nodes say in fields of the same names.
+/// The place and times of a record; the records of graph nodes have them in fields of the same names.
 macro_rules! place_of {
     ($record:ident) => {
         Place {
@@ -63,7 +63,7 @@ macro_rules! place_of {
     };
 }
 
-/// What both records of copies say in fields of the same names.
+/// The fields that both copy records have under the same names.
 macro_rules! copy_of {
     ($record:ident) => {
         DeviceCopy {
@@ -79,38 +79,40 @@ macro_rules! copy_of {
     };
 }
 
-/// Where a delivery writes to.
+/// The ring that a delivery writes to.
 enum Out<'a> {
-    /// The ring for device records, held by `TAKEN_FOR`.
+    /// The ring for device records, held by means of `TAKEN_FOR`.
     Records { ring: Producer<'static>, header: &'static RingHeader },
     /// The ring of the delivering thread.
     Own(&'a thread::Slot),
 }
 
-/// Turns a buffer's records into events, from behind the one that was `told` last; false, and nothing is done, where there is no ring
-/// to be had just now.
+/// Converts a buffer's records into events, starting after the last consumed one (`consumed`). Returns false,
+/// and does nothing, if no ring is available now.
 ///
 /// # Safety
-/// CUPTI has handed over the buffer with so many valid bytes, and does not have it back yet. `told` is of this buffer.
+/// CUPTI has handed over the buffer with so many valid bytes and has not got it back. `consumed` is of this
+/// buffer.
 pub unsafe fn deliver(
     context: *mut c_void,
     stream: u32,
     buffer: *mut u8,
     valid_bytes: usize,
-    told: Told,
+    consumed: Consumed,
 ) -> bool {
     let (Some(session), Some(root)) = (session::current(), root::in_callback()) else { return true };
     let is_done = with_delivery(session, root, Ring::Any, |delivery| {
-        let mut record = told.at as *mut CUpti_Activity;
-        // SAFETY: the caller's word.
-        unsafe { along::compare(session, root, told) };
-        // SAFETY: the caller's word.
+        let mut record = consumed.at as *mut CUpti_Activity;
+        // SAFETY: the caller's guarantee.
+        unsafe { early::compare(session, root, consumed) };
+        // SAFETY: the caller's guarantee.
         while unsafe { step(root, buffer, valid_bytes, &mut record) } {
-            // SAFETY: CUPTI says that a record is there, and it is of the version that it reported.
+            // SAFETY: CUPTI wrote a record of its reported version here.
             delivery.one(unsafe { Record::new(record.cast(), root.version()) });
         }
         let mut dropped = 0;
-        // Of the global queue, the only one that is used: no kind is ever enabled for one context.
+        // Dropped records of the global queue, the only queue in use: no kind is ever enabled for one
+        // context.
         // SAFETY: the arguments are those of the delivery; the count outlives the call.
         unsafe { (root.api.activity_get_num_dropped_records)(context.cast(), stream, &mut dropped) };
         session.count(Counter::RecordsDropped, dropped as u64);
@@ -118,13 +120,13 @@ pub unsafe fn deliver(
     is_done.unwrap_or(true)
 }
 
-/// Goes on to the next record, or to the first from none. False if there is no more.
+/// Moves to the next record, or from null to the first. False if there is none.
 ///
 /// # Safety
-/// So many bytes of the buffer are records, one behind the other, or zeros behind them; `record` is null or one of them.
+/// So many bytes of the buffer hold consecutive records, then zeros; `record` is null or one of them.
 unsafe fn step(root: &Root, buffer: *mut u8, bytes: usize, record: &mut *mut CUpti_Activity) -> bool {
     let before = *record;
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     let found = unsafe { (root.api.activity_get_next_record)(buffer, bytes, record) };
     found == CUptiResult::CUPTI_SUCCESS
         && !record.is_null()
@@ -133,16 +135,16 @@ unsafe fn step(root: &Root, buffer: *mut u8, bytes: usize, record: &mut *mut CUp
         && unsafe { record.cast::<u32>().read_unaligned() } != 0
 }
 
-/// Which ring a delivery may write to.
+/// The rings that a delivery may write to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ring {
     Records,
-    /// Or that of the thread.
+    /// That ring or the thread's own.
     Any,
 }
 
-/// Does something with a ring for events in hand: `None` where there are no tables, and `Some(false)` where no ring is to be had
-/// just now.
+/// Calls a function with a ring for events. `None` if there are no tables; `Some(false)` if no ring is
+/// available now.
 fn with_delivery(
     session: &'static Session,
     root: &Root,
@@ -157,7 +159,7 @@ fn with_delivery(
         let inside = slot.enter();
         let out = match reserved {
             Some((header, ring)) => Out::Records { ring: Producer::new(ring), header },
-            // A thread that is ending may have no ring any more, and get none.
+            // A thread that is ending may have no ring and may be unable to get one.
             None if ring == Ring::Any && inside.is_some() && slot.attach(session, role::PROGRAM) => {
                 Out::Own(slot)
             }
@@ -172,7 +174,7 @@ fn with_delivery(
             first_end_ns: 0,
             of_graphs: Delivered::default(),
         };
-        // Before the ring may keep us waiting: the lag is CUPTI's.
+        // Read before any wait for the ring: the lag is CUPTI's alone.
         let delivered_ns = root.now_ns();
         act(&mut delivery);
         core::mem::take(&mut delivery.of_graphs).add();
@@ -182,8 +184,9 @@ fn with_delivery(
         }
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
-            // SYNC: pairs with the exchange in `take`, so that the next delivery sees our positions; in one order with
-            // the list of `postponed`, so that who puts a buffer by sees the ring free or we see the buffer.
+            // SYNC: pairs with the exchange in `take`: the next delivery sees our positions. SeqCst, in one
+            // order with the list of `postponed`: either `postpone`'s caller sees the ring free, or we see
+            // the buffer.
             let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         true
@@ -198,10 +201,10 @@ pub fn ring_is_free() -> bool {
     TAKEN_FOR.load(Ordering::SeqCst) == 0 && is_there()
 }
 
-/// Takes the session's ring for device records, if no other delivery has it.
+/// Takes the session's ring for device records, if no other delivery holds it.
 fn take(generation: u32) -> bool {
     let found = TAKEN_FOR.load(Ordering::Relaxed);
-    // SYNC: pairs with the exchange at the delivery's end.
+    // SYNC: pairs with the exchange at the end of `with_delivery`.
     found != generation
         && TAKEN_FOR.compare_exchange(found, generation, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
@@ -212,14 +215,14 @@ struct Delivery<'a> {
     out: Out<'a>,
     waited: Duration,
     count: u64,
-    /// Records of graphs' nodes.
+    /// Counts of graph node records.
     of_graphs: Delivered,
-    /// When the first of the delivered operations ended; 0 where none says.
+    /// When the first of the delivered operations ended; 0 if not known.
     first_end_ns: u64,
 }
 
 impl Delivery<'_> {
-    /// Notes when an operation ended.
+    /// Accounts for an operation that has ended.
     fn ended(&mut self, place: &Place) {
         self.of_graphs.note(place);
         if place.has_timing() && (self.first_end_ns == 0 || place.end_ns < self.first_end_ns) {
@@ -250,7 +253,7 @@ impl Delivery<'_> {
                 );
             }
             Record::GraphTrace(graph) => {
-                // A graph that begins with work of the host says so in the place of the device.
+                // If a graph begins with host work, the record has this value as its device.
                 const ON_HOST: u32 = i32::MAX as u32;
                 let at = match graph.device_id() {
                     ON_HOST => (graph.end_device_id().unwrap_or(0), graph.end_context_id().unwrap_or(0)),
@@ -269,7 +272,7 @@ impl Delivery<'_> {
                 self.ended(&place);
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
-            // Kinds that only a guest asked for. It may be gone by the time that the last of them come.
+            // Kinds that only a guest enabled. The guest may have left before its last records arrive.
             Record::Other(kind) if guest::takes_records() || root::was_wanted_by_guest(kind) => {
                 self.count -= 1;
             }
@@ -283,8 +286,8 @@ impl Delivery<'_> {
     }
 
     fn kernel(&self, kernel: KernelRecord<'_>) -> Kernel {
-        // SAFETY: CUPTI has not had the record's buffer back, or has not given it yet; it owns the name, and is not taken off the
-        // driver while somebody reads.
+        // SAFETY: CUPTI has not got the record's buffer back, or has not handed it over yet. CUPTI owns the
+        // name, and is not detached from the driver while a reader exists.
         let text = unsafe { kernel.name() }.map_or(&b""[..], |name| {
             // SAFETY: the same C string, cut where it is too long for a definition.
             unsafe { describe::text(name.as_ptr(), definition::TEXT_MAX) }
@@ -308,7 +311,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Writes an entry, waiting a bounded while for room, and counts it once if it is lost.
+    /// Writes an entry. Waits a bounded time for space; a lost entry is counted once.
     fn emit(&mut self, cells: &[Cell]) {
         loop {
             let lost = match self.offer(cells) {
@@ -329,7 +332,7 @@ impl Delivery<'_> {
         let session = self.session;
         match &mut self.out {
             Out::Own(slot) => slot.offer(session, cells),
-            // A signal handler that forked returns here in the child, which has no such ring.
+            // After a fork in a signal handler, the child returns here; it has no such ring.
             Out::Records { .. } if !session.is_current() => Offer::Over,
             Out::Records { ring, header } => {
                 if begin(session, ring, header) && push(ring, header, cells) {
@@ -342,7 +345,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Says in the records' ring who writes into it, once a session; false if it does not fit now.
+/// Writes the writer's `THREAD_BEGIN` to the records ring, once a session; false if the ring is full.
 fn begin(session: &'static Session, ring: &mut Producer<'static>, header: &RingHeader) -> bool {
     if BEGUN_FOR.load(Ordering::Relaxed) == session.generation {
         return true;
