@@ -99,11 +99,9 @@ pub fn wait() {
     // Order of the starting thread: claim, store UNDER_WAY, publish, clear UNDER_WAY. A reader that sees
     // the session published also sees that UNDER_WAY was stored.
     let is_under_way = || session::is_starting() || UNDER_WAY.load(Ordering::Acquire) == system::getpid();
-    if session::is_starting() || UNDER_WAY.load(Ordering::Acquire) != 0 {
-        let deadline_ns = clock::monotonic_ns() + WAIT_NS;
-        while is_under_way() && clock::monotonic_ns() < deadline_ns {
-            system::sleep_ns(WAIT_STEP_NS);
-        }
+    let deadline_ns = clock::monotonic_ns() + WAIT_NS;
+    while is_under_way() && clock::monotonic_ns() < deadline_ns {
+        system::sleep_ns(WAIT_STEP_NS);
     }
 }
 

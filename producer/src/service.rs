@@ -114,11 +114,6 @@ pub fn flush(session: &Session, mut goes_on: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Whether the thread does nothing more: it ended, or there is none.
-pub fn is_quiet() -> bool {
-    matches!(STATE.load(Ordering::Acquire), state::NONE | state::STOPPED)
-}
-
 /// Called at a session's start, before the session has a service thread. After a fork the parent's thread
 /// does not exist in the child.
 pub fn forget() {

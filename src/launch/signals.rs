@@ -3,8 +3,8 @@
 //! Whoever started `run` takes it for the program, so a signal that a process sends to `run` is passed on
 //! once. A signal that the terminal sends goes to the whole foreground group, and is passed on only where
 //! the program is not in that group. A signal that the program itself sends is not passed on: it may have
-//! signalled its own group, and must not hit itself a second time. Whether a process signalled `run` alone
-//! or its group cannot be told from a signal: one that is sent to both reaches the program twice.
+//! signalled its own group, and must not hit itself a second time. A signal does not show whether its sender
+//! signalled `run` alone or the whole group, so a signal that is sent to both reaches the program twice.
 //!
 //! The program starts with the dispositions that `run` was given. SIGUSR2 is passed on like any other,
 //! unless a flight recorder waits for it. Once the program is gone, the first signal that would end us ends
@@ -23,7 +23,7 @@ use crate::launch::inherited;
 
 /// The program's process id; 0 while there is none (not yet started, or already gone).
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// How many are just sending to it.
+/// How many handlers are sending a signal to the program at this moment.
 static SENDING: AtomicU32 = AtomicU32::new(0);
 /// Signals that came before the program was there, to be passed on as soon as it is: bit n - 1 is
 /// signal n.

@@ -31,7 +31,7 @@ const TRANSFER_NS_PER_BYTE: u64 = 1;
 /// What is known at the end of a process that was killed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elapsed<'a> {
-    /// The latest moment of which the process itself told.
+    /// The latest moment, by the process's own clock, that its entries show.
     pub alive_ns: u64,
     /// When its end was noticed.
     pub noticed_ns: u64,
@@ -40,8 +40,8 @@ pub(super) struct Elapsed<'a> {
 }
 
 impl Elapsed<'_> {
-    /// Takes away the oldest calls for as long as each had surely ended. `calls`: those of which nothing
-    /// else says that they are done, newest first.
+    /// Removes the oldest calls, one after the other, until one may still run. `calls` holds the calls that
+    /// no record and no wait shows as done, newest first.
     pub fn take_ended(&self, calls: &mut Vec<HostCall>) {
         let mut free_ns = 0;
         while let Some(call) = calls.last() {
@@ -57,7 +57,7 @@ impl Elapsed<'_> {
         }
     }
 
-    /// `None` where nothing is known to go by.
+    /// The longest time that an operation like this one takes; `None` if there is no history of such.
     fn longest_ns(&self, call: &HostCall) -> Option<u64> {
         let transfer = |bytes: u64| bytes.saturating_mul(TRANSFER_NS_PER_BYTE).saturating_add(TRANSFER_NS);
         match &call.detail {

@@ -103,7 +103,7 @@ pub(super) struct Progress {
     forgotten: Option<HostCall>,
     /// The first call that returned an error that stays.
     failure: Option<HostCall>,
-    /// Whether the device was made to wait for something of which no record tells.
+    /// Whether the device was made to wait for something that no record shows.
     waits_elsewhere: bool,
     /// Whether the process ended with a good-bye, when all records had been delivered.
     said_good_bye: bool,
