@@ -3,11 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::flame::frames::{Frame, FrameKind};
-use crate::label::{StackFrame, Stacks};
+use crate::label::{StackFrame, StackNames};
 
 #[derive(Debug)]
 pub(super) struct CodeFrames<'l, 'a> {
-    stacks: &'l mut Stacks<'a>,
+    stacks: &'l mut StackNames<'a>,
     /// Texts are shared: a thousand stacks have few frames that no other has.
     known: FxHashMap<StackFrame, Frame>,
     /// The stack that was asked for last, mostly the next one too.
@@ -16,7 +16,7 @@ pub(super) struct CodeFrames<'l, 'a> {
 }
 
 impl<'l, 'a> CodeFrames<'l, 'a> {
-    pub fn new(stacks: &'l mut Stacks<'a>) -> CodeFrames<'l, 'a> {
+    pub fn new(stacks: &'l mut StackNames<'a>) -> CodeFrames<'l, 'a> {
         CodeFrames { stacks, known: FxHashMap::default(), last: (0, 0), frames: Vec::new() }
     }
 

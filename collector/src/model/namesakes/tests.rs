@@ -51,7 +51,7 @@ fn serve(number: u32) -> Process {
 
 /// The stacks' frames and the ranges under them, in words.
 fn told(totals: &crate::model::Totals, key: &StackKey) -> String {
-    let mut stacks = crate::label::Stacks::new(totals);
+    let mut stacks = crate::label::StackNames::new(totals);
     let frames = stacks.frames(key.process, key.stack);
     let frames: Vec<_> = frames.iter().map(|frame| stacks.text(frame)).collect();
     let process = totals.named().find(|process| process.number == key.process).unwrap();
