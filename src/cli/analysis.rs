@@ -25,7 +25,7 @@ impl Analysis {
     pub fn new(totals: &Totals, aggregates: &Aggregates, flames: &Flames) -> Analysis {
         let mut labels = Labels::new(totals, aggregates);
         let report = Report::with(totals, aggregates, &mut labels);
-        let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.bottom);
+        let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.group_by);
         Analysis { report, flame }
     }
 

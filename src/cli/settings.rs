@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use gputrace_collector::flame::{Bottom, RangePlace};
+use gputrace_collector::flame::{GroupBy, RangePosition};
 
 use crate::cli::failure::Failure;
 use crate::cli::kind::OFF;
@@ -40,8 +40,8 @@ pub struct Limits {
 /// What flamegraphs are made of.
 #[derive(Clone, Default, Debug)]
 pub struct Flames {
-    pub ranges: RangePlace,
-    pub bottom: Bottom,
+    pub ranges: RangePosition,
+    pub group_by: GroupBy,
 }
 
 impl Settings {
@@ -89,16 +89,16 @@ impl Flames {
         let ranges = given.option(&options::NVTX_FRAMES).or_else(|| options::NVTX_FRAMES.variable_text());
         let ranges = ranges.and_then(|text: String| {
             Some(match text.as_str() {
-                "above" => RangePlace::Above,
-                "below" => RangePlace::Below,
-                "instead" => RangePlace::Instead,
-                "none" => RangePlace::None,
+                "above" => RangePosition::Above,
+                "below" => RangePosition::Below,
+                "instead" => RangePosition::Instead,
+                "none" => RangePosition::None,
                 _ => return None,
             })
         });
-        let bottom = given.option(&options::GROUP_BY);
-        let bottom = bottom.or_else(|| Bottom::parse(&options::GROUP_BY.variable_text()?).ok());
-        Flames { ranges: ranges.unwrap_or_default(), bottom: bottom.unwrap_or_default() }
+        let group_by = given.option(&options::GROUP_BY);
+        let group_by = group_by.or_else(|| GroupBy::parse(&options::GROUP_BY.variable_text()?).ok());
+        Flames { ranges: ranges.unwrap_or_default(), group_by: group_by.unwrap_or_default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The program's frames in a flamegraph: `train_step train.py:22`.
+//! The frames of the program's stack in a flamegraph: `train_step train.py:22`.
 
 use rustc_hash::FxHashMap;
 
@@ -8,9 +8,9 @@ use crate::label::{StackFrame, StackNames};
 #[derive(Debug)]
 pub(super) struct CodeFrames<'l, 'a> {
     stacks: &'l mut StackNames<'a>,
-    /// Texts are shared: a thousand stacks have few frames that no other has.
+    /// Frames made so far, so that stacks share their texts: most stacks differ in few frames.
     known: FxHashMap<StackFrame, Frame>,
-    /// The stack that was asked for last, mostly the next one too.
+    /// The stack asked for last: neighbours in sorted order often have the same.
     last: (u32, u32),
     frames: Vec<Frame>,
 }
@@ -20,7 +20,7 @@ impl<'l, 'a> CodeFrames<'l, 'a> {
         CodeFrames { stacks, known: FxHashMap::default(), last: (0, 0), frames: Vec::new() }
     }
 
-    /// A stack's frames, outermost first; none of stack 0.
+    /// A stack's frames, outermost first. Stack 0 has none.
     pub fn of(&mut self, process: u32, stack: u32) -> &[Frame] {
         if self.last != (process, stack) {
             self.last = (process, stack);

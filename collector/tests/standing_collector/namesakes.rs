@@ -2,7 +2,7 @@
 //! ranges by name, sums that are whole, and memory that does not grow.
 
 use gputrace_collector::aggregate::Aggregates;
-use gputrace_collector::flame::{Bottom, Flame, FlameLine, RangePlace};
+use gputrace_collector::flame::{Flame, FlameLine, GroupBy, RangePosition};
 use gputrace_collector::label::Labels;
 use gputrace_collector::report::{Report, TextOptions};
 
@@ -32,11 +32,11 @@ fn lines_calls_and_ranges_are_told_apart_however_many_programs_ended() {
     };
     // However it is divided.
     let mut labels = Labels::new(&totals, &aggregates);
-    for (bottom, first) in
+    for (group_by, first) in
         [("process", "python short.py ["), ("rank,stream", "(no rank)"), ("device", "GPU 0 GPU")]
     {
-        let bottom = Bottom::parse(bottom).unwrap();
-        let flame = Flame::with(&totals, &aggregates, &mut labels, RangePlace::None, &bottom);
+        let group_by = GroupBy::parse(group_by).unwrap();
+        let flame = Flame::with(&totals, &aggregates, &mut labels, RangePosition::None, &group_by);
         assert_eq!(flame.total_ns(), all * OPERATIONS * OPERATION_NS);
         assert!(flame.lines.iter().all(|line| texts(line)[0].starts_with(first)), "{first}");
     }
