@@ -8,16 +8,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::otlp::Signal;
 use crate::otlp::client::Client;
-use crate::otlp::config::{Config, Protocol};
+use crate::otlp::config::Config;
 use crate::otlp::lane::{Lane, max_bytes};
 use crate::otlp::queue::{EncodedRequest, REQUEST_MAX_BYTES};
 use crate::otlp::status::Status;
-use crate::otlp::worker::{Said, Worker};
-
-/// Hears on the sender's thread what its user should know, each thing once.
-pub type News = Arc<dyn Fn(&str) + Send + Sync>;
+use crate::otlp::worker::{News, Said, Worker};
+use crate::otlp::{Protocol, Signal};
 
 /// Whoever has requests now and then: asked on the sender's thread twice a second, when woken, and at the end.
 pub trait Source: Send {
