@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgMatches, Command};
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live, News, Signal};
-use gputrace_collector::spans::{Naming, OtlpJson, Spans};
+use gputrace_collector::otlp::{Asked, Config, Exporter, News, OnFull, Signal};
+use gputrace_collector::spans::{Naming, OtlpJson, SpanBatcher, Spans};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::output_folder::stream_whole;
@@ -159,7 +159,7 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     let inputs = traces::named(matches)?.files()?;
     let patience = config.timeout() * 3;
     let news: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
-    let (live, source) = Live::new(naming(), Full::Waits);
+    let (live, source) = SpanBatcher::new(naming(), OnFull::Waits);
     let exporter = Exporter::start(config, vec![source], news, Some(patience)).map_err(wrong)?;
     let sender = exporter.sender();
     let (complaints, exit_code) = match signal {
@@ -171,7 +171,7 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
             (complaints, exit_code)
         }
         Signal::Metrics => {
-            let metrics = Metrics::new(metrics::Live::new(sender, Full::Waits), settings(matches));
+            let metrics = Metrics::new(metrics::MetricsSender::new(sender, OnFull::Waits), settings(matches));
             let (replay, exit_code) = traces::replay(inputs, metrics)?;
             (replay.sink.finish().0, exit_code)
         }

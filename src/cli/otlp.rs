@@ -10,12 +10,10 @@ use std::time::Duration;
 use clap::Arg;
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{
-    Asked, Config, Exporter, Full, Live, News, Sender, Signal, SignalStatus, Status,
-};
+use gputrace_collector::otlp::{Asked, Config, Exporter, News, OnFull, Sender, Signal, SignalStatus, Status};
 use gputrace_collector::report::grouped_count;
 use gputrace_collector::session::Recording;
-use gputrace_collector::spans::{Naming, Sampling, Spans};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
 
 use crate::cli::options::{self, Setting};
 use crate::cli::settings::Given;
@@ -26,7 +24,7 @@ use crate::launch::signals;
 /// What the model of a live session feeds.
 pub type Sinks = (Aggregates, SentSinks);
 /// Those whose findings are sent.
-type SentSinks = (Option<Spans<Live>>, Option<Metrics<metrics::Live>>);
+type SentSinks = (Option<Spans<SpanBatcher>>, Option<Metrics<metrics::MetricsSender>>);
 
 /// What is sent, and where.
 #[derive(Clone, Debug)]
@@ -131,7 +129,7 @@ pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, 
             return Ok(None);
         }
         let limit = config.drain_limit().min(limit);
-        let (live, source) = Live::new(Naming::default(), Full::Drops);
+        let (live, source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
         let exporter = Exporter::start(config, vec![source], Arc::clone(&news), None)?;
         Ok(Some((exporter, live, limit)))
     });
@@ -151,7 +149,7 @@ pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, 
     let metrics = sender.sends(Signal::Metrics).then(|| {
         let (settings, complaints) = &request.metrics;
         complaints.iter().for_each(|complaint| news(complaint));
-        Metrics::new(metrics::Live::new(sender, Full::Drops), settings.clone())
+        Metrics::new(metrics::MetricsSender::new(sender, OnFull::DropsOldest), settings.clone())
     });
     ((Aggregates::default(), (spans, metrics)), Sending { exporter: Some(exporter), limit, ..nothing })
 }
