@@ -1,7 +1,8 @@
 //! Parts of a name and their template arguments as people read them.
 
+use crate::names::literal::{is_encoding, is_nothing, is_number, literal};
 use crate::names::path::{Node, Part, split, without_qualifiers};
-use crate::names::summary::{Summary, shape, summed_up};
+use crate::names::summary::{Summary, shape};
 use crate::names::vocabulary as known;
 
 /// How much of the template arguments to show.
@@ -25,11 +26,6 @@ impl Detail {
         Detail { depth: self.depth.saturating_sub(1), ..self }
     }
 }
-
-/// Numbers of more digits are encodings that nobody reads.
-const NUMBER_MAX_DIGITS: usize = 9;
-/// Text that is no path is not shown if it is longer.
-const TEXT_MAX_CHARS: usize = 24;
 
 /// A part of a path with its template arguments.
 pub fn part(part: &Part<'_>, detail: Detail) -> String {
@@ -65,6 +61,42 @@ pub fn part(part: &Part<'_>, detail: Detail) -> String {
         return name.to_owned();
     }
     format!("{name}<{}>", fewer(shown, detail.arguments).join(", "))
+}
+
+/// A type whose arguments are too many or too deep: the function in it, or the tile and the
+/// elements that it works on.
+fn summed_up(name: &str, args: &[&Node<'_>]) -> String {
+    if let [Node::Path { parts, pointer }] = args
+        && let [.., only] = parts.as_slice()
+        && only.args.is_empty()
+        && !only.is_lambda()
+    {
+        return format!("{name}<{}>", path(parts, BRIEF, *pointer));
+    }
+    if let [Node::Text(text)] = args {
+        return format!("{name}<{}>", literal(text));
+    }
+    let summary = Summary::of(args);
+    let work = summary.work.map(|parts| lambda(parts, BRIEF));
+    let mut words: Vec<String> = work.or(summary.tile).into_iter().collect();
+    words.extend(summary.elements.into_iter().map(str::to_owned));
+    if words.is_empty() {
+        let first = args.iter().find_map(|arg| match arg {
+            Node::Path { parts, .. } => {
+                parts.last().map(|own| own.name).filter(|name| !known::is_carrier(name))
+            }
+            Node::Text(_) => None,
+        });
+        words.extend(first.map(str::to_owned));
+        words.extend((args.len() > 1 || first.is_none()).then(|| "…".to_owned()));
+    }
+    format!("{name}<{}>", words.join(", "))
+}
+
+/// A kernel class's name with its tile and elements, if it has a tile.
+pub fn tiled(part: &Part<'_>) -> Option<String> {
+    let args: Vec<&Node<'_>> = part.args.iter().collect();
+    Summary::of(&args).tile.is_some().then(|| summed_up(part.name, &args))
 }
 
 /// The arguments that say something; those of a bundle of settings in its place.
@@ -139,23 +171,6 @@ pub fn argument(node: &Node<'_>, detail: Detail) -> String {
     }
 }
 
-/// `(Enum)3` and `3ul` as `3`, builtin types in one word; anything else as it is, unless long.
-pub fn literal(text: &str) -> String {
-    let value = match text.rsplit_once(')') {
-        Some((before, value)) if before.starts_with('(') && !value.is_empty() => value,
-        _ => text,
-    };
-    let digits = value.trim_end_matches(['u', 'l']);
-    if digits.strip_prefix('-').unwrap_or(digits).bytes().all(|b| b.is_ascii_digit()) && !digits.is_empty() {
-        return digits.to_owned();
-    }
-    let (core, pointer) = without_qualifiers(value);
-    if let Some(word) = known::builtin(core.trim_end()) {
-        return if pointer { format!("{word}*") } else { word.to_owned() };
-    }
-    if value.chars().count() > TEXT_MAX_CHARS { "…".to_owned() } else { value.to_owned() }
-}
-
 /// A path that is no kernel's own: a type or a function.
 pub fn path(parts: &[Part<'_>], detail: Detail, pointer: bool) -> String {
     let Some((own, outer)) = parts.split_last() else { return String::new() };
@@ -173,7 +188,7 @@ pub fn path(parts: &[Part<'_>], detail: Detail, pointer: bool) -> String {
     if known::is_carrier(own.name)
         && let Some(work) = Summary::of(&own.args.iter().collect::<Vec<_>>()).work
     {
-        return work;
+        return lambda(work, BRIEF);
     }
     if known::is_number_type(own.name)
         && let Some(value) = own.args.last()
@@ -260,19 +275,4 @@ fn last_name(text: &str) -> Option<String> {
         Some(inner) => Some(format!("complex<{}>", known::element(inner.trim()).unwrap_or(inner.trim()))),
         None => Some(element.to_owned()),
     }
-}
-
-pub fn is_number(node: &Node<'_>) -> bool {
-    let Node::Text(text) = node else { return false };
-    literal(text).bytes().all(|b| b.is_ascii_digit() || b == b'-')
-}
-
-fn is_encoding(node: &Node<'_>) -> bool {
-    let Node::Text(text) = node else { return false };
-    is_number(node) && literal(text).len() > NUMBER_MAX_DIGITS
-}
-
-/// `{…}`, an empty pack.
-fn is_nothing(node: &Node<'_>) -> bool {
-    matches!(node, Node::Text(text) if text.trim().is_empty())
 }

@@ -4,10 +4,10 @@
 //! Wrappers are looked through to the functor that does the work. What is still too long shows
 //! fewer arguments, then sums up the deeper ones, then loses its middle.
 
-use crate::names::argument::{Detail, part, path};
+use crate::names::argument::{Detail, part, path, tiled};
 use crate::names::identifier::{cut, identifier};
 use crate::names::path::{Node, Part, parse};
-use crate::names::summary::tiled;
+
 use crate::names::vocabulary as known;
 
 /// The most characters of a short name.
