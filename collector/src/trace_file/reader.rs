@@ -69,7 +69,8 @@ impl<R: Read> TraceReader<R> {
                     (None, true) => "an older gputrace".to_owned(),
                     (None, false) => "a newer gputrace".to_owned(),
                 };
-                return Err(Error::TraceVersion { path: path.to_owned(), major, minor, needed });
+                let readable = header::VERSION_MAJOR;
+                return Err(Error::TraceVersion { path: path.to_owned(), major, minor, readable, needed });
             }
             Header::Damaged => {
                 State::Damaged(Damage { offset: 0, blocks_read: 0, reason: DamageReason::Checksum })
