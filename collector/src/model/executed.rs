@@ -6,10 +6,10 @@ use crate::model::correlate::Outcome;
 use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::graphs::Graphs;
-use crate::model::history::{Histories, Verdict};
+use crate::model::history::Histories;
 use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
-use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, What};
+use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Verdict, What};
 use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, fits};
 
