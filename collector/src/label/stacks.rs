@@ -13,7 +13,7 @@ use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::names::readable;
 use crate::source::{Code, FileNames, begin_of, is_made};
-use crate::symbols::{Natives, Place};
+use crate::symbols::{NativeFrame, Natives};
 
 /// Stands for a line that is not known.
 pub const NO_LINE: u32 = u32::MAX;
@@ -133,7 +133,7 @@ impl<'a> Stacks<'a> {
             // How a thread begins is nobody's work.
             let mut begins = true;
             for (place, (code, at)) in part.iter().enumerate() {
-                if let Some(native) = self.natives.place(process, *code, *at).cloned() {
+                if let Some(native) = self.natives.frame(process, *code, *at).cloned() {
                     begins &= native.begins;
                     if !begins {
                         self.native(&native, &mut frames);
@@ -168,7 +168,7 @@ impl<'a> Stacks<'a> {
     }
 
     /// The functions at a native place.
-    fn native(&mut self, place: &Place, frames: &mut Vec<StackFrame>) {
+    fn native(&mut self, place: &NativeFrame, frames: &mut Vec<StackFrame>) {
         for function in &place.functions {
             let unnamed = || format!("[{}+{:#x}]", place.file, place.address);
             let name = function.name.clone().unwrap_or_else(unnamed);

@@ -116,7 +116,7 @@ fn a_range_that_ends_before_those_inside_it_leaves_them_open() {
 }
 
 #[test]
-fn a_range_is_told_once_whatever_of_it_was_lost() {
+fn a_range_is_reported_once_whatever_of_it_was_lost() {
     // Its begin, said again after a loss; the begin of another; both ends.
     let seen_all = seen(&[
         push(0, 10),
@@ -158,7 +158,7 @@ fn no_range_outlasts_its_thread_or_a_gap() {
 }
 
 #[test]
-fn started_ranges_are_told_without_a_list() {
+fn started_ranges_are_reported_without_a_list() {
     let end = RangeEnd {
         kind: kind::RANGE_END,
         range: 5,
@@ -174,7 +174,7 @@ fn started_ranges_are_told_without_a_list() {
 }
 
 #[test]
-fn hostile_places_change_nothing() {
+fn hostile_positions_change_nothing() {
     let seen = seen(&[push(u32::MAX, 1), push(64, 2), pop(u32::MAX, u32::MAX, 3, 4), launch(5)]);
     assert_eq!((seen.calls, seen.began.len()), (vec![(5, 0)], 0));
     assert_eq!(seen.ended.len(), 1);

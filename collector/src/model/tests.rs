@@ -279,7 +279,7 @@ fn device_times_are_put_on_the_host_clock_by_anchors() {
 }
 
 #[test]
-fn damage_gaps_counters_and_strangers_are_told() {
+fn damage_gaps_counters_and_strangers_are_reported() {
     let mut feed = Feed::new();
     feed.cells(3, &[Cell::new(kind::CALL, 1, 0), Cell::new(kind::LAUNCH, 2, 0)]);
     feed.cells(4, &[Cell::new(0, 0, 0)]);

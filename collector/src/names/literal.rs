@@ -1,6 +1,6 @@
 //! Template arguments that are plain text: numbers and builtin types.
 
-use crate::names::path::{Node, without_qualifiers};
+use crate::names::path::{NameNode, without_qualifiers};
 use crate::names::vocabulary as known;
 
 /// Longer numbers are encodings that nobody reads.
@@ -25,18 +25,18 @@ pub fn literal(text: &str) -> String {
     if value.chars().count() > TEXT_MAX_CHARS { "…".to_owned() } else { value.to_owned() }
 }
 
-pub fn is_number(node: &Node<'_>) -> bool {
-    let Node::Text(text) = node else { return false };
+pub fn is_number(node: &NameNode<'_>) -> bool {
+    let NameNode::Text(text) = node else { return false };
     literal(text).bytes().all(|b| b.is_ascii_digit() || b == b'-')
 }
 
 /// A number that is too long to read.
-pub fn is_encoding(node: &Node<'_>) -> bool {
-    let Node::Text(text) = node else { return false };
+pub fn is_encoding(node: &NameNode<'_>) -> bool {
+    let NameNode::Text(text) = node else { return false };
     is_number(node) && literal(text).len() > NUMBER_MAX_DIGITS
 }
 
 /// Whether the argument is `{…}`, an empty pack.
-pub fn is_nothing(node: &Node<'_>) -> bool {
-    matches!(node, Node::Text(text) if text.trim().is_empty())
+pub fn is_nothing(node: &NameNode<'_>) -> bool {
+    matches!(node, NameNode::Text(text) if text.trim().is_empty())
 }

@@ -1,14 +1,14 @@
 //! Template arguments summed up: what says most in a tree that is too large to show.
 
 use crate::names::literal::{is_number, literal};
-use crate::names::path::{Node, Part, without_qualifiers};
+use crate::names::path::{NameNode, PathPart, without_qualifiers};
 use crate::names::vocabulary as known;
 
 /// What says most in a tree of arguments, found in their order.
 #[derive(Default)]
 pub struct Summary<'n, 'a> {
     /// The path of the lambda that does the work.
-    pub work: Option<&'n [Part<'a>]>,
+    pub work: Option<&'n [PathPart<'a>]>,
     /// The shape of a matrix kernel's block.
     pub tile: Option<String>,
     /// What it works on.
@@ -20,7 +20,7 @@ impl<'n, 'a> Summary<'n, 'a> {
     const VISITED_MAX: usize = 200;
     const ELEMENTS_MAX: usize = 3;
 
-    pub fn of(args: &[&'n Node<'a>]) -> Summary<'n, 'a> {
+    pub fn of(args: &[&'n NameNode<'a>]) -> Summary<'n, 'a> {
         let mut summary = Summary::default();
         for arg in args {
             summary.visit(arg);
@@ -31,17 +31,17 @@ impl<'n, 'a> Summary<'n, 'a> {
         summary
     }
 
-    fn visit(&mut self, node: &'n Node<'a>) {
+    fn visit(&mut self, node: &'n NameNode<'a>) {
         self.visited += 1;
         if self.visited > Self::VISITED_MAX || self.work.is_some() || known::is_plumbing(node) {
             return;
         }
         let parts = match node {
-            Node::Text(text) => return self.element(without_qualifiers(text).0),
-            Node::Path { parts, .. } => parts,
+            NameNode::Text(text) => return self.element(without_qualifiers(text).0),
+            NameNode::Path { parts, .. } => parts,
         };
         let Some(own) = parts.last() else { return };
-        if parts.iter().any(Part::is_lambda) {
+        if parts.iter().any(PathPart::is_lambda) {
             self.work = Some(parts);
             return;
         }
@@ -76,7 +76,7 @@ fn is_tile(shape: &str) -> bool {
 }
 
 /// A list of numbers as 128x64x32.
-pub fn shape(part: &Part<'_>) -> Option<String> {
+pub fn shape(part: &PathPart<'_>) -> Option<String> {
     if !known::is_shape(part.name) || part.args.is_empty() {
         return None;
     }
@@ -84,11 +84,11 @@ pub fn shape(part: &Part<'_>) -> Option<String> {
 }
 
 /// A number, or a type that stands for one.
-fn size(node: &Node<'_>) -> Option<String> {
+fn size(node: &NameNode<'_>) -> Option<String> {
     match node {
-        Node::Text(text) if is_number(node) => Some(literal(text)),
-        Node::Text(_) => None,
-        Node::Path { parts, .. } => {
+        NameNode::Text(text) if is_number(node) => Some(literal(text)),
+        NameNode::Text(_) => None,
+        NameNode::Path { parts, .. } => {
             let own = parts.last().filter(|own| known::is_number_type(own.name))?;
             size(own.args.last()?)
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn launches_that_never_get_a_record_are_given_up_in_order_and_late_records_counted() {
+fn launches_that_never_get_a_record_are_emitted_in_order_and_late_records_counted() {
     // As with device times in windows: no record for most launches.
     let count = 400_000;
     let mut feed = Feed::new();
