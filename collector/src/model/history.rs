@@ -116,8 +116,8 @@ impl Histories {
     #[cold]
     #[inline(never)]
     fn judge_first(&mut self, shape: u64, duration_ns: u64) -> Verdict {
-        let place = self.times.len();
-        let Some(times) = u16::try_from(place).ok().filter(|_| place < HISTORIES_MAX) else {
+        let index = self.times.len();
+        let Some(times) = u16::try_from(index).ok().filter(|_| index < HISTORIES_MAX) else {
             return Verdict::Unjudged;
         };
         let mut first = [Time::default(); LATEST as usize];
@@ -167,8 +167,8 @@ impl History {
             self.warm_up -= 1;
             return;
         }
-        if let Some(place) = times.get_mut(usize::from(self.next)) {
-            *place = Time::new(duration_ns);
+        if let Some(index) = times.get_mut(usize::from(self.next)) {
+            *index = Time::new(duration_ns);
         }
         self.next = (self.next + 1) % LATEST;
         self.since_look += 1;

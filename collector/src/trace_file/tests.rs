@@ -86,15 +86,15 @@ fn records_of(first: u32, count: u32) -> Vec<Cell> {
             end_ns = start_ns + (u64::from(op % 29) * 40 + 60 + random.below(6)) * 32;
             let origin =
                 Place { correlation: first + i, start_ns, end_ns, context: 1, stream: 7, ..Place::default() };
+            let base = Kernel { place: origin, ..Kernel::default() };
             let kernel = Kernel {
-                place: origin,
                 name: 20 + op * 7 % 41,
                 grid: [1 + op * 37 % 500, 1 + op % 3, 1],
                 block: [32 << (op % 5), 1, 1],
                 registers: (op * 7 % 41 * 3) as u16,
                 dynamic_shared_bytes: (op % 4) * 16_384,
                 shared_executed_bytes: 32_768,
-                ..Kernel::default()
+                ..base
             };
             kernel.to_cells()
         })
