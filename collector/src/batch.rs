@@ -91,7 +91,8 @@ pub struct LeftOut {
     pub graph_launches: u64,
     pub device_records: u64,
     /// Entries younger than the length asked for, that went because there was no room.
-    pub for_room: u64,
+    #[serde(rename = "for_room")]
+    pub over_capacity: u64,
     /// What those processes had lost, over all reasons.
     pub lost: u64,
 }
@@ -134,15 +135,24 @@ impl LeftOut {
             self.launches,
             self.graph_launches,
             self.device_records,
-            self.for_room,
+            self.over_capacity,
             self.lost,
         ]
     }
 
     pub fn from_values(values: [u64; 8]) -> LeftOut {
-        let [processes, entries, host_calls, launches, graph_launches, device_records, for_room, lost] =
+        let [processes, entries, host_calls, launches, graph_launches, device_records, over_capacity, lost] =
             values;
-        LeftOut { processes, entries, host_calls, launches, graph_launches, device_records, for_room, lost }
+        LeftOut {
+            processes,
+            entries,
+            host_calls,
+            launches,
+            graph_launches,
+            device_records,
+            over_capacity,
+            lost,
+        }
     }
 
     /// Adds another's counts.

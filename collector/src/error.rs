@@ -45,9 +45,9 @@ pub enum Error {
 
     #[error(
         "the trace file {} needs {needed}: it has format version {major}.{minor}, and this is gputrace {}, which reads \
-         version {}", path.display(), env!("CARGO_PKG_VERSION"), crate::trace_file::VERSION_MAJOR
+         version {}", path.display(), env!("CARGO_PKG_VERSION"), readable
     )]
-    TraceVersion { path: PathBuf, major: u16, minor: u16, needed: String },
+    TraceVersion { path: PathBuf, major: u16, minor: u16, readable: u16, needed: String },
 
     #[error("no trace file was named")]
     NoTraces,

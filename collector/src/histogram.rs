@@ -46,7 +46,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    pub fn told(self, value: u64) -> f64 {
+    pub fn in_unit(self, value: u64) -> f64 {
         match self {
             Unit::Seconds => value as f64 / 1e9,
             Unit::Nanoseconds | Unit::Bytes => value as f64,
@@ -105,9 +105,9 @@ impl Histogram {
             self.zeroes += 1;
             return;
         }
-        let index = index(self.unit.told(value), self.scale);
-        let place = i64::from(index) - i64::from(self.first);
-        match usize::try_from(place).ok().and_then(|place| self.counts.get_mut(place)) {
+        let index = index(self.unit.in_unit(value), self.scale);
+        let slot = i64::from(index) - i64::from(self.first);
+        match usize::try_from(slot).ok().and_then(|slot| self.counts.get_mut(slot)) {
             Some(count) => *count += 1,
             None => self.add_outside(index, 1),
         }
@@ -133,11 +133,11 @@ impl Histogram {
             self.counts.splice(0..0, std::iter::repeat_n(0, missing));
             self.first = index;
         }
-        let place = (index - self.first) as usize;
-        if place >= self.counts.len() {
-            self.counts.resize(place + 1, 0);
+        let slot = (index - self.first) as usize;
+        if slot >= self.counts.len() {
+            self.counts.resize(slot + 1, 0);
         }
-        if let Some(held) = self.counts.get_mut(place) {
+        if let Some(held) = self.counts.get_mut(slot) {
             *held += count;
         }
     }
@@ -146,8 +146,8 @@ impl Histogram {
     fn coarsen(&mut self) {
         let first = self.first >> 1;
         let mut merged: Vec<u64> = Vec::new();
-        for (place, count) in self.counts.iter().enumerate() {
-            let to = ((self.first + place as i32) >> 1) - first;
+        for (slot, count) in self.counts.iter().enumerate() {
+            let to = ((self.first + slot as i32) >> 1) - first;
             merged.resize(to as usize + 1, 0);
             if let Some(held) = merged.last_mut() {
                 *held += count;
@@ -175,9 +175,9 @@ impl Histogram {
             self.coarsen();
         }
         let (scale, first) = (other.scale, other.first);
-        for (place, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        for (slot, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             // Taking in one bucket may have made this one coarser.
-            let index = (first + place as i32) >> (scale - self.scale);
+            let index = (first + slot as i32) >> (scale - self.scale);
             let at = i64::from(index) - i64::from(self.first);
             match usize::try_from(at).ok().and_then(|at| self.counts.get_mut(at)) {
                 Some(held) => *held += count,
@@ -310,21 +310,21 @@ mod tests {
             // A plain sort has them in the same buckets, in order.
             let positive = &values[zeroes..];
             let mut at = 0;
-            for (place, count) in histogram.counts().iter().enumerate() {
-                let index = histogram.first() + place as i32;
+            for (slot, count) in histogram.counts().iter().enumerate() {
+                let index = histogram.first() + slot as i32;
                 let (low, high) = (bound(index - 1, histogram.scale()), bound(index, histogram.scale()));
                 for value in &positive[at..at + *count as usize] {
-                    let told = unit.told(*value);
+                    let in_unit = unit.in_unit(*value);
                     prop_assert!(
-                        told > low * (1.0 - 1e-12) && told <= high * (1.0 + 1e-12),
-                        "{} not in ({}, {}]", told, low, high
+                        in_unit > low * (1.0 - 1e-12) && in_unit <= high * (1.0 + 1e-12),
+                        "{} not in ({}, {}]", in_unit, low, high
                     );
                 }
                 at += *count as usize;
             }
             if let (Some(least), Some(most)) = (positive.first(), positive.last()) {
                 let finer = histogram.scale() + 1;
-                let [least, most] = [least, most].map(|value| unit.told(*value).log2() * 2f64.powi(finer));
+                let [least, most] = [least, most].map(|value| unit.in_unit(*value).log2() * 2f64.powi(finer));
                 let fits = most.ceil() - least.ceil() < (BUCKETS_MAX as f64 - 1e-6);
                 prop_assert!(histogram.scale() == SCALE_MAX || !fits, "{} {}", least, most);
             }

@@ -161,8 +161,7 @@ mod tests {
     use gputrace_wire::cell::kind;
 
     use super::*;
-    use crate::model::history::Verdict;
-    use crate::model::operation::{Direction, GraphNode, Kernel, Timing};
+    use crate::model::operation::{Direction, GraphNode, Kernel, Timing, Verdict};
 
     fn operation() -> impl Strategy<Value = Operation> {
         let what = prop_oneof![

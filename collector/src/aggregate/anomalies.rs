@@ -6,9 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::KernelKey;
 use crate::aggregate::places::Places;
-use crate::model::history::{Anomaly, Verdict};
 use crate::model::namesakes::Renumbering;
-use crate::model::operation::{HostCall, Kernel, Operation, Timing, What};
+use crate::model::operation::{Anomaly, HostCall, Kernel, Operation, Timing, Verdict, What};
 
 /// Kernels that are told apart.
 const KERNELS_MAX: usize = 4096;

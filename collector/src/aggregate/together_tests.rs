@@ -6,9 +6,8 @@ use gputrace_wire::definition::kind as def;
 
 use crate::aggregate::{Aggregates, GraphKey, KernelKey};
 use crate::batch::{Definition, ProcessBegin};
-use crate::model::history::{Anomaly, Verdict};
 use crate::model::namesakes::Namesakes;
-use crate::model::operation::{HostCall, Kernel, Operation, Timing, What};
+use crate::model::operation::{Anomaly, HostCall, Kernel, Operation, Timing, Verdict, What};
 use crate::model::sink::Sink;
 use crate::model::{Process, Totals};
 use crate::report::{Report, TextOptions};

@@ -124,7 +124,7 @@ mod tests {
     use crate::failed_calls::name;
 
     #[test]
-    fn questions_are_told_from_failures_by_call_and_error() {
+    fn questions_differ_from_failures_by_call_and_error() {
         for (api, status, is_answer) in [
             ("cuEventQuery", 600, true),
             ("cuStreamQuery_ptsz", 600, true),

@@ -76,7 +76,7 @@ fn events_go_by_their_own_times_and_are_counted() {
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
     assert_eq!(excerpt.left_out.launches + totals.counts.launches, 60);
     assert_eq!((excerpt.from_ns, excerpt.to_ns), (START + 54 * SECOND + 10, START + 59 * SECOND + 10));
-    assert_eq!(excerpt.left_out.for_room, 0);
+    assert_eq!(excerpt.left_out.over_capacity, 0);
     assert_eq!(totals.wall_ns(), 5 * SECOND);
 }
 
@@ -86,7 +86,7 @@ fn memory_is_bounded_and_what_had_no_room_is_said() {
     assert!(window.bytes() <= 8 << 10, "{}", window.bytes());
     let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
-    assert!(excerpt.left_out.for_room > 1000);
+    assert!(excerpt.left_out.over_capacity > 1000);
     assert_eq!(excerpt.left_out.launches + totals.counts.launches, 2000);
 }
 

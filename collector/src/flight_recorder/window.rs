@@ -268,7 +268,7 @@ impl Window {
             }
             let Some(old) = self.entries.pop_front() else { break };
             if !too_old {
-                self.left_out.for_room = self.left_out.for_room.saturating_add(old.counts.entries);
+                self.left_out.over_capacity = self.left_out.over_capacity.saturating_add(old.counts.entries);
             }
             self.let_go(&old);
         }

@@ -13,7 +13,7 @@ use crate::model::Totals;
 use crate::model::definitions::Definitions;
 use crate::names::readable;
 use crate::source::{Code, FileNames, begin_of, is_made};
-use crate::symbols::{Natives, Place};
+use crate::symbols::{NativeFrame, Natives};
 
 /// The line number of a line that is unknown.
 pub const NO_LINE: u32 = u32::MAX;
@@ -134,7 +134,7 @@ impl<'a> StackNames<'a> {
             // Leave out the frames of thread and process start: they are not the program's work.
             let mut begins = true;
             for (index, (code, at)) in part.iter().enumerate() {
-                if let Some(native) = self.natives.place(process, *code, *at).cloned() {
+                if let Some(native) = self.natives.frame(process, *code, *at).cloned() {
                     begins &= native.begins;
                     if !begins {
                         self.native(&native, &mut frames);
@@ -169,7 +169,7 @@ impl<'a> StackNames<'a> {
     }
 
     /// Adds the functions at a native address: more than one where calls were inlined.
-    fn native(&mut self, native: &Place, frames: &mut Vec<StackFrame>) {
+    fn native(&mut self, native: &NativeFrame, frames: &mut Vec<StackFrame>) {
         for function in &native.functions {
             let unnamed = || format!("[{}+{:#x}]", native.file, native.address);
             let name = function.name.clone().unwrap_or_else(unnamed);

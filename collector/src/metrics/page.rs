@@ -157,7 +157,7 @@ impl Page {
             time_unix_nano: self.realtime_ns(exemplar.at_ns),
             trace_id: exemplar.trace_id.to_be_bytes().to_vec(),
             span_id: exemplar.span_id.to_be_bytes().to_vec(),
-            value: Some(proto::exemplar::Value::AsDouble(unit.told(exemplar.value))),
+            value: Some(proto::exemplar::Value::AsDouble(unit.in_unit(exemplar.value))),
             ..proto::Exemplar::default()
         });
         let point = proto::ExponentialHistogramDataPoint {
@@ -165,12 +165,12 @@ impl Page {
             start_time_unix_nano: self.start_ns(temporality),
             time_unix_nano: self.now_ns,
             count: histogram.count(),
-            sum: Some(unit.told(histogram.sum())),
+            sum: Some(unit.in_unit(histogram.sum())),
             scale: histogram.scale(),
             zero_count: histogram.zeroes(),
             positive: Some(Buckets { offset: histogram.first(), bucket_counts: histogram.counts().to_vec() }),
-            min: Some(unit.told(histogram.min())),
-            max: Some(unit.told(histogram.max())),
+            min: Some(unit.in_unit(histogram.min())),
+            max: Some(unit.in_unit(histogram.max())),
             exemplars: exemplars.collect(),
             ..proto::ExponentialHistogramDataPoint::default()
         };

@@ -17,7 +17,7 @@ use crate::metrics::memory::{Memory, REGISTERED};
 use crate::metrics::page::{Distribution, Exemplar, Page};
 use crate::metrics::settings::Settings;
 use crate::metrics::total::Total;
-use crate::model::Standing;
+use crate::model::ProcessSnapshot;
 use crate::model::callers::Callers;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, Timing, What};
@@ -235,18 +235,18 @@ impl ProcessMetrics {
     }
 
     /// Takes totals in that are kept elsewhere. Whether it is time to tell.
-    pub fn stands(&mut self, standing: &Standing<'_>) -> bool {
+    pub fn snapshot(&mut self, snapshot: &ProcessSnapshot<'_>) -> bool {
         self.is_news = true;
-        for (reason, count) in standing.lost() {
+        for (reason, count) in snapshot.lost() {
             self.dropped.entry(reason).or_default().set(count);
         }
-        self.hooked.set(standing.counts.host_calls());
-        self.hook_seconds.set(standing.hooks_ns() / 1e9);
-        self.records.set(standing.counter(Counter::RecordsDelivered));
-        let record_ticks = standing.counter(Counter::RecordTicks);
-        self.record_seconds.set(record_ticks as f64 * standing.ns_per_tick / 1e9);
-        self.waited_seconds.set(standing.counter(Counter::WaitedNs) as f64 / 1e9);
-        self.is_due(standing.at_ns)
+        self.hooked.set(snapshot.counts.host_calls());
+        self.hook_seconds.set(snapshot.hooks_ns() / 1e9);
+        self.records.set(snapshot.counter(Counter::RecordsDelivered));
+        let record_ticks = snapshot.counter(Counter::RecordTicks);
+        self.record_seconds.set(record_ticks as f64 * snapshot.ns_per_tick / 1e9);
+        self.waited_seconds.set(snapshot.counter(Counter::WaitedNs) as f64 / 1e9);
+        self.is_due(snapshot.at_ns)
     }
 
     pub fn is_due(&self, now_ns: u64) -> bool {

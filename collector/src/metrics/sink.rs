@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::metrics::process::ProcessMetrics;
 use crate::metrics::settings::Settings;
-use crate::model::Standing;
+use crate::model::ProcessSnapshot;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
@@ -105,10 +105,11 @@ impl<R: Receiver> Sink for Metrics<R> {
         });
     }
 
-    fn stands(&mut self, number: u32, standing: &Standing<'_>, definitions: &Definitions) {
-        let is_due = self.processes.get_mut(&number).is_some_and(|running| running.metrics.stands(standing));
+    fn snapshot(&mut self, number: u32, snapshot: &ProcessSnapshot<'_>, definitions: &Definitions) {
+        let is_due =
+            self.processes.get_mut(&number).is_some_and(|running| running.metrics.snapshot(snapshot));
         if is_due {
-            self.tell(number, standing.at_ns, definitions);
+            self.tell(number, snapshot.at_ns, definitions);
         }
     }
 

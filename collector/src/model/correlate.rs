@@ -8,11 +8,11 @@
 
 use std::mem;
 
-use crate::model::given_up::GivenUp;
-use crate::model::key::Key;
+use crate::model::emitted_alone::EmittedAlone;
+use crate::model::key::JoinKey;
 use crate::model::operation::{HostCall, Operation};
-use crate::model::shelf::Shelf;
-use crate::model::waiting::{Form, Waiting};
+use crate::model::overflow::OverflowTable;
+use crate::model::pending_call::{Form, PendingCall};
 
 /// Slots of a new window, slots up to which it grows for any collision, and the most it has.
 const SLOTS_FIRST: usize = 1 << 10;
@@ -23,30 +23,30 @@ const HELD_MAX: usize = 1 << 18;
 
 #[derive(Debug)]
 struct Slot<T> {
-    key: Key,
+    key: JoinKey,
     value: T,
 }
 
 /// A table of the latest keys by the low bits of their correlation id.
 #[derive(Debug)]
-struct Window<T> {
+struct JoinWindow<T> {
     slots: Vec<Option<Slot<T>>>,
     /// Slots in use by values that are still needed.
     live: usize,
 }
 
-impl<T> Window<T> {
+impl<T> JoinWindow<T> {
     const fn new() -> Self {
-        Window { slots: Vec::new(), live: 0 }
+        JoinWindow { slots: Vec::new(), live: 0 }
     }
 
     #[inline]
-    fn index(&self, key: Key) -> usize {
+    fn index(&self, key: JoinKey) -> usize {
         key.correlation as usize & self.slots.len().wrapping_sub(1)
     }
 
     #[inline]
-    fn get(&mut self, key: Key) -> Option<&mut T> {
+    fn get(&mut self, key: JoinKey) -> Option<&mut T> {
         let index = self.index(key);
         match self.slots.get_mut(index)? {
             Some(slot) if slot.key == key => Some(&mut slot.value),
@@ -54,7 +54,7 @@ impl<T> Window<T> {
         }
     }
 
-    fn take(&mut self, key: Key) -> Option<T> {
+    fn take(&mut self, key: JoinKey) -> Option<T> {
         let index = self.index(key);
         let slot = self.slots.get_mut(index)?.take_if(|slot| slot.key == key)?;
         Some(slot.value)
@@ -75,8 +75,8 @@ impl<T> Window<T> {
         for slot in old.into_iter().flatten() {
             let index = self.index(slot.key);
             // Keys that differ in the low bits before differ still, so nothing meets here.
-            if let Some(place) = self.slots.get_mut(index) {
-                lost.extend(place.replace(slot));
+            if let Some(free) = self.slots.get_mut(index) {
+                lost.extend(free.replace(slot));
             }
         }
         lost
@@ -92,7 +92,7 @@ struct Held {
 
 /// What the join hands on.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum JoinOutcome {
     /// A record, with its call if that is known.
     Record(Operation),
     /// A call whose record did not come and is not waited for any longer.
@@ -104,10 +104,10 @@ pub enum Outcome {
 /// The join of one process.
 #[derive(Debug)]
 pub struct Join {
-    calls: Window<Waiting>,
+    calls: JoinWindow<PendingCall>,
     /// Calls that had their slots taken.
-    shelf: Shelf,
-    records: Window<Held>,
+    overflow: OverflowTable,
+    records: JoinWindow<Held>,
     held: usize,
     pub evicted_calls: u64,
     pub evicted_records: u64,
@@ -115,29 +115,29 @@ pub struct Join {
     /// The times are lost of those whose call was counted by itself.
     pub late_records: u64,
     /// The newest correlation id among evicted calls.
-    evicted_to: Option<Key>,
-    given_up: GivenUp,
+    evicted_to: Option<JoinKey>,
+    emitted_alone: EmittedAlone,
 }
 
 impl Default for Join {
     fn default() -> Self {
         Join {
-            calls: Window::new(),
-            shelf: Shelf::default(),
-            records: Window::new(),
+            calls: JoinWindow::new(),
+            overflow: OverflowTable::default(),
+            records: JoinWindow::new(),
             held: 0,
             evicted_calls: 0,
             evicted_records: 0,
             late_records: 0,
             evicted_to: None,
-            given_up: GivenUp::default(),
+            emitted_alone: EmittedAlone::default(),
         }
     }
 }
 
 impl Join {
     /// A call that records are expected for. `many`: a graph launch or a batch.
-    pub fn call(&mut self, key: Key, call: HostCall, many: bool, out: &mut impl FnMut(Outcome)) {
+    pub fn call(&mut self, key: JoinKey, call: HostCall, many: bool, out: &mut impl FnMut(JoinOutcome)) {
         let mut matched = false;
         let (mut form, mut nodes_ns) = (Form::default(), 0);
         if self.held > 0
@@ -148,11 +148,11 @@ impl Join {
             self.held = self.held.saturating_sub(1 + held.more.len());
             for mut record in std::iter::once(held.first).chain(held.more) {
                 if !form.admits(&mut record, &mut nodes_ns) {
-                    out(Outcome::Double);
+                    out(JoinOutcome::Double);
                     continue;
                 }
                 record.call = Some(call.clone());
-                out(Outcome::Record(record));
+                out(JoinOutcome::Record(record));
             }
         }
         loop {
@@ -170,74 +170,74 @@ impl Join {
             }
         }
         let index = self.calls.index(key);
-        let waiting = Waiting { call, matched, many, form, nodes_ns };
-        let is_live = waiting.is_live();
-        if let Some(place) = self.calls.slots.get_mut(index) {
+        let pending = PendingCall { call, matched, many, form, nodes_ns };
+        let is_live = pending.is_live();
+        if let Some(slot) = self.calls.slots.get_mut(index) {
             self.calls.live += usize::from(is_live);
-            if let Some(old) = place.replace(Slot { key, value: waiting }) {
+            if let Some(old) = slot.replace(Slot { key, value: pending }) {
                 self.lose_slot(old, out);
             }
         }
     }
 
-    fn lose_slot(&mut self, old: Slot<Waiting>, out: &mut impl FnMut(Outcome)) {
+    fn lose_slot(&mut self, old: Slot<PendingCall>, out: &mut impl FnMut(JoinOutcome)) {
         if !old.value.is_live() {
             return;
         }
         self.calls.live = self.calls.live.saturating_sub(1);
-        if let Some((key, oldest)) = self.shelf.put(old.key, old.value) {
-            self.give_up(key, oldest, out);
+        if let Some((key, oldest)) = self.overflow.put(old.key, old.value) {
+            self.emit_alone(key, oldest, out);
         }
     }
 
-    fn give_up(&mut self, key: Key, waiting: Waiting, out: &mut impl FnMut(Outcome)) {
+    fn emit_alone(&mut self, key: JoinKey, pending: PendingCall, out: &mut impl FnMut(JoinOutcome)) {
         self.evicted_to = self.evicted_to.max(Some(key));
-        if !waiting.matched {
+        if !pending.matched {
             self.evicted_calls += 1;
-            if !waiting.many {
-                self.given_up.note(key);
+            if !pending.many {
+                self.emitted_alone.note(key);
             }
-            out(Outcome::Alone(waiting.call));
+            out(JoinOutcome::Alone(pending.call));
         }
     }
 
     /// A device record, as an operation without a call.
     #[inline]
-    pub fn record(&mut self, key: Key, record: Operation, out: &mut impl FnMut(Outcome)) {
+    pub fn record(&mut self, key: JoinKey, record: Operation, out: &mut impl FnMut(JoinOutcome)) {
         if key.correlation == 0 {
-            return out(Outcome::Record(record));
+            return out(JoinOutcome::Record(record));
         }
-        if let Some(waiting) = self.calls.get(key) {
-            let was_live = waiting.is_live();
-            let outcome = met(waiting, record);
-            let is_live = waiting.is_live();
+        if let Some(pending) = self.calls.get(key) {
+            let was_live = pending.is_live();
+            let outcome = met(pending, record);
+            let is_live = pending.is_live();
             self.calls.live -= usize::from(was_live && !is_live);
             return out(outcome);
         }
-        if let Some(waiting) = self.shelf.get(key) {
-            let outcome = met(waiting, record);
-            if !waiting.is_live() {
-                self.shelf.remove(key);
+        if let Some(pending) = self.overflow.get(key) {
+            let outcome = met(pending, record);
+            if !pending.is_live() {
+                self.overflow.remove(key);
             }
             return out(outcome);
         }
-        if self.given_up.take(key) {
+        if self.emitted_alone.take(key) {
             self.late_records += 1;
             return;
         }
         // A node of a graph's, say, whose launch had its slot taken.
         if self.evicted_to.is_some_and(|newest| key <= newest) {
             self.late_records += 1;
-            return out(Outcome::Record(record));
+            return out(JoinOutcome::Record(record));
         }
         if self.held >= HELD_MAX {
             self.evicted_records += 1;
-            return out(Outcome::Record(record));
+            return out(JoinOutcome::Record(record));
         }
         self.hold(key, record, out);
     }
 
-    fn hold(&mut self, key: Key, record: Operation, out: &mut impl FnMut(Outcome)) {
+    fn hold(&mut self, key: JoinKey, record: Operation, out: &mut impl FnMut(JoinOutcome)) {
         self.held += 1;
         if let Some(held) = self.records.get(key) {
             held.more.push(record);
@@ -258,21 +258,21 @@ impl Join {
             }
         }
         let index = self.records.index(key);
-        if let Some(place) = self.records.slots.get_mut(index) {
+        if let Some(slot) = self.records.slots.get_mut(index) {
             self.records.live += 1;
             let value = Held { first: record, more: Vec::new() };
-            if let Some(old) = place.replace(Slot { key, value }) {
+            if let Some(old) = slot.replace(Slot { key, value }) {
                 self.drop_held(old.value, out);
             }
         }
     }
 
-    fn drop_held(&mut self, held: Held, out: &mut impl FnMut(Outcome)) {
+    fn drop_held(&mut self, held: Held, out: &mut impl FnMut(JoinOutcome)) {
         self.records.live = self.records.live.saturating_sub(1);
         for record in std::iter::once(held.first).chain(held.more) {
             self.held = self.held.saturating_sub(1);
             self.evicted_records += 1;
-            out(Outcome::Record(record));
+            out(JoinOutcome::Record(record));
         }
     }
 
@@ -283,25 +283,25 @@ impl Join {
                 slot.key.epoch = epoch;
             }
         }
-        self.shelf.move_to_epoch(epoch, is_after);
+        self.overflow.move_to_epoch(epoch, is_after);
     }
 
     /// The end: nothing more will come. Hands on whatever waits, calls first, each by time.
-    pub fn finish(&mut self, out: &mut impl FnMut(Outcome)) {
-        let calls = mem::replace(&mut self.calls, Window::new());
+    pub fn finish(&mut self, out: &mut impl FnMut(JoinOutcome)) {
+        let calls = mem::replace(&mut self.calls, JoinWindow::new());
         let mut alone: Vec<_> = calls
             .slots
             .into_iter()
             .flatten()
             .map(|slot| (slot.key, slot.value))
-            .chain(mem::take(&mut self.shelf))
-            .filter(|(_, waiting)| !waiting.matched)
-            .map(|(key, waiting)| (waiting.call.start_ns, key, waiting.call))
+            .chain(mem::take(&mut self.overflow))
+            .filter(|(_, pending)| !pending.matched)
+            .map(|(key, pending)| (pending.call.start_ns, key, pending.call))
             .collect();
         alone.sort_by_key(|(start_ns, key, _)| (*start_ns, *key));
-        alone.into_iter().for_each(|(_, _, call)| out(Outcome::Alone(call)));
+        alone.into_iter().for_each(|(_, _, call)| out(JoinOutcome::Alone(call)));
 
-        let records = mem::replace(&mut self.records, Window::new());
+        let records = mem::replace(&mut self.records, JoinWindow::new());
         let mut left: Vec<_> = records
             .slots
             .into_iter()
@@ -311,12 +311,12 @@ impl Join {
             })
             .collect();
         left.sort_by_key(|(key, record)| (record.timing.map(|timing| timing.start_ns), *key));
-        left.into_iter().for_each(|(_, record)| out(Outcome::Record(record)));
+        left.into_iter().for_each(|(_, record)| out(JoinOutcome::Record(record)));
         self.held = 0;
     }
 }
 
 #[inline]
-fn met(waiting: &mut Waiting, record: Operation) -> Outcome {
-    waiting.meet(record).map_or(Outcome::Double, Outcome::Record)
+fn met(pending: &mut PendingCall, record: Operation) -> JoinOutcome {
+    pending.meet(record).map_or(JoinOutcome::Double, JoinOutcome::Record)
 }

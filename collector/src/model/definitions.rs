@@ -17,12 +17,12 @@ use gputrace_wire::definition::{self, Code, kind};
 use rustc_hash::FxHashMap;
 
 use crate::batch::Definition;
-use entry::{Entry, Text};
+use entry::{DefinitionEntry, Text};
 pub use images::Image;
-use names::ThreadNames;
+use names::ThreadNameTable;
 pub use said::Said;
 pub use things::{
-    Context, Device, Function, Graph, GraphTimes, Library, Notice, ProcessInfo, Stream, Thread,
+    Context, Device, Function, GraphInfo, GraphTimes, Library, Notice, ProcessInfo, StreamInfo, Thread,
 };
 
 /// The most definitions kept of one process.
@@ -39,11 +39,11 @@ pub const UNKNOWN_CALL: &str = "(unknown call)";
 
 #[derive(Debug, Default)]
 pub struct Definitions {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<DefinitionEntry>>,
     count: usize,
     /// Ids of the kinds that are listed, in order of arrival.
     threads: Vec<u32>,
-    thread_names: ThreadNames,
+    thread_names: ThreadNameTable,
     /// The latest name that the program gave to what a definition stands for.
     labels: FxHashMap<u32, u32>,
     /// The command line or title that the recorder saw last.
@@ -72,7 +72,7 @@ impl Definitions {
 
     /// About how many bytes of memory that is.
     pub fn held_bytes(&self) -> usize {
-        let said: usize = self.entries.iter().flatten().map(Entry::held_bytes).sum();
+        let said: usize = self.entries.iter().flatten().map(DefinitionEntry::held_bytes).sum();
         let notices: usize = self.notices.iter().map(|notice| size_of::<Notice>() + notice.text.len()).sum();
         let lists = [&self.threads, &self.devices, &self.libraries, &self.codes, &self.functions];
         let lists =
@@ -80,7 +80,7 @@ impl Definitions {
         // A pair of numbers, and its byte of a hash table.
         let maps = (self.labels.capacity() + self.graphs.capacity()) * (2 * size_of::<u32>() + 1);
         let names = self.thread_names.held_bytes() + self.title.as_ref().map_or(0, |title| title.len());
-        self.entries.capacity() * size_of::<Option<Entry>>()
+        self.entries.capacity() * size_of::<Option<DefinitionEntry>>()
             + lists * size_of::<u32>()
             + (said + notices + maps + names)
     }
@@ -131,7 +131,7 @@ impl Definitions {
         if slot.is_some() {
             return;
         }
-        *slot = Some(Entry {
+        *slot = Some(DefinitionEntry {
             kind: record.kind,
             fields: record.fields.as_slice().into(),
             text: match record.kind {
@@ -184,11 +184,11 @@ impl Definitions {
         }
     }
 
-    fn entry(&self, id: u32) -> Option<&Entry> {
+    fn entry(&self, id: u32) -> Option<&DefinitionEntry> {
         self.entries.get(id as usize)?.as_ref()
     }
 
-    fn of_kind(&self, id: u32, kind: u16) -> Option<&Entry> {
+    fn of_kind(&self, id: u32, kind: u16) -> Option<&DefinitionEntry> {
         self.entry(id).filter(|entry| entry.kind == kind)
     }
 
@@ -208,7 +208,7 @@ impl Definitions {
 
     /// The text of a definition of any kind; empty if there is none.
     pub fn text(&self, id: u32) -> &str {
-        self.entry(id).map_or("", Entry::text)
+        self.entry(id).map_or("", DefinitionEntry::text)
     }
 
     /// The name that an operation's `name` id stands for, as the vendor says it (mangled for
@@ -223,7 +223,7 @@ impl Definitions {
 
     /// The driver entry's symbol.
     pub fn api(&self, id: u32) -> Option<&str> {
-        self.of_kind(id, kind::API).map(Entry::text)
+        self.of_kind(id, kind::API).map(DefinitionEntry::text)
     }
 
     /// What people are told that a driver entry is called.
@@ -275,13 +275,13 @@ impl Definitions {
     pub fn range(&self, id: u32) -> Option<(&str, &str)> {
         let entry = self.of_kind(id, kind::RANGE)?;
         let domain = self.of_kind(entry.id(definition::range::DOMAIN), kind::DOMAIN);
-        Some((domain.map_or("", Entry::text), entry.text()))
+        Some((domain.map_or("", DefinitionEntry::text), entry.text()))
     }
 
-    pub fn graph(&self, id: u32) -> Option<Graph> {
+    pub fn graph(&self, id: u32) -> Option<GraphInfo> {
         use definition::graph as field;
         let entry = self.of_kind(id, kind::GRAPH)?;
-        Some(Graph {
+        Some(GraphInfo {
             handle: entry.field(field::HANDLE),
             executable: entry.field(field::FORM) == 1,
             source: entry.id(field::SOURCE),

@@ -2,21 +2,21 @@
 
 use gputrace_wire::call::{Detail, direction};
 
-use crate::model::correlate::Outcome;
+use crate::model::correlate::JoinOutcome;
 use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
-use crate::model::graphs::Graphs;
-use crate::model::history::{Histories, Verdict};
+use crate::model::graphs::GraphTable;
+use crate::model::history::Histories;
 use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::Progress;
-use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, What};
+use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation, Verdict, What};
 use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, fits};
 
 /// Where results go while one batch is looked at.
 pub(super) struct Out<'a, S> {
     pub definitions: &'a Definitions,
-    pub graphs: &'a Graphs,
+    pub graphs: &'a GraphTable,
     pub counts: &'a mut Counts,
     pub unidentified: &'a mut Unidentified,
     pub progress: &'a mut Progress,
@@ -26,11 +26,11 @@ pub(super) struct Out<'a, S> {
 }
 
 impl<S: Sink> Out<'_, S> {
-    pub fn outcome(&mut self, outcome: Outcome) {
+    pub fn outcome(&mut self, outcome: JoinOutcome) {
         match outcome {
-            Outcome::Record(record) => self.record(record),
-            Outcome::Alone(call) => self.without_record(call),
-            Outcome::Double => self.counts.doubled_graph_records += 1,
+            JoinOutcome::Record(record) => self.record(record),
+            JoinOutcome::Alone(call) => self.without_record(call),
+            JoinOutcome::Double => self.counts.doubled_graph_records += 1,
         }
     }
 
@@ -47,7 +47,7 @@ impl<S: Sink> Out<'_, S> {
         }
         if operation.what == What::Graph {
             let number = operation.graph.map_or(0, |known| known.graph);
-            operation.graph = Some(self.whole_graph(number, operation.call.as_ref()));
+            operation.graph = Some(self.graph_level(number, operation.call.as_ref()));
         } else if let Some(node) = &mut operation.graph {
             let launch_ticks = operation.call.as_ref().map_or(u64::MAX, |call| call.start_ticks);
             node.made = self.graphs.find(node.node, launch_ticks, self.definitions);
@@ -64,7 +64,7 @@ impl<S: Sink> Out<'_, S> {
     }
 
     /// What is known of a launch that was recorded as a whole; `number` is what the record calls the graph.
-    fn whole_graph(&self, number: u32, call: Option<&HostCall>) -> GraphNode {
+    fn graph_level(&self, number: u32, call: Option<&HostCall>) -> GraphNode {
         let named = match call.map(|call| &call.detail) {
             Some(Detail::GraphLaunch { graph }) => self.definitions.graph(*graph),
             _ => None,
@@ -111,7 +111,7 @@ impl<S: Sink> Out<'_, S> {
             context: 0,
             stream: 0,
             graph: matches!(call.detail, Detail::GraphLaunch { .. })
-                .then(|| self.whole_graph(0, Some(&call))),
+                .then(|| self.graph_level(0, Some(&call))),
             timing: None,
             verdict: Verdict::None,
             call: Some(call),

@@ -7,7 +7,7 @@ use crate::model::ended::{Ended, Sums};
 use crate::model::loss::Loss;
 use crate::model::process::ProcessState;
 use crate::model::process_totals::FIRST_NUMBER;
-use crate::model::running::Running;
+use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
 use crate::model::totals::{Session, Totals};
 
@@ -115,7 +115,7 @@ impl<S: Sink> Model<S> {
     }
 
     /// The processes of the session at hand that have not ended, as they are now.
-    pub(crate) fn running(&self) -> impl Iterator<Item = Running<'_>> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = RunningProcess<'_>> {
         self.current.values().map(|state| state.running())
     }
 

@@ -40,9 +40,9 @@ const DEPTH_MAX: u32 = 16;
 const STEPS_MAX: u32 = 1 << 13;
 
 #[derive(Debug, Default)]
-pub(super) struct Graphs {
+pub(super) struct GraphTable {
     /// By number in device records.
-    graphs: FxHashMap<u32, Graph>,
+    graphs: FxHashMap<u32, GraphState>,
     /// Nodes of all graphs together.
     nodes: usize,
     /// Destroyed graphs, the longest ago first.
@@ -52,9 +52,9 @@ pub(super) struct Graphs {
 }
 
 #[derive(Debug, Default)]
-struct Graph {
+struct GraphState {
     /// By index; what nobody told of is `None`.
-    nodes: Vec<Node>,
+    nodes: Vec<NodeState>,
     /// Indexes of those that hold graphs.
     children: Vec<u32>,
     /// The call that ended its capture.
@@ -69,7 +69,7 @@ struct Graph {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct NodeState {
     /// `None` where the node is not known, but later ones are.
     made: Option<Made>,
     /// Number of the graph that it holds; 0 for none.
@@ -83,7 +83,7 @@ struct Source {
     since_ticks: u64,
 }
 
-impl Graph {
+impl GraphState {
     /// What it was at that moment.
     fn source_at(&self, at_ticks: u64) -> Option<Source> {
         let latest = self.sources.iter().rev().find(|source| source.since_ticks <= at_ticks);
@@ -103,38 +103,38 @@ impl Graph {
     }
 }
 
-impl Graphs {
+impl GraphTable {
     /// Nodes were made, inside these ranges.
-    pub fn nodes_made(&mut self, told: &NodesMade, ranges: u32, definitions: &Definitions) {
-        let (graph, first) = parts(told.node);
-        let child = definitions.graph(told.child).map_or(0, |graph| graph.record_id);
-        let (made, since_ticks) = (Made { stack: told.stack, ranges }, told.ticks);
+    pub fn nodes_made(&mut self, record: &NodesMade, ranges: u32, definitions: &Definitions) {
+        let (graph, first) = parts(record.node);
+        let child = definitions.graph(record.child).map_or(0, |graph| graph.record_id);
+        let (made, since_ticks) = (Made { stack: record.stack, ranges }, record.ticks);
         let is_destroyed = self.graphs.get(&graph).is_some_and(|graph| graph.is_forgotten);
         if is_destroyed || self.graph(graph).is_none() {
-            self.refused += u64::from(told.count);
+            self.refused += u64::from(record.count);
             return;
         }
-        self.refused += u64::from(told.count.saturating_sub(COUNT_MAX));
-        for at in 0..told.count.min(COUNT_MAX) {
+        self.refused += u64::from(record.count.saturating_sub(COUNT_MAX));
+        for at in 0..record.count.min(COUNT_MAX) {
             let Some(index) = first.checked_add(at) else { return };
-            if !self.node_made(graph, index, Node { made: Some(made), child, since_ticks }) {
-                self.refused += u64::from(told.count.min(COUNT_MAX) - at);
+            if !self.node_made(graph, index, NodeState { made: Some(made), child, since_ticks }) {
+                self.refused += u64::from(record.count.min(COUNT_MAX) - at);
                 return;
             }
         }
     }
 
-    fn node_made(&mut self, graph: u32, index: u32, node: Node) -> bool {
-        let room = NODES_MAX.saturating_sub(self.nodes);
+    fn node_made(&mut self, graph: u32, index: u32, node: NodeState) -> bool {
+        let left = NODES_MAX.saturating_sub(self.nodes);
         let Some(held) = self.graphs.get_mut(&graph) else { return false };
         let at = index as usize;
         let more = (at + 1).saturating_sub(held.nodes.len());
-        if more > room.min(GAP_MAX) {
+        if more > left.min(GAP_MAX) {
             return false;
         }
         // The moments rise with the index, also over nodes that are not known yet.
         let before_ticks = held.nodes.last().map_or(0, |last| last.since_ticks);
-        let unknown = Node { made: None, child: 0, since_ticks: node.since_ticks.max(before_ticks) };
+        let unknown = NodeState { made: None, child: 0, since_ticks: node.since_ticks.max(before_ticks) };
         held.nodes.resize(held.nodes.len() + more, unknown);
         self.nodes += more;
         let Some(slot) = held.nodes.get_mut(at) else { return false };
@@ -142,10 +142,10 @@ impl Graphs {
             return true;
         }
         // One that comes late takes the moment that its place has.
-        *slot = Node { since_ticks: slot.since_ticks, ..node };
+        *slot = NodeState { since_ticks: slot.since_ticks, ..node };
         if node.child != 0 && node.child != graph && held.children.len() < CHILDREN_MAX {
-            let place = held.children.partition_point(|child| *child < index);
-            held.children.insert(place, index);
+            let at = held.children.partition_point(|child| *child < index);
+            held.children.insert(at, index);
             self.use_of(node.child);
         }
         true
@@ -180,8 +180,8 @@ impl Graphs {
         if held.sources.back().is_some_and(|last| last.graph == source) {
             return;
         }
-        let place = held.sources.partition_point(|other| other.since_ticks <= since_ticks);
-        held.sources.insert(place, Source { graph: source, since_ticks });
+        let at = held.sources.partition_point(|other| other.since_ticks <= since_ticks);
+        held.sources.insert(at, Source { graph: source, since_ticks });
         let oldest = if held.sources.len() > SOURCES_MAX { held.sources.pop_front() } else { None };
         self.use_of(source);
         if let Some(oldest) = oldest {
@@ -256,7 +256,7 @@ impl Graphs {
     }
 
     /// The graph of that number, new if need be; `None` where there are too many.
-    fn graph(&mut self, graph: u32) -> Option<&mut Graph> {
+    fn graph(&mut self, graph: u32) -> Option<&mut GraphState> {
         while self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
             if self.retired.is_empty() {
                 return None;
@@ -283,7 +283,7 @@ impl Graphs {
 /// What is known where a record asks.
 #[derive(Clone, Copy)]
 struct Known<'a> {
-    graphs: &'a FxHashMap<u32, Graph>,
+    graphs: &'a FxHashMap<u32, GraphState>,
     definitions: &'a Definitions,
 }
 
@@ -291,9 +291,9 @@ impl<'a> Known<'a> {
     /// What the graph was at that moment. Where the entry that says it was lost or is older than the
     /// stream, the definition still tells what the graph was made from at first.
     fn source_at(&self, graph: u32, at_ticks: u64) -> Option<Source> {
-        let told = self.graphs.get(&graph).and_then(|held| held.source_at(at_ticks));
+        let known = self.graphs.get(&graph).and_then(|held| held.source_at(at_ticks));
         let defined = || self.definitions.source_of_graph(graph).filter(|source| *source != graph);
-        told.or_else(|| Some(Source { graph: defined()?, since_ticks: at_ticks }))
+        known.or_else(|| Some(Source { graph: defined()?, since_ticks: at_ticks }))
     }
 
     /// In the graph itself or in what it was made from.
@@ -362,7 +362,7 @@ impl<'a> Known<'a> {
 }
 
 /// The graphs inside it, and since when, in order of index.
-fn children_of(held: &Graph) -> impl Iterator<Item = (u32, u64)> {
+fn children_of(held: &GraphState) -> impl Iterator<Item = (u32, u64)> {
     held.children
         .iter()
         .filter_map(|index| held.nodes.get(*index as usize))

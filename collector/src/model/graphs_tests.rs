@@ -9,7 +9,7 @@ use crate::batch::Definition;
 
 /// A process whose graphs have the definitions of their own numbers, and a clock.
 struct Program {
-    graphs: Graphs,
+    graphs: GraphTable,
     definitions: Definitions,
     ticks: u64,
     next: u32,
@@ -17,7 +17,7 @@ struct Program {
 
 impl Program {
     fn new() -> Program {
-        Program { graphs: Graphs::default(), definitions: Definitions::default(), ticks: 0, next: 0 }
+        Program { graphs: GraphTable::default(), definitions: Definitions::default(), ticks: 0, next: 0 }
     }
 
     fn new_number(&mut self) -> u32 {

@@ -8,7 +8,7 @@ use std::hash::Hasher;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::model::operation::Kernel;
+use crate::model::operation::{Anomaly, Kernel, Verdict};
 
 /// Histories kept of a process; a kernel past them is not judged, which is counted.
 const HISTORIES_MAX: usize = 1 << 13;
@@ -30,42 +30,6 @@ const SIGMA_BY_MAD: f64 = 1.4826;
 /// Less than this, of the median or at all, is no anomaly however even the history is.
 const LEAST_SHARE: f64 = 0.1;
 const LEAST_NS: f64 = 2_000.0;
-
-/// What a kernel's time is among those before it.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub enum Verdict {
-    /// Not a kernel's time, or nobody wants to know.
-    #[default]
-    None,
-    Usual,
-    /// There are too many kernels to have a history of each.
-    Unjudged,
-    Odd(Anomaly),
-}
-
-/// A time that is far from a kernel's history.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Anomaly {
-    /// How far, in robust standard deviations.
-    pub sigmas: f64,
-    pub median_ns: f64,
-}
-
-impl Anomaly {
-    /// By how much a run of that length took longer than the kernel usually does.
-    pub fn over_ns(&self, duration_ns: u64) -> u64 {
-        (duration_ns as f64 - self.median_ns).max(0.0) as u64
-    }
-}
-
-impl Verdict {
-    pub fn anomaly(self) -> Option<Anomaly> {
-        match self {
-            Verdict::Odd(anomaly) => Some(anomaly),
-            _ => None,
-        }
-    }
-}
 
 /// A kernel and the shape of its launch: what a history is of. A number made of them, so that little memory is touched for each
 /// kernel; two that have the same one, which is as good as impossible, would share a history.
@@ -152,8 +116,8 @@ impl Histories {
     #[cold]
     #[inline(never)]
     fn judge_first(&mut self, shape: u64, duration_ns: u64) -> Verdict {
-        let place = self.times.len();
-        let Some(times) = u16::try_from(place).ok().filter(|_| place < HISTORIES_MAX) else {
+        let index = self.times.len();
+        let Some(times) = u16::try_from(index).ok().filter(|_| index < HISTORIES_MAX) else {
             return Verdict::Unjudged;
         };
         let mut first = [Time::default(); LATEST as usize];
@@ -203,8 +167,8 @@ impl History {
             self.warm_up -= 1;
             return;
         }
-        if let Some(place) = times.get_mut(usize::from(self.next)) {
-            *place = Time::new(duration_ns);
+        if let Some(index) = times.get_mut(usize::from(self.next)) {
+            *index = Time::new(duration_ns);
         }
         self.next = (self.next + 1) % LATEST;
         self.since_look += 1;

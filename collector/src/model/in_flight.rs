@@ -89,7 +89,7 @@ impl InFlight {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     streams: Vec<Done>,
-    places: FxHashMap<u32, usize>,
+    indexes: FxHashMap<u32, usize>,
     /// The stream of the last record, mostly the next one's too, by its id and 1 (0: none), and how
     /// far it is.
     latest_stream: u64,
@@ -159,18 +159,18 @@ impl Progress {
     }
 
     fn done(&mut self, stream: u32) -> Option<&mut Done> {
-        let place = self.place(stream)?;
-        self.streams.get_mut(place)
+        let index = self.index_of(stream)?;
+        self.streams.get_mut(index)
     }
 
-    fn place(&mut self, stream: u32) -> Option<usize> {
-        if let Some(place) = self.places.get(&stream) {
-            return Some(*place);
+    fn index_of(&mut self, stream: u32) -> Option<usize> {
+        if let Some(index) = self.indexes.get(&stream) {
+            return Some(*index);
         }
         if self.streams.len() >= STREAMS_MAX {
             return None;
         }
-        self.places.insert(stream, self.streams.len());
+        self.indexes.insert(stream, self.streams.len());
         self.streams.push(Done { device: 0, record_stream: None, to_ns: 0, waited_ns: 0, in_parts: None });
         Some(self.streams.len() - 1)
     }
@@ -253,7 +253,7 @@ impl Progress {
     /// call is done and the process said good-bye after that.
     pub fn has_passed(&self, call: &HostCall, definitions: &Definitions) -> bool {
         let stream = u64::from(call.stream) + 1;
-        let done = self.places.get(&call.stream).and_then(|place| self.streams.get(*place));
+        let done = self.indexes.get(&call.stream).and_then(|index| self.streams.get(*index));
         stream == self.latest_stream && call.start_ns < self.latest_to_ns
             || done.is_some_and(|done| call.start_ns < done.to_ns)
             || self.said_good_bye && self.is_done(call, definitions, definitions.contexts() <= 1)
@@ -300,31 +300,31 @@ impl Progress {
             elapsed.take_ended(&mut calls);
         }
         let mut all = InFlight { operations: calls.len() as u64, at_least, ..InFlight::default() };
-        let mut places: FxHashMap<u32, usize> = FxHashMap::default();
+        let mut indexes: FxHashMap<u32, usize> = FxHashMap::default();
         let mut by_stream: Vec<(u32, Vec<HostCall>)> = Vec::new();
         for call in calls {
-            let place = *places.entry(call.stream).or_insert_with(|| {
+            let index = *indexes.entry(call.stream).or_insert_with(|| {
                 by_stream.push((call.stream, Vec::new()));
                 by_stream.len() - 1
             });
-            if let Some((_, calls)) = by_stream.get_mut(place) {
+            if let Some((_, calls)) = by_stream.get_mut(index) {
                 calls.push(call);
             }
         }
         all.streams_left_out = by_stream.len().saturating_sub(STREAMS_SHOWN) as u64;
         by_stream.truncate(STREAMS_SHOWN);
-        let told = by_stream.into_iter().map(|(stream, calls)| self.told(stream, calls, definitions));
-        all.streams = told.collect();
+        let listed = by_stream.into_iter().map(|(stream, calls)| self.listed(stream, calls, definitions));
+        all.streams = listed.collect();
         all
     }
 
-    fn told(&self, stream: u32, mut calls: Vec<HostCall>, definitions: &Definitions) -> StreamInFlight {
+    fn listed(&self, stream: u32, mut calls: Vec<HostCall>, definitions: &Definitions) -> StreamInFlight {
         let operations = calls.len() as u64;
         let left_out = calls.len().saturating_sub(NEWEST_SHOWN + OLDEST_SHOWN);
         if left_out > 0 {
             calls.drain(NEWEST_SHOWN..NEWEST_SHOWN + left_out);
         }
-        let done = self.places.get(&stream).and_then(|place| self.streams.get(*place));
+        let done = self.indexes.get(&stream).and_then(|index| self.streams.get(*index));
         let record_stream = done.and_then(|done| done.record_stream);
         let context = definitions.stream(stream).map_or(0, |stream| stream.context);
         let device = definitions.ordinal_of_context(context).or(done.map(|done| done.device)).unwrap_or(0);
@@ -334,7 +334,7 @@ impl Progress {
     fn is_done(&self, call: &HostCall, definitions: &Definitions, one_context: bool) -> bool {
         let end_ns = call.start_ns.saturating_add(call.duration_ns);
         let waited = |what, handle| self.waits.get(&(what, handle)).is_some_and(|at_ns| *at_ns >= end_ns);
-        let done = self.places.get(&call.stream).and_then(|place| self.streams.get(*place));
+        let done = self.indexes.get(&call.stream).and_then(|index| self.streams.get(*index));
         if done.is_some_and(|done| call.start_ns <= done.to_ns || end_ns <= done.waited_ns) {
             return true;
         }

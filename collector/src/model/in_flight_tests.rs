@@ -21,18 +21,18 @@ const FIRST: u32 = 3;
 const SECOND: u32 = 4;
 const ILLEGAL_ADDRESS: u16 = 700;
 
-struct Feed {
+struct InFlightFeed {
     model: Model<()>,
     /// Every call has a number, which is its correlation id; it begins at a hundred times that.
     number: u32,
 }
 
-impl Feed {
-    fn new() -> Feed {
+impl InFlightFeed {
+    fn new() -> InFlightFeed {
         let mut model = Model::new(());
         model.consume(&Batch::SessionBegin(SessionBegin::default()));
         model.consume(&Batch::ProcessBegin(ProcessBegin { tick_kind: 1, ..ProcessBegin::default() }));
-        let mut feed = Feed { model, number: 0 };
+        let mut feed = InFlightFeed { model, number: 0 };
         feed.define(def::CONTEXT, CONTEXT, &[0xc0]);
         for (id, handle) in [(DEFAULT, 1), (FIRST, 0xf0), (SECOND, 0x50)] {
             feed.define(def::STREAM, id, &[handle, CONTEXT.into()]);
@@ -81,9 +81,9 @@ impl Feed {
 
     fn record_at(&mut self, number: u32, node: u64, start_ns: u64) {
         let end_ns = if start_ns == 0 { 0 } else { start_ns + 5 };
-        let place =
+        let executed =
             Place { correlation: number, start_ns, end_ns, stream: 13, graph_node: node, ..Place::default() };
-        let cells = device::Kernel { place, name: 9, ..device::Kernel::default() }.to_cells();
+        let cells = device::Kernel { place: executed, name: 9, ..device::Kernel::default() }.to_cells();
         self.model.consume(&Batch::Cells { process: 0, ring: RECORDS, cells: cells.to_vec() });
     }
 
@@ -105,7 +105,7 @@ fn numbers(all: &InFlight) -> Vec<(u32, Vec<u32>)> {
 
 #[test]
 fn what_came_behind_the_last_record_of_its_stream_is_in_flight_newest_first() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     let done = feed.launch(FIRST);
     let other = feed.launch(SECOND);
     let bad = feed.launch(FIRST);
@@ -122,7 +122,7 @@ fn what_came_behind_the_last_record_of_its_stream_is_in_flight_newest_first() {
 
 #[test]
 fn a_record_says_that_all_before_it_in_its_stream_is_done() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     let lost = feed.launch(FIRST);
     let known = feed.launch(FIRST);
     feed.record(known, 0);
@@ -132,7 +132,7 @@ fn a_record_says_that_all_before_it_in_its_stream_is_done() {
 
 #[test]
 fn a_record_without_times_does_not() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     let cut_short = feed.launch(FIRST);
     feed.record_at(cut_short, 0, 0);
     feed.record_at(cut_short, 0, 0);
@@ -141,7 +141,7 @@ fn a_record_without_times_does_not() {
 
 #[test]
 fn a_process_that_ends_well_has_nothing_in_flight() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     let process = feed.end(ProcessEnd::Exit);
     assert_eq!((process.in_flight, process.failure), (InFlight::default(), None));
@@ -149,7 +149,7 @@ fn a_process_that_ends_well_has_nothing_in_flight() {
 
 #[test]
 fn a_node_of_a_graph_says_that_what_was_before_the_graph_is_done_and_not_the_graph() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     let graph = feed.call(kind::GRAPH_LAUNCH, FIRST, Detail::GraphLaunch { graph: 5 });
     feed.record(graph, 1);
@@ -168,7 +168,7 @@ fn waits_that_succeeded_say_what_is_done() {
         (wait::CONTEXT, 0xc0, vec![]),
         (wait::CONTEXT, 0xc1, vec![SECOND, FIRST, DEFAULT]),
     ] {
-        let mut feed = Feed::new();
+        let mut feed = InFlightFeed::new();
         for stream in [DEFAULT, FIRST, SECOND] {
             feed.launch(stream);
         }
@@ -182,7 +182,7 @@ fn waits_that_succeeded_say_what_is_done() {
 
 #[test]
 fn a_wait_that_failed_says_nothing_and_one_covers_what_came_before_it_only() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     feed.wait(wait::CONTEXT, 0);
     let bad = feed.launch(FIRST);
@@ -192,7 +192,7 @@ fn a_wait_that_failed_says_nothing_and_one_covers_what_came_before_it_only() {
 
 #[test]
 fn with_several_contexts_a_wait_must_say_which() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.define(def::CONTEXT, 9, &[0xc9]);
     let (on_default, on_first) = (feed.launch(DEFAULT), feed.launch(FIRST));
     feed.wait(wait::CONTEXT, 0);
@@ -202,7 +202,7 @@ fn with_several_contexts_a_wait_must_say_which() {
 
 #[test]
 fn an_event_says_how_far_its_stream_is() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     feed.call(kind::CALL, FIRST, Detail::Other { operation: operation::RECORD, value: 0xe });
     let behind = feed.launch(FIRST);
@@ -214,19 +214,19 @@ fn an_event_says_how_far_its_stream_is() {
 #[test]
 fn a_copy_that_returned_its_bytes_is_done_with_all_before_it() {
     let copy = |direction| Detail::Copy(call::Copy { direction, bytes: 8, count: 1 });
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.launch(DEFAULT);
     feed.call(kind::COPY, DEFAULT, copy(direction::DEVICE_TO_HOST));
     let within = feed.call(kind::COPY, DEFAULT, copy(direction::DEVICE_TO_DEVICE));
-    let told = Call { kind: kind::COPY, flags: flag::ASYNC, stream: DEFAULT, ..Call::default() };
-    let later = feed.call_on(HOST, Call { detail: copy(direction::DEVICE_TO_HOST), ..told });
+    let listed = Call { kind: kind::COPY, flags: flag::ASYNC, stream: DEFAULT, ..Call::default() };
+    let later = feed.call_on(HOST, Call { detail: copy(direction::DEVICE_TO_HOST), ..listed });
     assert_eq!(numbers(&feed.vanishes()), [(DEFAULT, vec![later, within])]);
 }
 
 #[test]
 fn without_records_the_latest_calls_are_remembered() {
     for on_hooks in [false, true] {
-        let mut feed = Feed::new();
+        let mut feed = InFlightFeed::new();
         if on_hooks {
             feed.define(def::NOTICE, 1, &[1, rung::HOOKS]);
         }
@@ -240,21 +240,21 @@ fn without_records_the_latest_calls_are_remembered() {
             feed.cell(HOST, Call { start_ticks, correlation, detail, ..launch }.to_cell());
         }
         let all = feed.vanishes();
-        let (first, told) = (&all.streams[0], NEWEST_SHOWN + OLDEST_SHOWN);
-        assert_eq!((first.calls.len(), all.at_least), (told, on_hooks));
-        assert_eq!(first.left_out + told as u64, first.operations);
+        let (first, listed) = (&all.streams[0], NEWEST_SHOWN + OLDEST_SHOWN);
+        assert_eq!((first.calls.len(), all.at_least), (listed, on_hooks));
+        assert_eq!(first.left_out + listed as u64, first.operations);
         assert!(first.calls.is_sorted_by(|a, b| a.start_ns > b.start_ns));
         assert_eq!(first.calls[0].start_ns, 299_900);
         if !on_hooks {
             // What the device was at is the oldest one.
-            assert_eq!((first.operations, first.calls[told - 1].start_ns), (3_000, 0));
+            assert_eq!((first.operations, first.calls[listed - 1].start_ns), (3_000, 0));
         }
     }
 }
 
 #[test]
 fn the_first_error_that_stays_is_the_failure_whichever_ring_is_read_first() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     feed.fails(2);
     feed.number = 9;
     feed.fails(719);
@@ -269,7 +269,7 @@ fn the_first_error_that_stays_is_the_failure_whichever_ring_is_read_first() {
 
 #[test]
 fn what_was_asked_for_after_the_failure_is_not_in_flight_at_it() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     let bad = feed.launch(FIRST);
     feed.fails(ILLEGAL_ADDRESS);
     feed.launch(SECOND);
@@ -278,7 +278,7 @@ fn what_was_asked_for_after_the_failure_is_not_in_flight_at_it() {
 
 #[test]
 fn many_streams_are_counted_and_not_all_listed() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     for stream in 10..40 {
         feed.launch(stream);
     }
@@ -295,7 +295,7 @@ fn a_copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_st
     for (end, loses, expected) in
         [(ProcessEnd::Vanished, false, 1), (ProcessEnd::Exit, false, 2), (ProcessEnd::Exit, true, 0)]
     {
-        let mut feed = Feed::new();
+        let mut feed = InFlightFeed::new();
         feed.call(kind::COPY, FIRST, copy(direction::UNKNOWN));
         feed.call(kind::COPY, FIRST, copy(direction::HOST_TO_DEVICE));
         let behind = feed.launch(FIRST);
@@ -317,7 +317,7 @@ fn a_copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_st
 
 #[test]
 fn a_copy_that_names_host_memory_twice_or_no_bytes_is_from_host_to_host() {
-    let mut feed = Feed::new();
+    let mut feed = InFlightFeed::new();
     for (direction, bytes) in [(direction::HOST_TO_HOST, 8), (direction::DEVICE_TO_HOST, 0)] {
         feed.call(kind::COPY, FIRST, Detail::Copy(call::Copy { direction, bytes, count: 1 }));
     }

@@ -13,7 +13,7 @@ use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
 
 #[derive(Default)]
-struct Seen {
+struct SeenRanges {
     began: Vec<RangeInstance>,
     ended: Vec<RangeInstance>,
     /// Start of each call and the range it was made in.
@@ -22,7 +22,7 @@ struct Seen {
     processes: Vec<(u32, &'static str)>,
 }
 
-impl Sink for Seen {
+impl Sink for SeenRanges {
     fn process_begins(&mut self, number: u32, _: &ProcessBegin, _: &SessionBegin) {
         self.processes.push((number, "begins"));
     }
@@ -44,13 +44,13 @@ impl Sink for Seen {
     }
 }
 
-impl Seen {
+impl SeenRanges {
     fn has_ended(&self, number: u32) -> bool {
         self.ended.iter().any(|range| range.number == number)
     }
 
     /// What has ended: (start, end, around which start or 0, whether whole).
-    fn told(&self) -> Vec<(u64, u64, u64, bool)> {
+    fn reported(&self) -> Vec<(u64, u64, u64, bool)> {
         let start = |number| self.began.iter().find(|r| r.number == number).map_or(0, |r| r.start_ns);
         self.ended.iter().map(|r| (r.start_ns, r.end_ns, start(r.around), r.is_whole)).collect()
     }
@@ -70,8 +70,8 @@ fn launch(start_ticks: u64) -> Cell {
     Call { kind: kind::LAUNCH, start_ticks, detail, ..Call::default() }.to_cell()
 }
 
-fn seen(cells: &[Cell]) -> Seen {
-    let mut model = Model::new(Seen::default());
+fn seen(cells: &[Cell]) -> SeenRanges {
+    let mut model = Model::new(SeenRanges::default());
     model.consume(&Batch::SessionBegin(SessionBegin::default()));
     model.consume(&Batch::ProcessBegin(ProcessBegin { tick_kind: 1, ..ProcessBegin::default() }));
     // Every cut of the stream is the same stream.
@@ -104,7 +104,7 @@ fn calls_know_the_very_range_that_they_were_made_in() {
     let start = |number| seen.began.iter().find(|range| range.number == number).map_or(0, |r| r.start_ns);
     let calls: Vec<(u64, u64)> = seen.calls.iter().map(|(at, range)| (*at, start(*range))).collect();
     assert_eq!(calls, [(5, 0), (11, 10), (21, 20), (41, 40), (51, 10), (61, 0)]);
-    assert_eq!(seen.told(), [(20, 30, 10, true), (40, 50, 10, true), (10, 60, 0, true)]);
+    assert_eq!(seen.reported(), [(20, 30, 10, true), (40, 50, 10, true), (10, 60, 0, true)]);
     assert_eq!(seen.operations, seen.calls.iter().map(|(_, range)| *range).collect::<Vec<_>>());
 }
 
@@ -112,11 +112,11 @@ fn calls_know_the_very_range_that_they_were_made_in() {
 fn a_range_that_ends_before_those_inside_it_leaves_them_open() {
     let seen = seen(&[push(0, 10), push(1, 20), pop(0, 1, 10, 30), launch(35), pop(0, 0, 20, 40)]);
     assert_eq!(seen.calls, [(35, seen.began[1].number)]);
-    assert_eq!(seen.told(), [(10, 30, 0, true), (20, 40, 10, true)]);
+    assert_eq!(seen.reported(), [(10, 30, 0, true), (20, 40, 10, true)]);
 }
 
 #[test]
-fn a_range_is_told_once_whatever_of_it_was_lost() {
+fn a_range_is_reported_once_whatever_of_it_was_lost() {
     // Its begin, said again after a loss; the begin of another; both ends.
     let seen_all = seen(&[
         push(0, 10),
@@ -130,7 +130,7 @@ fn a_range_is_told_once_whatever_of_it_was_lost() {
         launch(80),
     ]);
     assert_eq!(
-        seen_all.told(),
+        seen_all.reported(),
         [
             (20, 30, 10, true),
             (50, 60, 40, false),
@@ -143,7 +143,7 @@ fn a_range_is_told_once_whatever_of_it_was_lost() {
     assert_eq!(seen_all.calls[1], (80, 0));
     // The pops of two, of which only the cut is known; and what nobody ends.
     let cut = seen(&[push(0, 10), push(1, 20), push(2, 30), pop(0, 1, 0, 40), launch(50)]);
-    assert_eq!(cut.told(), [(30, 40, 20, false), (20, 40, 10, false), (10, 1_000, 0, false)]);
+    assert_eq!(cut.reported(), [(30, 40, 20, false), (20, 40, 10, false), (10, 1_000, 0, false)]);
     assert_eq!(cut.calls, [(50, cut.began[0].number)]);
 }
 
@@ -153,12 +153,12 @@ fn no_range_outlasts_its_thread_or_a_gap() {
     for what in [ThreadBegin { thread: 9, ticks: 0 }.to_cell(), gap] {
         let seen = seen(&[push(0, 10), launch(20), what, launch(30)]);
         assert_eq!(seen.calls[1], (30, 0));
-        assert_eq!(seen.told(), [(10, 20, 0, false)]);
+        assert_eq!(seen.reported(), [(10, 20, 0, false)]);
     }
 }
 
 #[test]
-fn started_ranges_are_told_without_a_list() {
+fn started_ranges_are_reported_without_a_list() {
     let end = RangeEnd {
         kind: kind::RANGE_END,
         range: 5,
@@ -169,12 +169,12 @@ fn started_ranges_are_told_without_a_list() {
         open: 0,
     };
     let seen = seen(&[push(0, 10), end.to_cell(), pop(0, 0, 10, 30)]);
-    assert_eq!(seen.told(), [(7, 25, 0, true), (10, 30, 0, true)]);
+    assert_eq!(seen.reported(), [(7, 25, 0, true), (10, 30, 0, true)]);
     assert_ne!(seen.ended[0].number, seen.ended[1].number);
 }
 
 #[test]
-fn hostile_places_change_nothing() {
+fn hostile_positions_change_nothing() {
     let seen = seen(&[push(u32::MAX, 1), push(64, 2), pop(u32::MAX, u32::MAX, 3, 4), launch(5)]);
     assert_eq!((seen.calls, seen.began.len()), (vec![(5, 0)], 0));
     assert_eq!(seen.ended.len(), 1);

@@ -3,7 +3,6 @@
 use gputrace_wire::call::{Detail, Launch};
 
 use crate::model::definitions::Definitions;
-use crate::model::history::Verdict;
 
 /// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -55,6 +54,42 @@ pub struct Operation {
     pub graph: Option<GraphNode>,
     /// What a kernel's time is among those before it, if any sink wants that.
     pub verdict: Verdict,
+}
+
+/// What a kernel's time is among those before it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Verdict {
+    /// Not a kernel's time, or nobody wants to know.
+    #[default]
+    None,
+    Usual,
+    /// There are too many kernels to have a history of each.
+    Unjudged,
+    Odd(Anomaly),
+}
+
+/// A time that is far from a kernel's history.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Anomaly {
+    /// How far, in robust standard deviations.
+    pub sigmas: f64,
+    pub median_ns: f64,
+}
+
+impl Anomaly {
+    /// By how much a run of that length took longer than the kernel usually does.
+    pub fn over_ns(&self, duration_ns: u64) -> u64 {
+        (duration_ns as f64 - self.median_ns).max(0.0) as u64
+    }
+}
+
+impl Verdict {
+    pub fn anomaly(self) -> Option<Anomaly> {
+        match self {
+            Verdict::Odd(anomaly) => Some(anomaly),
+            _ => None,
+        }
+    }
 }
 
 /// Device times on CLOCK_MONOTONIC. The duration is the device clock's own, not a difference of

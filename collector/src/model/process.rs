@@ -14,25 +14,25 @@ use gputrace_wire::device::Place;
 use crate::batch::{Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::callers::Callers;
 use crate::model::clock::Clocks;
-use crate::model::correlate::{Join, Outcome};
+use crate::model::correlate::{Join, JoinOutcome};
 use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::elapsed::Elapsed;
 use crate::model::epochs::Epochs;
 use crate::model::executed::Out;
-use crate::model::graphs::Graphs;
-use crate::model::history::{Histories, Verdict};
+use crate::model::graphs::GraphTable;
+use crate::model::history::Histories;
 use crate::model::host_copies::HostCopies;
 use crate::model::in_flight::{InFlight, Progress};
 use crate::model::instances::Numbers;
-use crate::model::key::Key;
+use crate::model::key::JoinKey;
 use crate::model::loss::Loss;
-use crate::model::operation::{GraphNode, HostCall, Operation, Timing, What};
+use crate::model::operation::{GraphNode, HostCall, Operation, Timing, Verdict, What};
+use crate::model::process_snapshot::ProcessSnapshot;
 use crate::model::process_totals::Process;
 use crate::model::ranges::Ranges;
-use crate::model::running::Running;
+use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
-use crate::model::standing::Standing;
 use crate::model::unidentified::{Unidentified, ids_are_unreliable};
 use ring::RingState;
 
@@ -70,7 +70,7 @@ pub(super) struct ProcessState {
     ranges: Ranges,
     instances: Numbers,
     callers: Callers,
-    graphs: Graphs,
+    graphs: GraphTable,
     progress: Progress,
     host_copies: HostCopies,
     histories: Histories,
@@ -102,7 +102,7 @@ impl ProcessState {
             ranges: Ranges::default(),
             instances: Numbers::default(),
             callers: Callers::default(),
-            graphs: Graphs::default(),
+            graphs: GraphTable::default(),
             progress: Progress::default(),
             host_copies: HostCopies::default(),
             histories: Histories::default(),
@@ -149,25 +149,25 @@ impl ProcessState {
         sink.defines(self.number, &self.definitions);
     }
 
-    pub(super) fn running(&self) -> Running<'_> {
+    pub(super) fn running(&self) -> RunningProcess<'_> {
         let has_ended = self.end.is_some();
-        Running { begin: &self.begin, counters: &self.counters, counts: &self.counts, has_ended }
+        RunningProcess { begin: &self.begin, counters: &self.counters, counts: &self.counts, has_ended }
     }
 
     pub(super) fn set_counters<S: Sink>(&mut self, counters: &Counters, sink: &mut S) {
         self.counters = counters.clone();
-        self.tell_standing(sink);
+        self.emit_snapshot(sink);
     }
 
-    fn tell_standing<S: Sink>(&self, sink: &mut S) {
-        let standing = Standing {
+    fn emit_snapshot<S: Sink>(&self, sink: &mut S) {
+        let snapshot = ProcessSnapshot {
             at_ns: self.last_seen_ns,
             counters: &self.counters,
             counts: &self.counts,
             losses: self.lost(),
             ns_per_tick: self.clocks.ns_per_tick(),
         };
-        sink.stands(self.number, &standing, &self.definitions);
+        sink.snapshot(self.number, &snapshot, &self.definitions);
     }
 
     /// What was lost of it so far, by reason; none of them is 0.
@@ -256,7 +256,7 @@ impl ProcessState {
         if captured {
             return;
         }
-        let key = Key { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
+        let key = JoinKey { epoch: self.epochs.at(call.start_ticks), correlation: call.correlation };
         let many = match call.detail {
             Detail::GraphLaunch { .. } => true,
             Detail::Copy(copy) => copy.count > 1,
@@ -310,7 +310,7 @@ impl ProcessState {
             }),
             verdict: Verdict::None,
         };
-        let key = Key { epoch, correlation: place.correlation };
+        let key = JoinKey { epoch, correlation: place.correlation };
         let mut out = out!(self, sink);
         self.join.record(key, operation, &mut |outcome| out.outcome(outcome));
     }
@@ -338,25 +338,25 @@ impl ProcessState {
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
         // What is not in the file may have been the records of the last calls in it.
         let is_cut = self.losses.iter().any(|(loss, _)| *loss == Loss::NotInTrace);
-        let tells = (vanished || out.progress.failure().is_some()) && !is_cut;
+        let finds_in_flight = (vanished || out.progress.failure().is_some()) && !is_cut;
         if matches!(self.end, Some((ProcessEnd::Exit, _))) {
             out.progress.note_good_bye();
         }
         let mut left = Vec::new();
         let mut alone = |out: &mut Out<'_, S>, call: HostCall| {
-            if tells {
+            if finds_in_flight {
                 left.push(call.clone());
             }
             out.call_alone(call);
         };
         self.join.finish(&mut |outcome| match outcome {
-            Outcome::Alone(call) => alone(&mut out, call),
+            JoinOutcome::Alone(call) => alone(&mut out, call),
             record => out.outcome(record),
         });
         for call in out.unidentified.finish() {
             alone(&mut out, call);
         }
-        if tells {
+        if finds_in_flight {
             let elapsed = Elapsed {
                 alive_ns: self.alive_ns,
                 noticed_ns: self.last_seen_ns,
@@ -370,7 +370,7 @@ impl ProcessState {
             };
         }
         self.close_ranges(sink);
-        self.tell_standing(sink);
+        self.emit_snapshot(sink);
         sink.process_ends(self.number, self.last_seen_ns, &self.definitions);
         self.into_totals()
     }

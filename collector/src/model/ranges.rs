@@ -22,14 +22,14 @@ const NODES_MAX: usize = 1 << 16;
 /// Names that differ in their numbers only, before they are one.
 const NUMBERED_MAX: u32 = 100;
 /// About what a node and a label take with the keys by which they are found, a name's text aside.
-const NODE_BYTES: usize = size_of::<Node>() + size_of::<((u32, u32), u32)>();
+const NODE_BYTES: usize = size_of::<RangeNode>() + size_of::<((u32, u32), u32)>();
 const LABEL_BYTES: usize = size_of::<Label>() + size_of::<(RangeName, u32)>();
 
 /// A range whose name is not known: it did not fit, or its begin was lost.
 const UNKNOWN: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct RangeNode {
     parent: u32,
     label: u32,
     depth: u32,
@@ -103,7 +103,7 @@ struct Pattern {
 
 #[derive(Debug)]
 pub struct Ranges {
-    nodes: Vec<Node>,
+    nodes: Vec<RangeNode>,
     children: FxHashMap<(u32, u32), u32>,
     labels: Vec<Label>,
     by_definition: FxHashMap<u32, u32>,
@@ -116,7 +116,7 @@ impl Default for Ranges {
     fn default() -> Self {
         let name = RangeName::new("", "(unknown range)");
         Ranges {
-            nodes: vec![Node { parent: 0, label: UNKNOWN, depth: 0 }],
+            nodes: vec![RangeNode { parent: 0, label: UNKNOWN, depth: 0 }],
             children: FxHashMap::default(),
             labels: vec![Label { name, pattern: None, spans: Spans::default() }],
             by_definition: FxHashMap::default(),
@@ -273,7 +273,7 @@ impl Ranges {
             return None;
         }
         let node = self.nodes.len() as u32;
-        self.nodes.push(Node { parent, label, depth: self.depth(parent) + 1 });
+        self.nodes.push(RangeNode { parent, label, depth: self.depth(parent) + 1 });
         self.children.insert((parent, label), node);
         Some(node)
     }

@@ -7,7 +7,7 @@ use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Operation};
-use crate::model::standing::Standing;
+use crate::model::process_snapshot::ProcessSnapshot;
 
 /// Whoever wants the stream of facts: aggregates, spans.
 ///
@@ -32,7 +32,7 @@ pub trait Sink {
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     /// What is known of a process beside its events, up to now: about once a second, and once before its end.
-    fn stands(&mut self, _number: u32, _standing: &Standing<'_>, _definitions: &Definitions) {}
+    fn snapshot(&mut self, _number: u32, _standing: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
     /// Whether processes that ended should be told together, since each by itself has no room.
     fn is_short_of_room(&self) -> bool {

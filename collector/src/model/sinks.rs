@@ -7,8 +7,8 @@ use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Operation};
+use crate::model::process_snapshot::ProcessSnapshot;
 use crate::model::sink::Sink;
-use crate::model::standing::Standing;
 
 impl Sink for () {
     fn host_call(&mut self, _: &HostCall, _: &Definitions) {}
@@ -41,8 +41,8 @@ macro_rules! methods {
         fn range_ends(&mut $self, range: &RangeInstance, definitions: &Definitions) {
             $hand_on!($self.range_ends(range, definitions));
         }
-        fn stands(&mut $self, number: u32, standing: &Standing<'_>, definitions: &Definitions) {
-            $hand_on!($self.stands(number, standing, definitions));
+        fn snapshot(&mut $self, number: u32, snapshot: &ProcessSnapshot<'_>, definitions: &Definitions) {
+            $hand_on!($self.snapshot(number, snapshot, definitions));
         }
         fn process_ends(&mut $self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
             $hand_on!($self.process_ends(number, last_seen_ns, definitions));

@@ -7,15 +7,15 @@ use super::{Model, Totals};
 use crate::batch::{Batch, Counters, Gap, GapReason, ProcessBegin, ProcessEnd, SessionBegin};
 
 /// A collector's stream: the launches by number that it read of ring 2, from a position on.
-struct Part {
+struct SessionPart {
     from: Option<u64>,
     launches: std::ops::Range<u32>,
     dropped: u64,
     end: Option<ProcessEnd>,
 }
 
-fn totals_of(parts: &[Part]) -> (Totals, Vec<u32>) {
-    let mut model = Model::new(super::tests::Seen::default());
+fn totals_of(parts: &[SessionPart]) -> (Totals, Vec<u32>) {
+    let mut model = Model::new(super::tests::SeenEvents::default());
     for part in parts {
         model.consume(&Batch::SessionBegin(SessionBegin::default()));
         model.consume(&Batch::ProcessBegin(ProcessBegin {
@@ -45,8 +45,8 @@ fn totals_of(parts: &[Part]) -> (Totals, Vec<u32>) {
 
 #[test]
 fn what_both_have_counts_once() {
-    let first = Part { from: None, launches: 1..101, dropped: 3, end: None };
-    let second = Part { from: Some(90), launches: 91..201, dropped: 5, end: Some(ProcessEnd::Exit) };
+    let first = SessionPart { from: None, launches: 1..101, dropped: 3, end: None };
+    let second = SessionPart { from: Some(90), launches: 91..201, dropped: 5, end: Some(ProcessEnd::Exit) };
     let (totals, order) = totals_of(&[first, second]);
     assert_eq!(order, (1..201).collect::<Vec<_>>());
     assert_eq!(totals.counts.launches, 200);
@@ -59,9 +59,9 @@ fn what_both_have_counts_once() {
 /// The first was killed before it gave anything back.
 #[test]
 fn what_the_second_reads_from_the_beginning_counts_once_too() {
-    let first = Part { from: None, launches: 1..101, dropped: 0, end: None };
-    let second = Part { from: None, launches: 1..151, dropped: 0, end: None };
-    let third = Part { from: Some(120), launches: 121..201, dropped: 0, end: None };
+    let first = SessionPart { from: None, launches: 1..101, dropped: 0, end: None };
+    let second = SessionPart { from: None, launches: 1..151, dropped: 0, end: None };
+    let third = SessionPart { from: Some(120), launches: 121..201, dropped: 0, end: None };
     let (totals, order) = totals_of(&[first, second, third]);
     assert_eq!(order, (1..201).collect::<Vec<_>>());
     assert_eq!((totals.processes.len(), totals.losses().len()), (1, 0));
@@ -69,8 +69,8 @@ fn what_the_second_reads_from_the_beginning_counts_once_too() {
 
 #[test]
 fn what_neither_has_is_lost_and_counted() {
-    let first = Part { from: None, launches: 1..81, dropped: 0, end: None };
-    let second = Part { from: Some(90), launches: 91..101, dropped: 0, end: None };
+    let first = SessionPart { from: None, launches: 1..81, dropped: 0, end: None };
+    let second = SessionPart { from: Some(90), launches: 91..101, dropped: 0, end: None };
     let (totals, _) = totals_of(&[first, second]);
     assert_eq!(totals.counts.launches, 90);
     assert_eq!(totals.losses().get("lost_with_collector"), Some(&10));
@@ -79,7 +79,7 @@ fn what_neither_has_is_lost_and_counted() {
 /// Without the first trace nobody can tell what is in it.
 #[test]
 fn the_second_alone_is_what_it_is() {
-    let second = Part { from: Some(90), launches: 91..101, dropped: 0, end: Some(ProcessEnd::Exit) };
+    let second = SessionPart { from: Some(90), launches: 91..101, dropped: 0, end: Some(ProcessEnd::Exit) };
     let (totals, _) = totals_of(&[second]);
     assert_eq!(totals.counts.launches, 10);
     assert!(totals.losses().is_empty());
@@ -87,7 +87,7 @@ fn the_second_alone_is_what_it_is() {
 
 #[test]
 fn a_process_that_ended_is_not_gone_on_with() {
-    let ended = || Part { from: None, launches: 1..11, dropped: 2, end: Some(ProcessEnd::Exit) };
+    let ended = || SessionPart { from: None, launches: 1..11, dropped: 2, end: Some(ProcessEnd::Exit) };
     let (totals, _) = totals_of(&[ended(), ended()]);
     assert_eq!((totals.counts.launches, totals.processes.len()), (20, 2));
     assert_eq!(totals.losses().get("ring_full"), Some(&4));

@@ -1,6 +1,6 @@
 //! The model on built streams: what is joined, what is counted, what is given up.
 
-mod given_up;
+mod emitted_alone;
 mod graph_launches;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +24,12 @@ const HOST: u32 = 2;
 const RECORDS: u32 = 0;
 
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct SeenEvents {
     pub(super) calls: Vec<HostCall>,
     operations: Vec<Operation>,
 }
 
-impl Sink for Seen {
+impl Sink for SeenEvents {
     fn host_call(&mut self, call: &HostCall, _: &Definitions) {
         self.calls.push(call.clone());
     }
@@ -39,14 +39,14 @@ impl Sink for Seen {
 }
 
 /// A session with one process, to feed cells to.
-struct Feed(Model<Seen>);
+struct ModelFeed(Model<SeenEvents>);
 
-impl Feed {
-    fn new() -> Feed {
-        let mut model = Model::new(Seen::default());
+impl ModelFeed {
+    fn new() -> ModelFeed {
+        let mut model = Model::new(SeenEvents::default());
         model.consume(&Batch::SessionBegin(SessionBegin::default()));
         model.consume(&Batch::ProcessBegin(ProcessBegin { tick_kind: 1, ..ProcessBegin::default() }));
-        Feed(model)
+        ModelFeed(model)
     }
 
     fn define(&mut self, kind: u16, id: u32, fields: &[u64], text: &str) {
@@ -58,11 +58,11 @@ impl Feed {
         self.0.consume(&Batch::Cells { process: 0, ring, cells: cells.to_vec() });
     }
 
-    fn seen(&self) -> &Seen {
+    fn seen(&self) -> &SeenEvents {
         self.0.sink()
     }
 
-    fn finish(self) -> (Totals, Seen) {
+    fn finish(self) -> (Totals, SeenEvents) {
         self.0.finish()
     }
 }
@@ -75,26 +75,26 @@ fn launch(correlation: u32, start: u64) -> Call {
     call(kind::LAUNCH, correlation, start, Detail::Launch(Launch { function: 5, ..Launch::default() }))
 }
 
-fn place(correlation: u32, start_ns: u64) -> Place {
+fn executed(correlation: u32, start_ns: u64) -> Place {
     Place { correlation, start_ns, end_ns: start_ns + 100, ..Place::default() }
 }
 
-fn kernel(place: Place) -> [Cell; 2] {
-    device::Kernel { place, name: 9, ..device::Kernel::default() }.to_cells()
+fn kernel(executed: Place) -> [Cell; 2] {
+    device::Kernel { place: executed, name: 9, ..device::Kernel::default() }.to_cells()
 }
 
 #[test]
 fn a_launch_meets_its_record_whichever_comes_first() {
     for record_first in [false, true] {
-        let mut feed = Feed::new();
+        let mut feed = ModelFeed::new();
         feed.cells(HOST, &[ThreadBegin { thread: 77, ticks: 0 }.to_cell()]);
         if record_first {
-            feed.cells(RECORDS, &kernel(place(1, 1_000)));
+            feed.cells(RECORDS, &kernel(executed(1, 1_000)));
             assert!(feed.seen().operations.is_empty(), "a record without its call waits");
         }
         feed.cells(HOST, &[launch(1, 500).to_cell()]);
         if !record_first {
-            feed.cells(RECORDS, &kernel(place(1, 1_000)));
+            feed.cells(RECORDS, &kernel(executed(1, 1_000)));
         }
         let operation = feed.seen().operations[0].clone();
         let call = operation.call.unwrap();
@@ -112,7 +112,7 @@ fn a_launch_meets_its_record_whichever_comes_first() {
 /// Found by fuzzing: a reason with nothing lost for it.
 #[test]
 fn a_gap_of_nothing_is_no_loss() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     for reason in [GapReason::DamagedRing, GapReason::UnfinishedDefinitions, GapReason::TakenOver] {
         feed.cells(HOST, &[Gap { reason, count: 0 }.to_cell()]);
     }
@@ -122,7 +122,7 @@ fn a_gap_of_nothing_is_no_loss() {
 
 #[test]
 fn captured_and_failed_launches_execute_nothing() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     let graph = |flags, status| Call {
         flags,
         status,
@@ -147,7 +147,7 @@ fn captured_and_failed_launches_execute_nothing() {
 
 #[test]
 fn without_a_record_the_call_says_what_was_executed() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     feed.define(def::DEVICE, 1, &[2], "GPU");
     feed.define(def::CONTEXT, 2, &[0, 1], "");
     feed.define(def::FUNCTION, 5, &[0, 0, 0, 40, 1_024], "kernel");
@@ -174,7 +174,7 @@ fn without_a_record_the_call_says_what_was_executed() {
 
 #[test]
 fn on_the_hooks_rung_launches_do_not_wait() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     feed.define(def::NOTICE, 1, &[1, rung::HOOKS], "no CUPTI");
     feed.cells(HOST, &[launch(0, 50).to_cell()]);
     assert_eq!(feed.seen().operations.len(), 1);
@@ -182,10 +182,10 @@ fn on_the_hooks_rung_launches_do_not_wait() {
 
 #[test]
 fn records_without_calls_are_device_only() {
-    let mut feed = Feed::new();
-    feed.cells(RECORDS, &kernel(place(0, 100)));
+    let mut feed = ModelFeed::new();
+    feed.cells(RECORDS, &kernel(executed(0, 100)));
     assert_eq!(feed.seen().operations.len(), 1, "without a correlation id nothing is waited for");
-    feed.cells(RECORDS, &kernel(place(5, 100)));
+    feed.cells(RECORDS, &kernel(executed(5, 100)));
     let (totals, seen) = feed.finish();
     assert_eq!(seen.operations.len(), 2);
     assert_eq!((totals.counts.device_only, totals.counts.timed), (2, 2));
@@ -193,10 +193,10 @@ fn records_without_calls_are_device_only() {
 
 #[test]
 fn times_that_cannot_be_are_no_timing() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     feed.cells(HOST, &[launch(1, 50).to_cell(), launch(2, 50).to_cell()]);
-    feed.cells(RECORDS, &kernel(Place { start_ns: 0, ..place(1, 100) }));
-    feed.cells(RECORDS, &kernel(Place { end_ns: 0, ..place(2, 100) }));
+    feed.cells(RECORDS, &kernel(Place { start_ns: 0, ..executed(1, 100) }));
+    feed.cells(RECORDS, &kernel(Place { end_ns: 0, ..executed(2, 100) }));
     let (totals, seen) = feed.finish();
     assert!(seen.operations.iter().all(|o| o.timing.is_none() && o.call.is_some()));
     let counts = totals.counts;
@@ -205,7 +205,7 @@ fn times_that_cannot_be_are_no_timing() {
 
 #[test]
 fn copies_and_fills_are_joined_and_directed_by_their_records() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     let copied = call::Copy { direction: direction::UNKNOWN, bytes: 64, count: 1 };
     let unknown = call::Copy { direction: direction::PEER, bytes: 64, count: 1 };
     feed.cells(
@@ -217,10 +217,14 @@ fn copies_and_fills_are_joined_and_directed_by_their_records() {
         ],
     );
     let record = |correlation, copy_kind| {
-        DeviceCopy { place: place(correlation, 100), bytes: 64, copy_kind, ..DeviceCopy::default() }.to_cell()
+        DeviceCopy { place: executed(correlation, 100), bytes: 64, copy_kind, ..DeviceCopy::default() }
+            .to_cell()
     };
     feed.cells(RECORDS, &[record(1, 1), record(2, 0)]);
-    feed.cells(RECORDS, &[DeviceFill { place: place(3, 100), bytes: 8, ..DeviceFill::default() }.to_cell()]);
+    feed.cells(
+        RECORDS,
+        &[DeviceFill { place: executed(3, 100), bytes: 8, ..DeviceFill::default() }.to_cell()],
+    );
     let (totals, seen) = feed.finish();
     let directions: Vec<_> = seen
         .operations
@@ -236,11 +240,11 @@ fn copies_and_fills_are_joined_and_directed_by_their_records() {
 
 #[test]
 fn a_batch_of_copies_meets_all_its_records() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     let copied = call::Copy { direction: direction::HOST_TO_DEVICE, bytes: 192, count: 3 };
     feed.cells(HOST, &[call(kind::COPY, 1, 10, Detail::Copy(copied)).to_cell()]);
     for _ in 0..3 {
-        let record = DeviceCopy { place: place(1, 100), bytes: 64, copy_kind: 1, ..DeviceCopy::default() };
+        let record = DeviceCopy { place: executed(1, 100), bytes: 64, copy_kind: 1, ..DeviceCopy::default() };
         feed.cells(RECORDS, &[record.to_cell()]);
     }
     let (totals, seen) = feed.finish();
@@ -250,16 +254,16 @@ fn a_batch_of_copies_meets_all_its_records() {
 
 #[test]
 fn the_same_ids_in_another_epoch_are_other_launches() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     feed.cells(RECORDS, &[EpochBegin { epoch: 1, ticks: 0 }.to_cell()]);
     feed.cells(HOST, &[launch(1, 100).to_cell()]);
     // The host ring is read before the records' ring says that a new epoch began at 1 000.
     feed.cells(HOST, &[launch(2, 1_100).to_cell()]);
-    feed.cells(RECORDS, &kernel(place(1, 150)));
+    feed.cells(RECORDS, &kernel(executed(1, 150)));
     feed.cells(RECORDS, &[EpochBegin { epoch: 2, ticks: 1_000 }.to_cell()]);
-    feed.cells(RECORDS, &kernel(place(2, 1_150)));
+    feed.cells(RECORDS, &kernel(executed(2, 1_150)));
     feed.cells(HOST, &[launch(1, 1_200).to_cell()]);
-    feed.cells(RECORDS, &kernel(place(1, 1_250)));
+    feed.cells(RECORDS, &kernel(executed(1, 1_250)));
     let (_, seen) = feed.finish();
     let joined: Vec<_> = seen
         .operations
@@ -271,16 +275,16 @@ fn the_same_ids_in_another_epoch_are_other_launches() {
 
 #[test]
 fn device_times_are_put_on_the_host_clock_by_anchors() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     let anchor = Anchor { ticks: 1_000, monotonic_ns: 1_000, device_ns: 51_000, ..Anchor::default() };
     feed.cells(1, &[anchor.to_cell()]);
-    feed.cells(RECORDS, &kernel(place(0, 51_500)));
+    feed.cells(RECORDS, &kernel(executed(0, 51_500)));
     assert_eq!(feed.seen().operations[0].timing.unwrap().start_ns, 1_500);
 }
 
 #[test]
-fn damage_gaps_counters_and_strangers_are_told() {
-    let mut feed = Feed::new();
+fn damage_gaps_counters_and_strangers_are_reported() {
+    let mut feed = ModelFeed::new();
     feed.cells(3, &[Cell::new(kind::CALL, 1, 0), Cell::new(kind::LAUNCH, 2, 0)]);
     feed.cells(4, &[Cell::new(0, 0, 0)]);
     feed.cells(5, &[Cell::new(90, 1, 0), Cell::new(1_000, 1, 0), Cell::new(kind::DEVICE_KERNEL, 1, 0)]);
@@ -311,7 +315,7 @@ fn damage_gaps_counters_and_strangers_are_told() {
 /// Found in review: a session's numbers pushed those of all later ones, until they were one and the same.
 #[test]
 fn a_session_with_senseless_numbers_leaves_other_sessions_theirs() {
-    let mut model = Model::new(Seen::default());
+    let mut model = Model::new(SeenEvents::default());
     for numbers in [&[u32::MAX][..], &[0, 1, 2], &[0, 1, 2]] {
         model.consume(&Batch::SessionBegin(SessionBegin::default()));
         for process in numbers {
@@ -328,7 +332,7 @@ fn a_session_with_senseless_numbers_leaves_other_sessions_theirs() {
 
 #[test]
 fn several_sessions_add_up_and_their_processes_are_numbered_on() {
-    let mut model = Model::new(Seen::default());
+    let mut model = Model::new(SeenEvents::default());
     for session in 0..3u64 {
         let begin = SessionBegin {
             realtime_ns: 1_000 * session,
@@ -368,7 +372,7 @@ proptest! {
     fn the_join_is_that_of_a_table(
         steps in prop::collection::vec((any::<bool>(), 1u32..60, any::<bool>()), 0..200),
     ) {
-        let mut feed = Feed::new();
+        let mut feed = ModelFeed::new();
         let mut called = BTreeSet::new();
         let mut records: BTreeMap<u32, u64> = BTreeMap::new();
         for (is_call, correlation, graph) in steps {
@@ -384,7 +388,7 @@ proptest! {
                 }
             } else {
                 *records.entry(correlation).or_default() += 1;
-                feed.cells(RECORDS, &kernel(place(correlation, correlation.into())));
+                feed.cells(RECORDS, &kernel(executed(correlation, correlation.into())));
             }
         }
         let (totals, seen) = feed.finish();
@@ -410,7 +414,7 @@ proptest! {
 
     #[test]
     fn any_cells_are_survived(words in prop::collection::vec((any::<[u64; 8]>(), 0u16..60, 0u8..4), 0..60)) {
-        let mut feed = Feed::new();
+        let mut feed = ModelFeed::new();
         let cells: Vec<_> = words.into_iter().map(|(words, kind, length)| {
             let mut cell = Cell(words);
             cell.put_u16(0, kind);
@@ -425,7 +429,7 @@ proptest! {
 /// CUPTI 11.8 on driver 580: launches learn no id, and their records bear a later copy's.
 #[test]
 fn launches_without_an_id_are_joined_by_name_and_order() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     feed.define(def::LIBRARY, 1, &[library_role::DEVICE_RECORDS, 18], "/lib/libcupti.so.11.8");
     feed.define(def::LIBRARY, 2, &[library_role::DRIVER, 13000], "libcuda.so.1");
     feed.define(def::NAME, 9, &[], "k");
@@ -435,12 +439,12 @@ fn launches_without_an_id_are_joined_by_name_and_order() {
     feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 5, 40, Detail::GraphLaunch { graph: 3 }).to_cell()]);
     feed.cells(HOST, &[call(kind::GRAPH_LAUNCH, 6, 45, Detail::GraphLaunch { graph: 3 }).to_cell()]);
     feed.cells(HOST, &[call(kind::COPY, 7, 50, copy).to_cell()]);
-    let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..place(7, at) });
-    feed.cells(RECORDS, &[kernel(place(7, 100)), kernel(place(7, 300))].concat());
+    let node = |node, at| kernel(Place { graph_node: node, graph: 4, ..executed(7, at) });
+    feed.cells(RECORDS, &[kernel(executed(7, 100)), kernel(executed(7, 300))].concat());
     feed.cells(RECORDS, &[node(1, 400), node(2, 500), node(1, 600), node(2, 700)].concat());
     feed.cells(
         RECORDS,
-        &[DeviceCopy { place: place(7, 900), copy_kind: 2, bytes: 8, ..DeviceCopy::default() }.to_cell()],
+        &[DeviceCopy { place: executed(7, 900), copy_kind: 2, bytes: 8, ..DeviceCopy::default() }.to_cell()],
     );
     let (totals, seen) = feed.finish();
     let starts: Vec<_> = seen.operations.iter().map(|o| o.call.as_ref().map(|call| call.start_ns)).collect();

@@ -1,7 +1,8 @@
 //! Parts of a name and their template arguments as people read them.
 
-use crate::names::path::{Node, Part, split, without_qualifiers};
-use crate::names::summary::{Summary, shape, summed_up};
+use crate::names::literal::{is_encoding, is_nothing, is_number, literal};
+use crate::names::path::{NameNode, PathPart, split, without_qualifiers};
+use crate::names::summary::{Summary, shape};
 use crate::names::vocabulary as known;
 
 /// How much of the template arguments to show.
@@ -26,13 +27,8 @@ impl Detail {
     }
 }
 
-/// Numbers of more digits are encodings that nobody reads.
-const NUMBER_MAX_DIGITS: usize = 9;
-/// Text that is no path is not shown if it is longer.
-const TEXT_MAX_CHARS: usize = 24;
-
 /// A part of a path with its template arguments.
-pub fn part(part: &Part<'_>, detail: Detail) -> String {
+pub fn part(part: &PathPart<'_>, detail: Detail) -> String {
     let name = known::element(part.name).unwrap_or(part.name);
     let kept = kept(part);
     if kept.is_empty() {
@@ -67,12 +63,48 @@ pub fn part(part: &Part<'_>, detail: Detail) -> String {
     format!("{name}<{}>", fewer(shown, detail.arguments).join(", "))
 }
 
+/// A type whose arguments are too many or too deep: the function in it, or the tile and the
+/// elements that it works on.
+fn summed_up(name: &str, args: &[&NameNode<'_>]) -> String {
+    if let [NameNode::Path { parts, pointer }] = args
+        && let [.., only] = parts.as_slice()
+        && only.args.is_empty()
+        && !only.is_lambda()
+    {
+        return format!("{name}<{}>", path(parts, BRIEF, *pointer));
+    }
+    if let [NameNode::Text(text)] = args {
+        return format!("{name}<{}>", literal(text));
+    }
+    let summary = Summary::of(args);
+    let work = summary.work.map(|parts| lambda(parts, BRIEF));
+    let mut words: Vec<String> = work.or(summary.tile).into_iter().collect();
+    words.extend(summary.elements.into_iter().map(str::to_owned));
+    if words.is_empty() {
+        let first = args.iter().find_map(|arg| match arg {
+            NameNode::Path { parts, .. } => {
+                parts.last().map(|own| own.name).filter(|name| !known::is_carrier(name))
+            }
+            NameNode::Text(_) => None,
+        });
+        words.extend(first.map(str::to_owned));
+        words.extend((args.len() > 1 || first.is_none()).then(|| "…".to_owned()));
+    }
+    format!("{name}<{}>", words.join(", "))
+}
+
+/// A kernel class's name with its tile and elements, if it has a tile.
+pub fn tiled(part: &PathPart<'_>) -> Option<String> {
+    let args: Vec<&NameNode<'_>> = part.args.iter().collect();
+    Summary::of(&args).tile.is_some().then(|| summed_up(part.name, &args))
+}
+
 /// The arguments that say something; those of a bundle of settings in its place.
-fn kept<'n, 'a>(part: &'n Part<'a>) -> Vec<&'n Node<'a>> {
+fn kept<'n, 'a>(part: &'n PathPart<'a>) -> Vec<&'n NameNode<'a>> {
     // Nobody sees more of them.
     const KEPT_MAX: usize = 64;
     let numbers = !known::has_constant_numbers(part.name);
-    let says_something = |arg: &&Node<'_>| {
+    let says_something = |arg: &&NameNode<'_>| {
         !known::is_plumbing(arg) && !is_encoding(arg) && (numbers || !is_number(arg)) && !is_nothing(arg)
     };
     let mut kept = Vec::new();
@@ -90,30 +122,30 @@ fn kept<'n, 'a>(part: &'n Part<'a>) -> Vec<&'n Node<'a>> {
     kept
 }
 
-fn bundle<'n, 'a>(node: &'n Node<'a>) -> Option<&'n Part<'a>> {
-    let Node::Path { parts, .. } = node else { return None };
+fn bundle<'n, 'a>(node: &'n NameNode<'a>) -> Option<&'n PathPart<'a>> {
+    let NameNode::Path { parts, .. } = node else { return None };
     parts.last().filter(|own| known::is_bundle(own.name) && !own.args.is_empty())
 }
 
 /// Keeps the arguments that say most, in their order.
 fn fewer(mut shown: Vec<(u8, String)>, most: usize) -> Vec<String> {
-    let mut places: Vec<usize> = (0..shown.len()).collect();
+    let mut indexes: Vec<usize> = (0..shown.len()).collect();
     if shown.len() > most {
-        places.sort_by_key(|place| std::cmp::Reverse(shown[*place].0));
-        places.truncate(most);
-        places.sort_unstable();
+        indexes.sort_by_key(|index| std::cmp::Reverse(shown[*index].0));
+        indexes.truncate(most);
+        indexes.sort_unstable();
         shown.push((0, "…".to_owned()));
-        places.push(shown.len() - 1);
+        indexes.push(shown.len() - 1);
     }
-    places.into_iter().map(|place| std::mem::take(&mut shown[place].1)).collect()
+    indexes.into_iter().map(|index| std::mem::take(&mut shown[index].1)).collect()
 }
 
 /// How much an argument says: functions and functors, then shapes and classes, then what kind of
 /// element, then numbers and indices.
-fn weight(node: &Node<'_>) -> u8 {
+fn weight(node: &NameNode<'_>) -> u8 {
     match node {
-        Node::Text(_) => 1,
-        Node::Path { parts, pointer } => match parts.last() {
+        NameNode::Text(_) => 1,
+        NameNode::Path { parts, pointer } => match parts.last() {
             Some(own) if own.params.is_some() || own.is_lambda() || own.name == "operator()" => 5,
             Some(_) if Summary::of(&[node]).work.is_some() => 5,
             Some(own) if *pointer || known::is_carrier(own.name) => 1,
@@ -132,34 +164,17 @@ fn is_index(name: &str) -> bool {
     )
 }
 
-pub fn argument(node: &Node<'_>, detail: Detail) -> String {
+pub fn argument(node: &NameNode<'_>, detail: Detail) -> String {
     match node {
-        Node::Text(text) => literal(text),
-        Node::Path { parts, pointer } => path(parts, detail, *pointer),
+        NameNode::Text(text) => literal(text),
+        NameNode::Path { parts, pointer } => path(parts, detail, *pointer),
     }
-}
-
-/// `(Enum)3` and `3ul` as `3`, builtin types in one word; anything else as it is, unless long.
-pub fn literal(text: &str) -> String {
-    let value = match text.rsplit_once(')') {
-        Some((before, value)) if before.starts_with('(') && !value.is_empty() => value,
-        _ => text,
-    };
-    let digits = value.trim_end_matches(['u', 'l']);
-    if digits.strip_prefix('-').unwrap_or(digits).bytes().all(|b| b.is_ascii_digit()) && !digits.is_empty() {
-        return digits.to_owned();
-    }
-    let (core, pointer) = without_qualifiers(value);
-    if let Some(word) = known::builtin(core.trim_end()) {
-        return if pointer { format!("{word}*") } else { word.to_owned() };
-    }
-    if value.chars().count() > TEXT_MAX_CHARS { "…".to_owned() } else { value.to_owned() }
 }
 
 /// A path that is no kernel's own: a type or a function.
-pub fn path(parts: &[Part<'_>], detail: Detail, pointer: bool) -> String {
+pub fn path(parts: &[PathPart<'_>], detail: Detail, pointer: bool) -> String {
     let Some((own, outer)) = parts.split_last() else { return String::new() };
-    if own.is_lambda() || (own.name == "operator()" && outer.iter().any(Part::is_lambda)) {
+    if own.is_lambda() || (own.name == "operator()" && outer.iter().any(PathPart::is_lambda)) {
         return lambda(parts, detail);
     }
     if own.name == "operator()"
@@ -173,7 +188,7 @@ pub fn path(parts: &[Part<'_>], detail: Detail, pointer: bool) -> String {
     if known::is_carrier(own.name)
         && let Some(work) = Summary::of(&own.args.iter().collect::<Vec<_>>()).work
     {
-        return work;
+        return lambda(work, BRIEF);
     }
     if known::is_number_type(own.name)
         && let Some(value) = own.args.last()
@@ -198,7 +213,7 @@ pub fn path(parts: &[Part<'_>], detail: Detail, pointer: bool) -> String {
 
 /// A lambda is called after the function that it was written in, with the types that it takes;
 /// launchers only pass on the functor in their own arguments.
-pub fn lambda(parts: &[Part<'_>], detail: Detail) -> String {
+pub fn lambda(parts: &[PathPart<'_>], detail: Detail) -> String {
     let Some(at) = parts.iter().position(|part| part.params.is_some() || part.is_lambda()) else {
         return "lambda".to_owned();
     };
@@ -207,7 +222,7 @@ pub fn lambda(parts: &[Part<'_>], detail: Detail) -> String {
         return part(&parts[at - 1], detail);
     }
     if known::is_launcher(home.name)
-        && let Some(work) = home.args.iter().find(|arg| matches!(arg, Node::Path { .. }))
+        && let Some(work) = home.args.iter().find(|arg| matches!(arg, NameNode::Path { .. }))
     {
         return argument(work, detail);
     }
@@ -232,7 +247,7 @@ pub fn lambda(parts: &[Part<'_>], detail: Detail) -> String {
 }
 
 /// The parameters of `{lambda(float, int)#1}` or `'lambda'(float, int)`.
-fn lambda_params<'a>(part: &Part<'a>) -> &'a str {
+fn lambda_params<'a>(part: &PathPart<'a>) -> &'a str {
     let inside = part.name.strip_prefix("{lambda(").and_then(|rest| rest.rsplit_once(')'));
     inside.map(|(params, _)| params).or(part.params).unwrap_or("")
 }
@@ -260,19 +275,4 @@ fn last_name(text: &str) -> Option<String> {
         Some(inner) => Some(format!("complex<{}>", known::element(inner.trim()).unwrap_or(inner.trim()))),
         None => Some(element.to_owned()),
     }
-}
-
-pub fn is_number(node: &Node<'_>) -> bool {
-    let Node::Text(text) = node else { return false };
-    literal(text).bytes().all(|b| b.is_ascii_digit() || b == b'-')
-}
-
-fn is_encoding(node: &Node<'_>) -> bool {
-    let Node::Text(text) = node else { return false };
-    is_number(node) && literal(text).len() > NUMBER_MAX_DIGITS
-}
-
-/// `{…}`, an empty pack.
-fn is_nothing(node: &Node<'_>) -> bool {
-    matches!(node, Node::Text(text) if text.trim().is_empty())
 }

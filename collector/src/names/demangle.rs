@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_are_told_apart_in_bounded_time() {
+    fn hostile_names_are_distinguished_in_bounded_time() {
         for name in hostile() {
             let begun = processor_time();
             let full = demangle(&name);

@@ -2,7 +2,7 @@
 
 use crate::names::argument::{Detail, argument, part};
 use crate::names::identifier::is_filler;
-use crate::names::path::{Node, Part, parse};
+use crate::names::path::{NameNode, PathPart, parse};
 use crate::names::short::{bare, structure};
 use crate::names::vocabulary as known;
 
@@ -51,7 +51,7 @@ impl Differences<'_> {
     }
 
     /// A type or a namespace; its name alone where the rest is too long or is shown already.
-    fn say_part(&mut self, ours: &Part<'_>) {
+    fn say_part(&mut self, ours: &PathPart<'_>) {
         let word = part(ours, SHOWN);
         let inside =
             word.split_once('<').and_then(|(_, rest)| rest.rsplit_once('>')).map(|(inside, _)| inside);
@@ -63,9 +63,9 @@ impl Differences<'_> {
         self.say(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
     }
 
-    fn say_node(&mut self, ours: &Node<'_>) {
+    fn say_node(&mut self, ours: &NameNode<'_>) {
         match ours {
-            Node::Path { parts, pointer: false } => match parts.last() {
+            NameNode::Path { parts, pointer: false } => match parts.last() {
                 Some(own)
                     if !own.is_lambda() && own.name != "operator()" && !known::is_number_type(own.name) =>
                 {
@@ -77,7 +77,7 @@ impl Differences<'_> {
         }
     }
 
-    fn path(&mut self, ours: &[Part<'_>], theirs: &[Part<'_>]) {
+    fn path(&mut self, ours: &[PathPart<'_>], theirs: &[PathPart<'_>]) {
         let said = self.said.len();
         for (a, b) in ours.iter().rev().zip(theirs.iter().rev()) {
             self.part(a, b);
@@ -95,7 +95,7 @@ impl Differences<'_> {
         }
     }
 
-    fn part(&mut self, ours: &Part<'_>, theirs: &Part<'_>) {
+    fn part(&mut self, ours: &PathPart<'_>, theirs: &PathPart<'_>) {
         self.compared += 1;
         if self.compared > COMPARED_MAX {
             return;
@@ -131,8 +131,8 @@ impl Differences<'_> {
     }
 
     /// Flags are told apart by all those of the list at once, as `TFF`: one alone says nothing.
-    fn flags(&mut self, ours: &[Node<'_>], theirs: &[Node<'_>]) {
-        let flags = |args: &[Node<'_>]| args.iter().filter_map(known::flag).collect::<Vec<bool>>();
+    fn flags(&mut self, ours: &[NameNode<'_>], theirs: &[NameNode<'_>]) {
+        let flags = |args: &[NameNode<'_>]| args.iter().filter_map(known::flag).collect::<Vec<bool>>();
         let (ours, theirs) = (flags(ours), flags(theirs));
         if ours == theirs {
             return;
@@ -144,14 +144,15 @@ impl Differences<'_> {
         }
     }
 
-    fn node(&mut self, ours: &Node<'_>, theirs: &Node<'_>) {
+    fn node(&mut self, ours: &NameNode<'_>, theirs: &NameNode<'_>) {
         match (ours, theirs) {
-            (Node::Path { parts: a, pointer: p }, Node::Path { parts: b, pointer: q }) if p == q => {
-                let own = |parts: &[Part<'_>]| parts.last().map(|own| (own.name.to_owned(), own.is_lambda()));
+            (NameNode::Path { parts: a, pointer: p }, NameNode::Path { parts: b, pointer: q }) if p == q => {
+                let own =
+                    |parts: &[PathPart<'_>]| parts.last().map(|own| (own.name.to_owned(), own.is_lambda()));
                 let same = own(a) == own(b) || (own(a).is_some_and(|a| a.1) && own(b).is_some_and(|b| b.1));
                 if same { self.path(a, b) } else { self.say_node(ours) }
             }
-            (Node::Text(a), Node::Text(b)) if a == b => {}
+            (NameNode::Text(a), NameNode::Text(b)) if a == b => {}
             _ => self.say_node(ours),
         }
     }
@@ -160,7 +161,8 @@ impl Differences<'_> {
     fn parameters(&mut self, ours: &str, theirs: &str) {
         let list = |params: &str| format!("f<{params}>");
         let (ours, theirs) = (list(ours), list(theirs));
-        if let (Node::Path { parts: a, .. }, Node::Path { parts: b, .. }) = (parse(&ours), parse(&theirs))
+        if let (NameNode::Path { parts: a, .. }, NameNode::Path { parts: b, .. }) =
+            (parse(&ours), parse(&theirs))
             && let (Some(a), Some(b)) = (a.last(), b.last())
         {
             for (at, node) in a.args.iter().enumerate() {

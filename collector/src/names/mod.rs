@@ -10,6 +10,7 @@ mod escape;
 #[cfg(test)]
 mod golden;
 mod identifier;
+mod literal;
 mod path;
 mod process;
 mod short;

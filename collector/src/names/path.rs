@@ -7,43 +7,43 @@
 const DEPTH_MAX: usize = 20;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Node<'a> {
+pub enum NameNode<'a> {
     /// `a::b<…>::c(…)`; `pointer` where the type ends in `*`.
-    Path { parts: Vec<Part<'a>>, pointer: bool },
+    Path { parts: Vec<PathPart<'a>>, pointer: bool },
     /// Numbers, builtin types, function types and whatever else is no path.
     Text(&'a str),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Part<'a> {
+pub struct PathPart<'a> {
     pub name: &'a str,
-    pub args: Vec<Node<'a>>,
+    pub args: Vec<NameNode<'a>>,
     /// The text between the parentheses, where there are some.
     pub params: Option<&'a str>,
 }
 
-impl Part<'_> {
+impl PathPart<'_> {
     pub fn is_lambda(&self) -> bool {
         self.name.starts_with("{lambda") || self.name.starts_with("'lambda")
     }
 }
 
 /// Reads a function or a type; a return type in front of it is left out.
-pub fn parse(text: &str) -> Node<'_> {
+pub fn parse(text: &str) -> NameNode<'_> {
     node(text, 0)
 }
 
-fn node(text: &str, depth: usize) -> Node<'_> {
+fn node(text: &str, depth: usize) -> NameNode<'_> {
     let text = text.trim();
     let (core, pointer) = without_qualifiers(text);
     let core = core.strip_prefix('&').unwrap_or(core);
     if depth > DEPTH_MAX || !begins_path(core) {
-        return Node::Text(text);
+        return NameNode::Text(text);
     }
-    let Some(path) = last_word(core) else { return Node::Text(text) };
+    let Some(path) = last_word(core) else { return NameNode::Text(text) };
     match split(path, "::").map(|parts| parts.into_iter().map(|p| part(p, depth)).collect()) {
-        Some(Some(parts)) => Node::Path { parts, pointer },
-        _ => Node::Text(text),
+        Some(Some(parts)) => NameNode::Path { parts, pointer },
+        _ => NameNode::Text(text),
     }
 }
 
@@ -94,11 +94,11 @@ fn is_builtin(word: &str) -> bool {
     matches!(word, "int" | "long" | "short" | "char" | "double" | "unsigned" | "signed" | "__int128")
 }
 
-fn part(text: &str, depth: usize) -> Option<Part<'_>> {
+fn part(text: &str, depth: usize) -> Option<PathPart<'_>> {
     let name_end = name_end(text)?;
     let (name, mut rest) = text.split_at_checked(name_end)?;
     let name = name.split("[abi:").next().unwrap_or(name).trim_end();
-    let mut part = Part { name, ..Part::default() };
+    let mut part = PathPart { name, ..PathPart::default() };
     if rest.starts_with('<') {
         let end = closing(rest)?;
         let inside = rest.get(1..end)?;
@@ -193,9 +193,9 @@ impl<'a> Walk<'a> {
 
     /// Closes the bracket and any `<` in it, which was a comparison.
     fn close(&mut self, opener: u8) {
-        let Some(place) = self.open.iter().rposition(|open| *open == opener) else { return };
-        if self.open[place + 1..].iter().all(|open| *open == b'<') {
-            self.open.truncate(place);
+        let Some(index) = self.open.iter().rposition(|open| *open == opener) else { return };
+        if self.open[index + 1..].iter().all(|open| *open == b'<') {
+            self.open.truncate(index);
         }
     }
 }
@@ -227,10 +227,10 @@ pub mod tests {
 
     fn names(text: &str) -> Vec<String> {
         match parse(text) {
-            Node::Path { parts, .. } => {
+            NameNode::Path { parts, .. } => {
                 parts.iter().map(|p| format!("{}/{}", p.name, p.args.len())).collect()
             }
-            Node::Text(text) => vec![format!("text {text}")],
+            NameNode::Text(text) => vec![format!("text {text}")],
         }
     }
 
@@ -257,6 +257,6 @@ pub mod tests {
         assert_eq!(names("3ul"), ["text 3ul"]);
         assert_eq!(names("f<a"), ["text f<a"]);
         assert_eq!(names("float const*"), ["float/0"]);
-        assert!(matches!(parse("float const*"), Node::Path { pointer: true, .. }));
+        assert!(matches!(parse("float const*"), NameNode::Path { pointer: true, .. }));
     }
 }

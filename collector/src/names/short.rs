@@ -4,10 +4,10 @@
 //! Wrappers are looked through to the functor that does the work. What is still too long shows
 //! fewer arguments, then sums up the deeper ones, then loses its middle.
 
-use crate::names::argument::{Detail, part, path};
+use crate::names::argument::{Detail, part, path, tiled};
 use crate::names::identifier::{cut, identifier};
-use crate::names::path::{Node, Part, parse};
-use crate::names::summary::tiled;
+use crate::names::path::{NameNode, PathPart, parse};
+
 use crate::names::vocabulary as known;
 
 /// The most characters of a short name.
@@ -58,19 +58,19 @@ pub fn bare(full: &str) -> &str {
 }
 
 /// The parts of a name that has some; `None` for plain words and for what nobody could read.
-pub fn structure(bare: &str) -> Option<Vec<Part<'_>>> {
+pub fn structure(bare: &str) -> Option<Vec<PathPart<'_>>> {
     if bare.len() > PARSED_MAX_BYTES || !bare.contains(['<', '(', ':']) {
         return None;
     }
     match parse(bare) {
-        Node::Path { parts, .. } => Some(parts),
-        Node::Text(_) => None,
+        NameNode::Path { parts, .. } => Some(parts),
+        NameNode::Text(_) => None,
     }
 }
 
 /// The most detailed form that is comfortable to read, or one that is bearable and tells more, or
 /// else the shortest.
-fn comfortable(parts: &[Part<'_>]) -> String {
+fn comfortable(parts: &[PathPart<'_>]) -> String {
     let mut bearable = None;
     let mut shortest: Option<(usize, String)> = None;
     for detail in DETAILS {
@@ -92,7 +92,7 @@ fn comfortable(parts: &[Part<'_>]) -> String {
     bearable.or(shortest.map(|(_, name)| name)).unwrap_or_default()
 }
 
-fn function(parts: &[Part<'_>], detail: Detail) -> String {
+fn function(parts: &[PathPart<'_>], detail: Detail) -> String {
     let Some((own, outer)) = parts.split_last() else { return String::new() };
     if own.name == "operator()" || own.is_lambda() {
         return path(parts, detail, false);
@@ -123,7 +123,7 @@ fn function(parts: &[Part<'_>], detail: Detail) -> String {
 }
 
 /// The library and what else has to stand before a kernel's own name.
-fn home(own: &Part<'_>, outer: &[Part<'_>]) -> String {
+fn home(own: &PathPart<'_>, outer: &[PathPart<'_>]) -> String {
     let mut name = String::new();
     if let Some(library) = outer.iter().find(|part| known::is_library(part.name))
         && !own.name.starts_with(library.name)
@@ -142,9 +142,9 @@ fn home(own: &Part<'_>, outer: &[Part<'_>]) -> String {
 }
 
 /// CUTLASS 2 puts a whole kernel name into the only argument of a nameless kernel.
-fn named_by_argument<'a>(own: &Part<'a>) -> Option<&'a str> {
+fn named_by_argument<'a>(own: &PathPart<'a>) -> Option<&'a str> {
     const NAMED_MIN_BYTES: usize = 16;
-    let [Node::Path { parts, .. }] = own.args.as_slice() else { return None };
+    let [NameNode::Path { parts, .. }] = own.args.as_slice() else { return None };
     let last = parts.last().filter(|last| last.args.is_empty())?;
     let named = known::is_shell(own.name)
         && last.name.len() > NAMED_MIN_BYTES
@@ -153,13 +153,13 @@ fn named_by_argument<'a>(own: &Part<'a>) -> Option<&'a str> {
 }
 
 /// The kernel class that a kernel without a name of its own runs.
-fn inside_shell<'n, 'a>(own: &'n Part<'a>) -> Option<&'n [Part<'a>]> {
+fn inside_shell<'n, 'a>(own: &'n PathPart<'a>) -> Option<&'n [PathPart<'a>]> {
     if !known::is_shell(own.name) {
         return None;
     }
     let mut kernel = own.args.first()?;
     loop {
-        let Node::Path { parts, .. } = kernel else { return None };
+        let NameNode::Path { parts, .. } = kernel else { return None };
         let class = parts.last()?;
         match known::unwrapped(class) {
             Some(work) => kernel = work,

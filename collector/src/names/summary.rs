@@ -1,49 +1,14 @@
 //! Template arguments summed up: what says most in a tree that is too large to show.
 
-use crate::names::argument::{BRIEF, is_number, lambda, literal, path};
-use crate::names::path::{Node, Part, without_qualifiers};
+use crate::names::literal::{is_number, literal};
+use crate::names::path::{NameNode, PathPart, without_qualifiers};
 use crate::names::vocabulary as known;
-
-/// A type whose arguments are too many or too deep: the function in it, or the tile and the
-/// elements that it works on.
-pub fn summed_up(name: &str, args: &[&Node<'_>]) -> String {
-    if let [Node::Path { parts, pointer }] = args
-        && let [.., only] = parts.as_slice()
-        && only.args.is_empty()
-        && !only.is_lambda()
-    {
-        return format!("{name}<{}>", path(parts, BRIEF, *pointer));
-    }
-    if let [Node::Text(text)] = args {
-        return format!("{name}<{}>", literal(text));
-    }
-    let summary = Summary::of(args);
-    let mut words: Vec<String> = summary.work.or(summary.tile).into_iter().collect();
-    words.extend(summary.elements.into_iter().map(str::to_owned));
-    if words.is_empty() {
-        let first = args.iter().find_map(|arg| match arg {
-            Node::Path { parts, .. } => {
-                parts.last().map(|own| own.name).filter(|name| !known::is_carrier(name))
-            }
-            Node::Text(_) => None,
-        });
-        words.extend(first.map(str::to_owned));
-        words.extend((args.len() > 1 || first.is_none()).then(|| "…".to_owned()));
-    }
-    format!("{name}<{}>", words.join(", "))
-}
-
-/// A kernel class's name with its tile and elements, if it has a tile.
-pub fn tiled(part: &Part<'_>) -> Option<String> {
-    let args: Vec<&Node<'_>> = part.args.iter().collect();
-    Summary::of(&args).tile.is_some().then(|| summed_up(part.name, &args))
-}
 
 /// What says most in a tree of arguments, found in their order.
 #[derive(Default)]
-pub struct Summary {
-    /// The function or functor that does the work.
-    pub work: Option<String>,
+pub struct Summary<'n, 'a> {
+    /// The path of the lambda that does the work.
+    pub work: Option<&'n [PathPart<'a>]>,
     /// The shape of a matrix kernel's block.
     pub tile: Option<String>,
     /// What it works on.
@@ -51,11 +16,11 @@ pub struct Summary {
     visited: usize,
 }
 
-impl Summary {
+impl<'n, 'a> Summary<'n, 'a> {
     const VISITED_MAX: usize = 200;
     const ELEMENTS_MAX: usize = 3;
 
-    pub fn of(args: &[&Node<'_>]) -> Summary {
+    pub fn of(args: &[&'n NameNode<'a>]) -> Summary<'n, 'a> {
         let mut summary = Summary::default();
         for arg in args {
             summary.visit(arg);
@@ -66,18 +31,18 @@ impl Summary {
         summary
     }
 
-    fn visit(&mut self, node: &Node<'_>) {
+    fn visit(&mut self, node: &'n NameNode<'a>) {
         self.visited += 1;
         if self.visited > Self::VISITED_MAX || self.work.is_some() || known::is_plumbing(node) {
             return;
         }
         let parts = match node {
-            Node::Text(text) => return self.element(without_qualifiers(text).0),
-            Node::Path { parts, .. } => parts,
+            NameNode::Text(text) => return self.element(without_qualifiers(text).0),
+            NameNode::Path { parts, .. } => parts,
         };
         let Some(own) = parts.last() else { return };
-        if parts.iter().any(Part::is_lambda) {
-            self.work = Some(lambda(parts, BRIEF));
+        if parts.iter().any(PathPart::is_lambda) {
+            self.work = Some(parts);
             return;
         }
         if let Some(shape) = shape(own) {
@@ -111,7 +76,7 @@ fn is_tile(shape: &str) -> bool {
 }
 
 /// A list of numbers as 128x64x32.
-pub fn shape(part: &Part<'_>) -> Option<String> {
+pub fn shape(part: &PathPart<'_>) -> Option<String> {
     if !known::is_shape(part.name) || part.args.is_empty() {
         return None;
     }
@@ -119,11 +84,11 @@ pub fn shape(part: &Part<'_>) -> Option<String> {
 }
 
 /// A number, or a type that stands for one.
-fn size(node: &Node<'_>) -> Option<String> {
+fn size(node: &NameNode<'_>) -> Option<String> {
     match node {
-        Node::Text(text) if is_number(node) => Some(literal(text)),
-        Node::Text(_) => None,
-        Node::Path { parts, .. } => {
+        NameNode::Text(text) if is_number(node) => Some(literal(text)),
+        NameNode::Text(_) => None,
+        NameNode::Path { parts, .. } => {
             let own = parts.last().filter(|own| known::is_number_type(own.name))?;
             size(own.args.last()?)
         }

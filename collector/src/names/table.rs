@@ -143,7 +143,7 @@ mod tests {
 
         /// Names made of what C++ names are made of, well formed and not.
         #[test]
-        fn anything_like_a_name_is_shortened_and_told_apart(
+        fn anything_like_a_name_has_a_unique_short_name(
             names in prop::collection::vec(prop::collection::vec(prop::sample::select(PIECES), 0..40), 1..8)
         ) {
             let mut table = NameTable::default();

@@ -1,7 +1,7 @@
 //! What is known of the libraries whose kernels people see: which words of a name say something
 //! and which are plumbing. Only tables and the questions asked of them.
 
-use crate::names::path::{Node, Part};
+use crate::names::path::{NameNode, PathPart};
 
 /// Libraries whose name stays in front of a kernel's own, because it says whose kernel it is.
 const LIBRARIES: [&str; 16] = [
@@ -246,18 +246,18 @@ pub fn is_version(name: &str) -> bool {
 }
 
 /// The argument behind a wrapper that says nothing itself.
-pub fn unwrapped<'n, 'a>(own: &'n Part<'a>) -> Option<&'n Node<'a>> {
+pub fn unwrapped<'n, 'a>(own: &'n PathPart<'a>) -> Option<&'n NameNode<'a>> {
     if own.name.starts_with("enable_") && own.args.len() == 1 {
         return own.args.first();
     }
-    let (_, place) = WRAPPERS.iter().find(|(name, _)| *name == own.name.trim_start_matches('_'))?;
-    own.args.get(*place)
+    let (_, index) = WRAPPERS.iter().find(|(name, _)| *name == own.name.trim_start_matches('_'))?;
+    own.args.get(*index)
 }
 
 /// The argument that matters of a type that holds a functor.
-pub fn held<'n, 'a>(own: &'n Part<'a>) -> Option<&'n Node<'a>> {
-    let (_, place) = HOLDERS.iter().find(|(name, _)| *name == own.name)?;
-    own.args.get(*place)
+pub fn held<'n, 'a>(own: &'n PathPart<'a>) -> Option<&'n NameNode<'a>> {
+    let (_, index) = HOLDERS.iter().find(|(name, _)| *name == own.name)?;
+    own.args.get(*index)
 }
 
 /// What an element type is called here.
@@ -270,8 +270,8 @@ pub fn builtin(name: &str) -> Option<&'static str> {
     BUILTINS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }
 
-pub fn is_plumbing(node: &Node<'_>) -> bool {
-    let Node::Path { parts, .. } = node else { return false };
+pub fn is_plumbing(node: &NameNode<'_>) -> bool {
+    let NameNode::Path { parts, .. } = node else { return false };
     parts.last().is_some_and(|own| {
         PLUMBING.contains(&own.name)
             || PLUMBING_PREFIXES.iter().any(|prefix| own.name.starts_with(prefix))
@@ -287,19 +287,19 @@ fn is_policy(name: &str) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
-pub fn is_flag(node: &Node<'_>) -> bool {
+pub fn is_flag(node: &NameNode<'_>) -> bool {
     flag(node).is_some()
 }
 
 /// The value of an argument that is `true` or `false`.
-pub fn flag(node: &Node<'_>) -> Option<bool> {
+pub fn flag(node: &NameNode<'_>) -> Option<bool> {
     match node {
-        Node::Text(text) => match *text {
+        NameNode::Text(text) => match *text {
             "(bool)0" => Some(false),
             "(bool)1" => Some(true),
             _ => None,
         },
-        Node::Path { parts, .. } => match parts.as_slice() {
+        NameNode::Path { parts, .. } => match parts.as_slice() {
             [only] if only.args.is_empty() && only.params.is_none() => match only.name {
                 "true" => Some(true),
                 "false" => Some(false),
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tuning_policies_are_told_from_policies_that_say_something() {
+    fn tuning_policies_differ_from_policies_that_say_something() {
         assert!(is_policy("Policy1000") && is_policy("policy_350_t") && is_policy("policy1000"));
         assert!(!is_policy("Policy") && !is_policy("CooMMPolicy") && !is_policy("policy_selector"));
     }

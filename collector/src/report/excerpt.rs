@@ -89,9 +89,11 @@ impl ExcerptReport {
             duration(self.session_ns),
             count(self.left_out.launches.saturating_add(self.left_out.graph_launches)),
         );
-        if self.left_out.for_room > 0 {
-            line +=
-                &format!(", and {} newer entries for which there was no room", count(self.left_out.for_room));
+        if self.left_out.over_capacity > 0 {
+            line += &format!(
+                ", and {} newer entries for which there was no room",
+                count(self.left_out.over_capacity)
+            );
         }
         match self.left_out.processes {
             0 => {}

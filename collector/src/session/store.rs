@@ -152,9 +152,9 @@ impl Store {
         if self.looked_at.is_none_or(|last| last.elapsed() < LOOK_EVERY) {
             return;
         }
-        let in_place = self.writer.is_in_place();
-        self.looked_at = in_place.then(Instant::now);
-        if !in_place && let Some(hears) = self.hears {
+        let has_its_path = self.writer.still_has_its_path();
+        self.looked_at = has_its_path.then(Instant::now);
+        if !has_its_path && let Some(hears) = self.hears {
             hears(&TraceNews::Removed(self.writer.path()));
         }
     }

@@ -23,11 +23,11 @@ impl FileNames {
         let mut names: FxHashMap<Arc<str>, Arc<str>> = FxHashMap::default();
         let mut open: Vec<(Arc<str>, usize)> = Vec::new();
         for path in paths {
-            if let std::collections::hash_map::Entry::Vacant(place) = names.entry(path) {
-                let path = place.key().clone();
+            if let std::collections::hash_map::Entry::Vacant(vacant) = names.entry(path) {
+                let path = vacant.key().clone();
                 let last = path.rsplit('/').next().unwrap_or("");
                 open.push((path.clone(), 1 + usize::from(ANONYMOUS.contains(&last))));
-                place.insert(path);
+                vacant.insert(path);
             }
         }
         let mut files: FxHashMap<String, Vec<(Arc<str>, usize)>> = FxHashMap::default();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_end_alike_keep_the_folders_that_tell_them_apart() {
+    fn files_that_end_alike_keep_the_folders_in_which_they_differ() {
         let names = named(&[
             "/a/nn/linear.py",
             "/a/nn/quantized/linear.py",

@@ -148,8 +148,8 @@ fn sources(joined: &[u8]) -> FxHashMap<String, KernelSource> {
     let mut first: Vec<Option<First>> = Vec::new();
     for (number, sequence) in (1u64..).zip(lines.sequences()) {
         first.push(None);
-        let place = sequence.place as usize;
-        if let Some(address) = place.checked_add(8).and_then(|end| table.get_mut(place..end))
+        let offset = sequence.place as usize;
+        if let Some(address) = offset.checked_add(8).and_then(|end| table.get_mut(offset..end))
             && sequence.address >> NUMBER_SHIFT == 0
         {
             address.copy_from_slice(&(number << NUMBER_SHIFT | sequence.address).to_le_bytes());
@@ -188,7 +188,7 @@ fn first_rows<'t>(table: &'t [u8], first: &mut [Option<First>]) -> Vec<Rows<'t>>
         while let Ok(Some((_, row))) = rows.next_row() {
             let number = usize::try_from(row.address() >> NUMBER_SHIFT).unwrap_or(0);
             let at = row.address() & ((1 << NUMBER_SHIFT) - 1);
-            let Some(known) = number.checked_sub(1).and_then(|place| first.get_mut(place)) else { continue };
+            let Some(known) = number.checked_sub(1).and_then(|index| first.get_mut(index)) else { continue };
             let Some(line) = row.line().filter(|_| !row.end_sequence()) else { continue };
             if known.as_ref().is_none_or(|known| at < known.at)
                 && let Ok(line) = u32::try_from(line.get())

@@ -25,21 +25,21 @@ fn leb(mut value: u64) -> Vec<u8> {
 
 /// A step of a program: rows of a kernel in that file, or anything.
 #[derive(Clone, Debug)]
-enum Step {
+enum ProgramStep {
     Kernel { file: u64 },
     Bytes(Vec<u8>),
 }
 
 /// Line tables one after the other, and where in them kernels' addresses are.
 #[derive(Default)]
-struct Table {
+struct LineTables {
     bytes: Vec<u8>,
-    places: Vec<u32>,
+    offsets: Vec<u32>,
 }
 
-impl Table {
+impl LineTables {
     /// One more, of DWARF 4 or 5. What its kernels' rows say is line 42.
-    fn add(&mut self, version: u16, folders: &[Vec<u8>], files: &[(Vec<u8>, u64)], steps: &[Step]) {
+    fn add(&mut self, version: u16, folders: &[Vec<u8>], files: &[(Vec<u8>, u64)], steps: &[ProgramStep]) {
         let mut header = ROWS.to_vec();
         let is_new = version >= 5;
         if is_new {
@@ -64,12 +64,12 @@ impl Table {
         self.bytes.extend(header);
         for step in steps {
             match step {
-                Step::Bytes(bytes) => self.bytes.extend(bytes),
-                Step::Kernel { file } => {
+                ProgramStep::Bytes(bytes) => self.bytes.extend(bytes),
+                ProgramStep::Kernel { file } => {
                     self.bytes.push(4);
                     self.bytes.extend(leb(*file));
                     self.bytes.extend([0, 9, 2]);
-                    self.places.push(u32::try_from(self.bytes.len()).unwrap());
+                    self.offsets.push(u32::try_from(self.bytes.len()).unwrap());
                     self.bytes.extend([0; 8]);
                     self.bytes.extend([3, 41, 1, 2, 4, 0, 1, 1]);
                 }
@@ -81,16 +81,16 @@ impl Table {
 
     /// Its kernels are called by their numbers.
     fn joined(&self, strings: &[u8]) -> Vec<u8> {
-        let mut room = vec![0; self.bytes.len() + strings.len() + 32 * self.places.len() + 64];
-        let mut writer = Writer::new(&mut room);
-        for (number, place) in self.places.iter().enumerate() {
+        let mut buffer = vec![0; self.bytes.len() + strings.len() + 32 * self.offsets.len() + 64];
+        let mut writer = Writer::new(&mut buffer);
+        for (number, offset) in self.offsets.iter().enumerate() {
             let name = number.to_string();
-            writer.sequence(Sequence { place: *place, address: 0, name: name.as_bytes() }).unwrap();
+            writer.sequence(Sequence { place: *offset, address: 0, name: name.as_bytes() }).unwrap();
         }
         let (length, rest) = writer.rest(self.bytes.len(), strings.len()).unwrap();
         rest.copy_from_slice(&[&self.bytes[..], strings].concat());
-        room.truncate(length);
-        room
+        buffer.truncate(length);
+        buffer
     }
 }
 
@@ -100,8 +100,8 @@ fn held(found: &FxHashMap<String, KernelSource>) -> usize {
     paths.collect::<HashMap<_, _>>().into_values().sum()
 }
 
-fn kernels(files: u64, first: u64) -> Vec<Step> {
-    (first..first + files).map(|file| Step::Kernel { file }).collect()
+fn kernels(files: u64, first: u64) -> Vec<ProgramStep> {
+    (first..first + files).map(|file| ProgramStep::Kernel { file }).collect()
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_long_folder_of_thousands_of_files_costs_no_more_than_its_table() {
     for (version, first, folder) in [(4, 1, 1), (5, 0, 0)] {
         for (letter, folder_bytes) in [(b'f', 3000), (0xff, 3000), (b'f', PATH_MAX), (b'f', 100_000)] {
             let files: Vec<_> = (0..FILES).map(|file| (file.to_string().into_bytes(), folder)).collect();
-            let mut table = Table::default();
+            let mut table = LineTables::default();
             table.add(version, &[vec![letter; folder_bytes]], &files, &kernels(FILES, first));
             let joined = table.joined(b"");
             let found = sources(&joined);
@@ -132,8 +132,9 @@ fn a_long_folder_of_thousands_of_files_costs_no_more_than_its_table() {
 fn thousands_of_kernels_of_few_files_share_their_paths() {
     const KERNELS: usize = 3000;
     let file = (b"a.py".to_vec(), 1);
-    let mut table = Table::default();
-    let steps: Vec<_> = (0..KERNELS).map(|kernel| Step::Kernel { file: 1 + kernel as u64 % 2 }).collect();
+    let mut table = LineTables::default();
+    let steps: Vec<_> =
+        (0..KERNELS).map(|kernel| ProgramStep::Kernel { file: 1 + kernel as u64 % 2 }).collect();
     table.add(4, &[b"/model".to_vec()], &[file.clone(), file], &steps);
     let found = sources(&table.joined(b""));
     assert_eq!((found.len(), held(&found)), (KERNELS, "/model/a.py".len()));
@@ -142,14 +143,14 @@ fn thousands_of_kernels_of_few_files_share_their_paths() {
 
 #[test]
 fn a_table_that_is_longer_than_a_module_s_may_be_is_not_decoded() {
-    let mut table = Table::default();
+    let mut table = LineTables::default();
     table.add(4, &[b"/model".to_vec()], &[(b"a.py".to_vec(), 1)], &kernels(1, 1));
     let rest = KERNEL_LINES_MAX - table.joined(b"").len();
     for (strings, expected) in [(rest, Some(source("/model/a.py", 42))), (rest + 1, None)] {
-        let mut told = Definitions::default();
-        tell(&mut told, &[(table.joined(&vec![0; strings]), "0")], 1 << 14);
-        let function = told.functions()[0];
-        assert_eq!(KernelSources::default().of_function(&told, function), expected);
+        let mut definitions = Definitions::default();
+        define_modules(&mut definitions, &[(table.joined(&vec![0; strings]), "0")], 1 << 14);
+        let function = definitions.functions()[0];
+        assert_eq!(KernelSources::default().of_function(&definitions, function), expected);
     }
 }
 
@@ -162,14 +163,14 @@ fn name(least: usize, most: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(1u8.., least..most)
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let kernel = prop_oneof![0..9u64, any::<u64>()].prop_map(|file| Step::Kernel { file });
-    prop::collection::vec(prop_oneof![kernel, bytes(40).prop_map(Step::Bytes)], 0..12)
+fn steps() -> impl Strategy<Value = Vec<ProgramStep>> {
+    let kernel = prop_oneof![0..9u64, any::<u64>()].prop_map(|file| ProgramStep::Kernel { file });
+    prop::collection::vec(prop_oneof![kernel, bytes(40).prop_map(ProgramStep::Bytes)], 0..12)
 }
 
-type Part = (u16, Vec<Vec<u8>>, Vec<(Vec<u8>, u64)>, Vec<Step>);
+type TablePart = (u16, Vec<Vec<u8>>, Vec<(Vec<u8>, u64)>, Vec<ProgramStep>);
 
-fn part() -> impl Strategy<Value = Part> {
+fn part() -> impl Strategy<Value = TablePart> {
     let folders = prop::collection::vec(name(1, 200), 0..6);
     let file = (name(1, 40), prop_oneof![0..7u64, any::<u64>()]);
     (4..6u16, folders, prop::collection::vec(file, 1..9), steps())
@@ -185,22 +186,22 @@ proptest! {
     #[test]
     fn nonsense_within_a_table_is_decoded_to_an_end(
         parts in prop::collection::vec(part(), 1..4),
-        behind in bytes(100), places in bytes(4), strings in bytes(100),
+        behind in bytes(100), offsets in bytes(4), strings in bytes(100),
     ) {
-        let mut table = Table::default();
+        let mut table = LineTables::default();
         for (version, folders, files, steps) in &parts {
-            let own = Step::Kernel { file: u64::from(*version < 5) };
+            let own = ProgramStep::Kernel { file: u64::from(*version < 5) };
             table.add(*version, folders, files, &[&[own], &steps[..]].concat());
         }
         table.bytes.extend(behind);
         // Addresses may stand anywhere, in a header too.
-        table.places.extend(places.iter().map(|place| u32::from(*place)));
+        table.offsets.extend(offsets.iter().map(|offset| u32::from(*offset)));
         let joined = table.joined(&strings);
         let found = sources(&joined);
         prop_assert!(held(&found) <= paths_max(joined.len()));
-        prop_assert!(found.len() <= table.places.len());
+        prop_assert!(found.len() <= table.offsets.len());
         prop_assert!(found.values().all(|source| source.path.len() <= 4 * PATH_MAX));
-        if places.is_empty() {
+        if offsets.is_empty() {
             let first = found.get("0").map(|source| source.line);
             prop_assert_eq!(first, Some(42), "the first file's kernel");
         }

@@ -13,8 +13,8 @@ use crate::batch::Definition;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/cubins/");
 /// A kernel, its file and its line.
-type Known = (&'static str, &'static str, u32);
-const CUBINS: [(&str, &[Known]); 3] = [
+type ExpectedKernel = (&'static str, &'static str, u32);
+const CUBINS: [(&str, &[ExpectedKernel]); 3] = [
     ("add_one.cubin", &[("add_one", "/tmp/example/kernels.py", 7)]),
     ("row_sums.cubin", &[("row_sums", "/tmp/example/kernels.py", 19)]),
     (
@@ -38,22 +38,22 @@ pub(crate) fn joined(name: &str) -> Vec<u8> {
     let symbols = sections.symbols(endian, image, object::elf::SHT_SYMTAB).unwrap();
     let (_, open) = sections.section_by_name(endian, b".rela.debug_line").unwrap();
     let (entries, _) = open.rela(endian, image).unwrap().unwrap();
-    let mut room = vec![0; 1 << 16];
-    let mut writer = Writer::new(&mut room);
+    let mut buffer = vec![0; 1 << 16];
+    let mut writer = Writer::new(&mut buffer);
     for entry in entries {
         let symbol = symbols.symbol(object::SymbolIndex(entry.r_sym(endian, false) as usize)).unwrap();
         let section =
             sections.section(object::SectionIndex(usize::from(symbol.st_shndx.get(endian).0))).unwrap();
         let name = sections.section_name(endian, section).unwrap().strip_prefix(b".text.").unwrap();
-        let place = u32::try_from(entry.r_offset(endian)).unwrap();
+        let offset = u32::try_from(entry.r_offset(endian)).unwrap();
         let address = entry.r_addend(endian).cast_unsigned();
-        writer.sequence(Sequence { place, address, name }).unwrap();
+        writer.sequence(Sequence { place: offset, address, name }).unwrap();
     }
     let table = file.section_by_name(".debug_line").unwrap().data().unwrap();
     let (length, rest) = writer.rest(table.len(), 0).unwrap();
     rest.copy_from_slice(table);
-    room.truncate(length);
-    room
+    buffer.truncate(length);
+    buffer
 }
 
 fn source(path: &str, line: u32) -> KernelSource {
@@ -111,18 +111,18 @@ fn a_table_of_dwarf_5_is_read_too() {
     table.extend(header);
     // File 0, the address, line 1 + 41, a row, and the end.
     table.extend([4, 0, 0, 9, 2]);
-    let place = 4 + table.len();
+    let offset = 4 + table.len();
     table.extend([0; 8]);
     table.extend([3, 41, 1, 2, 4, 0, 1, 1]);
     let table = [&u32::try_from(table.len()).unwrap().to_le_bytes()[..], &table].concat();
-    let mut room = vec![0; 512];
-    let mut writer = Writer::new(&mut room);
-    let place = u32::try_from(place).unwrap();
-    writer.sequence(Sequence { place, address: 0, name: b"layer" }).unwrap();
+    let mut buffer = vec![0; 512];
+    let mut writer = Writer::new(&mut buffer);
+    let offset = u32::try_from(offset).unwrap();
+    writer.sequence(Sequence { place: offset, address: 0, name: b"layer" }).unwrap();
     let (length, rest) = writer.rest(table.len(), strings.len()).unwrap();
     rest.copy_from_slice(&[&table[..], strings].concat());
     let expected = FxHashMap::from_iter([("layer".to_owned(), source("/model/layers.py", 42))]);
-    assert_eq!(sources(&room[..length]), expected);
+    assert_eq!(sources(&buffer[..length]), expected);
 }
 
 #[test]
@@ -133,15 +133,15 @@ fn tables_that_are_cut_or_changed_are_read_to_an_end() {
             let _ = sources(&whole[..length]);
             // The same with lengths that are true.
             let lines = KernelLines::read(&whole).unwrap();
-            let mut room = vec![0; whole.len()];
-            let mut writer = Writer::new(&mut room);
+            let mut buffer = vec![0; whole.len()];
+            let mut writer = Writer::new(&mut buffer);
             for sequence in lines.sequences() {
                 writer.sequence(sequence).unwrap();
             }
             let kept = length.min(lines.table.len());
             let (written, rest) = writer.rest(kept, 0).unwrap();
             rest.copy_from_slice(&lines.table[..kept]);
-            let _ = sources(&room[..written]);
+            let _ = sources(&buffer[..written]);
         }
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
@@ -156,19 +156,19 @@ fn tables_that_are_cut_or_changed_are_read_to_an_end() {
 /// The same with another name for its kernels.
 pub(crate) fn called(lines: &[u8], kernel: &str) -> Vec<u8> {
     let lines = KernelLines::read(lines).unwrap();
-    let mut room = vec![0; 1 << 16];
-    let mut writer = Writer::new(&mut room);
+    let mut buffer = vec![0; 1 << 16];
+    let mut writer = Writer::new(&mut buffer);
     for sequence in lines.sequences() {
         writer.sequence(Sequence { name: kernel.as_bytes(), ..sequence }).unwrap();
     }
     let (length, rest) = writer.rest(lines.table.len(), 0).unwrap();
     rest.copy_from_slice(lines.table);
-    room.truncate(length);
-    room
+    buffer.truncate(length);
+    buffer
 }
 
 /// Definitions of modules, each with a function of that name, in pieces of so many bytes.
-fn tell(definitions: &mut Definitions, modules: &[(Vec<u8>, &str)], piece: usize) {
+fn define_modules(definitions: &mut Definitions, modules: &[(Vec<u8>, &str)], piece: usize) {
     let mut define = |kind, fields: &[u64], text: &[u8]| {
         let id = u32::try_from(definitions.len()).unwrap() + 1;
         definitions.add(&Definition { kind, id, fields: fields.to_vec(), text: text.to_vec() });
@@ -185,34 +185,37 @@ fn tell(definitions: &mut Definitions, modules: &[(Vec<u8>, &str)], piece: usize
 #[test]
 fn functions_and_names_lead_to_sources() {
     for piece in [1 << 14, 100, 7] {
-        let mut told = Definitions::default();
+        let mut definitions = Definitions::default();
         let modules = [("two.cubin", "second"), ("add_one.cubin", "add_one"), ("add_one.cubin", "other")];
-        tell(&mut told, &modules.map(|(cubin, kernel)| (joined(cubin), kernel)), piece);
+        define_modules(&mut definitions, &modules.map(|(cubin, kernel)| (joined(cubin), kernel)), piece);
         let mut kernels = KernelSources::default();
-        let functions = told.functions();
+        let functions = definitions.functions();
         let second = source("/tmp/example/include/second.cuh", 140);
-        assert_eq!(kernels.of_function(&told, functions[0]), Some(second.clone()));
-        assert_eq!(kernels.of_function(&told, functions[2]), None, "a kernel that the module has not");
-        assert_eq!(kernels.of_function(&told, 1), None);
-        assert_eq!(kernels.of_name(&told, "second").known(), [second]);
-        assert_eq!(kernels.of_name(&told, "add_one").known(), [source("/tmp/example/kernels.py", 7)]);
-        assert_eq!(kernels.of_name(&told, "first").known(), [], "never launched");
+        assert_eq!(kernels.of_function(&definitions, functions[0]), Some(second.clone()));
+        assert_eq!(kernels.of_function(&definitions, functions[2]), None, "a kernel that the module has not");
+        assert_eq!(kernels.of_function(&definitions, 1), None);
+        assert_eq!(kernels.of_name(&definitions, "second").known(), [second]);
+        assert_eq!(kernels.of_name(&definitions, "add_one").known(), [source("/tmp/example/kernels.py", 7)]);
+        assert_eq!(kernels.of_name(&definitions, "first").known(), [], "never launched");
     }
 }
 
 #[test]
 fn kernels_that_are_called_alike_have_all_their_sources() {
-    let mut told = Definitions::default();
+    let mut definitions = Definitions::default();
     let mut kernels = KernelSources::default();
     let add = source("/tmp/example/kernels.py", 7);
-    tell(&mut told, &[(called(&joined("add_one.cubin"), "fused"), "fused")], 1 << 14);
-    assert_eq!(kernels.of_name(&told, "fused").known(), std::slice::from_ref(&add));
+    define_modules(&mut definitions, &[(called(&joined("add_one.cubin"), "fused"), "fused")], 1 << 14);
+    assert_eq!(kernels.of_name(&definitions, "fused").known(), std::slice::from_ref(&add));
     // What is launched later is known later, and what comes again is the same.
     let again = ["row_sums.cubin", "add_one.cubin"].map(|cubin| (called(&joined(cubin), "fused"), "fused"));
-    tell(&mut told, &again, 1 << 14);
-    assert_eq!(kernels.of_name(&told, "fused").known(), [add.clone(), source("/tmp/example/kernels.py", 19)]);
-    let function = *told.functions().last().unwrap();
-    assert_eq!(kernels.of_function(&told, function), Some(add));
+    define_modules(&mut definitions, &again, 1 << 14);
+    assert_eq!(
+        kernels.of_name(&definitions, "fused").known(),
+        [add.clone(), source("/tmp/example/kernels.py", 19)]
+    );
+    let function = *definitions.functions().last().unwrap();
+    assert_eq!(kernels.of_function(&definitions, function), Some(add));
 }
 
 #[test]
@@ -220,21 +223,21 @@ fn a_name_with_a_function_of_unknown_lines_is_not_all_another_s() {
     let add = source("/tmp/example/kernels.py", 7);
     let with = || (called(&joined("add_one.cubin"), "fused"), "fused");
     for modules in [[(Vec::new(), "fused"), with()], [with(), (Vec::new(), "fused")]] {
-        let mut told = Definitions::default();
-        tell(&mut told, &modules, 1 << 14);
+        let mut definitions = Definitions::default();
+        define_modules(&mut definitions, &modules, 1 << 14);
         let mut kernels = KernelSources::default();
-        let named = kernels.of_name(&told, "fused");
+        let named = kernels.of_name(&definitions, "fused");
         assert_eq!((named.known(), named.only()), (std::slice::from_ref(&add), None));
         assert!(named.is_some_unknown());
     }
-    let mut told = Definitions::default();
-    tell(&mut told, &[with(), with()], 1 << 14);
+    let mut definitions = Definitions::default();
+    define_modules(&mut definitions, &[with(), with()], 1 << 14);
     let mut kernels = KernelSources::default();
-    assert_eq!(kernels.of_name(&told, "fused").only(), Some(&add));
-    assert_eq!(kernels.of_name(&told, "other").only(), None);
+    assert_eq!(kernels.of_name(&definitions, "fused").only(), Some(&add));
+    assert_eq!(kernels.of_name(&definitions, "other").only(), None);
     // It is known later that there is one of which nobody says anything.
-    tell(&mut told, &[(Vec::new(), "fused")], 1 << 14);
-    assert_eq!(kernels.of_name(&told, "fused").only(), None);
+    define_modules(&mut definitions, &[(Vec::new(), "fused")], 1 << 14);
+    assert_eq!(kernels.of_name(&definitions, "fused").only(), None);
 }
 
 #[path = "kernels_bounds_tests.rs"]

@@ -8,7 +8,7 @@ use gputrace_wire::definition::line_table;
 
 /// Where a run of instructions begins, and its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
+struct LineRun {
     from: u32,
     /// `None`: the instructions are of no line.
     line: Option<u32>,
@@ -18,7 +18,7 @@ struct Run {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LineTable {
     /// By `from`, each once. One without a line follows the last one of a table that ends.
-    runs: Vec<Run>,
+    runs: Vec<LineRun>,
 }
 
 impl LineTable {
@@ -104,7 +104,7 @@ impl LineTable {
     /// Instructions from that offset on are of that line. Offsets never go down; at the same one,
     /// the last word holds.
     fn run(&mut self, from: u32, line: Option<i64>) {
-        let run = Run { from, line: line.and_then(|line| u32::try_from(line).ok()) };
+        let run = LineRun { from, line: line.and_then(|line| u32::try_from(line).ok()) };
         match self.runs.last_mut() {
             Some(last) if last.from == from => *last = run,
             Some(last) if last.line == run.line => {}

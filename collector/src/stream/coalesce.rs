@@ -14,11 +14,11 @@ pub const CELLS_FULL: usize = 8192;
 
 #[derive(Debug, Default)]
 pub struct Coalescer {
-    pending: Vec<Pending>,
+    pending: Vec<PendingCells>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingCells {
     process: u32,
     ring: u32,
     cells: Vec<Cell>,
@@ -29,7 +29,7 @@ impl Coalescer {
     pub fn cells(&mut self, process: u32, ring: u32) -> &mut Vec<Cell> {
         let known = self.pending.iter().position(|p| p.process == process && p.ring == ring);
         let at = known.unwrap_or_else(|| {
-            self.pending.push(Pending { process, ring, cells: Vec::new() });
+            self.pending.push(PendingCells { process, ring, cells: Vec::new() });
             self.pending.len() - 1
         });
         // The index was just found or made.
@@ -48,7 +48,7 @@ impl Coalescer {
             std::mem::take(&mut self.pending).into_iter().partition::<Vec<_>, _>(|p| p.process == process);
         self.pending = later;
         now.sort_by_key(|pending| (rank(&pending.cells), pending.ring));
-        for Pending { process, ring, cells } in now {
+        for PendingCells { process, ring, cells } in now {
             if !cells.is_empty() {
                 out(Batch::Cells { process, ring, cells });
             }

@@ -9,7 +9,7 @@ use crate::trace_file::{Damage, TraceReader};
 
 /// How far reading is, over all files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
+pub struct ReadProgress {
     pub bytes_read: u64,
     pub bytes_total: u64,
 }
@@ -33,7 +33,7 @@ pub struct Replay<S> {
 pub fn read_traces<S: Sink>(
     paths: &[impl AsRef<Path>],
     sink: S,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(ReadProgress),
 ) -> Result<Replay<S>, Error> {
     let mut readers = Vec::new();
     let mut skipped = Vec::new();
@@ -53,13 +53,13 @@ pub fn read_traces<S: Sink>(
     for (path, mut reader) in readers {
         while let Some(batch) = reader.next() {
             model.consume(&batch);
-            progress(Progress { bytes_read: before + reader.progress().0, bytes_total });
+            progress(ReadProgress { bytes_read: before + reader.progress().0, bytes_total });
         }
         before += reader.progress().1;
         if let Some(damage) = reader.damage() {
             damages.push((path, damage.clone()));
         }
-        progress(Progress { bytes_read: before, bytes_total });
+        progress(ReadProgress { bytes_read: before, bytes_total });
     }
     let (mut totals, sink) = model.finish();
     totals.damages.clone_from(&damages);

@@ -27,7 +27,7 @@ pub enum Unread {
 
 /// A function at a place, with its line where that is known.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Function {
+pub struct FrameFunction {
     pub name: Option<String>,
     /// As the compiler was told it.
     pub file: Option<String>,
@@ -89,15 +89,15 @@ impl Symbols {
     }
 
     /// The functions that an address is in, those that were inlined behind what they were inlined into.
-    pub fn functions(&self, address: u64) -> Vec<Function> {
+    pub fn functions(&self, address: u64) -> Vec<FrameFunction> {
         // No file is so long, and addresses are added to.
         if address > u64::MAX / 4 {
-            return vec![Function::default()];
+            return vec![FrameFunction::default()];
         }
         let loaders = || std::iter::once(&self.loader).chain(&self.debug);
         let symbol = loaders().find_map(|loader| loader.find_symbol(address)).map(name::readable);
         let mut functions = loaders().map(|loader| lines(loader, address)).find(|found| !found.is_empty());
-        let functions = functions.get_or_insert_with(|| vec![Function::default()]);
+        let functions = functions.get_or_insert_with(|| vec![FrameFunction::default()]);
         // What nothing was inlined into is what the symbol names.
         if let Some(last) = functions.last_mut()
             && last.name.is_none()
@@ -115,7 +115,7 @@ impl Symbols {
 }
 
 /// What line tables say, innermost first; empty where they say nothing.
-fn lines(loader: &Loader, address: u64) -> Vec<Function> {
+fn lines(loader: &Loader, address: u64) -> Vec<FrameFunction> {
     let Ok(mut frames) = loader.find_frames(address) else { return Vec::new() };
     let mut found = Vec::new();
     // Nobody inlines deeper.
@@ -124,7 +124,7 @@ fn lines(loader: &Loader, address: u64) -> Vec<Function> {
         let location = frame.location.as_ref();
         let file = location.and_then(|location| location.file).map(str::to_owned);
         let line = location.and_then(|location| location.line).unwrap_or(0);
-        found.push(Function { name: name.map(|name| name::readable(&name)), file, line });
+        found.push(FrameFunction { name: name.map(|name| name::readable(&name)), file, line });
     }
     found
 }

@@ -9,4 +9,4 @@ mod file;
 mod name;
 mod native;
 
-pub use native::{Natives, Place};
+pub use native::{NativeFrame, Natives};

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::cut;
-use super::file::{Function, Symbols, Unread};
+use super::file::{FrameFunction, Symbols, Unread};
 use crate::model::Totals;
 use crate::model::definitions::Image;
 use crate::source::is_own;
 
 /// What a place is known by.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct NativeFrame {
     /// The functions there, the innermost last; one at least.
-    pub functions: Vec<Function>,
+    pub functions: Vec<FrameFunction>,
     /// The image's path, and its last part.
     pub image: Arc<str>,
     pub file: Arc<str>,
@@ -28,21 +28,21 @@ pub struct Place {
 }
 
 /// Process, image definition, address in the image's file.
-type Key = (u32, u32, u64);
+type FrameKey = (u32, u32, u64);
 
 #[derive(Debug, Default)]
 pub struct Natives {
-    places: FxHashMap<Key, Arc<Place>>,
+    frames: FxHashMap<FrameKey, Arc<NativeFrame>>,
     /// Images that have no names, and why.
     unread: BTreeMap<Unread, Vec<String>>,
 }
 
 impl Natives {
     pub fn new(totals: &Totals) -> Natives {
-        let mut wanted: BTreeMap<Image, Vec<Key>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Image, Vec<FrameKey>> = BTreeMap::new();
         for process in totals.named() {
             let mut images: FxHashMap<u32, Option<Image>> = FxHashMap::default();
-            for (id, at) in process.definitions.native_places() {
+            for (id, at) in process.definitions.native_frames() {
                 let image = images.entry(id).or_insert_with(|| process.definitions.image(id));
                 let Some(image) = image else { continue };
                 let key = (process.number, id, at);
@@ -59,50 +59,50 @@ impl Natives {
         natives
     }
 
-    fn look_up(&mut self, image: &Image, mut wanted: Vec<Key>) {
+    fn look_up(&mut self, image: &Image, mut wanted: Vec<FrameKey>) {
         wanted.sort_unstable();
         wanted.dedup();
         // Processes of one program have the same places.
-        let mut known: FxHashMap<u64, Arc<Place>> = FxHashMap::default();
+        let mut known: FxHashMap<u64, Arc<NativeFrame>> = FxHashMap::default();
         let path: Arc<str> = String::from_utf8_lossy(&image.path).into();
         let file: Arc<str> = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or("").into();
         let own = is_own_image(&path);
         let mut symbols = None;
         for key in wanted {
-            let place = known.get(&key.2).cloned().unwrap_or_else(|| {
+            let frame = known.get(&key.2).cloned().unwrap_or_else(|| {
                 let symbols = symbols.get_or_insert_with(|| guarded(|| Symbols::open(image)).flatten());
                 let found = match symbols {
-                    Ok(open) => guarded(|| place(Some(&*open), key.2, &path, &file, own)),
+                    Ok(open) => guarded(|| frame(Some(&*open), key.2, &path, &file, own)),
                     Err(why) => Err(*why),
                 };
                 match found {
-                    Ok(place) => {
-                        known.insert(key.2, place.clone());
-                        place
+                    Ok(frame) => {
+                        known.insert(key.2, frame.clone());
+                        frame
                     }
                     Err(why) => {
                         // One that was cut says nothing more that can be believed; one that is odd here may be sound there.
                         if why == Unread::Changed {
                             *symbols = Err(why);
                         }
-                        place(None, key.2, &path, &file, own)
+                        frame(None, key.2, &path, &file, own)
                     }
                 }
             });
-            self.places.insert(key, place);
+            self.frames.insert(key, frame);
         }
         if let Some(Err(why)) = symbols {
             self.unread.entry(why).or_default().push(file.to_string());
         }
     }
 
-    pub fn place(&self, process: u32, image: u32, at: u64) -> Option<&Arc<Place>> {
-        self.places.get(&(process, image, at))
+    pub fn frame(&self, process: u32, image: u32, at: u64) -> Option<&Arc<NativeFrame>> {
+        self.frames.get(&(process, image, at))
     }
 
     /// The source files of all places.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        let functions = self.places.values().flat_map(|place| &place.functions);
+        let functions = self.frames.values().flat_map(|frame| &frame.functions);
         functions.filter_map(|function| function.file.as_deref())
     }
 
@@ -114,26 +114,34 @@ impl Natives {
             Unread::Changed => Some("the file is not the one that ran (another build id, or written since)"),
             Unread::Unreadable => Some("the file cannot be read"),
         };
-        let told = self.unread.iter().filter_map(|(reason, files)| Some((why(reason)?, files)));
-        told.map(|(why, files)| {
-            let mut files = files.clone();
-            files.sort();
-            files.dedup();
-            let more = files.len().saturating_sub(5);
-            files.truncate(5);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("native frames without names in {}{more}: {why}", files.join(", "))
-        })
-        .collect()
+        let known_reasons = self.unread.iter().filter_map(|(reason, files)| Some((why(reason)?, files)));
+        known_reasons
+            .map(|(why, files)| {
+                let mut files = files.clone();
+                files.sort();
+                files.dedup();
+                let more = files.len().saturating_sub(5);
+                files.truncate(5);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!("native frames without names in {}{more}: {why}", files.join(", "))
+            })
+            .collect()
     }
 }
 
-fn place(symbols: Option<&Symbols>, address: u64, path: &Arc<str>, file: &Arc<str>, own: bool) -> Arc<Place> {
-    let functions = symbols.map_or_else(|| vec![Function::default()], |symbols| symbols.functions(address));
+fn frame(
+    symbols: Option<&Symbols>,
+    address: u64,
+    path: &Arc<str>,
+    file: &Arc<str>,
+    own: bool,
+) -> Arc<NativeFrame> {
+    let functions =
+        symbols.map_or_else(|| vec![FrameFunction::default()], |symbols| symbols.functions(address));
     let outermost = functions.first().and_then(|function| function.name.as_deref());
     let begins = symbols.is_some_and(|symbols| symbols.is_entry(address))
         || is_c_library(file) && outermost.is_none_or(is_beginning);
-    Arc::new(Place { functions, image: path.clone(), file: file.clone(), address, own, begins })
+    Arc::new(NativeFrame { functions, image: path.clone(), file: file.clone(), address, own, begins })
 }
 
 /// What reads a file's tables may find in them what it does not expect, or no file any more: it has no names then.
@@ -165,7 +173,7 @@ fn is_own_image(path: &str) -> bool {
     path.starts_with('/') && is_own(path) && (is_program || !is_installed)
 }
 
-impl Place {
+impl NativeFrame {
     /// Whether a source file is the program's own: a header of a library's is not, wherever it was inlined.
     pub fn is_own_file(&self, file: &str) -> bool {
         self.own && is_own(file) && !file.starts_with("/usr/") && !file.starts_with("/rustc/")
@@ -191,7 +199,7 @@ mod tests {
         let entry = object::Object::entry(&object);
         let symbols = guarded(|| Symbols::open(&image)).flatten().unwrap_or_else(|why| panic!("{why:?}"));
         std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let found = guarded(|| place(Some(&symbols), entry + 5_000, &text, &text, true));
+        let found = guarded(|| frame(Some(&symbols), entry + 5_000, &text, &text, true));
         assert_eq!(found, Err(Unread::Changed));
     }
 

@@ -76,11 +76,11 @@ fn apply(before: u64, difference: u64, width: u8) -> u64 {
 
 /// Takes cells apart; what it needs between blocks is kept to be used again.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct ColumnEncoder {
     /// The shape of each entry, in order.
     sequence: Vec<u32>,
     /// By shape, the first cell of each of its entries.
-    places: Vec<Vec<u32>>,
+    positions: Vec<Vec<u32>>,
     values: Vec<u64>,
     bases: Vec<u64>,
     /// Which bits of a shape's entries are not the same in all.
@@ -88,12 +88,12 @@ pub struct Encoder {
 }
 
 /// Finds the bits in which entries of one shape differ from the first of them.
-fn compare(cells: &[Cell], places: &[u32], length: u8, differing: &mut Vec<Cell>) {
+fn compare(cells: &[Cell], positions: &[u32], length: u8, differing: &mut Vec<Cell>) {
     differing.clear();
     differing.resize(usize::from(length), Cell::ZERO);
     let entry = |first: &u32| cells.get(*first as usize..).unwrap_or(&[]);
-    let Some(model) = places.first().map(entry) else { return };
-    for first in places {
+    let Some(model) = positions.first().map(entry) else { return };
+    for first in positions {
         for ((differing, cell), model) in differing.iter_mut().zip(entry(first)).zip(model) {
             for ((differing, word), model) in differing.0.iter_mut().zip(cell.0).zip(model.0) {
                 *differing |= word ^ model;
@@ -103,18 +103,18 @@ fn compare(cells: &[Cell], places: &[u32], length: u8, differing: &mut Vec<Cell>
 }
 
 /// A field of the entries that begin there.
-fn gather(cells: &[Cell], places: &[u32], field: Field, values: &mut Vec<u64>) {
+fn gather(cells: &[Cell], positions: &[u32], field: Field, values: &mut Vec<u64>) {
     let at = usize::from(field.at);
     let (cell, word, shift) = (at / CELL_BYTES, at % CELL_BYTES / 8, at % 8 * 8);
     let mask = mask(field.width);
     values.clear();
-    values.extend(places.iter().map(|first| {
+    values.extend(positions.iter().map(|first| {
         let cell = cells.get(*first as usize + cell);
         cell.and_then(|cell| cell.0.get(word)).map_or(0, |word| *word >> shift & mask)
     }));
 }
 
-impl Encoder {
+impl ColumnEncoder {
     pub fn encode(&mut self, cells: &[Cell], out: &mut Vec<u8>) {
         let (shapes, whole) = self.cut(cells);
         put_varint(out, self.sequence.len() as u64);
@@ -124,17 +124,17 @@ impl Encoder {
         if shapes.len() > 1 {
             self.sequence.iter().for_each(|shape| put_varint(out, u64::from(*shape)));
         }
-        for (shape, places) in shapes.iter().zip(&self.places) {
-            compare(cells, places, shape.cells, &mut self.differing);
+        for (shape, positions) in shapes.iter().zip(&self.positions) {
+            compare(cells, positions, shape.cells, &mut self.differing);
             for field in &*shape.fields {
                 let differs = load(&self.differing, *field) != 0;
                 // Of a column that is one value throughout, the first two tell all there is to tell.
-                let told = if differs { &places[..] } else { places.get(..2).unwrap_or(places) };
-                gather(cells, told, *field, &mut self.values);
+                let stored = if differs { &positions[..] } else { positions.get(..2).unwrap_or(positions) };
+                gather(cells, stored, *field, &mut self.values);
                 self.bases.clear();
                 let base = field.base.and_then(|base| shape.fields.get(usize::from(base)));
                 if let Some(base) = base.filter(|_| differs) {
-                    gather(cells, told, *base, &mut self.bases);
+                    gather(cells, stored, *base, &mut self.bases);
                 }
                 put_column(out, &self.values, &self.bases, field.width);
             }
@@ -147,7 +147,7 @@ impl Encoder {
     /// Finds the entries; returns their shapes and how many cells are in whole entries.
     fn cut(&mut self, cells: &[Cell]) -> (Vec<Shape>, usize) {
         self.sequence.clear();
-        self.places.iter_mut().for_each(Vec::clear);
+        self.positions.iter_mut().for_each(Vec::clear);
         let mut shapes: Vec<Shape> = Vec::new();
         let mut at = 0;
         while let Some(first) = cells.get(at) {
@@ -165,11 +165,11 @@ impl Encoder {
                 shapes.len() - 1
             });
             self.sequence.push(shape as u32);
-            if self.places.len() <= shape {
-                self.places.push(Vec::new());
+            if self.positions.len() <= shape {
+                self.positions.push(Vec::new());
             }
-            if let Some(places) = self.places.get_mut(shape) {
-                places.push(at as u32);
+            if let Some(positions) = self.positions.get_mut(shape) {
+                positions.push(at as u32);
             }
             at += usize::from(length);
         }
@@ -242,25 +242,25 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Cell>> {
     let shapes = bytes.count().filter(|count| *count <= SHAPES_MAX)?;
     let shapes: Vec<Shape> = (0..shapes).map(|_| Shape::take(&mut bytes)).collect::<Option<_>>()?;
     // By shape, the first cell of each of its entries.
-    let mut places: Vec<Vec<u32>> = shapes.iter().map(|_| Vec::new()).collect();
+    let mut positions: Vec<Vec<u32>> = shapes.iter().map(|_| Vec::new()).collect();
     let mut at = 0;
     for _ in 0..entries {
         let index = if shapes.len() > 1 { usize::try_from(bytes.varint()?).ok()? } else { 0 };
-        places.get_mut(index)?.push(at as u32);
+        positions.get_mut(index)?.push(at as u32);
         at += usize::from(shapes.get(index)?.cells);
         if at > CELLS_MAX {
             return None;
         }
     }
     let mut cells = vec![Cell::ZERO; at];
-    for (shape, places) in shapes.iter().zip(&places) {
-        for place in places {
-            if let Some(cell) = cells.get_mut(*place as usize) {
+    for (shape, positions) in shapes.iter().zip(&positions) {
+        for position in positions {
+            if let Some(cell) = cells.get_mut(*position as usize) {
                 *cell = Cell::new(shape.kind, shape.cells, 0);
             }
         }
         for field in &*shape.fields {
-            take_column(&mut bytes, &mut cells, places, *field, &shape.fields)?;
+            take_column(&mut bytes, &mut cells, positions, *field, &shape.fields)?;
         }
     }
     for _ in 0..tail {
@@ -272,11 +272,11 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Cell>> {
 fn take_column(
     bytes: &mut Bytes,
     cells: &mut [Cell],
-    places: &[u32],
+    positions: &[u32],
     field: Field,
     fields: &[Field],
 ) -> Option<()> {
-    if places.is_empty() {
+    if positions.is_empty() {
         return Some(());
     }
     let mode = bytes.u8()?;
@@ -288,8 +288,8 @@ fn take_column(
         _ => (0, 0),
     };
     let mut before = 0;
-    for (index, place) in places.iter().enumerate() {
-        let entry = cells.get_mut(*place as usize..)?;
+    for (index, position) in positions.iter().enumerate() {
+        let entry = cells.get_mut(*position as usize..)?;
         let value = match mode {
             mode::ZERO => break,
             mode::CONSTANT => first,
@@ -324,7 +324,7 @@ mod tests {
 
     fn round_trip(cells: &[Cell]) -> Vec<u8> {
         let mut out = Vec::new();
-        Encoder::default().encode(cells, &mut out);
+        ColumnEncoder::default().encode(cells, &mut out);
         assert!(decode(&out).as_deref() == Some(cells));
         out
     }

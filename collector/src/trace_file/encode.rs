@@ -47,14 +47,14 @@ pub type Take<'t> = dyn FnMut(Encoded) -> io::Result<()> + 't;
 
 pub struct BlockEncoder {
     compressor: zstd::bulk::Compressor<'static>,
-    columns: columns::Encoder,
+    columns: columns::ColumnEncoder,
     raw: Vec<u8>,
 }
 
 impl BlockEncoder {
     pub fn new() -> io::Result<BlockEncoder> {
         let compressor = zstd::bulk::Compressor::new(LEVEL)?;
-        Ok(BlockEncoder { compressor, columns: columns::Encoder::default(), raw: Vec::new() })
+        Ok(BlockEncoder { compressor, columns: columns::ColumnEncoder::default(), raw: Vec::new() })
     }
 
     /// Makes the blocks of a batch: one, or several where it is large.

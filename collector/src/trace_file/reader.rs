@@ -22,11 +22,11 @@ pub struct TraceReader<R> {
     offset: u64,
     blocks_read: u64,
     skipped_blocks: u64,
-    state: State,
+    state: ReaderState,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum State {
+enum ReaderState {
     Reading,
     Closed,
     Damaged(Damage),
@@ -59,7 +59,7 @@ impl<R: Read> TraceReader<R> {
             return Err(Error::TraceEmpty { path: path.to_owned(), bytes: got as u64 });
         }
         let state = match header::check(&first) {
-            Header::Good => State::Reading,
+            Header::Good => ReaderState::Reading,
             Header::NotATrace => return Err(Error::NotATrace { path: path.to_owned() }),
             Header::Unknown { major, minor, writer } => {
                 // A higher minor version alone is read; an unknown wire version is a newer one.
@@ -69,10 +69,11 @@ impl<R: Read> TraceReader<R> {
                     (None, true) => "an older gputrace".to_owned(),
                     (None, false) => "a newer gputrace".to_owned(),
                 };
-                return Err(Error::TraceVersion { path: path.to_owned(), major, minor, needed });
+                let readable = header::VERSION_MAJOR;
+                return Err(Error::TraceVersion { path: path.to_owned(), major, minor, readable, needed });
             }
             Header::Damaged => {
-                State::Damaged(Damage { offset: 0, blocks_read: 0, reason: DamageReason::Checksum })
+                ReaderState::Damaged(Damage { offset: 0, blocks_read: 0, reason: DamageReason::Checksum })
             }
         };
         Ok(TraceReader {
@@ -89,8 +90,8 @@ impl<R: Read> TraceReader<R> {
     /// Why reading ended before the end; `None` after a whole trace, and while reading.
     pub fn damage(&self) -> Option<&Damage> {
         match &self.state {
-            State::Damaged(damage) => Some(damage),
-            State::Reading | State::Closed => None,
+            ReaderState::Damaged(damage) => Some(damage),
+            ReaderState::Reading | ReaderState::Closed => None,
         }
     }
 
@@ -109,8 +110,8 @@ impl<R: Read> TraceReader<R> {
         loop {
             let mut head = [0; block::HEADER_BYTES];
             match read_full(&mut self.input, &mut head).map_err(read_error)? {
-                0 if self.state == State::Closed => return Ok(None),
-                _ if self.state == State::Closed => return Err(DamageReason::Trailing),
+                0 if self.state == ReaderState::Closed => return Ok(None),
+                _ if self.state == ReaderState::Closed => return Err(DamageReason::Trailing),
                 0 => return Err(DamageReason::NotClosed),
                 got if got < head.len() => return Err(DamageReason::Truncated),
                 _ => {}
@@ -147,7 +148,7 @@ impl<R: Read> TraceReader<R> {
             match batch {
                 Some(batch) => {
                     if let Batch::SessionEnd { .. } = batch {
-                        self.state = State::Closed;
+                        self.state = ReaderState::Closed;
                     }
                     return Ok(Some(batch));
                 }
@@ -161,14 +162,14 @@ impl<R: Read> Iterator for TraceReader<R> {
     type Item = Batch;
 
     fn next(&mut self) -> Option<Batch> {
-        if let State::Damaged(_) = self.state {
+        if let ReaderState::Damaged(_) = self.state {
             return None;
         }
         match self.read() {
             Ok(batch) => batch,
             Err(reason) => {
                 let damage = Damage { offset: self.offset, blocks_read: self.blocks_read, reason };
-                self.state = State::Damaged(damage);
+                self.state = ReaderState::Damaged(damage);
                 None
             }
         }

@@ -84,17 +84,17 @@ fn records_of(first: u32, count: u32) -> Vec<Cell> {
             let start_ns = end_ns + 800 + random.below(4_000);
             // Durations are multiples of 32 ns on the device.
             end_ns = start_ns + (u64::from(op % 29) * 40 + 60 + random.below(6)) * 32;
-            let place =
+            let origin =
                 Place { correlation: first + i, start_ns, end_ns, context: 1, stream: 7, ..Place::default() };
+            let base = Kernel { place: origin, ..Kernel::default() };
             let kernel = Kernel {
-                place,
                 name: 20 + op * 7 % 41,
                 grid: [1 + op * 37 % 500, 1 + op % 3, 1],
                 block: [32 << (op % 5), 1, 1],
                 registers: (op * 7 % 41 * 3) as u16,
                 dynamic_shared_bytes: (op % 4) * 16_384,
                 shared_executed_bytes: 32_768,
-                ..Kernel::default()
+                ..base
             };
             kernel.to_cells()
         })

@@ -85,7 +85,7 @@ impl TraceWriter {
     }
 
     /// Whether the file still has the name by which it was made.
-    pub(crate) fn is_in_place(&self) -> bool {
+    pub(crate) fn still_has_its_path(&self) -> bool {
         match (self.file.metadata(), std::fs::symlink_metadata(&self.path)) {
             (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
             (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,

@@ -2,7 +2,7 @@
 
 use gputrace_wire::definition::{self, kind};
 
-use crate::model::definitions::{Context, Definitions, Device, Stream};
+use crate::model::definitions::{Context, Definitions, Device, StreamInfo};
 
 impl Definitions {
     pub fn context(&self, id: u32) -> Option<Context> {
@@ -18,10 +18,10 @@ impl Definitions {
         self.entries.iter().flatten().filter(|entry| entry.kind == kind::CONTEXT).count()
     }
 
-    pub fn stream(&self, id: u32) -> Option<Stream> {
+    pub fn stream(&self, id: u32) -> Option<StreamInfo> {
         use definition::stream as field;
         let entry = self.of_kind(id, kind::STREAM)?;
-        Some(Stream {
+        Some(StreamInfo {
             handle: entry.field(field::HANDLE),
             context: entry.id(field::CONTEXT),
             flags: entry.field(field::FLAGS),

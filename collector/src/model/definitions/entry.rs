@@ -1,7 +1,7 @@
 //! A definition as it is kept: fields by index, and text.
 
 #[derive(Debug)]
-pub struct Entry {
+pub struct DefinitionEntry {
     pub kind: u16,
     pub fields: Box<[u64]>,
     pub text: Text,
@@ -14,7 +14,7 @@ pub enum Text {
     Raw(Box<[u8]>),
 }
 
-impl Entry {
+impl DefinitionEntry {
     /// What it holds beside itself.
     pub fn held_bytes(&self) -> usize {
         size_of_val(&*self.fields) + self.raw().len()

@@ -31,7 +31,7 @@ impl Definitions {
     }
 
     /// The places in images that stacks name: (image, address in its file), each as often as it is named.
-    pub fn native_places(&self) -> impl Iterator<Item = (u32, u64)> {
+    pub fn native_frames(&self) -> impl Iterator<Item = (u32, u64)> {
         // Most traces have none, and need not be searched for them.
         let any = self.entries.iter().flatten().any(|entry| entry.kind == kind::IMAGE);
         let stacks = self.entries.iter().take(if any { usize::MAX } else { 0 }).flatten();

@@ -8,10 +8,10 @@
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Default)]
-pub(super) struct ThreadNames {
+pub(super) struct ThreadNameTable {
     by_number: FxHashMap<u32, Number>,
     /// Where a definition is among its number's.
-    places: FxHashMap<u32, usize>,
+    positions: FxHashMap<u32, usize>,
     /// By definition.
     seen: FxHashMap<u32, Box<str>>,
 }
@@ -28,17 +28,17 @@ struct Number {
 /// About what a thread takes in the tables by number and by definition, beside its text.
 const THREAD_BYTES: usize = 128;
 
-impl ThreadNames {
+impl ThreadNameTable {
     /// About how many bytes of memory that is.
     pub fn held_bytes(&self) -> usize {
         let texts: usize = self.seen.values().map(|name| name.len()).sum();
-        (self.places.len() + self.by_number.len() + self.seen.len()) * THREAD_BYTES / 2 + texts
+        (self.positions.len() + self.by_number.len() + self.seen.len()) * THREAD_BYTES / 2 + texts
     }
 
     /// A thread of that number was defined.
     pub fn began(&mut self, tid: u32, thread: u32) {
         let threads = &mut self.by_number.entry(tid).or_default().threads;
-        self.places.insert(thread, threads.len());
+        self.positions.insert(thread, threads.len());
         threads.push((thread, None));
     }
 
@@ -63,7 +63,7 @@ impl ThreadNames {
     /// The label of a thread, if the program gave it one.
     pub fn label(&self, tid: u32, thread: u32) -> Option<u32> {
         let number = self.by_number.get(&tid)?;
-        let at = *self.places.get(&thread)?;
+        let at = *self.positions.get(&thread)?;
         // A number may be defined twice, by whoever is hostile.
         let (_, own) = number.threads.get(at).filter(|(known, _)| *known == thread)?;
         // What was said before its definition: by itself, before its first call, or of the thread before.
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_latest_label_is_a_thread_s_whether_it_comes_before_or_after_its_definition() {
-        let mut names = ThreadNames::default();
+        let mut names = ThreadNameTable::default();
         names.labelled(7, 100);
         names.labelled(7, 101);
         names.began(7, 1);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_names_when_its_number_is_another_s() {
-        let mut names = ThreadNames::default();
+        let mut names = ThreadNameTable::default();
         names.began(7, 1);
         names.labelled(7, 100);
         names.saw(1, "first");

@@ -39,7 +39,7 @@ pub struct Context {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stream {
+pub struct StreamInfo {
     pub handle: u64,
     /// Context definition.
     pub context: u32,
@@ -50,7 +50,7 @@ pub struct Stream {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Graph {
+pub struct GraphInfo {
     pub handle: u64,
     pub executable: bool,
     pub source: u32,

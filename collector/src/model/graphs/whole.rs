@@ -1,10 +1,10 @@
 //! A launch that was recorded as a whole: who captured its graph, and of how many nodes it is.
 
 use crate::model::definitions::Definitions;
-use crate::model::graphs::{DEPTH_MAX, Graphs, Known, STEPS_MAX};
+use crate::model::graphs::{DEPTH_MAX, GraphTable, Known, STEPS_MAX};
 use crate::model::operation::Made;
 
-impl Graphs {
+impl GraphTable {
     /// Of the executable graph of that number, as of a launch at that moment: the call that ended the
     /// capture of what it was made from, or else made its first node; and how many nodes it has, 0 where
     /// nobody told of them.

@@ -73,7 +73,7 @@ impl ProcessState {
                     self.range_end(ring, &end, sink);
                 }
             }
-            kind::CALLER => self.works_for(ring, &WorksFor::from_cell(first).caller, sink),
+            kind::CALLER => self.active_span_changes(ring, &WorksFor::from_cell(first).caller, sink),
             kind::GRAPH_NODE => {
                 self.graphs.nodes_made(&NodesMade::from_cell(first), ring.ranges, &self.definitions);
             }

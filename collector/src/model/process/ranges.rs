@@ -11,9 +11,14 @@ use crate::model::sink::Sink;
 
 impl ProcessState {
     /// From here on the ring's thread works for that span of somebody else's.
-    pub(super) fn works_for<S: Sink>(&mut self, ring: &mut RingState, caller: &Caller, sink: &mut S) {
+    pub(super) fn active_span_changes<S: Sink>(
+        &mut self,
+        ring: &mut RingState,
+        caller: &Caller,
+        sink: &mut S,
+    ) {
         ring.said = self.number_of(caller, sink);
-        ring.settle();
+        ring.update_caller();
     }
 
     fn number_of<S: Sink>(&mut self, caller: &Caller, sink: &mut S) -> u32 {
@@ -40,7 +45,7 @@ impl ProcessState {
                 self.cut(ring, further, now_ns, sink);
                 let named = self.number_of(named, sink);
                 if let Some(open) = ring.instances.push(begin, (ring.said, named), &mut self.instances) {
-                    ring.settle();
+                    ring.update_caller();
                     let instance = self.instance(ring.thread, &open, now_ns, false);
                     sink.range_begins(&instance, &self.definitions);
                 }
@@ -115,7 +120,7 @@ impl ProcessState {
             let instance = self.instance(ring.thread, &open, now_ns, false);
             sink.range_ends(&instance, &self.definitions);
         }
-        ring.settle();
+        ring.update_caller();
     }
 
     fn instance(&mut self, thread: u32, open: &Open, end_ns: u64, is_whole: bool) -> RangeInstance {

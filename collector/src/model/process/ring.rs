@@ -25,7 +25,7 @@ pub struct RingState {
 
 impl RingState {
     /// Ranges or the thread's caller are others than before.
-    pub fn settle(&mut self) {
+    pub fn update_caller(&mut self) {
         self.caller = self.instances.caller(self.said);
         self.range = self.instances.innermost(self.caller);
     }

@@ -3,18 +3,18 @@
 use super::*;
 
 #[test]
-fn launches_that_never_get_a_record_are_given_up_in_order_and_late_records_counted() {
+fn launches_that_never_get_a_record_are_emitted_in_order_and_late_records_counted() {
     // As with device times in windows: no record for most launches.
     let count = 400_000;
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     for correlation in 1..=count {
         feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
     }
     let early = feed.seen().operations.len();
     assert!(early > 100_000, "memory is bounded: {early}");
     assert!(feed.seen().operations.is_sorted_by_key(|o| o.call.as_ref().unwrap().start_ns));
-    feed.cells(RECORDS, &kernel(place(1, 100)));
-    feed.cells(RECORDS, &kernel(place(count, 100)));
+    feed.cells(RECORDS, &kernel(executed(1, 100)));
+    feed.cells(RECORDS, &kernel(executed(count, 100)));
     let (totals, seen) = feed.finish();
     assert_eq!(totals.losses().get("late_records"), Some(&1));
     assert_eq!(totals.counts.device_only, 0);
@@ -28,15 +28,15 @@ fn launches_that_never_get_a_record_are_given_up_in_order_and_late_records_count
 fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
     let count = 100_000;
     let is_late = |correlation: &u32| correlation.is_multiple_of(8);
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     for correlation in 1..=count {
         feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
         if !is_late(&correlation) {
-            feed.cells(RECORDS, &kernel(place(correlation, 100)));
+            feed.cells(RECORDS, &kernel(executed(correlation, 100)));
         }
     }
     for correlation in (1..=count).filter(is_late) {
-        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+        feed.cells(RECORDS, &kernel(executed(correlation, 100)));
     }
     let (totals, seen) = feed.finish();
     assert_eq!(totals.losses().get("late_records"), None);
@@ -49,21 +49,21 @@ fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
     // The call's entry comes when the launch returns. The window has gone on by then, and its slot is that of one that waits.
     let count = 200_000;
     let held_up = [1, 2, 5].map(|turns| count - 100 - (turns << 15));
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     let is_held_up = |correlation: u32| held_up.contains(&correlation);
     for correlation in 1..=count {
         if !is_held_up(correlation) {
             feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
         }
         if correlation > 500 && !is_held_up(correlation - 500) {
-            feed.cells(RECORDS, &kernel(place(correlation - 500, 100)));
+            feed.cells(RECORDS, &kernel(executed(correlation - 500, 100)));
         }
     }
     for correlation in held_up {
         feed.cells(HOST, &[launch(correlation, correlation.into()).to_cell()]);
     }
     for correlation in (count - 499..=count).chain(held_up) {
-        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+        feed.cells(RECORDS, &kernel(executed(correlation, 100)));
     }
     let (totals, seen) = feed.finish();
     assert_eq!(totals.losses().get("late_records"), None);
@@ -73,9 +73,9 @@ fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
 
 #[test]
 fn more_records_than_can_wait_are_given_out_without_calls() {
-    let mut feed = Feed::new();
+    let mut feed = ModelFeed::new();
     for correlation in 1..=300_000 {
-        feed.cells(RECORDS, &kernel(place(correlation, 100)));
+        feed.cells(RECORDS, &kernel(executed(correlation, 100)));
     }
     assert!(feed.seen().operations.len() > 10_000);
     let (totals, seen) = feed.finish();

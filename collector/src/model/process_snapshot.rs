@@ -8,7 +8,7 @@ use crate::model::loss::Loss;
 
 /// Everything up to a moment of the stream; totals, never differences.
 #[derive(Debug)]
-pub struct Standing<'a> {
+pub struct ProcessSnapshot<'a> {
     /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.
     pub at_ns: u64,
     pub counters: &'a Counters,
@@ -17,11 +17,11 @@ pub struct Standing<'a> {
     pub ns_per_tick: f64,
 }
 
-impl Standing<'_> {
+impl ProcessSnapshot<'_> {
     /// What was lost, by the reason that reports give; none of them is 0.
     pub fn lost(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let told = self.losses.iter().map(|(loss, count)| (loss.name(), *count));
-        told.chain(self.counters.losses().filter(|(_, count)| *count > 0))
+        let known = self.losses.iter().map(|(loss, count)| (loss.name(), *count));
+        known.chain(self.counters.losses().filter(|(_, count)| *count > 0))
     }
 
     pub fn counter(&self, counter: Counter) -> u64 {

@@ -4,7 +4,7 @@ use crate::model::operation::{HostCall, Operation, What};
 
 /// A call that is kept until its records are there.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingCall {
     pub call: HostCall,
     /// Whether a record has met it; then it is kept only in case more come.
     pub matched: bool,
@@ -62,7 +62,7 @@ impl Form {
     }
 }
 
-impl Waiting {
+impl PendingCall {
     /// A record of it is there: the record with its call, unless it stands for what is told already.
     #[inline]
     pub fn meet(&mut self, mut record: Operation) -> Option<Operation> {

@@ -3,7 +3,7 @@
 use crate::batch::{Counters, ProcessBegin};
 use crate::model::counts::Counts;
 
-pub(crate) struct Running<'a> {
+pub(crate) struct RunningProcess<'a> {
     pub begin: &'a ProcessBegin,
     pub counters: &'a Counters,
     pub counts: &'a Counts,

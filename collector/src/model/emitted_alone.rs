@@ -1,35 +1,35 @@
 //! Which calls were given out without their records, one bit each for the latest of them: a record
 //! that comes all the same is of an operation that is counted already.
 
-use super::key::Key;
+use super::key::JoinKey;
 
 /// As many correlation ids as are told apart: some tens of seconds of the densest launching, in
 /// 2 MiB that are taken when the first call is given up.
 const IDS: u32 = 1 << 24;
 
 #[derive(Debug, Default)]
-pub struct GivenUp {
+pub struct EmittedAlone {
     epoch: u32,
     /// Up to which id the bits are right.
     newest: u32,
     bits: Vec<u64>,
 }
 
-impl GivenUp {
-    fn place(correlation: u32) -> (usize, u64) {
+impl EmittedAlone {
+    fn position(correlation: u32) -> (usize, u64) {
         let id = correlation % IDS;
         (id as usize / 64, 1 << (id % 64))
     }
 
     fn set(&mut self, correlation: u32, on: bool) {
-        let (index, bit) = Self::place(correlation);
+        let (index, bit) = Self::position(correlation);
         if let Some(word) = self.bits.get_mut(index) {
             *word = if on { *word | bit } else { *word & !bit };
         }
     }
 
     /// The call was given out alone.
-    pub fn note(&mut self, key: Key) {
+    pub fn note(&mut self, key: JoinKey) {
         if self.bits.is_empty() || self.epoch != key.epoch {
             self.bits.clear();
             self.bits.resize(IDS as usize / 64, 0);
@@ -49,8 +49,8 @@ impl GivenUp {
     }
 
     /// Whether the record's call was given out alone; once.
-    pub fn take(&mut self, key: Key) -> bool {
-        let (index, bit) = Self::place(key.correlation);
+    pub fn take(&mut self, key: JoinKey) -> bool {
+        let (index, bit) = Self::position(key.correlation);
         let behind = self.newest.wrapping_sub(key.correlation);
         let is_noted = self.epoch == key.epoch
             && behind < IDS
@@ -66,27 +66,27 @@ impl GivenUp {
 mod tests {
     use super::*;
 
-    fn key(epoch: u32, correlation: u32) -> Key {
-        Key { epoch, correlation }
+    fn key(epoch: u32, correlation: u32) -> JoinKey {
+        JoinKey { epoch, correlation }
     }
 
     #[test]
     fn each_is_remembered_once_and_for_a_while() {
-        let mut given_up = GivenUp::default();
-        assert!(!given_up.take(key(0, 0)));
+        let mut emitted_alone = EmittedAlone::default();
+        assert!(!emitted_alone.take(key(0, 0)));
         for id in [5, 7, 6] {
-            given_up.note(key(1, id));
+            emitted_alone.note(key(1, id));
         }
-        assert!(!given_up.take(key(1, 8)) && !given_up.take(key(2, 7)));
-        assert!(given_up.take(key(1, 7)) && !given_up.take(key(1, 7)));
-        given_up.note(key(1, 5 + IDS));
-        assert!(!given_up.take(key(1, 5)), "too long ago");
-        assert!(given_up.take(key(1, 6)), "just not");
-        assert!(given_up.take(key(1, 5 + IDS)));
-        given_up.note(key(3, u32::MAX));
-        given_up.note(key(3, 2));
-        assert!(given_up.take(key(3, u32::MAX)) && given_up.take(key(3, 2)), "ids wrap round");
-        given_up.note(key(4, 1));
-        assert!(!given_up.take(key(3, 1)) && given_up.take(key(4, 1)), "another epoch");
+        assert!(!emitted_alone.take(key(1, 8)) && !emitted_alone.take(key(2, 7)));
+        assert!(emitted_alone.take(key(1, 7)) && !emitted_alone.take(key(1, 7)));
+        emitted_alone.note(key(1, 5 + IDS));
+        assert!(!emitted_alone.take(key(1, 5)), "too long ago");
+        assert!(emitted_alone.take(key(1, 6)), "just not");
+        assert!(emitted_alone.take(key(1, 5 + IDS)));
+        emitted_alone.note(key(3, u32::MAX));
+        emitted_alone.note(key(3, 2));
+        assert!(emitted_alone.take(key(3, u32::MAX)) && emitted_alone.take(key(3, 2)), "ids wrap round");
+        emitted_alone.note(key(4, 1));
+        assert!(!emitted_alone.take(key(3, 1)) && emitted_alone.take(key(4, 1)), "another epoch");
     }
 }
