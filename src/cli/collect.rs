@@ -1,7 +1,7 @@
-//! `gputrace collect`: the collector by itself, started by the preload library in bare use.
+//! `gputrace collect`: the collector alone, which the preload library starts for auto-collect.
 //!
-//! Nobody reads its stdout or stderr: what there is to say goes back over the socket. With
-//! `--listen` a user starts it, and `standing` does the rest.
+//! Nobody reads its stdout or stderr: its messages go back over the socket. With `--listen` a user starts it,
+//! and `daemon` does the rest.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -21,12 +21,13 @@ use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
-    exit_code, flight_recorder, options, output_argument, outputs, recording, standing, variables,
+    daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
 
-/// The most that the end waits for an OTLP back end: the program waits with it, for two seconds in which nothing moves.
+/// The most that the end waits for an OTLP back end. The program waits too, for at most two seconds without
+/// progress.
 const DRAIN: Duration = Duration::from_millis(1500);
 /// The most of a command line that the kernel takes in one argument.
 const COMMAND_MAX: usize = 128 * 1024;
@@ -90,10 +91,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let settings = settings?;
         let folder = choose_folder(settings.output.clone(), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"), &settings);
+        return daemon::collect(directory, &folder, matches.get_flag("once"), &settings);
     }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
-    let socket = adopt(fd)?;
+    let socket = owned_socket(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
     // the recording works; kept longer it would hide the socket's end from the process.
     let second = socket.try_clone().ok();
@@ -105,9 +106,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             let recording = recorder.finish(Duration::ZERO);
             drop(control);
             let recording = sending.take_last(recording?);
-            let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
-            told += &outputs::finish(&recording, &folder, None, sending, &flames, outputs::Talk::default());
-            recording.reply(&told);
+            let mut text: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
+            text += &outputs::finish(&recording, &folder, None, sending, &flames, outputs::Talk::default());
+            recording.reply(&text);
             Ok(exit_code::SUCCESS)
         }
         Err(failure) => {
@@ -132,7 +133,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
         begin: recording::begin(command_of(pid), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
-        // Nobody reads what this one says before the end.
+        // Nobody reads the messages of this collector before the end.
         hears_trace_news: None,
     };
     let command = command_line::masked(&config.begin.command);
@@ -147,7 +148,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
             Ok((recorder, folder, control, sending))
         }
         Err(error) => {
-            // The place was taken for this process alone; nothing is in it.
+            // The trace file was made for this process alone; nothing is in it.
             let _ = fs::remove_file(trace);
             folder.discard_if_empty();
             Err(error.into())
@@ -155,8 +156,8 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     }
 }
 
-/// Waits until the process says good-bye and says then why there is nothing: it prints that
-/// where the summary would be. Descriptors that come with its messages are dropped unread.
+/// Waits for the process's good-bye and answers with why there is no recording; the process prints that
+/// instead of the summary. Descriptors that come with its messages are dropped unread.
 fn answer_goodbye(socket: &OwnedFd, text: &str) {
     let mut packet = [0; HEAD_BYTES];
     loop {
@@ -177,7 +178,7 @@ fn answer_goodbye(socket: &OwnedFd, text: &str) {
 }
 
 /// Takes the descriptor over, if it is a socket at all.
-fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
+fn owned_socket(fd: RawFd) -> Result<OwnedFd, Failure> {
     let mut kind = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: getsockopt writes at most `length` bytes into `kind` and fails on what is no socket.
@@ -197,9 +198,9 @@ fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
     Ok(socket)
 }
 
-/// The folder asked for or the default one. Several processes may be told the same folder: the
-/// first has it, and the others make one each inside it. One process has several sessions where it
-/// becomes another program, or fails to: each has a folder.
+/// The folder asked for, or the default one. Several processes may be given the same folder: the first
+/// one uses it, and each of the others makes one inside it. A process that becomes another program by exec
+/// has several sessions, each with its folder.
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
     let own =
         asked.as_ref().map_or_else(|| default_path(name, pid), |path| path.join(folder_name(name, pid)));

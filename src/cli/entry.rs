@@ -14,7 +14,7 @@ use crate::cli::{
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
 
-/// The subcommands: what clap is told of each, and what it does.
+/// The subcommands: clap's description and the function of each.
 const SUBCOMMANDS: [(fn() -> Command, Run); 10] = [
     (run::command, run::main),
     (demo::command, demo::main),

@@ -158,9 +158,9 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     }
     let inputs = traces::named(matches)?.files()?;
     let patience = config.timeout() * 3;
-    let news: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
+    let notify: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
     let (live, source) = Live::new(naming(), Full::Waits);
-    let exporter = Exporter::start(config, vec![source], news, Some(patience)).map_err(wrong)?;
+    let exporter = Exporter::start(config, vec![source], notify, Some(patience)).map_err(wrong)?;
     let sender = exporter.sender();
     let (complaints, exit_code) = match signal {
         Signal::Traces => {
@@ -181,13 +181,13 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     }
     // It gives up by itself where nothing is taken.
     let status = exporter.finish(Duration::MAX);
-    for line in status.of(signal).into_iter().flat_map(|status| otlp::told(signal, status)) {
+    for line in status.of(signal).into_iter().flat_map(|status| otlp::status_lines(signal, status)) {
         say(format_args!("{line}"));
     }
     Ok(if status.is_all_delivered() { exit_code } else { exit_code::collector::UNDELIVERED })
 }
 
-/// How metrics are told, by our own environment and what was asked for.
+/// The settings of metrics, from the options and our own environment.
 fn settings(matches: &ArgMatches) -> Settings {
     let given = Given(matches);
     let (settings, complaints) = otlp::metrics_settings(&given, otlp::sampling(&given));
@@ -197,7 +197,7 @@ fn settings(matches: &ArgMatches) -> Settings {
     Settings { naming: naming(), ..settings }
 }
 
-/// By our own environment. What is malformed there is said, and not used.
+/// By our own environment. A malformed variable is warned about and not used.
 fn naming() -> Naming {
     let variable = |name| std::env::var(name).ok();
     let service = variable("OTEL_SERVICE_NAME");

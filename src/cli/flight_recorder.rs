@@ -29,7 +29,7 @@ pub const DUMPS_KEPT: usize = 8;
 const PREFIX: &str = "dump-";
 const HALF: &str = ".part";
 
-/// A flight recorder that writes its dumps into `folder`, and says so.
+/// A flight recorder that writes its dumps into `folder` and reports each on stderr.
 pub fn config(window: Option<Duration>, folder: &OutputFolder, flames: &Flames) -> Option<FlightConfig> {
     let window = window?;
     let (folder, flames) = (folder.path().to_owned(), flames.clone());
@@ -66,7 +66,7 @@ pub fn listen(
     control.map_err(|error| unheard("gputrace ctl", &error)).ok()
 }
 
-/// The same in a folder of its own, for sessions that have none. The folder goes last.
+/// The same in a folder of its own, for sessions that have none. The folder must be dropped last.
 pub fn listen_alone(
     about: About,
     handle: Handle,
@@ -84,7 +84,7 @@ fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Res
     remove_halves(folder);
     let aside = folder.join(format!(".{name}.{}{HALF}", std::process::id()));
     let written = write_files(&aside, snapshot, flames).and_then(|()| {
-        put_in_place(&aside, folder, name).map_err(|error| {
+        move_to_free_name(&aside, folder, name).map_err(|error| {
             let message = format!("cannot write {}: {}", folder.join(name).display(), reason(&error));
             Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
         })
@@ -98,7 +98,7 @@ fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Res
 }
 
 /// Another session that writes here may have had a dump of the same name within the second.
-fn put_in_place(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
+fn move_to_free_name(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
     let further = (2..100).map(|number| format!("{name}-{number}"));
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for name in std::iter::once(name.to_owned()).chain(further) {
@@ -149,8 +149,8 @@ fn remove_halves(folder: &Path) {
     }
 }
 
-/// By their names, which begin with the time. The one that was just made stays, whatever the clock
-/// says: somebody was told its name.
+/// Oldest by name, since names begin with the time. The dump that was just made always stays, even if
+/// the clock was set back: its path has been printed.
 fn remove_oldest(folder: &Path, made: &Path) {
     let mut dumps: Vec<_> = entries(folder).filter(|(name, path)| is_dump(name) && path != made).collect();
     dumps.sort();
@@ -215,7 +215,7 @@ mod tests {
         fs::create_dir(base.path().join(name)).unwrap();
         fs::write(base.path().join(name).join(outputs::TRACE), b"theirs").unwrap();
         fs::create_dir(&aside).unwrap();
-        let path = put_in_place(&aside, base.path(), name).unwrap();
+        let path = move_to_free_name(&aside, base.path(), name).unwrap();
         assert_eq!(path, base.path().join(format!("{name}-2")));
         assert!(is_dump(path.file_name().unwrap().to_str().unwrap()));
         assert_eq!(fs::read(base.path().join(name).join(outputs::TRACE)).unwrap(), b"theirs");

@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod collect;
 pub mod ctl;
+pub mod daemon;
 pub mod demo;
 pub mod doctor;
 pub mod entry;
@@ -29,7 +30,6 @@ pub mod run;
 mod seconds;
 pub mod settings;
 pub mod spare_folder;
-pub mod standing;
 pub mod stdout;
 pub mod talk;
 pub mod trace_folder;

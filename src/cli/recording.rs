@@ -1,7 +1,7 @@
-//! A recorded run of one command: `run` and `demo` differ in what they ask for only.
+//! A recorded run of one command, for `run` and `demo`.
 //!
-//! The order matters: nothing of the user's is started before all that we need is there, or is known
-//! not to be had, and what was recorded is written whatever the command came to.
+//! The order matters: the command is started only once everything that we need is there or known to be
+//! unavailable, and what was recorded is written however the command ended.
 
 use std::ffi::OsString;
 use std::fs;
@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_millis(500);
 pub const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub struct Request {
+pub struct RunRequest {
     pub command: Vec<OsString>,
     /// What the default output folder is named after.
     pub name: OsString,
@@ -50,8 +50,8 @@ pub struct Request {
 }
 
 /// Runs the command and returns its exit code; dies of its signal if it died of one. A command that
-/// cannot be traced is run all the same, which is said: its user wants what it does above all.
-pub fn record(mut request: Request) -> Result<u8, Failure> {
+/// cannot be traced runs untraced, with a warning: running it matters more than tracing it.
+pub fn record(mut request: RunRequest) -> Result<u8, Failure> {
     descriptors::raise();
     if let Err(why) = descriptors::are_enough() {
         say(format_args!("gputrace: warning: the command runs untraced: {why}"));
@@ -64,7 +64,7 @@ pub fn record(mut request: Request) -> Result<u8, Failure> {
     if let Some(asked) = &request.settings.output
         && cannot_be_made(asked)
     {
-        // A wrong name is better heard of at once than after the job.
+        // Better to fail on a wrong name now than after the job.
         return Err(failure);
     }
     say(format_args!("{failure}"));
@@ -87,7 +87,7 @@ pub fn record(mut request: Request) -> Result<u8, Failure> {
 }
 
 /// Becomes the command, on the simulated driver if that was asked for. Returns only why it cannot.
-fn run_untraced(request: &Request) -> Failure {
+fn run_untraced(request: &RunRequest) -> Failure {
     let mut environment = Vec::new();
     if request.simulate {
         match library::for_untraced() {
@@ -104,7 +104,7 @@ fn run_untraced(request: &Request) -> Failure {
     refusal::explain(&request.command[0], &error)
 }
 
-/// Whether it is the name that is wrong, and not a lack of room.
+/// Whether the name is wrong; otherwise the disk is full.
 fn cannot_be_made(asked: &Path) -> bool {
     let tried = OutputFolder::prepare(asked.to_owned());
     tried.is_err_and(|failure| failure.exit_code == exit_code::collector::CANNOT_CREATE)
@@ -114,7 +114,7 @@ fn cannot_wait(error: &io::Error) -> Failure {
     Failure::new(format!("cannot wait for the command: {}", reason(error))).code(exit_code::collector::SYSTEM)
 }
 
-fn traced(request: &Request) -> Result<u8, Failure> {
+fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let not_started = |failure: Failure| failure.code(exit_code::NOT_STARTED);
     if let Some(value) = variables::switched_off() {
         say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
@@ -246,7 +246,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
     Ok(ending::end_as(status))
 }
 
-/// The session ends soon after the command; whoever started a daemon may not expect that.
+/// The session ends soon after the command, which users who start a daemon may not expect.
 fn warn_about_running(recording: &Recording<Aggregates>) {
     let runs = |process: &&Process| matches!(process.end, Some((ProcessEnd::Running, _)));
     let running: Vec<_> =
@@ -261,9 +261,9 @@ fn warn_about_running(recording: &Recording<Aggregates>) {
     ));
 }
 
-/// The program runs on, perhaps for days: somebody may make room.
-pub fn say_at_once(news: &TraceNews) {
-    match news {
+/// Warns at once: the program runs on, perhaps for days, and its user may free some space.
+pub fn say_at_once(change: &TraceNews) {
+    match change {
         TraceNews::Stopped(error) => {
             let hint =
                 "make room: it is written on from there; what comes meanwhile is in this run's summary only";

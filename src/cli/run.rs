@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::cli::failure::Failure;
 use crate::cli::options::SETTINGS;
-use crate::cli::recording::{self, Request};
+use crate::cli::recording::{self, RunRequest};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::talk::say;
 use crate::cli::{misplaced, no_subcommand, variables};
@@ -76,7 +76,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(warning) = misplaced::warning(&command) {
         say(format_args!("gputrace: warning: {warning}"));
     }
-    recording::record(Request {
+    recording::record(RunRequest {
         name: command.first().cloned().unwrap_or_default(),
         command,
         settings: Settings::new(matches, Limits::new(matches)?),

@@ -1,4 +1,4 @@
-//! What a command was asked for: its options, else the variables. Read once, and handed on from there.
+//! The settings of a command: its options, else the variables. Read once, and passed on from there.
 
 use std::any::Any;
 use std::ffi::OsString;

@@ -27,7 +27,7 @@ pub fn argument() -> Arg {
         .help("Trace files, or folders that each hold one session's trace [default: the newest trace in gputrace-out]")
 }
 
-/// What was read, and the exit code that says whether it was all there.
+/// The results, and the exit code, which shows whether all traces were read whole.
 #[derive(Debug)]
 pub struct Read {
     pub analysis: Analysis,

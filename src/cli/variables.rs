@@ -13,15 +13,15 @@ pub fn switched_off() -> Option<String> {
     options::SWITCH.variable_text().filter(|value| OFF.contains(&value.as_str()))
 }
 
-/// Says on stderr which `GPUTRACE_` variables mean nothing, or have a value that means nothing.
+/// Warns on stderr about unknown `GPUTRACE_` variables and about values that are not valid.
 pub fn warn_about_unknown() {
     for warning in warnings() {
         say(format_args!("{warning}"));
     }
 }
 
-/// Says only of misspellings of that variable so: for a command that reads no other, and whose
-/// caller hears of the rest from the next one.
+/// Warns only about misspellings of that variable: for a command that reads no other. The command that
+/// its user starts next warns about the rest.
 pub fn warn_about_near(setting: &Setting) {
     let unknown = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in unknown.filter(|name| name.starts_with(PREFIX) && by_variable(name).is_none()) {
