@@ -18,7 +18,7 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
-use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
+use crate::cli::output_folder::{OutputFolder, TRACE, default_path, folder_name};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
     daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, variables,
@@ -129,7 +129,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     let folder = choose_folder(settings.output.clone(), &name, pid)?;
     let config = RecorderConfig {
         source: Source::Connected(socket),
-        trace_path: folder.file(outputs::TRACE),
+        trace_path: folder.file(TRACE),
         begin: recording::begin(command_of(pid), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
@@ -211,7 +211,7 @@ fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<Outpu
     });
     for path in asked.into_iter().chain([own.clone()]).chain(further) {
         let folder = OutputFolder::prepare(path)?;
-        let trace = folder.file(outputs::TRACE);
+        let trace = folder.file(TRACE);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(trace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             _ => return Ok(folder),

@@ -11,7 +11,7 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
-use crate::cli::output_folder::OutputFolder;
+use crate::cli::output_folder::{OutputFolder, TRACE};
 use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
@@ -37,7 +37,7 @@ pub fn collect(
     private_folder::sweep();
     // Before any thread is made, so that none of them is interrupted.
     let signals = hold_signals();
-    let trace = folder.file(outputs::TRACE);
+    let trace = folder.file(TRACE);
     let config = RecorderConfig {
         source: Source::Standing { directory },
         trace_path: trace.clone(),

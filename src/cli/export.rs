@@ -12,8 +12,8 @@ use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live, News, Signal
 use gputrace_collector::spans::{Naming, OtlpJson, Spans};
 
 use crate::cli::failure::{Failure, reason};
+use crate::cli::given::Given;
 use crate::cli::output_folder::stream_whole;
-use crate::cli::settings::Given;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, otlp, output_argument, traces, variables};
 

@@ -16,7 +16,7 @@ use gputrace_collector::session::{FlightConfig, Handle};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::output_folder::OutputFolder;
+use crate::cli::output_folder::{FILES, OutputFolder, TRACE};
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, outputs, printable};
@@ -122,7 +122,7 @@ fn write_files(aside: &Path, snapshot: &Snapshot, flames: &Flames) -> Result<(),
         Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
     })?;
     let part = OutputFolder::prepare(aside.to_owned())?;
-    snapshot.write(&part.file(outputs::TRACE))?;
+    snapshot.write(&part.file(TRACE))?;
     let (totals, aggregates) = snapshot.model(Aggregates::default()).map_err(|error| {
         Failure::new(format!("cannot read what was kept: {}", reason(&error)))
             .code(exit_code::collector::DEFECT)
@@ -173,7 +173,7 @@ fn remove(dump: &Path) {
     if !held.metadata().is_ok_and(|found| found.uid() == private_folder::own_id()) {
         return;
     }
-    for name in outputs::ALL {
+    for name in FILES {
         let _ = fs::remove_file(format!("/proc/self/fd/{}/{name}", held.as_raw_fd()));
     }
     let _ = fs::remove_dir(dump);
@@ -189,7 +189,7 @@ mod tests {
         let dump = |number: usize| format!("dump-20260131T2359{number:02}Z-{number:03}-signal");
         for name in (0..DUMPS_KEPT + 3).map(dump).chain(["dump-mine".to_owned(), "other".to_owned()]) {
             fs::create_dir(base.path().join(&name)).unwrap();
-            fs::write(base.path().join(&name).join(outputs::TRACE), b"x").unwrap();
+            fs::write(base.path().join(&name).join(TRACE), b"x").unwrap();
         }
         // A link where a dump would be the oldest of all.
         let linked = "dump-20250131T235959Z-001-signal";
@@ -213,12 +213,12 @@ mod tests {
         let base = SessionFolder::create().unwrap();
         let (name, aside) = ("dump-20260131T235959Z-001-crash", base.path().join("aside"));
         fs::create_dir(base.path().join(name)).unwrap();
-        fs::write(base.path().join(name).join(outputs::TRACE), b"theirs").unwrap();
+        fs::write(base.path().join(name).join(TRACE), b"theirs").unwrap();
         fs::create_dir(&aside).unwrap();
         let path = move_to_free_name(&aside, base.path(), name).unwrap();
         assert_eq!(path, base.path().join(format!("{name}-2")));
         assert!(is_dump(path.file_name().unwrap().to_str().unwrap()));
-        assert_eq!(fs::read(base.path().join(name).join(outputs::TRACE)).unwrap(), b"theirs");
+        assert_eq!(fs::read(base.path().join(name).join(TRACE)).unwrap(), b"theirs");
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod export;
 pub mod failure;
 pub mod flamegraph;
 pub mod flight_recorder;
+mod given;
 pub mod kind;
 pub mod library;
 mod max_size;

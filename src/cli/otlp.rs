@@ -17,10 +17,11 @@ use gputrace_collector::report::grouped_count;
 use gputrace_collector::session::Recording;
 use gputrace_collector::spans::{Naming, Sampling, Spans};
 
+use crate::cli::given::Given;
 use crate::cli::options::{self, Setting};
-use crate::cli::settings::Given;
+use crate::cli::output_folder::TRACE;
+use crate::cli::printable;
 use crate::cli::talk::say;
-use crate::cli::{outputs, printable};
 use crate::launch::signals;
 
 /// What the model of a live session feeds.
@@ -209,7 +210,7 @@ impl Sent {
             let Some(status) = self.status.as_ref().and_then(|status| status.of(signal)) else { continue };
             lines.extend(status_lines(signal, status));
             if status.queued + status.dropped > 0 && signal == Signal::Traces {
-                let trace = folder.join(outputs::TRACE);
+                let trace = folder.join(TRACE);
                 lines.push(format!(
                     "  hint: the trace holds them all: gputrace export --otlp URL {} sends it once the back end is there",
                     printable::name(&trace)

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::failure::{Failure, reason, remedy};
-use crate::cli::{exit_code, outputs, printable};
+use crate::cli::{exit_code, printable};
 
 /// Where outputs go by default.
 pub const DEFAULT_BASE: &str = "gputrace-out";
@@ -19,6 +19,13 @@ const FURTHER_MAX: u32 = 10_000;
 
 /// Letters of a program's name that a folder is named after.
 const NAME_LETTERS_MAX: usize = 50;
+
+pub const TRACE: &str = "trace.gputrace";
+pub const FOLDED: &str = "flame.folded";
+pub const DRAWING: &str = "flame.svg";
+pub const SUMMARY: &str = "summary.txt";
+/// Every file that a run leaves in its folder.
+pub const FILES: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 #[derive(Debug)]
 pub struct OutputFolder {
@@ -78,7 +85,7 @@ impl OutputFolder {
                 path.push(format!("-{number}"));
             }
             let mut folder = OutputFolder::prepare(path.into())?;
-            if folder.is_taken_alone() && fs::symlink_metadata(folder.file(outputs::TRACE)).is_err() {
+            if folder.is_taken_alone() && fs::symlink_metadata(folder.file(TRACE)).is_err() {
                 return Ok(folder);
             }
         }
@@ -326,7 +333,7 @@ mod tests {
         drop(first);
         assert_eq!(prepare().path(), asked);
         // One that ended left a trace, which the next of its name inside does not replace.
-        fs::write(second.file(outputs::TRACE), b"x").unwrap();
+        fs::write(second.file(TRACE), b"x").unwrap();
         drop(second);
         let _first = prepare();
         drop(third);

@@ -12,17 +12,9 @@ use gputrace_collector::session::Recording;
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
 use crate::cli::otlp::Sending;
-use crate::cli::output_folder::{OutputFolder, write_whole};
+use crate::cli::output_folder::{DRAWING, FOLDED, OutputFolder, SUMMARY, TRACE, write_whole};
 use crate::cli::printable;
 use crate::cli::settings::Flames;
-
-pub const TRACE: &str = "trace.gputrace";
-const FOLDED: &str = "flame.folded";
-const DRAWING: &str = "flame.svg";
-const SUMMARY: &str = "summary.txt";
-
-/// Every file that a run leaves in its folder.
-pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 /// What the text on stderr has besides the summary.
 #[derive(Clone, Copy, Debug, Default)]

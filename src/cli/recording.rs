@@ -18,7 +18,7 @@ use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
-use crate::cli::output_folder::OutputFolder;
+use crate::cli::output_folder::{FILES, OutputFolder, TRACE};
 use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
@@ -130,8 +130,8 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let libraries = library::for_session(&session).map_err(not_started)?;
     // Files of two runs must not lie beside each other; and where the command does not start, the
     // earlier run's stay.
-    let earlier = folder.set_aside(&outputs::ALL).map_err(not_started)?;
-    let trace = folder.file(outputs::TRACE);
+    let earlier = folder.set_aside(&FILES).map_err(not_started)?;
+    let trace = folder.file(TRACE);
     let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let begin = SessionBegin {
         traceparent: environment::traceparent(),
