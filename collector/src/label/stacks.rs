@@ -91,10 +91,10 @@ pub struct Stacks<'a> {
 impl<'a> Stacks<'a> {
     pub fn new(totals: &'a Totals) -> Stacks<'a> {
         let processes: FxHashMap<u32, &Definitions> =
-            totals.named().map(|process| (process.number, &process.definitions)).collect();
+            totals.processes.iter().map(|process| (process.number, &process.definitions)).collect();
         // By their definitions and not by what is asked for, so that every output says the same.
         let mut paths: FxHashMap<&[u8], Arc<str>> = FxHashMap::default();
-        for (_, code) in totals.named().flat_map(|process| process.definitions.codes()) {
+        for (_, code) in totals.processes.iter().flat_map(|process| process.definitions.codes()) {
             paths.entry(code.file).or_insert_with(|| readable(code.file));
         }
         let natives = Natives::new(totals);
@@ -107,7 +107,7 @@ impl<'a> Stacks<'a> {
             lines: Vec::new(),
             numbers: FxHashMap::default(),
             machinery: Vec::new(),
-            table_bytes_left: totals.named().map(|process| process.definitions.code_bytes()).sum(),
+            table_bytes_left: totals.processes.iter().map(|process| process.definitions.code_bytes()).sum(),
             processes,
         }
     }
