@@ -4,27 +4,17 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
-use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUptiResult};
+use cupti_sys::cupti::{ApiVersion, CUptiResult};
 use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
-use super::root::{self, Party, Root};
-use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
+use super::root::{self, Root};
+use super::{callbacks, graph_times, guest, kinds, library, old_torch, postponed, records};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
-/// The kinds of every trace, besides the kind of graph-level timing ([`graph_times`]). No API kinds: the
-/// hooks record host times at a third of the cost. All kinds are switched on once, right after `cuInit`,
-/// because switching while kernels run stalls the device. CUPTI's device buffers keep their default
-/// sizes, because a limit on them makes CUPTI drop records.
-const KINDS: [CUpti_ActivityKind; 4] = [
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY2,
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
-];
 const FLUSH_FORCED: u32 = 1;
 
 mod state {
@@ -119,14 +109,8 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         error => return undo("registering buffers", error),
     }
     callbacks::enable_for_tracer(root);
-    for kind in KINDS {
-        let enabled = root.want(Party::Tracer, kind, true);
-        if enabled != CUptiResult::CUPTI_SUCCESS {
-            KINDS.iter().for_each(|kind| {
-                root.want(Party::Tracer, *kind, false);
-            });
-            return undo("enabling kernel, copy and fill records", enabled);
-        }
+    if let Err(error) = kinds::request_base(root) {
+        return undo("enabling kernel, copy and fill records", error);
     }
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];
     session.define(kind::LIBRARY, &fields, root.path.as_os_str().as_bytes());
@@ -164,9 +148,14 @@ fn stop() {
     }
     // A guest continues: our launch callbacks count its windows.
     if !guest::is_present() {
-        graph_times::ends(root);
-        root.leave();
+        leave(root, Root::leave);
     }
+}
+
+fn leave(root: &Root, how: fn(&Root)) {
+    graph_times::ends(root);
+    kinds::leave(root);
+    how(root);
 }
 
 /// The last delivery. It is forced, because the process is ending.
@@ -190,7 +179,7 @@ pub fn give_way_to_another_library() {
     give_way_by("a client of another libcupti", Root::leave_to_another_library);
 }
 
-fn give_way_by(to: &str, leave: fn(&Root)) {
+fn give_way_by(to: &str, how: fn(&Root)) {
     if guest::is_present() {
         return;
     }
@@ -203,8 +192,7 @@ fn give_way_by(to: &str, leave: fn(&Root)) {
         return;
     }
     session.clear_device_clock();
-    graph_times::ends(root);
-    leave(root);
+    leave(root, how);
     let text = format!("no device times from here on: {to} took CUPTI over");
     session.notice(1, rung::HOOKS, text.as_bytes());
 }

@@ -6,6 +6,7 @@
 //! | `old_torch` | detects a PyTorch with a statically linked CUPTI |
 //! | `root` | the process's only real use of CUPTI, shared by the tracer and the guest |
 //! | `client` | the tracer's use of CUPTI: its kinds, its flushes, and its end |
+//! | `kinds` | who requests which activity kinds, and the only place that switches them |
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
 //! | `launches` | tracer: correlation ids for the hooks |
 //! | `graph_times` | tracer: chooses graph-level or node-level timing |
@@ -27,6 +28,7 @@ mod client;
 mod graph_times;
 pub mod guest;
 pub mod instantiation;
+mod kinds;
 mod launches;
 pub mod library;
 pub mod nodes;

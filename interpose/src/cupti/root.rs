@@ -1,26 +1,19 @@
 //! The process's only real use of CUPTI: one library, one subscription, one pair of buffer callbacks.
 //!
 //! Two parties use it: the tracer ([`super::client`]) and another client of the same library
-//! ([`super::guest`]). A kind is on in CUPTI if either of them wants it. No lock is held while CUPTI is
-//! called, because a client may call CUPTI from inside a callback.
+//! ([`super::guest`]). Nobody holds a lock while CUPTI is called, because a client may call CUPTI from inside
+//! a callback.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use gputrace_producer::system;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUpti_SubscriberHandle, CUptiResult, Cupti};
+use cupti_sys::cupti::{ApiVersion, CUpti_SubscriberHandle, CUptiResult, Cupti};
 use once_cell::race::OnceBox;
 
 use super::{buffers, callbacks};
-
-/// The two parties that may want a kind of records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Party {
-    Tracer,
-    Guest,
-}
 
 pub struct Root {
     pub api: Cupti,
@@ -34,10 +27,6 @@ pub struct Root {
 
 static ROOT: OnceBox<Root> = OnceBox::new();
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// Wanted kinds, one bit each, of the tracer and of the guest. Kinds run up to 59 today.
-static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// Kinds that a guest has wanted at any time.
-static EVER_OF_GUEST: AtomicU64 = AtomicU64::new(0);
 /// The longest wait for a flush to end before CUPTI is detached from the driver.
 const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
 const FLUSH_WAIT_STEP: Duration = Duration::from_micros(50);
@@ -164,42 +153,6 @@ impl Root {
         result
     }
 
-    /// Requests a kind or withdraws the request. CUPTI is called only if the effective state changes.
-    ///
-    /// Each party stores its own request before it reads the other's, so that of two concurrent calls at
-    /// least one sees the other. A party that switched a kind off checks again, because the other may have
-    /// requested it in between.
-    pub fn want(&self, party: Party, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
-        let Some(bit) = 1u64.checked_shl(kind.0) else {
-            return CUptiResult::CUPTI_ERROR_INVALID_KIND;
-        };
-        let (own, other) = sides(&WANTED, party);
-        let others = || other.load(Ordering::SeqCst) & bit != 0;
-        // SAFETY: no precondition: a kind that cannot be is refused.
-        let enable = || unsafe { (self.api.activity_enable)(kind) };
-        if is_wanted && party == Party::Guest {
-            EVER_OF_GUEST.fetch_or(bit, Ordering::Relaxed);
-        }
-        if is_wanted {
-            own.fetch_or(bit, Ordering::SeqCst);
-            let result = if others() { CUptiResult::CUPTI_SUCCESS } else { enable() };
-            if result != CUptiResult::CUPTI_SUCCESS {
-                own.fetch_and(!bit, Ordering::SeqCst);
-            }
-            return result;
-        }
-        own.fetch_and(!bit, Ordering::SeqCst);
-        if others() {
-            return CUptiResult::CUPTI_SUCCESS;
-        }
-        // SAFETY: as above.
-        let result = unsafe { (self.api.activity_disable)(kind) };
-        if others() {
-            enable();
-        }
-        result
-    }
-
     /// Makes CUPTI deliver finished records; a forced flush also delivers unfinished ones.
     pub fn flush(&self, flag: u32) -> CUptiResult {
         FLUSHES.fetch_add(1, Ordering::AcqRel);
@@ -209,7 +162,7 @@ impl Root {
         result
     }
 
-    /// Leaves this libcupti so that another one in the process can use the driver. The driver refuses the
+    /// Leaves this libcupti, as [`Root::leave`] does, so that another one in the process can use the driver. The driver refuses the
     /// other one unless CUPTI detaches itself from the driver; versions up to 12.9 can do that.
     pub fn leave_to_another_library(&self) {
         self.leave();
@@ -227,13 +180,9 @@ impl Root {
         }
     }
 
-    /// Leaves CUPTI to another client for good: switches kinds off, flushes, unsubscribes.
+    /// Leaves CUPTI to another client for good. The tracer's kinds are off already, so that the flush delivers
+    /// the last of their records.
     pub fn leave(&self) {
-        // Kinds are off before the flush, so that it delivers the last of our records.
-        for kind in kinds_in(sides(&WANTED, Party::Tracer).0.swap(0, Ordering::AcqRel)) {
-            // SAFETY: no precondition.
-            unsafe { (self.api.activity_disable)(kind) };
-        }
         // Unforced, so that running kernels are not affected.
         self.flush(0);
         self.unsubscribe();
@@ -272,32 +221,4 @@ pub fn leave_unused() {
 /// Whether one of the tracer's flushes is under way.
 pub fn is_flushing() -> bool {
     FLUSHES.load(Ordering::Acquire) > 0
-}
-
-/// Whether this party wants the kind.
-pub fn wants(party: Party, kind: u32) -> bool {
-    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, party).0.load(Ordering::Acquire) & bit != 0)
-}
-
-/// Whether a guest wants the kind, or did.
-pub fn was_wanted_by_guest(kind: CUpti_ActivityKind) -> bool {
-    1u64.checked_shl(kind.0).is_some_and(|bit| EVER_OF_GUEST.load(Ordering::Relaxed) & bit != 0)
-}
-
-/// The kinds that this party wants.
-pub fn wanted(party: Party) -> impl Iterator<Item = CUpti_ActivityKind> {
-    kinds_in(sides(&WANTED, party).0.load(Ordering::Acquire))
-}
-
-fn kinds_in(mask: u64) -> impl Iterator<Item = CUpti_ActivityKind> {
-    (0..64).filter(move |kind| mask >> kind & 1 != 0).map(CUpti_ActivityKind)
-}
-
-/// The party's own entry and the other party's.
-fn sides<T>(pair: &[T; 2], party: Party) -> (&T, &T) {
-    let [tracer, guest] = pair;
-    match party {
-        Party::Tracer => (tracer, guest),
-        Party::Guest => (guest, tracer),
-    }
 }

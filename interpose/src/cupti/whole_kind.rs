@@ -14,7 +14,8 @@ use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
-use super::root::{self, Party, Root};
+use super::kinds::{self, Requester};
+use super::root::Root;
 use super::{client, graph_times, instantiation};
 
 const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
@@ -29,7 +30,7 @@ static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 /// Whether the kind is on for the tracer.
 pub fn is_on() -> bool {
-    root::wants(Party::Tracer, GRAPH_LEVEL.0)
+    kinds::is_requested(Requester::Graphs, GRAPH_LEVEL.0)
 }
 
 /// A graph launch is under way for as long as this lives.
@@ -115,7 +116,8 @@ fn switch(root: &Root) -> bool {
         // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
         instantiation::forbid_graph_level();
     }
-    let result = root.want(Party::Tracer, GRAPH_LEVEL, wanted);
+    let change = if wanted { kinds::request } else { kinds::withdraw };
+    let result = change(root, Requester::Graphs, GRAPH_LEVEL);
     graph_times::note_result(result);
     result == CUptiResult::CUPTI_SUCCESS
 }

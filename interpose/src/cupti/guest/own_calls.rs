@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cupti_sys::cupti::CUpti_ActivityKind;
 
-use crate::cupti::root::{self, Party};
+use crate::cupti::kinds::{self, Requester};
+use crate::cupti::root;
 use gputrace_producer::system;
 
 const DRIVER: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER.0;
@@ -47,7 +48,7 @@ pub struct OwnCall {
 
 impl OwnCall {
     pub fn begin() -> OwnCall {
-        let remembered = if root::wants(Party::Guest, DRIVER) { remember() } else { None };
+        let remembered = if kinds::is_requested(Requester::Guest, DRIVER) { remember() } else { None };
         OwnCall { was_under_way: IS_UNDER_WAY.replace(true), remembered }
     }
 }

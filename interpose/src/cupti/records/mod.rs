@@ -28,6 +28,7 @@ pub use early::read_early;
 
 use super::graph_times::Delivered;
 use super::guest;
+use super::kinds::{self, Requester};
 use super::open::Consumed;
 use super::root::{self, Root};
 use crate::describe;
@@ -273,7 +274,9 @@ impl Delivery<'_> {
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
             // Kinds that only a guest enabled. The guest may have left before its last records arrive.
-            Record::Other(kind) if guest::takes_records() || root::was_wanted_by_guest(kind) => {
+            Record::Other(kind)
+                if guest::takes_records() || kinds::was_requested(Requester::Guest, kind.0) =>
+            {
                 self.count -= 1;
             }
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),
