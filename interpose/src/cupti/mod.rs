@@ -10,6 +10,7 @@
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
 //! | `launches` | tracer: correlation ids for the hooks |
 //! | `graph_times` | tracer: chooses graph-level or node-level timing |
+//! | `graph_state` | tracer: the state of that choice and its transitions |
 //! | `instantiation` | tracer: which graphs allow graph-level timing |
 //! | `whole_kind` | tracer: when the activity kind of graph-level timing is switched |
 //! | `nodes` | tracer: numbers of graphs and their nodes |
@@ -25,6 +26,7 @@
 mod buffers;
 mod callbacks;
 mod client;
+mod graph_state;
 mod graph_times;
 pub mod guest;
 pub mod instantiation;

@@ -14,9 +14,10 @@ use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
+use super::client;
+use super::graph_state::{self, State};
 use super::kinds::{self, Requester};
 use super::root::Root;
-use super::{client, graph_times, instantiation};
 
 const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
@@ -90,12 +91,12 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
             // switch or a launch under way set IS_BEHIND. So the wanted state is read again after IS_BEHIND
             // is cleared.
             IS_BEHIND.store(false, Ordering::SeqCst);
-            if is_applied && graph_times::wants_graph_level(root) != is_on() {
+            if is_applied && graph_state::now().wants_kind() != is_on() {
                 continue;
             }
             return is_applied;
         }
-        if graph_times::wants_graph_level(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
+        if graph_state::now().wants_kind() == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
             return true;
         }
         IS_BEHIND.store(true, Ordering::SeqCst);
@@ -108,18 +109,22 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
 
 /// Switches the kind. The gate is closed by the caller.
 fn switch(root: &Root) -> bool {
-    let wanted = graph_times::wants_graph_level(root);
-    if wanted == is_on() {
+    let state = graph_state::now();
+    let is_wanted = state.wants_kind();
+    if is_wanted == is_on() {
         return true;
     }
-    if !wanted && !instantiation::can_prepare(root.version()) {
+    if !is_wanted && !state.can_prepare {
         // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
-        instantiation::forbid_graph_level();
+        graph_state::update(State::forbid_graph_level);
     }
-    let change = if wanted { kinds::request } else { kinds::withdraw };
+    let change = if is_wanted { kinds::request } else { kinds::withdraw };
     let result = change(root, Requester::Graphs, GRAPH_LEVEL);
-    graph_times::note_result(result);
-    result == CUptiResult::CUPTI_SUCCESS
+    let is_done = result == CUptiResult::CUPTI_SUCCESS;
+    if !is_done {
+        graph_state::update(|state| state.refuse(result));
+    }
+    is_done
 }
 
 #[cfg(test)]
