@@ -59,8 +59,13 @@ impl Bits {
     }
 }
 
+/// Makes the real subscription, if nobody did.
+pub fn subscribe(root: &Root) -> CUptiResult {
+    root.subscribe(Some(dispatch))
+}
+
 /// CUPTI's one subscriber callback.
-pub unsafe extern "C" fn dispatch(
+unsafe extern "C" fn dispatch(
     _: *mut c_void,
     domain: CUpti_CallbackDomain,
     id: CUpti_CallbackId,

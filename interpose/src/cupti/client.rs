@@ -1,35 +1,24 @@
 //! The tracer's use of CUPTI, from `cuInit` until the session ends or CUPTI must be left.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
-use cupti_sys::cupti::{ApiVersion, CUptiResult};
+use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
 use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root};
-use super::{callbacks, graph_times, guest, kinds, library, old_torch, postponed, records};
+use super::{callbacks, graph_times, guest, kinds, library, old_torch, records, returned};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
 const FLUSH_FORCED: u32 = 1;
 
-mod state {
-    pub const NONE: u32 = 0;
-    pub const ON: u32 = 1;
-    pub const LEFT: u32 = 2;
-}
-static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 /// Whether CUPTI delivers at every turn of the service thread, and not only full buffers.
 static IS_STEADY: AtomicBool = AtomicBool::new(true);
-
-/// Whether device records are collected.
-pub fn is_on() -> bool {
-    STATE.load(Ordering::Acquire) == state::ON
-}
 
 /// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
@@ -42,7 +31,7 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
     match subscribe(session, driver_version, simulated) {
         Ok(()) => {
             tables.set_has_records(true);
-            STATE.store(state::ON, Ordering::Release);
+            root::begin_collecting();
             session.set_device_clock(timestamp, 1);
         }
         Err(why) => {
@@ -81,12 +70,12 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         }
     };
     let at = root.path.display();
-    let version = root.learn_version().map_err(|error| format!("{at} refuses ({})", name_of(error)))?;
+    let version = root.learn_version().map_err(|error| format!("{at} refuses ({})", result_name(error)))?;
     if version < ApiVersion::OLDEST {
         root::leave_unused();
         return Err(format!("{at} is version {version}, too old; 11.4 or later is needed"));
     }
-    match root.subscribe() {
+    match callbacks::subscribe(root) {
         CUptiResult::CUPTI_SUCCESS => {}
         CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
             root::leave_unused();
@@ -94,16 +83,16 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         }
         error => {
             root::leave_unused();
-            return Err(format!("{at} refuses to subscribe ({})", name_of(error)));
+            return Err(format!("{at} refuses to subscribe ({})", result_name(error)));
         }
     }
     let undo = |what: &str, error: CUptiResult| {
         if !guest::is_present() {
             root.leave();
         }
-        Err(format!("{at}: {what} failed ({})", name_of(error)))
+        Err(format!("{at}: {what} failed ({})", result_name(error)))
     };
-    match root.register_buffers() {
+    match returned::register_buffers(root) {
         CUptiResult::CUPTI_SUCCESS => {}
         CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY => return Err("no memory for CUPTI's buffers".into()),
         error => return undo("registering buffers", error),
@@ -118,11 +107,6 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
     Ok(())
 }
 
-/// The library whose records are collected.
-pub(super) fn in_use() -> Option<&'static Root> {
-    if is_on() { root::current() } else { None }
-}
-
 /// The periodic work of the service thread. CUPTI's own flush period returns only full buffers, and a
 /// killed process should lose little, so this flushes at each turn. If the session ended because its
 /// collector is gone, CUPTI is left.
@@ -130,20 +114,22 @@ pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();
     }
-    let Some(root) = in_use() else { return };
+    let Some(root) = root::of_tracer() else { return };
     if IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked() {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
         root.flush(0);
         records::read_early(root);
+        // Buffers may have come back meanwhile.
+        returned::catch_up();
     }
     graph_times::turn(session, root);
 }
 
 /// Stops collecting: the session is over although the program is not, and nobody reads records.
 fn stop() {
-    let Some(root) = in_use() else { return };
-    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    let Some(root) = root::of_tracer() else { return };
+    if !root::end_collecting() {
         return;
     }
     // A guest continues: our launch callbacks count its windows.
@@ -160,11 +146,11 @@ fn leave(root: &Root, how: fn(&Root)) {
 
 /// The last delivery. It is forced, because the process is ending.
 pub fn finish(_: &'static Session) {
-    if let Some(root) = in_use() {
+    if let Some(root) = root::of_tracer() {
         // A forced flush delivers a running kernel without an end, permanently. That is right only at the
         // process's end.
         root.flush(FLUSH_FORCED);
-        postponed::catch_up();
+        returned::catch_up();
     }
 }
 
@@ -188,7 +174,7 @@ fn give_way_by(to: &str, how: fn(&Root)) {
     };
     // A forked child has no session; CUPTI belongs to its parent and does not work in the child.
     let Some(session) = session::current() else { return };
-    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if !root::end_collecting() {
         return;
     }
     session.clear_device_clock();
@@ -199,8 +185,4 @@ fn give_way_by(to: &str, how: fn(&Root)) {
 
 fn timestamp() -> u64 {
     root::current().map_or(0, Root::now_ns)
-}
-
-pub(super) fn name_of(error: CUptiResult) -> String {
-    cupti_sys::cupti::result_name(error).to_string()
 }

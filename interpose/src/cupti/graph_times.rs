@@ -19,13 +19,12 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind as Kind, CUptiResult};
+use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind as Kind, CUptiResult, result_name};
 use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
 use gputrace_wire::definition::{graph_mode, graph_reason, kind};
 use gputrace_wire::device::Place;
 
-use super::client::name_of;
 use super::graph_state::{self, Asked, State, Timing};
 use super::kinds::bit;
 use super::root::Root;
@@ -247,7 +246,7 @@ fn report_refusal(session: &Session, root: &Root, seen: &Window) {
         let why = format!(
             "graphs are timed by node: {} gives no records of whole graphs ({})",
             root.path.display(),
-            name_of(CUptiResult(state.refusal.into()))
+            result_name(CUptiResult(state.refusal.into()))
         );
         session.notice(1, 0, why.as_bytes());
     }

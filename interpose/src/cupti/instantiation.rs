@@ -16,8 +16,8 @@ use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
 
 use super::graph_state::{self, State};
-use super::root::Root;
-use super::{client, whole_kind};
+use super::root::{self, Root};
+use super::whole_kind;
 
 /// The longest wait of a thread that makes a graph for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ pub struct Making {
 /// To be called before the driver makes an executable graph.
 pub fn begins() -> Making {
     let _errno = KeepErrno::new();
-    let with_kind = client::in_use().filter(|_| {
+    let with_kind = root::of_tracer().filter(|_| {
         let (before, after) = graph_state::update(State::begin_graph);
         before != after
     });

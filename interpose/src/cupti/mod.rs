@@ -16,8 +16,8 @@
 //! | `nodes` | tracer: numbers of graphs and their nodes |
 //! | `buffers` | the buffer pool that CUPTI fills |
 //! | `open` | buffers that CUPTI is filling, and how far each has been read |
+//! | `returned` | full buffers: delivered at once, or kept until the ring is free |
 //! | `records/` | converts records into events, at delivery or before |
-//! | `postponed` | full buffers that wait for the ring |
 //! | `guest/` | another client, which is given a CUPTI of its own |
 //!
 //! No lock of ours is held while CUPTI is called, and no CUDA call is made in a callback. Without CUPTI
@@ -36,8 +36,8 @@ pub mod library;
 pub mod nodes;
 mod old_torch;
 mod open;
-mod postponed;
 mod records;
+mod returned;
 mod root;
 pub mod whole_kind;
 

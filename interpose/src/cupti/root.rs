@@ -6,14 +6,15 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use gputrace_producer::system;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cupti_sys::cupti::{ApiVersion, CUpti_SubscriberHandle, CUptiResult, Cupti};
+use cupti_sys::cupti::{
+    ApiVersion, CUpti_BuffersCallbackCompleteFunc, CUpti_BuffersCallbackRequestFunc, CUpti_CallbackFunc,
+    CUpti_SubscriberHandle, CUptiResult, Cupti,
+};
+use gputrace_producer::system;
 use once_cell::race::OnceBox;
-
-use super::{buffers, callbacks};
 
 pub struct Root {
     pub api: Cupti,
@@ -26,6 +27,12 @@ pub struct Root {
 }
 
 static ROOT: OnceBox<Root> = OnceBox::new();
+mod tracer {
+    pub const WAITS: u32 = 0;
+    pub const COLLECTS: u32 = 1;
+    pub const LEFT: u32 = 2;
+}
+static TRACER: AtomicU32 = AtomicU32::new(tracer::WAITS);
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// The longest wait for a flush to end before CUPTI is detached from the driver.
 const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
@@ -46,6 +53,22 @@ fn own_pid() -> i32 {
 /// The library in use; `None` before the first attach, in a forked child, and after leaving.
 pub fn current() -> Option<&'static Root> {
     ROOT.get().filter(|root| !LEFT.load(Ordering::Acquire) && root.pid == own_pid())
+}
+
+/// The library in use while the tracer collects records.
+pub fn of_tracer() -> Option<&'static Root> {
+    if TRACER.load(Ordering::Acquire) == tracer::COLLECTS { current() } else { None }
+}
+
+/// The tracer collects records from here on.
+pub fn begin_collecting() {
+    TRACER.store(tracer::COLLECTS, Ordering::Release);
+}
+
+/// The tracer collects no more records in this process. True for the first caller.
+pub fn end_collecting() -> bool {
+    let (collects, left) = (tracer::COLLECTS, tracer::LEFT);
+    TRACER.compare_exchange(collects, left, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// The library in use, for callers inside CUPTI's callbacks, which run only in its own process.
@@ -110,17 +133,15 @@ impl Root {
         SUBSCRIBER.load(Ordering::Acquire).cast()
     }
 
-    /// Subscribes, if nobody did. There is one subscription for the life of the process: before CUDA 13.1 a
+    /// Subscribes with a callback that lives as long as the process, if nobody did. There is one subscription for the life of the process: before CUDA 13.1 a
     /// second one gets wrong correlation ids for graphs.
-    pub fn subscribe(&self) -> CUptiResult {
+    pub fn subscribe(&self, callback: CUpti_CallbackFunc) -> CUptiResult {
         if !self.subscriber().is_null() {
             return CUptiResult::CUPTI_SUCCESS;
         }
         let mut subscriber: CUpti_SubscriberHandle = core::ptr::null_mut();
         // SAFETY: the out pointer outlives the call; the callback lives as long as the process.
-        let result = unsafe {
-            (self.api.subscribe)(&mut subscriber, Some(callbacks::dispatch), core::ptr::null_mut())
-        };
+        let result = unsafe { (self.api.subscribe)(&mut subscriber, callback, core::ptr::null_mut()) };
         if result == CUptiResult::CUPTI_SUCCESS {
             SUBSCRIBER.store(subscriber.cast(), Ordering::Release);
         }
@@ -136,19 +157,18 @@ impl Root {
         }
     }
 
-    /// Registers our buffer callbacks, once. No timestamp callback is ever registered: CUPTI would call it on
+    /// Registers our buffer callbacks, which live as long as the process, once. No timestamp callback is ever registered: CUPTI would call it on
     /// the launch path. A guest's clock is computed from CUPTI's instead.
-    pub fn register_buffers(&self) -> CUptiResult {
+    pub fn register_buffers(
+        &self,
+        requested: CUpti_BuffersCallbackRequestFunc,
+        completed: CUpti_BuffersCallbackCompleteFunc,
+    ) -> CUptiResult {
         if self.buffers_are_ours.load(Ordering::Acquire) {
             return CUptiResult::CUPTI_SUCCESS;
         }
-        if !buffers::prepare() {
-            return CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY;
-        }
         // SAFETY: both callbacks live as long as the process.
-        let result = unsafe {
-            (self.api.activity_register_callbacks)(Some(buffers::requested), Some(buffers::completed))
-        };
+        let result = unsafe { (self.api.activity_register_callbacks)(requested, completed) };
         self.buffers_are_ours.store(result == CUptiResult::CUPTI_SUCCESS, Ordering::Release);
         result
     }

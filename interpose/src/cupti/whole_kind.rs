@@ -14,10 +14,9 @@ use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
-use super::client;
 use super::graph_state::{self, State};
 use super::kinds::{self, Requester};
-use super::root::Root;
+use super::root::{self, Root};
 
 const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
@@ -62,7 +61,7 @@ impl Drop for Launching {
 #[inline(never)]
 fn wait_for_switch() {
     // In a forked child no thread finishes the switch that its parent was in.
-    if client::in_use().is_none() {
+    if root::of_tracer().is_none() {
         return;
     }
     let begun = Instant::now();
@@ -75,7 +74,7 @@ fn wait_for_switch() {
 #[inline(never)]
 fn catch_up() {
     let _errno = KeepErrno::new();
-    if let Some(root) = client::in_use() {
+    if let Some(root) = root::of_tracer() {
         apply(root, Duration::ZERO);
     }
 }

@@ -11,7 +11,7 @@ use gputrace_producer::stderr::KeepErrno;
 use super::{clock, delivery, subscription, windows};
 use crate::cupti::kinds::{self, Requester};
 use crate::cupti::root::{self, Root};
-use crate::cupti::{callbacks, graph_times};
+use crate::cupti::{callbacks, graph_times, returned};
 
 const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
 const INVALID_PARAMETER: CUptiResult = CUptiResult::CUPTI_ERROR_INVALID_PARAMETER;
@@ -35,7 +35,7 @@ pub fn subscribe(
     if subscription::is_there() {
         return CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     }
-    let result = root.subscribe();
+    let result = callbacks::subscribe(root);
     if result != OK {
         return result;
     }
@@ -116,7 +116,7 @@ pub fn register_callbacks(
     if request.is_none() || complete.is_none() {
         return INVALID_PARAMETER;
     }
-    let result = root.register_buffers();
+    let result = returned::register_buffers(root);
     if result != OK {
         return result;
     }

@@ -14,9 +14,8 @@ use std::path::Path;
 
 use cupti_sys::cupti::*;
 
-use super::exports;
-use crate::cupti::client;
 use crate::cupti::root::Root;
+use crate::cupti::{client, library};
 
 /// From this version on a libcupti keeps the driver for the life of the process.
 const KEEPS_THE_DRIVER: u32 = 130_000;
@@ -29,7 +28,7 @@ pub fn is_served_by(root: &Root, path: &Path) -> bool {
     if ours == 0 {
         return false;
     }
-    let Some(ask) = exports::in_library(path, c"cuptiGetVersion") else { return false };
+    let Some(ask) = library::find(path, c"cuptiGetVersion") else { return false };
     let mut theirs = 0;
     // SAFETY: CUPTI's function of that name, asked after cuInit; the out pointer outlives the call.
     let result = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(ask)(&mut theirs) };

@@ -186,7 +186,7 @@ fn with_delivery(
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
             // SYNC: pairs with the exchange in `take`: the next delivery sees our positions. SeqCst, in one
-            // order with the list of `postponed`: either `postpone`'s caller sees the ring free, or we see
+            // order with the list of `returned`: either `postpone`'s caller sees the ring free, or we see
             // the buffer.
             let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
