@@ -133,8 +133,8 @@ impl Root {
         SUBSCRIBER.load(Ordering::Acquire).cast()
     }
 
-    /// Subscribes with a callback that lives as long as the process, if nobody did. There is one subscription for the life of the process: before CUDA 13.1 a
-    /// second one gets wrong correlation ids for graphs.
+    /// Subscribes with a callback that lives as long as the process, if nobody did. There is one subscription
+    /// for the life of the process: before CUDA 13.1 a second one gets wrong correlation ids for graphs.
     pub fn subscribe(&self, callback: CUpti_CallbackFunc) -> CUptiResult {
         if !self.subscriber().is_null() {
             return CUptiResult::CUPTI_SUCCESS;
@@ -157,8 +157,8 @@ impl Root {
         }
     }
 
-    /// Registers our buffer callbacks, which live as long as the process, once. No timestamp callback is ever registered: CUPTI would call it on
-    /// the launch path. A guest's clock is computed from CUPTI's instead.
+    /// Registers our buffer callbacks, which live as long as the process, once. No timestamp callback is ever
+    /// registered: CUPTI would call it on the launch path. A guest's clock is computed from CUPTI's instead.
     pub fn register_buffers(
         &self,
         requested: CUpti_BuffersCallbackRequestFunc,
@@ -182,8 +182,9 @@ impl Root {
         result
     }
 
-    /// Leaves this libcupti, as [`Root::leave`] does, so that another one in the process can use the driver. The driver refuses the
-    /// other one unless CUPTI detaches itself from the driver; versions up to 12.9 can do that.
+    /// Leaves this libcupti, as [`Root::leave`] does, so that another one in the process can use the driver.
+    /// The driver refuses the other one unless CUPTI detaches itself from the driver; versions up to 12.9 can
+    /// do that.
     pub fn leave_to_another_library(&self) {
         self.leave();
         // The service thread may be in a flush or may be reading open buffers. The wait is bounded, because
@@ -200,8 +201,8 @@ impl Root {
         }
     }
 
-    /// Leaves CUPTI to another client for good. The tracer's kinds are off already, so that the flush delivers
-    /// the last of their records.
+    /// Leaves CUPTI to another client for good. The tracer's kinds are off already, so that the flush
+    /// delivers the last of their records.
     pub fn leave(&self) {
         // Unforced, so that running kernels are not affected.
         self.flush(0);
