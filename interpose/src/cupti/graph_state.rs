@@ -202,8 +202,8 @@ impl State {
     /// A guest changes its kinds. If it wants node records, graphs being made now lose the kind before they
     /// are complete.
     #[must_use]
-    pub fn guest_changes(self, wants_nodes: bool, is_kind_on: bool) -> State {
-        let loses_kind = wants_nodes && is_kind_on && self.graphs_being_made > 0;
+    pub fn guest_changes(self, wants_nodes: bool) -> State {
+        let loses_kind = wants_nodes && self.graphs_being_made > 0;
         State { guest_wants_nodes: wants_nodes, is_unprepared: self.is_unprepared || loses_kind, ..self }
     }
 
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(wanting(|timing| at(timing).begin_graph().end_graph()), wanting(at));
         // Never with a graph that CUPTI crashes over, and never against a guest.
         assert_eq!(wanting(|timing| at(timing).begin_graph().forbid_graph_level()), [false; 7]);
-        assert_eq!(wanting(|timing| at(timing).begin_graph().guest_changes(true, false)), [false; 7]);
+        assert_eq!(wanting(|timing| at(timing).begin_graph().guest_changes(true)), [false; 7]);
         // A CUPTI that cannot prepare graphs gets the kind only if the user asked for it.
         let old = State { can_prepare: false, ..at(Chosen) };
         assert!(!old.wants_kind() && State { is_asked: true, ..old }.wants_kind());
@@ -383,13 +383,13 @@ mod tests {
     #[test]
     fn graph_that_loses_the_kind_to_a_guest_forbids_graph_level_timing() {
         let made = at(Graph).begin_graph();
-        for (state, wants_nodes, is_kind_on, expected) in [
-            (made, true, true, true),
-            (made, true, false, false),
-            (made, false, true, false),
-            (at(Graph), true, true, false),
+        for (state, wants_nodes, expected) in [
+            (made, true, true),
+            (made, false, false),
+            (at(Graph), true, false),
+            (unprepared(Graph), false, true),
         ] {
-            assert_eq!(state.guest_changes(wants_nodes, is_kind_on).is_unprepared, expected, "{state:?}");
+            assert_eq!(state.guest_changes(wants_nodes).is_unprepared, expected, "{state:?}");
         }
     }
 }

@@ -256,7 +256,7 @@ fn report_refusal(session: &Session, root: &Root, seen: &Window) {
 /// that it would get without us.
 pub fn guest_changes(root: &Root, kinds: u64) {
     let wants_nodes = kinds & OF_NODES != 0 && kinds & bit(Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE.0) == 0;
-    graph_state::update(|state| state.guest_changes(wants_nodes, whole_kind::is_on()));
+    graph_state::update(|state| state.guest_changes(wants_nodes));
     if !wants_nodes {
         return;
     }
