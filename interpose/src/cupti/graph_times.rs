@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_looked_at_again_after_a_while_and_ever_more_seldom() {
+    fn reprobe_intervals_double() {
         let (mut reprobes, mut second) = (Vec::new(), 7);
         loop {
             // Each re-probe takes a second here.

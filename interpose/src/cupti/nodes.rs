@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nodes_of_a_call_are_those_of_the_graph_that_was_there_before() {
+    fn nodes_of_a_call_are_those_of_the_older_graph() {
         let made = |nodes: &[u64]| nodes.iter().fold((0, 0), |known, node| with(known, *node));
         assert_eq!(made(&[5 << 32]), (5 << 32, 1));
         assert_eq!(made(&[5 << 32 | 3, 5 << 32 | 4]), (5 << 32 | 3, 2));

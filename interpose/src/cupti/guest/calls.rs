@@ -223,7 +223,7 @@ pub fn attribute(
     if known == UNSET {
         return None;
     }
-    // SAFETY: as above; one byte is written where there is room for one.
+    // SAFETY: as above; one byte is written, and the size is at least 1.
     unsafe {
         if bytes.is_null() || value.is_null() || *bytes == 0 {
             return Some(INVALID_PARAMETER);

@@ -136,7 +136,7 @@ fn guest_of(index: usize) -> Option<&'static Root> {
 }
 
 /// The real function, from the first of: the library in use, the one that the program linked, the mapped
-/// one. libcupti is seldom in the global scope.
+/// one. libcupti is rarely in the global scope.
 fn real(index: usize) -> *mut c_void {
     let (Some(slot), Some(name)) = (REAL.get(index), NAMES.get(index)) else {
         return core::ptr::null_mut();
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_its_function() {
+    fn exported_name_has_its_function() {
         for (index, name) in NAMES.iter().enumerate() {
             assert!(name.to_bytes().starts_with(b"cupti"), "{index}");
             assert!(!ours(index).is_null(), "{name:?}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_pass() {
+    fn unknown_name_is_not_replaced() {
         let found = 0x1000 as *mut c_void;
         assert_eq!(replace(c"cuptiGetVersion".as_ptr(), found), found);
         assert_eq!(replace(c"cudaMalloc".as_ptr(), found), found);

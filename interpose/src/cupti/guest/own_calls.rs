@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_ours_by_thread_and_time() {
+    fn record_is_ours_by_thread_and_time() {
         assert!(!is_of_one(&record(DRIVER, 100, 200, 7)), "none was made");
         CALL[0].thread.store(7 << 32 | 9, Ordering::Release);
         CALL[0].begun_ns.store(90, Ordering::Release);

@@ -126,11 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_serves_what_is_not_newer() {
+    fn library_serves_clients_of_versions_that_are_not_newer() {
         assert!(serves(130_001, 26), "13.0 for 12.8");
         assert!(serves(28, 26) && serves(28, 28), "12.9 for 12.8");
-        assert!(!serves(26, 28), "12.8 lets go, so 12.9 can have the driver");
-        assert!(serves(130_001, 130_200), "13.0 never lets go");
+        assert!(!serves(26, 28), "12.8 releases the driver, so 12.9 can have it");
+        assert!(serves(130_001, 130_200), "13.0 never releases the driver");
         assert!(!serves(28, 130_001) && !serves(130_001, 140_000), "another release's records");
     }
 }
