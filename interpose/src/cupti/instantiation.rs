@@ -34,12 +34,10 @@ pub fn begins() -> Making {
         let (before, after) = graph_state::update(State::begin_graph);
         before != after
     });
-    if let Some(root) = with_kind {
-        whole_kind::apply(root, PATIENCE);
-    }
+    let is_applied = with_kind.is_some_and(|root| whole_kind::apply(root, PATIENCE));
     // The kind stays on until the last graph is made. Only a guest switches it off earlier, which forbids
     // graph-level timing.
-    if with_kind.is_none() || !whole_kind::is_on() {
+    if !is_applied || !whole_kind::is_on() {
         graph_state::update(State::forbid_graph_level);
     }
     Making { with_kind }

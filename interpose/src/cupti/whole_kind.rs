@@ -86,9 +86,8 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
         if GATE.compare_exchange(0, SWITCHING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             let is_applied = switch(root);
             GATE.fetch_and(!SWITCHING, Ordering::Release);
-            // The wanted state may have changed after it was read. A thread that changed it and found this
-            // switch or a launch under way set IS_BEHIND. So the wanted state is read again after IS_BEHIND
-            // is cleared.
+            // A thread that changed the wanted state and found this switch or a launch under way set
+            // IS_BEHIND. So the wanted state is read once more after IS_BEHIND is cleared.
             IS_BEHIND.store(false, Ordering::SeqCst);
             if is_applied && graph_state::now().wants_kind() != is_on() {
                 continue;
@@ -106,24 +105,28 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
     }
 }
 
-/// Switches the kind. The gate is closed by the caller.
+/// Switches the kind until it is as wanted; false if CUPTI refuses. The gate is closed by the caller.
+///
+/// The wanted state may change during a switch. It is read again before a launch may begin, because CUPTI
+/// would crash if the kind were on by a decision from before a graph was made without it.
 fn switch(root: &Root) -> bool {
-    let state = graph_state::now();
-    let is_wanted = state.wants_kind();
-    if is_wanted == is_on() {
-        return true;
+    loop {
+        let state = graph_state::now();
+        let is_wanted = state.wants_kind();
+        if is_wanted == is_on() {
+            return true;
+        }
+        if !is_wanted && !state.can_prepare {
+            // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
+            graph_state::update(State::forbid_graph_level);
+        }
+        let change = if is_wanted { kinds::request } else { kinds::withdraw };
+        let result = change(root, Requester::Graphs, GRAPH_LEVEL);
+        if result != CUptiResult::CUPTI_SUCCESS {
+            graph_state::update(|state| state.refuse(result));
+            return false;
+        }
     }
-    if !is_wanted && !state.can_prepare {
-        // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
-        graph_state::update(State::forbid_graph_level);
-    }
-    let change = if is_wanted { kinds::request } else { kinds::withdraw };
-    let result = change(root, Requester::Graphs, GRAPH_LEVEL);
-    let is_done = result == CUptiResult::CUPTI_SUCCESS;
-    if !is_done {
-        graph_state::update(|state| state.refuse(result));
-    }
-    is_done
 }
 
 #[cfg(test)]
