@@ -136,11 +136,6 @@ impl State {
         self.may_become_graph_level() && (is_wanted || self.graphs_being_made > 0)
     }
 
-    /// Whether launches get graph-level timing, apart from those at a switch.
-    pub fn is_graph_level(self) -> bool {
-        matches!(self.timing, Timing::Graph | Timing::Reprobing)
-    }
-
     /// A session begins. If a guest kept CUPTI in use since the previous session of this process, the kind
     /// may still be on.
     #[must_use]
@@ -168,35 +163,34 @@ impl State {
         State { timing, ..self }
     }
 
+    /// The same state with another timing, if it has one of these.
+    fn move_to(self, to: Timing, from: &[Timing]) -> State {
+        let timing = if from.contains(&self.timing) { to } else { self.timing };
+        State { timing, ..self }
+    }
+
     /// The chosen kind is on.
     #[must_use]
     pub fn arrive(self) -> State {
-        match self.timing {
-            Timing::Chosen | Timing::Suspended if !self.guest_wants_nodes => {
-                State { timing: Timing::Graph, ..self }
-            }
-            _ => self,
+        if self.guest_wants_nodes {
+            self
+        } else {
+            self.move_to(Timing::Graph, &[Timing::Chosen, Timing::Suspended])
         }
     }
 
     /// A re-probe is due.
     #[must_use]
     pub fn reprobe(self) -> State {
-        match self.timing {
-            Timing::Graph => {
-                State { timing: Timing::Reprobing, reprobes: self.reprobes.saturating_add(1), ..self }
-            }
-            _ => self,
-        }
+        let is_due = self.timing == Timing::Graph;
+        let reprobes = self.reprobes.saturating_add(is_due.into());
+        State { reprobes, ..self }.move_to(Timing::Reprobing, &[Timing::Graph])
     }
 
     /// The kind is off for the re-probe.
     #[must_use]
     pub fn observe(self) -> State {
-        match self.timing {
-            Timing::Reprobing => State { timing: Timing::Observed, ..self },
-            _ => self,
-        }
+        self.move_to(Timing::Observed, &[Timing::Reprobing])
     }
 
     /// A guest changes its kinds. If it wants node records, graphs being made now lose the kind before they
@@ -210,7 +204,7 @@ impl State {
     /// The kind is off for the guest.
     #[must_use]
     pub fn suspend(self) -> State {
-        if self.is_graph_level() { State { timing: Timing::Suspended, ..self } } else { self }
+        self.move_to(Timing::Suspended, &[Timing::Graph, Timing::Reprobing])
     }
 
     /// CUPTI refused to switch the kind. It is never requested again in this session: CUPTI before 11.7 lacks

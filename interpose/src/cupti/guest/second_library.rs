@@ -42,23 +42,32 @@ fn serves(ours: u32, theirs: u32) -> bool {
     theirs <= ours || ours >= KEEPS_THE_DRIVER && is_same_release
 }
 
-static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// Replacements of functions of a second library: the tracer leaves CUPTI, then that function runs.
+macro_rules! replacements {
+    ($($replace:ident $kept:ident $name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        static $kept: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Our replacement of that library's `cuptiSubscribe`.
-pub fn replace_subscribe(found: *mut c_void) -> *mut c_void {
-    keep(&SUBSCRIBE, found, subscribe as *mut c_void)
+        /// Our replacement of that library's function.
+        pub fn $replace(found: *mut c_void) -> *mut c_void {
+            keep(&$kept, found, $name as *mut c_void)
+        }
+
+        unsafe extern "C" fn $name($($arg: $type),*) -> CUptiResult {
+            type Real = unsafe extern "C" fn($($type),*) -> CUptiResult;
+            client::give_way_to_another_library();
+            // SAFETY: `keep` stored that library's function of this name before anybody could call this.
+            unsafe { core::mem::transmute::<*mut c_void, Real>($kept.load(Ordering::Acquire))($($arg),*) }
+        }
+    )*};
 }
 
-/// Our replacement of that library's `cuptiSubscribe_v2`.
-pub fn replace_subscribe_v2(found: *mut c_void) -> *mut c_void {
-    keep(&SUBSCRIBE_V2, found, subscribe_v2 as *mut c_void)
-}
-
-/// Our replacement of that library's `cuptiActivityRegisterCallbacks`.
-pub fn replace_register(found: *mut c_void) -> *mut c_void {
-    keep(&REGISTER, found, register as *mut c_void)
+replacements! {
+    replace_subscribe SUBSCRIBE
+        subscribe(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void);
+    replace_subscribe_v2 SUBSCRIBE_V2
+        subscribe_v2(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void, parameters: *mut c_void);
+    replace_register REGISTER
+        register(request: CUpti_BuffersCallbackRequestFunc, complete: CUpti_BuffersCallbackCompleteFunc);
 }
 
 /// Stores a second library's function and returns our replacement. A third library's is not stored.
@@ -67,57 +76,6 @@ fn keep(slot: &AtomicPtr<c_void>, found: *mut c_void, own: *mut c_void) -> *mut 
         Ok(_) => own,
         Err(known) if known == found => own,
         Err(_) => found,
-    }
-}
-
-unsafe extern "C" fn subscribe(
-    handle: *mut CUpti_SubscriberHandle,
-    callback: CUpti_CallbackFunc,
-    user_data: *mut c_void,
-) -> CUptiResult {
-    type Real =
-        unsafe extern "C" fn(*mut CUpti_SubscriberHandle, CUpti_CallbackFunc, *mut c_void) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: `keep` stored that library's cuptiSubscribe before anybody could call this.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE.load(Ordering::Acquire));
-        real(handle, callback, user_data)
-    }
-}
-
-unsafe extern "C" fn subscribe_v2(
-    handle: *mut CUpti_SubscriberHandle,
-    callback: CUpti_CallbackFunc,
-    user_data: *mut c_void,
-    parameters: *mut c_void,
-) -> CUptiResult {
-    type Real = unsafe extern "C" fn(
-        *mut CUpti_SubscriberHandle,
-        CUpti_CallbackFunc,
-        *mut c_void,
-        *mut c_void,
-    ) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: as above, that library's cuptiSubscribe_v2.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE_V2.load(Ordering::Acquire));
-        real(handle, callback, user_data, parameters)
-    }
-}
-
-unsafe extern "C" fn register(
-    request: CUpti_BuffersCallbackRequestFunc,
-    complete: CUpti_BuffersCallbackCompleteFunc,
-) -> CUptiResult {
-    type Real = unsafe extern "C" fn(
-        CUpti_BuffersCallbackRequestFunc,
-        CUpti_BuffersCallbackCompleteFunc,
-    ) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: as above, that library's cuptiActivityRegisterCallbacks.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(REGISTER.load(Ordering::Acquire));
-        real(request, complete)
     }
 }
 
