@@ -266,7 +266,7 @@ impl Model {
 #[test]
 fn launch_never_finds_the_kind_on_beside_a_graph_made_without_it() {
     for programs in [[MAKER, GUEST, SERVICE], [MAKER, MAKER, SERVICE], [MAKER, MAKER, GUEST]] {
-        for (timing, is_on) in [(Observed, false), (Chosen, false), (Suspended, false), (Graph, true)] {
+        for (timing, is_on) in [(Observed, false), (Suspended, false), (Graph, true)] {
             let first = Model {
                 state: at(timing).pack(),
                 is_requested: is_on,
