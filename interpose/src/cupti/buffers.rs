@@ -3,13 +3,11 @@
 //! A buffer that CUPTI holds is never freed. When the pool is used up, CUPTI gets a buffer whose contents
 //! are discarded and counted: before CUDA 12.9 it crashes if it gets none.
 
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use gputrace_producer::{memory, session};
-use gputrace_wire::counter::Counter;
 
-use super::{guest, open, postponed, records};
+use super::open;
 
 /// About 4 700 kernel records, a few milliseconds of the densest launching: small enough that a killed
 /// process loses little. 256 KiB to 8 MiB made no measurable difference; with few records in each,
@@ -90,7 +88,7 @@ fn take_discard() -> *mut u8 {
 }
 
 /// Takes a discard buffer back; false if the buffer is not one.
-fn give_back_discard(buffer: *mut u8) -> bool {
+pub fn give_back_discard(buffer: *mut u8) -> bool {
     let first = DISCARD.load(Ordering::Acquire);
     let offset = (buffer as usize).wrapping_sub(first as usize);
     if first.is_null() || offset >= DISCARDS * BUFFER_BYTES {
@@ -109,7 +107,7 @@ pub fn in_use() -> impl Iterator<Item = usize> {
 }
 
 /// The index of a buffer in the pool.
-fn index_of(buffer: *mut u8) -> Option<usize> {
+pub fn index_of(buffer: *mut u8) -> Option<usize> {
     POOL.iter().position(|slot| slot.load(Ordering::Acquire) == buffer)
 }
 
@@ -153,40 +151,10 @@ pub unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most
     }
 }
 
-/// CUPTI gives a buffer back with records in it.
-pub unsafe extern "C" fn completed(
-    context: *mut cupti_sys::driver::CUctx_st,
-    stream: u32,
-    buffer: *mut u8,
-    _: usize,
-    valid_bytes: usize,
-) {
-    if give_back_discard(buffer) {
-        if let Some(session) = session::current() {
-            session.count(Counter::BuffersExhausted, 1);
-        }
-        return;
-    }
-    let Some(index) = index_of(buffer) else { return };
-    let context = context.cast::<c_void>();
-    let is_ours = open::take_back(index);
-    // SAFETY: CUPTI states that so many bytes are records; the buffer is postponed or cleared only later.
-    unsafe { guest::deliver(buffer, valid_bytes) };
-    // SAFETY: the same, and the early reader is done with the buffer.
-    let is_done =
-        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::consumed(index)) };
-    if is_done {
-        // SAFETY: CUPTI gave the buffer back, and its records are consumed.
-        unsafe { clear(index, valid_bytes) };
-    } else {
-        postponed::postpone(context, stream, index, valid_bytes);
-    }
-    postponed::catch_up();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cupti::returned;
 
     #[test]
     fn buffers_come_back_and_run_out() {
@@ -219,9 +187,9 @@ mod tests {
         assert_eq!((left, take()), ([0, 7], Some((70, taken[70], SMALL_BYTES))));
         // Without a session nothing is done for postponed buffers.
         for index in [3, 1900, 70] {
-            postponed::postpone(core::ptr::null_mut(), 0, index, 0);
+            returned::postpone(core::ptr::null_mut(), 0, index, 0);
         }
-        postponed::catch_up();
+        returned::catch_up();
         let again: Vec<_> = std::iter::from_fn(take).map(|(_, buffer, _)| buffer).collect();
         assert_eq!(again, [taken[3], taken[70], taken[1900]]);
         (0..BUFFERS).for_each(give_back);

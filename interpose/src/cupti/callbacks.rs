@@ -59,33 +59,33 @@ impl Bits {
     }
 }
 
+/// Makes the real subscription, if nobody did.
+pub fn subscribe(root: &Root) -> CUptiResult {
+    root.subscribe(Some(dispatch))
+}
+
 /// CUPTI's one subscriber callback.
-pub unsafe extern "C" fn dispatch(
+unsafe extern "C" fn dispatch(
     _: *mut c_void,
     domain: CUpti_CallbackDomain,
     id: CUpti_CallbackId,
     data: *const c_void,
 ) {
-    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API
-        && !data.is_null()
-        && OF_TRACER.has(domain.0, id)
-    {
-        // SAFETY: for this domain CUPTI passes a CUpti_CallbackData that lives across the call.
-        launches::at_call(unsafe { &*data.cast::<CUpti_CallbackData>() });
-    }
-    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE
-        && id == NODE_CREATED
-        && !data.is_null()
-        && OF_TRACER.has(domain.0, id)
-    {
-        // SAFETY: for this domain CUPTI passes a CUpti_ResourceData that lives across the call.
-        nodes::at_creation(unsafe { &*data.cast::<CUpti_ResourceData>() });
-    }
-    if domain == CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE
-        && id == EXECUTABLE_CREATED
-        && OF_TRACER.has(domain.0, id)
-    {
-        instantiation::at_creation();
+    if OF_TRACER.has(domain.0, id) {
+        match (domain, id) {
+            (CUpti_CallbackDomain::CUPTI_CB_DOMAIN_DRIVER_API, _) if !data.is_null() => {
+                // SAFETY: for this domain CUPTI passes a CUpti_CallbackData that lives across the call.
+                launches::at_call(unsafe { &*data.cast::<CUpti_CallbackData>() });
+            }
+            (CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE, NODE_CREATED) if !data.is_null() => {
+                // SAFETY: for this domain CUPTI passes a CUpti_ResourceData that lives across the call.
+                nodes::at_creation(unsafe { &*data.cast::<CUpti_ResourceData>() });
+            }
+            (CUpti_CallbackDomain::CUPTI_CB_DOMAIN_RESOURCE, EXECUTABLE_CREATED) => {
+                instantiation::at_creation();
+            }
+            _ => {}
+        }
     }
     if OF_GUEST.has(domain.0, id) && !own_calls::is_under_way() {
         subscription::call(domain, id, data);

@@ -1,45 +1,24 @@
 //! The tracer's use of CUPTI, from `cuInit` until the session ends or CUPTI must be left.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::unix::ffi::OsStrExt;
 
-use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUptiResult};
+use cupti_sys::cupti::{ApiVersion, CUptiResult, result_name};
 use gputrace_producer::session::Session;
 use gputrace_producer::{session, stderr};
 use gputrace_wire::definition::{kind, library_role, rung};
 
-use super::root::{self, Party, Root};
-use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
+use super::root::{self, Root};
+use super::{callbacks, graph_times, guest, kinds, library, old_torch, records, returned};
 use crate::resolve::originals;
 use crate::settings;
 use crate::tables::Tables;
 
-/// The kinds of every trace, besides the kind of graph-level timing ([`graph_times`]). No API kinds: the
-/// hooks record host times at a third of the cost. All kinds are switched on once, right after `cuInit`,
-/// because switching while kernels run stalls the device. CUPTI's device buffers keep their default
-/// sizes, because a limit on them makes CUPTI drop records.
-const KINDS: [CUpti_ActivityKind; 4] = [
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY,
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMCPY2,
-    CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
-];
 const FLUSH_FORCED: u32 = 1;
 
-mod state {
-    pub const NONE: u32 = 0;
-    pub const ON: u32 = 1;
-    pub const LEFT: u32 = 2;
-}
-static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 /// Whether CUPTI delivers at every turn of the service thread, and not only full buffers.
 static IS_STEADY: AtomicBool = AtomicBool::new(true);
-
-/// Whether device records are collected.
-pub fn is_on() -> bool {
-    STATE.load(Ordering::Acquire) == state::ON
-}
 
 /// Starts collecting device records, or reports why it cannot.
 pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, simulated: bool) {
@@ -52,7 +31,7 @@ pub fn start(session: &'static Session, tables: &Tables, driver_version: c_int, 
     match subscribe(session, driver_version, simulated) {
         Ok(()) => {
             tables.set_has_records(true);
-            STATE.store(state::ON, Ordering::Release);
+            root::begin_collecting();
             session.set_device_clock(timestamp, 1);
         }
         Err(why) => {
@@ -91,12 +70,12 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         }
     };
     let at = root.path.display();
-    let version = root.learn_version().map_err(|error| format!("{at} refuses ({})", name_of(error)))?;
+    let version = root.learn_version().map_err(|error| format!("{at} refuses ({})", result_name(error)))?;
     if version < ApiVersion::OLDEST {
         root::leave_unused();
         return Err(format!("{at} is version {version}, too old; 11.4 or later is needed"));
     }
-    match root.subscribe() {
+    match callbacks::subscribe(root) {
         CUptiResult::CUPTI_SUCCESS => {}
         CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
             root::leave_unused();
@@ -104,39 +83,28 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         }
         error => {
             root::leave_unused();
-            return Err(format!("{at} refuses to subscribe ({})", name_of(error)));
+            return Err(format!("{at} refuses to subscribe ({})", result_name(error)));
         }
     }
     let undo = |what: &str, error: CUptiResult| {
         if !guest::is_present() {
             root.leave();
         }
-        Err(format!("{at}: {what} failed ({})", name_of(error)))
+        Err(format!("{at}: {what} failed ({})", result_name(error)))
     };
-    match root.register_buffers() {
+    match returned::register_buffers(root) {
         CUptiResult::CUPTI_SUCCESS => {}
         CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY => return Err("no memory for CUPTI's buffers".into()),
         error => return undo("registering buffers", error),
     }
     callbacks::enable_for_tracer(root);
-    for kind in KINDS {
-        let enabled = root.want(Party::Tracer, kind, true);
-        if enabled != CUptiResult::CUPTI_SUCCESS {
-            KINDS.iter().for_each(|kind| {
-                root.want(Party::Tracer, *kind, false);
-            });
-            return undo("enabling kernel, copy and fill records", enabled);
-        }
+    if let Err(error) = kinds::request_base(root) {
+        return undo("enabling kernel, copy and fill records", error);
     }
     let fields = [library_role::DEVICE_RECORDS, u64::from(version.0)];
     session.define(kind::LIBRARY, &fields, root.path.as_os_str().as_bytes());
     graph_times::start(session, root);
     Ok(())
-}
-
-/// The library whose records are collected.
-pub(super) fn in_use() -> Option<&'static Root> {
-    if is_on() { root::current() } else { None }
 }
 
 /// The periodic work of the service thread. CUPTI's own flush period returns only full buffers, and a
@@ -146,36 +114,43 @@ pub fn turn(session: &'static Session) {
     if !session.is_current() {
         return stop();
     }
-    let Some(root) = in_use() else { return };
+    let Some(root) = root::of_tracer() else { return };
     if IS_STEADY.load(Ordering::Relaxed) || session.is_flush_asked() {
         // Unforced, so that running kernels are not affected. A flush from our own thread is safe as long as
         // hardware tracing (HES) is off, and it is off unless a program asks for it.
         root.flush(0);
         records::read_early(root);
+        // Buffers may have come back meanwhile.
+        returned::catch_up();
     }
     graph_times::turn(session, root);
 }
 
 /// Stops collecting: the session is over although the program is not, and nobody reads records.
 fn stop() {
-    let Some(root) = in_use() else { return };
-    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    let Some(root) = root::of_tracer() else { return };
+    if !root::end_collecting() {
         return;
     }
     // A guest continues: our launch callbacks count its windows.
     if !guest::is_present() {
-        graph_times::ends(root);
-        root.leave();
+        leave(root, Root::leave);
     }
+}
+
+fn leave(root: &Root, how: fn(&Root)) {
+    graph_times::ends(root);
+    kinds::leave(root);
+    how(root);
 }
 
 /// The last delivery. It is forced, because the process is ending.
 pub fn finish(_: &'static Session) {
-    if let Some(root) = in_use() {
+    if let Some(root) = root::of_tracer() {
         // A forced flush delivers a running kernel without an end, permanently. That is right only at the
         // process's end.
         root.flush(FLUSH_FORCED);
-        postponed::catch_up();
+        returned::catch_up();
     }
 }
 
@@ -190,7 +165,7 @@ pub fn give_way_to_another_library() {
     give_way_by("a client of another libcupti", Root::leave_to_another_library);
 }
 
-fn give_way_by(to: &str, leave: fn(&Root)) {
+fn give_way_by(to: &str, how: fn(&Root)) {
     if guest::is_present() {
         return;
     }
@@ -199,20 +174,15 @@ fn give_way_by(to: &str, leave: fn(&Root)) {
     };
     // A forked child has no session; CUPTI belongs to its parent and does not work in the child.
     let Some(session) = session::current() else { return };
-    if STATE.compare_exchange(state::ON, state::LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if !root::end_collecting() {
         return;
     }
     session.clear_device_clock();
-    graph_times::ends(root);
-    leave(root);
+    leave(root, how);
     let text = format!("no device times from here on: {to} took CUPTI over");
     session.notice(1, rung::HOOKS, text.as_bytes());
 }
 
 fn timestamp() -> u64 {
     root::current().map_or(0, Root::now_ns)
-}
-
-pub(super) fn name_of(error: CUptiResult) -> String {
-    cupti_sys::cupti::result_name(error).to_string()
 }

@@ -10,32 +10,33 @@
 //! a program runs.
 //!
 //! While the kind is on, a graph's nodes have no records and its launch has one. A launch keeps the form
-//! that was in effect when it was requested (measured, driver 580). `whole_kind` decides when the kind may
-//! change; `instantiation` tracks which graphs allow it. The collector takes the first form that arrives of
-//! a launch and counts the other, so that no time is counted twice. The service thread switches the kind
-//! between two turns; if it never finds a moment without a launch, a launch switches it. A guest that wants
-//! nodes switches it in its own call.
+//! that was in effect when it was requested (measured, driver 580). `graph_state` has the state of the
+//! decision, `whole_kind` decides when the kind may change, and `instantiation` tracks which graphs allow it.
+//! The collector takes the first form that arrives of a launch and counts the other, so that no time is
+//! counted twice. The service thread switches the kind between two turns; if it never finds a moment without
+//! a launch, a launch switches it. A guest that wants nodes switches it in its own call.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
+use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind as Kind, CUptiResult, result_name};
 use gputrace_producer::clock;
 use gputrace_producer::session::{self, Session};
 use gputrace_wire::definition::{graph_mode, graph_reason, kind};
 use gputrace_wire::device::Place;
 
-use super::client::name_of;
+use super::graph_state::{self, Asked, State, Timing};
+use super::kinds::bit;
 use super::root::Root;
-use super::{instantiation, whole_kind};
+use super::whole_kind;
 use crate::settings;
 
 /// Kinds whose records are replaced by the graph-level record.
-const OF_NODES: u64 = 1 << Kind::CUPTI_ACTIVITY_KIND_KERNEL.0
-    | 1 << Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0
-    | 1 << Kind::CUPTI_ACTIVITY_KIND_MEMCPY.0
-    | 1 << Kind::CUPTI_ACTIVITY_KIND_MEMCPY2.0
-    | 1 << Kind::CUPTI_ACTIVITY_KIND_MEMSET.0;
+const OF_NODES: u64 = bit(Kind::CUPTI_ACTIVITY_KIND_KERNEL.0)
+    | bit(Kind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0)
+    | bit(Kind::CUPTI_ACTIVITY_KIND_MEMCPY.0)
+    | bit(Kind::CUPTI_ACTIVITY_KIND_MEMCPY2.0)
+    | bit(Kind::CUPTI_ACTIVITY_KIND_MEMSET.0);
 
 /// Node records needed for a decision, and the longest time over which they are gathered.
 const NODES_MIN: u64 = 4096;
@@ -49,27 +50,15 @@ const NODE_NS: u64 = 5_000;
 /// Graph-level timing lasts this long before the first re-probe.
 const FIRST_REPROBE_NS: u64 = 15_000_000_000;
 
-/// The requested mode: one of [`graph_mode`], or 0 for automatic.
-static ASKED: AtomicU32 = AtomicU32::new(0);
-/// The current mode, one of [`graph_mode`].
-static NOW: AtomicU32 = AtomicU32::new(graph_mode::NODE as u32);
-/// Whether a guest has kinds of node records on.
-static GUEST_WANTS_NODES: AtomicBool = AtomicBool::new(false);
-/// Whether graph-level timing is wanted, as soon as the kind can be switched.
-static IS_GRAPH_LEVEL_WANTED: AtomicBool = AtomicBool::new(false);
-/// CUPTI's result of the last switch of the kind.
-static RESULT: AtomicU32 = AtomicU32::new(0);
+/// From this version on a graph may be made with the kind on and first launched with it off (measured; no
+/// version between 11.8 and 12.8 was tried).
+const PREPARES: ApiVersion = ApiVersion::CUDA_12_8;
 /// The longest wait of a guest's call, or of the end, for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Whether graph-level timing is chosen but suspended because of the guest.
-static IS_SUSPENDED_BY_GUEST: AtomicBool = AtomicBool::new(false);
 
-/// When graph-level timing began, and how long it lasts until the next re-probe.
-static GRAPH_LEVEL_SINCE_NS: AtomicU64 = AtomicU64::new(0);
-static REPROBE_AFTER_NS: AtomicU64 = AtomicU64::new(FIRST_REPROBE_NS);
-
-/// Start of the window, and what was delivered in it.
+/// When the window of counts began, or graph-level timing did.
 static SINCE_NS: AtomicU64 = AtomicU64::new(0);
+/// What was delivered in the window.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 static NODES: AtomicU64 = AtomicU64::new(0);
 static NODES_NS: AtomicU64 = AtomicU64::new(0);
@@ -121,6 +110,16 @@ struct Window {
 }
 
 impl Window {
+    /// The counts since the window began.
+    fn at(now_ns: u64) -> Window {
+        Window {
+            length_ns: now_ns.saturating_sub(SINCE_NS.load(Ordering::Relaxed)),
+            launches: LAUNCHES.load(Ordering::Relaxed),
+            nodes: NODES.load(Ordering::Relaxed),
+            nodes_ns: NODES_NS.load(Ordering::Relaxed),
+        }
+    }
+
     /// Whether the nodes are many and short.
     fn has_many_short_nodes(&self) -> bool {
         let a_second = u128::from(self.nodes) * 1_000_000_000 / u128::from(self.length_ns.max(1));
@@ -134,67 +133,49 @@ impl Window {
 /// Starts at the beginning of a session, after the kinds of node records are on.
 pub fn start(session: &Session, root: &Root) {
     let asked = match settings::get(settings::GRAPH_TIMES).map(core::ffi::CStr::to_bytes) {
-        Some(b"node") => graph_mode::NODE,
-        Some(b"graph") => graph_mode::GRAPH,
-        _ => 0,
+        Some(b"node") => Asked::Node,
+        Some(b"graph") => Asked::Graph,
+        _ => Asked::Automatic,
     };
-    ASKED.store(asked as u32, Ordering::Relaxed);
+    let (can_prepare, is_kind_on) = (root.version() >= PREPARES, whole_kind::is_on());
+    let (_, state) = graph_state::update(|state| state.begin(asked, can_prepare, is_kind_on));
     begin_window(root.now_ns());
-    GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
-    REPROBE_AFTER_NS.store(FIRST_REPROBE_NS, Ordering::Relaxed);
-    if is_graph_level() && whole_kind::is_on() {
-        // The kind is still on from the previous session in the same process.
-        return define(session, graph_mode::GRAPH, reason_of_choice(), &Window::default());
-    }
-    NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
-    match asked {
-        graph_mode::GRAPH => by_graph(session, root, graph_reason::ASKED, &Window::default()),
-        graph_mode::NODE => define(session, graph_mode::NODE, graph_reason::ASKED, &Window::default()),
-        _ => {}
+    let nothing = Window::default();
+    match state.timing {
+        Timing::Node => define(session, graph_mode::NODE, graph_reason::ASKED, &nothing),
+        Timing::Graph | Timing::Reprobing => {
+            define(session, graph_mode::GRAPH, reason_of_choice(state), &nothing);
+        }
+        Timing::Chosen => choose(session, root, graph_reason::ASKED, &nothing),
+        Timing::Observed | Timing::Suspended | Timing::Refused => {}
     }
 }
 
-fn reason_of_choice() -> u64 {
-    match u64::from(ASKED.load(Ordering::Relaxed)) {
-        0 => graph_reason::MANY_SHORT,
-        _ => graph_reason::ASKED,
-    }
+fn reason_of_choice(state: State) -> u64 {
+    if state.is_asked { graph_reason::ASKED } else { graph_reason::MANY_SHORT }
 }
 
 /// Runs on the service thread: decides, and restores the decision after a guest has left.
 pub fn turn(session: &Session, root: &Root) {
     // A switch may be due: a graph was made or a guest came while launches prevented it.
     whole_kind::apply(root, Duration::ZERO);
-    if is_graph_level() {
-        if !instantiation::all_are_prepared() {
-            by_node_permanently(session, root, graph_reason::UNPREPARED, &Window::default());
-        } else if ASKED.load(Ordering::Relaxed) == 0
-            && (!IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst) || is_reprobe_due(root.now_ns()))
-        {
-            reprobe(session, root);
+    let (state, window) = (graph_state::now(), Window::at(root.now_ns()));
+    match state.timing {
+        Timing::Graph | Timing::Reprobing if state.is_unprepared => {
+            node_level_from_now_on(session, root, graph_reason::UNPREPARED, &Window::default());
         }
-        return;
-    }
-    if IS_SUSPENDED_BY_GUEST.load(Ordering::Relaxed) {
-        if !GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-            by_graph(session, root, graph_reason::OTHER_CLIENT_LEFT, &Window::default());
+        Timing::Graph if state.is_asked || window.length_ns < reprobe_after_ns(state.reprobes) => {}
+        Timing::Graph | Timing::Reprobing => reprobe(session, root),
+        Timing::Suspended if !state.guest_wants_nodes => {
+            choose(session, root, graph_reason::OTHER_CLIENT_LEFT, &Window::default());
         }
-        return;
-    }
-    let is_wanted = IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst);
-    if ASKED.load(Ordering::Relaxed) != 0 && !is_wanted {
-        return;
-    }
-    let window = Window {
-        length_ns: root.now_ns().saturating_sub(SINCE_NS.load(Ordering::Relaxed)),
-        launches: LAUNCHES.load(Ordering::Relaxed),
-        nodes: NODES.load(Ordering::Relaxed),
-        nodes_ns: NODES_NS.load(Ordering::Relaxed),
-    };
-    if is_wanted || window.has_many_short_nodes() {
-        by_graph(session, root, reason_of_choice(), &window);
-    } else if window.length_ns >= WINDOW_NS {
-        begin_window(root.now_ns());
+        Timing::Chosen => choose(session, root, reason_of_choice(state), &window),
+        Timing::Observed if window.has_many_short_nodes() => {
+            choose(session, root, reason_of_choice(state), &window);
+        }
+        Timing::Observed if window.length_ns >= WINDOW_NS => begin_window(root.now_ns()),
+        Timing::Refused => report_refusal(session, root, &window),
+        Timing::Node | Timing::Observed | Timing::Suspended => {}
     }
 }
 
@@ -205,140 +186,92 @@ fn begin_window(now_ns: u64) {
     SINCE_NS.store(now_ns, Ordering::Relaxed);
 }
 
-fn now() -> u64 {
-    NOW.load(Ordering::SeqCst).into()
-}
-
-/// Whether graph-level timing is in effect.
-fn is_graph_level() -> bool {
-    now() == graph_mode::GRAPH
-}
-
-/// Whether a graph that is being made may get graph-level timing, now or later.
-pub(super) fn may_become_graph_level(root: &Root) -> bool {
-    let asked = u64::from(ASKED.load(Ordering::Relaxed));
-    let can_be = asked == graph_mode::GRAPH || asked == 0 && instantiation::can_prepare(root.version());
-    can_be && !GUEST_WANTS_NODES.load(Ordering::SeqCst)
-}
-
-/// Whether the kind of graph-level timing should be on now.
-pub(super) fn wants_graph_level(root: &Root) -> bool {
-    may_become_graph_level(root)
-        && instantiation::all_are_prepared()
-        && (IS_GRAPH_LEVEL_WANTED.load(Ordering::SeqCst) || instantiation::are_under_way())
-}
-
-/// Stores CUPTI's result of a switch. After a refusal the kind is never requested again: CUPTI before 11.7
-/// lacks these records and always will.
-pub(super) fn note_result(result: CUptiResult) {
-    RESULT.store(result.0, Ordering::SeqCst);
-    if result != CUptiResult::CUPTI_SUCCESS {
-        ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
-    }
-}
-
-/// Whether a re-probe is due. If so, the next interval is twice as long.
-fn is_reprobe_due(now_ns: u64) -> bool {
-    let after_ns = REPROBE_AFTER_NS.load(Ordering::Relaxed);
-    let is_time = now_ns.saturating_sub(GRAPH_LEVEL_SINCE_NS.load(Ordering::Relaxed)) >= after_ns;
-    if is_time {
-        REPROBE_AFTER_NS.store(after_ns.saturating_mul(2), Ordering::Relaxed);
-    }
-    is_time
+/// How long graph-level timing lasts until the next re-probe: after each one twice as long.
+fn reprobe_after_ns(reprobes: u8) -> u64 {
+    FIRST_REPROBE_NS.saturating_mul(2u64.saturating_pow(reprobes.into()))
 }
 
 /// Switches to node-level timing for a re-probe, once no launch prevents it, and reports the switch.
 fn reprobe(session: &Session, root: &Root) {
-    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
+    graph_state::update(State::reprobe);
     whole_kind::apply(root, Duration::ZERO);
     if whole_kind::is_on() {
         // A launch prevented it. The next launch or a later turn switches the kind.
         return;
     }
     begin_window(root.now_ns());
-    // A guest's call may have changed the mode first.
-    let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
-    if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+    // A guest's call may have changed the state first.
+    let (before, after) = graph_state::update(State::observe);
+    if before != after {
         define(session, graph_mode::NODE, graph_reason::LOOKS_AGAIN, &Window::default());
     }
 }
 
-/// Switches to node-level timing for the rest of the process.
-fn by_node_permanently(session: &Session, root: &Root, reason: u64, seen: &Window) {
-    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
-    ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
+/// Switches to node-level timing for the rest of the session, and reports the switch.
+fn node_level_from_now_on(session: &Session, root: &Root, reason: u64, seen: &Window) {
+    graph_state::update(State::finish);
     whole_kind::apply(root, Duration::ZERO);
-    NOW.store(graph_mode::NODE as u32, Ordering::SeqCst);
     define(session, graph_mode::NODE, reason, seen);
 }
 
-/// Switches to graph-level timing, once no launch prevents it, and reports the switch.
-fn by_graph(session: &Session, root: &Root, reason: u64, seen: &Window) {
-    if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-        if !IS_SUSPENDED_BY_GUEST.swap(true, Ordering::SeqCst) {
-            define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
+/// Switches to graph-level timing, once no launch prevents it, and reports the switch or why it is not made.
+fn choose(session: &Session, root: &Root, reason: u64, seen: &Window) {
+    let (before, chosen) = graph_state::update(State::choose);
+    match chosen.timing {
+        Timing::Node => return define(session, graph_mode::NODE, graph_reason::UNPREPARED, seen),
+        Timing::Suspended if chosen.guest_wants_nodes => {
+            if before.timing != Timing::Suspended {
+                define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, seen);
+            }
+            return;
         }
+        _ => {}
+    }
+    whole_kind::apply(root, Duration::ZERO);
+    let is_on = whole_kind::is_on();
+    let (before, after) = graph_state::update(|state| if is_on { state.arrive() } else { state });
+    if after.timing == Timing::Refused {
+        report_refusal(session, root, seen);
+    } else if before != after {
+        SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
+        define(session, graph_mode::GRAPH, reason, seen);
+    }
+}
+
+/// Reports that CUPTI refused the kind, to the user too if the user asked for it.
+fn report_refusal(session: &Session, root: &Root, seen: &Window) {
+    let state = graph_state::now();
+    node_level_from_now_on(session, root, graph_reason::REFUSED, seen);
+    if state.is_asked {
+        let why = format!(
+            "graphs are timed by node: {} gives no records of whole graphs ({})",
+            root.path.display(),
+            result_name(CUptiResult(state.refusal.into()))
+        );
+        session.notice(1, 0, why.as_bytes());
+    }
+}
+
+/// The guest is about to have these kinds on, one bit each. If it wants the records of nodes, it gets those
+/// that it would get without us.
+pub fn guest_changes(root: &Root, kinds: u64) {
+    let wants_nodes = kinds & OF_NODES != 0 && kinds & bit(Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE.0) == 0;
+    graph_state::update(|state| state.guest_changes(wants_nodes));
+    if !wants_nodes {
         return;
     }
-    if !instantiation::all_are_prepared() {
-        IS_SUSPENDED_BY_GUEST.store(false, Ordering::SeqCst);
-        return by_node_permanently(session, root, graph_reason::UNPREPARED, seen);
-    }
-    let before = ASKED.load(Ordering::Relaxed);
-    IS_GRAPH_LEVEL_WANTED.store(true, Ordering::SeqCst);
-    whole_kind::apply(root, Duration::ZERO);
-    let result = CUptiResult(RESULT.load(Ordering::SeqCst));
-    if result != CUptiResult::CUPTI_SUCCESS {
-        by_node_permanently(session, root, graph_reason::REFUSED, seen);
-        if u64::from(before) == graph_mode::GRAPH {
-            let why = format!(
-                "graphs are timed by node: {} gives no records of whole graphs ({})",
-                root.path.display(),
-                name_of(result)
-            );
-            session.notice(1, 0, why.as_bytes());
-        }
-    } else if whole_kind::is_on() {
-        IS_SUSPENDED_BY_GUEST.store(false, Ordering::SeqCst);
-        GRAPH_LEVEL_SINCE_NS.store(root.now_ns(), Ordering::Relaxed);
-        NOW.store(graph_mode::GRAPH as u32, Ordering::SeqCst);
-        define(session, graph_mode::GRAPH, reason, seen);
-        // The guest may have checked the mode before the store above.
-        if GUEST_WANTS_NODES.load(Ordering::SeqCst) {
-            yield_to_guest(root);
-        }
-    }
-}
-
-/// The guest is about to have these kinds on, one bit each.
-pub fn guest_changes(root: &Root, kinds: u64) {
-    let wants_nodes = kinds & OF_NODES != 0 && kinds >> Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE.0 & 1 == 0;
-    GUEST_WANTS_NODES.store(wants_nodes, Ordering::SeqCst);
-    if wants_nodes {
-        yield_to_guest(root);
-    }
-}
-
-/// Gives a guest the node records that it would get without us.
-fn yield_to_guest(root: &Root) {
-    if whole_kind::is_on() && instantiation::are_under_way() {
-        // Graphs being made now lose the kind before they are complete.
-        instantiation::forbid_graph_level();
-    }
     whole_kind::apply(root, PATIENCE);
-    let (graph, node) = (graph_mode::GRAPH as u32, graph_mode::NODE as u32);
-    if NOW.compare_exchange(graph, node, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-        IS_SUSPENDED_BY_GUEST.store(true, Ordering::SeqCst);
-        if let Some(session) = session::current() {
-            define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
-        }
+    let (before, after) = graph_state::update(State::suspend);
+    if before != after
+        && let Some(session) = session::current()
+    {
+        define(session, graph_mode::NODE, graph_reason::OTHER_CLIENT, &Window::default());
     }
 }
 
 /// To be called before CUPTI is left, which switches every kind off.
 pub fn ends(root: &Root) {
-    IS_GRAPH_LEVEL_WANTED.store(false, Ordering::SeqCst);
-    ASKED.store(graph_mode::NODE as u32, Ordering::Relaxed);
+    graph_state::update(State::finish);
     whole_kind::apply(root, PATIENCE);
 }
 
@@ -367,21 +300,20 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_looked_at_again_after_a_while_and_ever_more_seldom() {
-        const SECOND_NS: u64 = 1_000_000_000;
-        let mut reprobes = Vec::new();
-        for second in 7..=24 * 3_600 {
-            if second == 7 || reprobes.last() == Some(&(second - 1)) {
-                GRAPH_LEVEL_SINCE_NS.store(second * SECOND_NS, Ordering::Relaxed);
+    fn reprobe_intervals_double() {
+        let (mut reprobes, mut second) = (Vec::new(), 7);
+        loop {
+            // Each re-probe takes a second here.
+            second +=
+                reprobe_after_ns(reprobes.len() as u8) / 1_000_000_000 + u64::from(!reprobes.is_empty());
+            if second > 24 * 3_600 {
+                break;
             }
-            if is_reprobe_due(second * SECOND_NS) {
-                reprobes.push(second);
-            }
+            reprobes.push(second);
         }
         assert_eq!(reprobes[..4], [7 + 15, 23 + 30, 54 + 60, 115 + 120]);
         assert_eq!(reprobes.len(), 12, "a day");
-        GRAPH_LEVEL_SINCE_NS.store(0, Ordering::Relaxed);
-        REPROBE_AFTER_NS.store(FIRST_REPROBE_NS, Ordering::Relaxed);
+        assert_eq!(reprobe_after_ns(u8::MAX), u64::MAX);
     }
 
     #[test]

@@ -10,46 +10,17 @@
 //!
 //! A launch by another thread in that moment has one record instead of its nodes' records.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cupti_sys::cupti::ApiVersion;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
 
-use super::root::Root;
-use super::{client, graph_times, whole_kind};
+use super::graph_state::{self, State};
+use super::root::{self, Root};
+use super::whole_kind;
 
-/// From 12.8 on a graph may be made with the kind on and first launched with it off (measured; no version
-/// between 11.8 and 12.8 was tried).
-const PREPARES: ApiVersion = ApiVersion::CUDA_12_8;
 /// The longest wait of a thread that makes a graph for a moment without a graph launch.
 const PATIENCE: Duration = Duration::from_millis(20);
-
-/// Whether some executable graph would crash CUPTI if the kind were switched on.
-static UNPREPARED: AtomicBool = AtomicBool::new(false);
-/// Number of graphs being made that need the kind on.
-static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
-
-/// Whether all existing graphs allow the kind to be switched on.
-pub fn all_are_prepared() -> bool {
-    !UNPREPARED.load(Ordering::SeqCst)
-}
-
-/// Whether graphs are being made with the kind on.
-pub fn are_under_way() -> bool {
-    UNDER_WAY.load(Ordering::SeqCst) > 0
-}
-
-/// Whether this CUPTI lets graphs be prepared for a later switch.
-pub fn can_prepare(version: ApiVersion) -> bool {
-    version >= PREPARES
-}
-
-/// From here on the kind is never switched on: some graph may be one that CUPTI would crash over.
-pub fn forbid_graph_level() {
-    UNPREPARED.store(true, Ordering::SeqCst);
-}
 
 /// An executable graph is being made for as long as this lives.
 pub struct Making {
@@ -59,16 +30,15 @@ pub struct Making {
 /// To be called before the driver makes an executable graph.
 pub fn begins() -> Making {
     let _errno = KeepErrno::new();
-    let with_kind =
-        client::in_use().filter(|root| all_are_prepared() && graph_times::may_become_graph_level(root));
-    if let Some(root) = with_kind {
-        UNDER_WAY.fetch_add(1, Ordering::SeqCst);
-        whole_kind::apply(root, PATIENCE);
-    }
-    // The kind stays on until the last graph is made. Only a guest switches it off earlier, and then calls
-    // `forbid_graph_level`.
-    if with_kind.is_none() || !whole_kind::is_on() {
-        forbid_graph_level();
+    let with_kind = root::of_tracer().filter(|_| {
+        let (before, after) = graph_state::update(State::begin_graph);
+        before != after
+    });
+    let is_applied = with_kind.is_some_and(|root| whole_kind::apply(root, PATIENCE));
+    // The kind stays on until the last graph is made. Only a guest switches it off earlier, which forbids
+    // graph-level timing.
+    if !is_applied || !whole_kind::is_on() {
+        graph_state::update(State::forbid_graph_level);
     }
     Making { with_kind }
 }
@@ -77,7 +47,7 @@ impl Drop for Making {
     fn drop(&mut self) {
         let Some(root) = self.with_kind else { return };
         let _errno = KeepErrno::new();
-        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+        graph_state::update(State::end_graph);
         // If the kind cannot be switched off at once, the next launch or turn does it.
         whole_kind::apply(root, Duration::ZERO);
     }
@@ -87,7 +57,7 @@ impl Drop for Making {
 pub fn at_creation() {
     let is_ours = thread::with(|slot| slot.is_inside()) && whole_kind::is_on();
     if !is_ours {
-        forbid_graph_level();
+        graph_state::update(State::forbid_graph_level);
     }
 }
 
@@ -97,9 +67,9 @@ mod tests {
 
     #[test]
     fn graph_made_without_cupti_never_allows_graph_level_timing() {
-        assert!(all_are_prepared());
+        assert!(!graph_state::now().is_unprepared);
         drop(begins());
-        assert!(!all_are_prepared());
-        UNPREPARED.store(false, Ordering::SeqCst);
+        assert!(graph_state::now().is_unprepared);
+        graph_state::update(|_| State::default());
     }
 }

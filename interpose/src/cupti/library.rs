@@ -7,6 +7,7 @@
 //! lacks, until the stack overflows. Runs once, right after `cuInit`; it may allocate.
 
 use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,6 @@ use cupti_sys::cupti::Cupti;
 use cupti_sys::locate;
 use gputrace_producer::loader;
 
-use super::guest::exports;
 use crate::resolve::failed_look_up::{self, KeepError};
 use crate::resolve::{libc_symbols, originals};
 use crate::settings;
@@ -28,15 +28,23 @@ pub struct Library {
 /// A symbol that only the simulated libcupti exports.
 const SIMULATED: &CStr = c"gputrace_sim_cupti_version";
 
+/// A function of the libcupti that other clients of this process use; null if none was seen.
+static OF_CLIENT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Another client of this process uses the library that defines this function. The first one is kept.
+pub fn note_client(function: *mut c_void) {
+    let _ = OF_CLIENT.compare_exchange(core::ptr::null_mut(), function, Ordering::Relaxed, Ordering::Relaxed);
+}
+
 /// Finds and loads the library.
 ///
 /// # Errors
 /// One line for the user: what was tried, and what to do.
 pub fn load(driver_version: c_int, simulated: bool) -> Result<Library, String> {
     let _error = KeepError::while_loading();
-    let mapped = exports::known_library()
+    let mapped = of_function(OF_CLIENT.load(Ordering::Relaxed))
         .or_else(|| mapped("libcupti.so"))
-        .filter(|path| !simulated || exports::in_library(path, SIMULATED).is_some());
+        .filter(|path| !simulated || find(path, SIMULATED).is_some());
     if let Some(wanted) = settings::get(settings::CUPTI) {
         let wanted = path_of(wanted);
         return match mapped {
@@ -147,6 +155,32 @@ fn first_mapped<T>(prefix: &str, take: fn(&CStr) -> T) -> Option<T> {
     // SAFETY: the callback gets a pointer to `search`, which outlives the call.
     unsafe { loader::each_object(look_at::<T>, (&raw mut search).cast()) };
     search.found
+}
+
+/// The path of the library that defines a function.
+pub fn of_function(function: *mut c_void) -> Option<PathBuf> {
+    if function.is_null() {
+        return None;
+    }
+    let path = originals::path_of(function)?;
+    Some(path_of(path))
+}
+
+/// The function of that name in a library that is mapped.
+pub fn find(path: &Path, name: &CStr) -> Option<*mut c_void> {
+    let _error = KeepError::new();
+    let dlsym = libc_symbols::dlsym()?;
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid. The handle is not
+    // closed, so that the function stays.
+    let found = unsafe {
+        let handle = crate::resolve::loader::handle_of_mapped(path.as_ptr(), 0);
+        if handle.is_null() {
+            return None;
+        }
+        dlsym(handle, name.as_ptr())
+    };
+    (!found.is_null()).then_some(found)
 }
 
 fn path_of(text: &CStr) -> PathBuf {

@@ -6,16 +6,18 @@
 //! | `old_torch` | detects a PyTorch with a statically linked CUPTI |
 //! | `root` | the process's only real use of CUPTI, shared by the tracer and the guest |
 //! | `client` | the tracer's use of CUPTI: its kinds, its flushes, and its end |
+//! | `kinds` | who requests which activity kinds, and the only place that switches them |
 //! | `callbacks` | CUPTI's callbacks, for the tracer and the guest |
 //! | `launches` | tracer: correlation ids for the hooks |
 //! | `graph_times` | tracer: chooses graph-level or node-level timing |
+//! | `graph_state` | tracer: the state of that choice and its transitions |
 //! | `instantiation` | tracer: which graphs allow graph-level timing |
 //! | `whole_kind` | tracer: when the activity kind of graph-level timing is switched |
 //! | `nodes` | tracer: numbers of graphs and their nodes |
 //! | `buffers` | the buffer pool that CUPTI fills |
 //! | `open` | buffers that CUPTI is filling, and how far each has been read |
+//! | `returned` | full buffers: delivered at once, or kept until the ring is free |
 //! | `records/` | converts records into events, at delivery or before |
-//! | `postponed` | full buffers that wait for the ring |
 //! | `guest/` | another client, which is given a CUPTI of its own |
 //!
 //! No lock of ours is held while CUPTI is called, and no CUDA call is made in a callback. Without CUPTI
@@ -24,16 +26,18 @@
 mod buffers;
 mod callbacks;
 mod client;
+mod graph_state;
 mod graph_times;
 pub mod guest;
 pub mod instantiation;
+mod kinds;
 mod launches;
 pub mod library;
 pub mod nodes;
 mod old_torch;
 mod open;
-mod postponed;
 mod records;
+mod returned;
 mod root;
 pub mod whole_kind;
 

@@ -9,7 +9,6 @@ use cupti_sys::cupti::{CUpti_GraphData, CUpti_ResourceData, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
 
-use super::client;
 use super::root;
 use crate::cuda_slot::CudaSlot;
 use crate::driver::Handle;
@@ -56,7 +55,7 @@ fn with((first, count): (u64, u32), node: u64) -> (u64, u32) {
 /// The number of a graph or an executable graph in device records; 0 if it is not known.
 pub fn graph_number(graph: Handle, is_executable: bool) -> u32 {
     let _errno = KeepErrno::new();
-    let Some(api) = client::in_use().map(|root| &root.api) else { return 0 };
+    let Some(api) = root::of_tracer().map(|root| &root.api) else { return 0 };
     let mut number = 0;
     // SAFETY: the handle is the program's; the driver has just made or accepted it, and CUPTI refuses a
     // handle that is no graph. The out pointer is ours.
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nodes_of_a_call_are_those_of_the_graph_that_was_there_before() {
+    fn nodes_of_a_call_are_those_of_the_older_graph() {
         let made = |nodes: &[u64]| nodes.iter().fold((0, 0), |known, node| with(known, *node));
         assert_eq!(made(&[5 << 32]), (5 << 32, 1));
         assert_eq!(made(&[5 << 32 | 3, 5 << 32 | 4]), (5 << 32 | 3, 2));

@@ -1,26 +1,20 @@
 //! The process's only real use of CUPTI: one library, one subscription, one pair of buffer callbacks.
 //!
 //! Two parties use it: the tracer ([`super::client`]) and another client of the same library
-//! ([`super::guest`]). A kind is on in CUPTI if either of them wants it. No lock is held while CUPTI is
-//! called, because a client may call CUPTI from inside a callback.
+//! ([`super::guest`]). Nobody holds a lock while CUPTI is called, because a client may call CUPTI from inside
+//! a callback.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use gputrace_producer::system;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cupti_sys::cupti::{ApiVersion, CUpti_ActivityKind, CUpti_SubscriberHandle, CUptiResult, Cupti};
+use cupti_sys::cupti::{
+    ApiVersion, CUpti_BuffersCallbackCompleteFunc, CUpti_BuffersCallbackRequestFunc, CUpti_CallbackFunc,
+    CUpti_SubscriberHandle, CUptiResult, Cupti,
+};
+use gputrace_producer::system;
 use once_cell::race::OnceBox;
-
-use super::{buffers, callbacks};
-
-/// The two parties that may want a kind of records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Party {
-    Tracer,
-    Guest,
-}
 
 pub struct Root {
     pub api: Cupti,
@@ -33,11 +27,13 @@ pub struct Root {
 }
 
 static ROOT: OnceBox<Root> = OnceBox::new();
+mod tracer {
+    pub const WAITS: u32 = 0;
+    pub const COLLECTS: u32 = 1;
+    pub const LEFT: u32 = 2;
+}
+static TRACER: AtomicU32 = AtomicU32::new(tracer::WAITS);
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// Wanted kinds, one bit each, of the tracer and of the guest. Kinds run up to 59 today.
-static WANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// Kinds that a guest has wanted at any time.
-static EVER_OF_GUEST: AtomicU64 = AtomicU64::new(0);
 /// The longest wait for a flush to end before CUPTI is detached from the driver.
 const FLUSH_WAIT_MOST: Duration = Duration::from_secs(1);
 const FLUSH_WAIT_STEP: Duration = Duration::from_micros(50);
@@ -57,6 +53,22 @@ fn own_pid() -> i32 {
 /// The library in use; `None` before the first attach, in a forked child, and after leaving.
 pub fn current() -> Option<&'static Root> {
     ROOT.get().filter(|root| !LEFT.load(Ordering::Acquire) && root.pid == own_pid())
+}
+
+/// The library in use while the tracer collects records.
+pub fn of_tracer() -> Option<&'static Root> {
+    if TRACER.load(Ordering::Acquire) == tracer::COLLECTS { current() } else { None }
+}
+
+/// The tracer collects records from here on.
+pub fn begin_collecting() {
+    TRACER.store(tracer::COLLECTS, Ordering::Release);
+}
+
+/// The tracer collects no more records in this process. True for the first caller.
+pub fn end_collecting() -> bool {
+    let (collects, left) = (tracer::COLLECTS, tracer::LEFT);
+    TRACER.compare_exchange(collects, left, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// The library in use, for callers inside CUPTI's callbacks, which run only in its own process.
@@ -121,17 +133,15 @@ impl Root {
         SUBSCRIBER.load(Ordering::Acquire).cast()
     }
 
-    /// Subscribes, if nobody did. There is one subscription for the life of the process: before CUDA 13.1 a
-    /// second one gets wrong correlation ids for graphs.
-    pub fn subscribe(&self) -> CUptiResult {
+    /// Subscribes with a callback that lives as long as the process, if nobody did. There is one subscription
+    /// for the life of the process: before CUDA 13.1 a second one gets wrong correlation ids for graphs.
+    pub fn subscribe(&self, callback: CUpti_CallbackFunc) -> CUptiResult {
         if !self.subscriber().is_null() {
             return CUptiResult::CUPTI_SUCCESS;
         }
         let mut subscriber: CUpti_SubscriberHandle = core::ptr::null_mut();
         // SAFETY: the out pointer outlives the call; the callback lives as long as the process.
-        let result = unsafe {
-            (self.api.subscribe)(&mut subscriber, Some(callbacks::dispatch), core::ptr::null_mut())
-        };
+        let result = unsafe { (self.api.subscribe)(&mut subscriber, callback, core::ptr::null_mut()) };
         if result == CUptiResult::CUPTI_SUCCESS {
             SUBSCRIBER.store(subscriber.cast(), Ordering::Release);
         }
@@ -147,56 +157,19 @@ impl Root {
         }
     }
 
-    /// Registers our buffer callbacks, once. No timestamp callback is ever registered: CUPTI would call it on
-    /// the launch path. A guest's clock is computed from CUPTI's instead.
-    pub fn register_buffers(&self) -> CUptiResult {
+    /// Registers our buffer callbacks, which live as long as the process, once. No timestamp callback is ever
+    /// registered: CUPTI would call it on the launch path. A guest's clock is computed from CUPTI's instead.
+    pub fn register_buffers(
+        &self,
+        requested: CUpti_BuffersCallbackRequestFunc,
+        completed: CUpti_BuffersCallbackCompleteFunc,
+    ) -> CUptiResult {
         if self.buffers_are_ours.load(Ordering::Acquire) {
             return CUptiResult::CUPTI_SUCCESS;
         }
-        if !buffers::prepare() {
-            return CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY;
-        }
         // SAFETY: both callbacks live as long as the process.
-        let result = unsafe {
-            (self.api.activity_register_callbacks)(Some(buffers::requested), Some(buffers::completed))
-        };
+        let result = unsafe { (self.api.activity_register_callbacks)(requested, completed) };
         self.buffers_are_ours.store(result == CUptiResult::CUPTI_SUCCESS, Ordering::Release);
-        result
-    }
-
-    /// Requests a kind or withdraws the request. CUPTI is called only if the effective state changes.
-    ///
-    /// Each party stores its own request before it reads the other's, so that of two concurrent calls at
-    /// least one sees the other. A party that switched a kind off checks again, because the other may have
-    /// requested it in between.
-    pub fn want(&self, party: Party, kind: CUpti_ActivityKind, is_wanted: bool) -> CUptiResult {
-        let Some(bit) = 1u64.checked_shl(kind.0) else {
-            return CUptiResult::CUPTI_ERROR_INVALID_KIND;
-        };
-        let (own, other) = sides(&WANTED, party);
-        let others = || other.load(Ordering::SeqCst) & bit != 0;
-        // SAFETY: no precondition: a kind that cannot be is refused.
-        let enable = || unsafe { (self.api.activity_enable)(kind) };
-        if is_wanted && party == Party::Guest {
-            EVER_OF_GUEST.fetch_or(bit, Ordering::Relaxed);
-        }
-        if is_wanted {
-            own.fetch_or(bit, Ordering::SeqCst);
-            let result = if others() { CUptiResult::CUPTI_SUCCESS } else { enable() };
-            if result != CUptiResult::CUPTI_SUCCESS {
-                own.fetch_and(!bit, Ordering::SeqCst);
-            }
-            return result;
-        }
-        own.fetch_and(!bit, Ordering::SeqCst);
-        if others() {
-            return CUptiResult::CUPTI_SUCCESS;
-        }
-        // SAFETY: as above.
-        let result = unsafe { (self.api.activity_disable)(kind) };
-        if others() {
-            enable();
-        }
         result
     }
 
@@ -209,8 +182,9 @@ impl Root {
         result
     }
 
-    /// Leaves this libcupti so that another one in the process can use the driver. The driver refuses the
-    /// other one unless CUPTI detaches itself from the driver; versions up to 12.9 can do that.
+    /// Leaves this libcupti, as [`Root::leave`] does, so that another one in the process can use the driver.
+    /// The driver refuses the other one unless CUPTI detaches itself from the driver; versions up to 12.9 can
+    /// do that.
     pub fn leave_to_another_library(&self) {
         self.leave();
         // The service thread may be in a flush or may be reading open buffers. The wait is bounded, because
@@ -227,13 +201,9 @@ impl Root {
         }
     }
 
-    /// Leaves CUPTI to another client for good: switches kinds off, flushes, unsubscribes.
+    /// Leaves CUPTI to another client for good. The tracer's kinds are off already, so that the flush
+    /// delivers the last of their records.
     pub fn leave(&self) {
-        // Kinds are off before the flush, so that it delivers the last of our records.
-        for kind in kinds_in(sides(&WANTED, Party::Tracer).0.swap(0, Ordering::AcqRel)) {
-            // SAFETY: no precondition.
-            unsafe { (self.api.activity_disable)(kind) };
-        }
         // Unforced, so that running kernels are not affected.
         self.flush(0);
         self.unsubscribe();
@@ -272,32 +242,4 @@ pub fn leave_unused() {
 /// Whether one of the tracer's flushes is under way.
 pub fn is_flushing() -> bool {
     FLUSHES.load(Ordering::Acquire) > 0
-}
-
-/// Whether this party wants the kind.
-pub fn wants(party: Party, kind: u32) -> bool {
-    1u64.checked_shl(kind).is_some_and(|bit| sides(&WANTED, party).0.load(Ordering::Acquire) & bit != 0)
-}
-
-/// Whether a guest wants the kind, or did.
-pub fn was_wanted_by_guest(kind: CUpti_ActivityKind) -> bool {
-    1u64.checked_shl(kind.0).is_some_and(|bit| EVER_OF_GUEST.load(Ordering::Relaxed) & bit != 0)
-}
-
-/// The kinds that this party wants.
-pub fn wanted(party: Party) -> impl Iterator<Item = CUpti_ActivityKind> {
-    kinds_in(sides(&WANTED, party).0.load(Ordering::Acquire))
-}
-
-fn kinds_in(mask: u64) -> impl Iterator<Item = CUpti_ActivityKind> {
-    (0..64).filter(move |kind| mask >> kind & 1 != 0).map(CUpti_ActivityKind)
-}
-
-/// The party's own entry and the other party's.
-fn sides<T>(pair: &[T; 2], party: Party) -> (&T, &T) {
-    let [tracer, guest] = pair;
-    match party {
-        Party::Tracer => (tracer, guest),
-        Party::Guest => (guest, tracer),
-    }
 }

@@ -14,8 +14,9 @@ use cupti_sys::cupti::{CUpti_ActivityKind as Kind, CUptiResult};
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::system;
 
-use super::root::{self, Party, Root};
-use super::{client, graph_times, instantiation};
+use super::graph_state::{self, State};
+use super::kinds::{self, Requester};
+use super::root::{self, Root};
 
 const GRAPH_LEVEL: Kind = Kind::CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
@@ -29,7 +30,7 @@ static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 /// Whether the kind is on for the tracer.
 pub fn is_on() -> bool {
-    root::wants(Party::Tracer, GRAPH_LEVEL.0)
+    kinds::is_requested(Requester::Graphs, GRAPH_LEVEL.0)
 }
 
 /// A graph launch is under way for as long as this lives.
@@ -60,7 +61,7 @@ impl Drop for Launching {
 #[inline(never)]
 fn wait_for_switch() {
     // In a forked child no thread finishes the switch that its parent was in.
-    if client::in_use().is_none() {
+    if root::of_tracer().is_none() {
         return;
     }
     let begun = Instant::now();
@@ -73,7 +74,7 @@ fn wait_for_switch() {
 #[inline(never)]
 fn catch_up() {
     let _errno = KeepErrno::new();
-    if let Some(root) = client::in_use() {
+    if let Some(root) = root::of_tracer() {
         apply(root, Duration::ZERO);
     }
 }
@@ -85,16 +86,15 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
         if GATE.compare_exchange(0, SWITCHING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             let is_applied = switch(root);
             GATE.fetch_and(!SWITCHING, Ordering::Release);
-            // The wanted state may have changed after it was read. A thread that changed it and found this
-            // switch or a launch under way set IS_BEHIND. So the wanted state is read again after IS_BEHIND
-            // is cleared.
+            // A thread that changed the wanted state and found this switch or a launch under way set
+            // IS_BEHIND. So the wanted state is read once more after IS_BEHIND is cleared.
             IS_BEHIND.store(false, Ordering::SeqCst);
-            if is_applied && graph_times::wants_graph_level(root) != is_on() {
+            if is_applied && graph_state::now().wants_kind() != is_on() {
                 continue;
             }
             return is_applied;
         }
-        if graph_times::wants_graph_level(root) == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
+        if graph_state::now().wants_kind() == is_on() && GATE.load(Ordering::SeqCst) & SWITCHING == 0 {
             return true;
         }
         IS_BEHIND.store(true, Ordering::SeqCst);
@@ -105,19 +105,28 @@ pub fn apply(root: &Root, patience: Duration) -> bool {
     }
 }
 
-/// Switches the kind. The gate is closed by the caller.
+/// Switches the kind until it is as wanted; false if CUPTI refuses. The gate is closed by the caller.
+///
+/// The wanted state may change during a switch. It is read again before a launch may begin, because CUPTI
+/// would crash if the kind were on by a decision from before a graph was made without it.
 fn switch(root: &Root) -> bool {
-    let wanted = graph_times::wants_graph_level(root);
-    if wanted == is_on() {
-        return true;
+    loop {
+        let state = graph_state::now();
+        let is_wanted = state.wants_kind();
+        if is_wanted == is_on() {
+            return true;
+        }
+        if !is_wanted && !state.can_prepare {
+            // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
+            graph_state::update(State::forbid_graph_level);
+        }
+        let change = if is_wanted { kinds::request } else { kinds::withdraw };
+        let result = change(root, Requester::Graphs, GRAPH_LEVEL);
+        if result != CUptiResult::CUPTI_SUCCESS {
+            graph_state::update(|state| state.refuse(result));
+            return false;
+        }
     }
-    if !wanted && !instantiation::can_prepare(root.version()) {
-        // With this CUPTI, graphs not launched yet would crash at a launch with the kind on again.
-        instantiation::forbid_graph_level();
-    }
-    let result = root.want(Party::Tracer, GRAPH_LEVEL, wanted);
-    graph_times::note_result(result);
-    result == CUptiResult::CUPTI_SUCCESS
 }
 
 #[cfg(test)]

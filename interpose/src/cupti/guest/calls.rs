@@ -9,13 +9,12 @@ use cupti_sys::cupti::*;
 use gputrace_producer::stderr::KeepErrno;
 
 use super::{clock, delivery, subscription, windows};
-use crate::cupti::root::{self, Party, Root};
-use crate::cupti::{callbacks, graph_times};
+use crate::cupti::kinds::{self, Requester};
+use crate::cupti::root::{self, Root};
+use crate::cupti::{callbacks, graph_times, returned};
 
 const OK: CUptiResult = CUptiResult::CUPTI_SUCCESS;
 const INVALID_PARAMETER: CUptiResult = CUptiResult::CUPTI_ERROR_INVALID_PARAMETER;
-const KERNEL: CUpti_ActivityKind = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_KERNEL;
-const CONCURRENT_KERNEL: CUpti_ActivityKind = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 
 /// Attributes of the buffers that CUPTI fills. Those buffers are ours, so the guest's values are stored and
 /// returned but never passed to CUPTI. One bit is set for each attribute that was given.
@@ -36,7 +35,7 @@ pub fn subscribe(
     if subscription::is_there() {
         return CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     }
-    let result = root.subscribe();
+    let result = callbacks::subscribe(root);
     if result != OK {
         return result;
     }
@@ -117,7 +116,7 @@ pub fn register_callbacks(
     if request.is_none() || complete.is_none() {
         return INVALID_PARAMETER;
     }
-    let result = root.register_buffers();
+    let result = returned::register_buffers(root);
     if result != OK {
         return result;
     }
@@ -126,19 +125,14 @@ pub fn register_callbacks(
     OK
 }
 
-/// Switches a kind for the guest. Kernels come from the records of concurrent kernels, which the tracer has
-/// on; CUPTI does not allow both kernel kinds at once.
+/// Switches a kind for the guest.
 pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     let _errno = KeepErrno::new();
-    let real = if kind == KERNEL { CONCURRENT_KERNEL } else { kind };
-    let bit = 1u64.checked_shl(kind.0).unwrap_or(0);
-    let before = windows::kinds();
+    let (before, bit) = (windows::kinds(), kinds::bit(kind.0));
     let after = if on { before | bit } else { before & !bit };
-    // Both kernel kinds use one real kind, which is switched off with the last of them.
-    let both = 1 << KERNEL.0 | 1 << CONCURRENT_KERNEL.0;
     graph_times::guest_changes(root, after);
-    let is_still_wanted = !on && real == CONCURRENT_KERNEL && after & both != 0;
-    let result = if is_still_wanted { OK } else { root.want(Party::Guest, real, on) };
+    let change = if on { kinds::request } else { kinds::withdraw };
+    let result = change(root, Requester::Guest, kind);
     if result == OK {
         clock::read_both(root);
         windows::change(after, root.now_ns());
@@ -147,9 +141,13 @@ pub fn switch(root: &Root, kind: CUpti_ActivityKind, on: bool) -> CUptiResult {
     result
 }
 
-/// Whether the tracer has the kind too: it is then on for all contexts. Other kinds are left to CUPTI.
+/// Whether the tracer requests the kind too, or did: it is then on for all contexts. Other kinds are left to
+/// CUPTI.
 pub fn is_for_all_contexts(kind: CUpti_ActivityKind) -> bool {
-    kind == KERNEL || kind == CONCURRENT_KERNEL || root::wants(Party::Tracer, kind.0)
+    kind == kinds::KERNEL
+        || kind == kinds::CONCURRENT_KERNEL
+        || kinds::was_requested(Requester::Base, kind.0)
+        || kinds::is_requested(Requester::Graphs, kind.0)
 }
 
 /// Makes CUPTI deliver its records. The guest gets its part before its call returns, including records that
@@ -225,7 +223,7 @@ pub fn attribute(
     if known == UNSET {
         return None;
     }
-    // SAFETY: as above; one byte is written where there is room for one.
+    // SAFETY: as above; one byte is written, and the size is at least 1.
     unsafe {
         if bytes.is_null() || value.is_null() || *bytes == 0 {
             return Some(INVALID_PARAMETER);
@@ -241,9 +239,7 @@ pub fn finalize(root: &Root) -> CUptiResult {
     let _errno = KeepErrno::new();
     graph_times::guest_changes(root, 0);
     windows::change(0, root.now_ns());
-    for kind in root::wanted(Party::Guest) {
-        root.want(Party::Guest, kind, false);
-    }
+    kinds::withdraw_all(root, Requester::Guest);
     delivery::give_back();
     delivery::unregister();
     subscription::clear();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_begins_anew() {
+    fn clock_that_was_set_back_starts_new_anchors() {
         let line = line(&[(1_000_000_000, 1), (2_000_000_000, 2), (500, 3)]);
         assert_eq!(line.anchors, [Anchor { cupti_ns: 500, guest: 3 }]);
     }

@@ -11,22 +11,22 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti_sys::cupti::{
-    CUpti_Activity, CUpti_ActivityKind, CUpti_BuffersCallbackCompleteFunc, CUpti_BuffersCallbackRequestFunc,
-    CUptiResult,
+    CUpti_Activity, CUpti_BuffersCallbackCompleteFunc, CUpti_BuffersCallbackRequestFunc, CUptiResult,
 };
 
 use cupti_sys::records::Record;
 
 use super::clock::{self, Line};
 use super::{own_calls, times, windows};
-use crate::cupti::root::{self, Party};
+use crate::cupti::kinds::{self, Requester};
+use crate::cupti::root;
 use gputrace_producer::system;
 
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Complete = unsafe extern "C" fn(cupti_sys::driver::CUcontext, u32, *mut u8, usize, usize);
 
-const KERNEL: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_KERNEL.0;
-const CONCURRENT_KERNEL: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL.0;
+const KERNEL: u32 = kinds::KERNEL.0;
+const CONCURRENT_KERNEL: u32 = kinds::CONCURRENT_KERNEL.0;
 /// The longest wait of a guest's flush for a delivery on another thread.
 const WAIT_MOST: Duration = Duration::from_secs(1);
 const WAIT_STEP: Duration = Duration::from_micros(50);
@@ -119,7 +119,7 @@ fn kind_for_guest(record: &[u8], typed: &Record<'_>) -> Option<u32> {
         // The tracer switches this kind independently, and records come late.
         return windows::had(kind, graph.correlation_id(), graph.start_ns()).then_some(kind);
     }
-    if !root::wants(Party::Tracer, kind) {
+    if !kinds::was_requested(Requester::Base, kind) {
         if own_calls::is_of_one(record) {
             return None;
         }

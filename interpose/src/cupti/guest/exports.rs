@@ -6,9 +6,6 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
 use cupti_sys::cupti::*;
 use cupti_sys::driver::CUcontext;
@@ -17,7 +14,7 @@ use super::{calls, second_library};
 use crate::cupti::root::{self, Root};
 use crate::cupti::{client, library};
 use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, loader};
+use crate::resolve::libc_symbols;
 use crate::settings;
 
 macro_rules! exports {
@@ -133,26 +130,13 @@ fn guest_of(index: usize) -> Option<&'static Root> {
         return None;
     }
     let _error = KeepError::new();
-    let path = library_of(real(index))?;
+    let path = library::of_function(real(index))?;
     let opened = library::open(&path).ok()?;
     root::attach(opened.api, &opened.path).ok()
 }
 
-/// The libcupti that clients of this process use, if one was seen.
-pub fn known_library() -> Option<PathBuf> {
-    REAL.iter().find_map(|slot| library_of(slot.load(Ordering::Relaxed)))
-}
-
-fn library_of(function: *mut c_void) -> Option<PathBuf> {
-    if function.is_null() {
-        return None;
-    }
-    let path = crate::resolve::originals::path_of(function)?;
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
-}
-
 /// The real function, from the first of: the library in use, the one that the program linked, the mapped
-/// one. libcupti is seldom in the global scope.
+/// one. libcupti is rarely in the global scope.
 fn real(index: usize) -> *mut c_void {
     let (Some(slot), Some(name)) = (REAL.get(index), NAMES.get(index)) else {
         return core::ptr::null_mut();
@@ -164,40 +148,24 @@ fn real(index: usize) -> *mut c_void {
     let _error = KeepError::new();
     let Some(dlsym) = libc_symbols::dlsym() else { return core::ptr::null_mut() };
     let in_use = root::current().map(|root| root.path.clone());
-    let found = in_use.and_then(|path| in_library(&path, name)).or_else(|| {
+    let found = in_use.and_then(|path| library::find(&path, name)).or_else(|| {
         // SAFETY: a pseudo-handle, and a C string.
         let next = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         if next.is_null() {
-            library::mapped("libcupti.so").and_then(|path| in_library(&path, name))
+            library::mapped("libcupti.so").and_then(|path| library::find(&path, name))
         } else {
             Some(next)
         }
     });
     let found = found.unwrap_or(core::ptr::null_mut());
     slot.store(found, Ordering::Relaxed);
+    library::note_client(found);
     found
 }
 
 /// Our function of that name, or `None`.
 pub fn own(name: &CStr) -> Option<*mut c_void> {
     NAMES.iter().position(|known| *known == name).map(ours)
-}
-
-/// The function of that name in a library that is mapped.
-pub fn in_library(path: &Path, name: &CStr) -> Option<*mut c_void> {
-    let _error = KeepError::new();
-    let dlsym = libc_symbols::dlsym()?;
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid. The handle is not
-    // closed, so that the function stays.
-    let found = unsafe {
-        let handle = loader::handle_of_mapped(path.as_ptr(), 0);
-        if handle.is_null() {
-            return None;
-        }
-        dlsym(handle, name.as_ptr())
-    };
-    (!found.is_null()).then_some(found)
 }
 
 /// The result of a look-up of a CUPTI function that found `found`: our function, for the names above.
@@ -212,13 +180,13 @@ pub fn replace(name: *const c_char, found: *mut c_void) -> *mut c_void {
     if own == Some(found) {
         return found;
     }
-    match (root::current(), library_of(found)) {
+    match (root::current(), library::of_function(found)) {
         (Some(root), Some(library)) if library == root.path => own.unwrap_or(found),
         (Some(root), Some(library)) if second_library::is_served_by(root, &library) => {
-            own.or_else(|| in_library(&root.path, name)).unwrap_or(found)
+            own.or_else(|| library::find(&root.path, name)).unwrap_or(found)
         }
         (None, Some(library))
-            if index.is_some_and(|index| library_of(real(index)).as_ref() == Some(&library)) =>
+            if index.is_some_and(|index| library::of_function(real(index)).as_ref() == Some(&library)) =>
         {
             own.unwrap_or(found)
         }
@@ -236,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_its_function() {
+    fn exported_name_has_its_function() {
         for (index, name) in NAMES.iter().enumerate() {
             assert!(name.to_bytes().starts_with(b"cupti"), "{index}");
             assert!(!ours(index).is_null(), "{name:?}");
@@ -249,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_pass() {
+    fn unknown_name_is_not_replaced() {
         let found = 0x1000 as *mut c_void;
         assert_eq!(replace(c"cuptiGetVersion".as_ptr(), found), found);
         assert_eq!(replace(c"cudaMalloc".as_ptr(), found), found);

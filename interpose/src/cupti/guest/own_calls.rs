@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cupti_sys::cupti::CUpti_ActivityKind;
 
-use crate::cupti::root::{self, Party};
+use crate::cupti::kinds::{self, Requester};
+use crate::cupti::root;
 use gputrace_producer::system;
 
 const DRIVER: u32 = CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER.0;
@@ -47,7 +48,7 @@ pub struct OwnCall {
 
 impl OwnCall {
     pub fn begin() -> OwnCall {
-        let remembered = if root::wants(Party::Guest, DRIVER) { remember() } else { None };
+        let remembered = if kinds::is_requested(Requester::Guest, DRIVER) { remember() } else { None };
         OwnCall { was_under_way: IS_UNDER_WAY.replace(true), remembered }
     }
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_ours_by_thread_and_time() {
+    fn record_is_ours_by_thread_and_time() {
         assert!(!is_of_one(&record(DRIVER, 100, 200, 7)), "none was made");
         CALL[0].thread.store(7 << 32 | 9, Ordering::Release);
         CALL[0].begun_ns.store(90, Ordering::Release);

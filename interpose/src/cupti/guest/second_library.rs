@@ -14,9 +14,8 @@ use std::path::Path;
 
 use cupti_sys::cupti::*;
 
-use super::exports;
-use crate::cupti::client;
 use crate::cupti::root::Root;
+use crate::cupti::{client, library};
 
 /// From this version on a libcupti keeps the driver for the life of the process.
 const KEEPS_THE_DRIVER: u32 = 130_000;
@@ -29,7 +28,7 @@ pub fn is_served_by(root: &Root, path: &Path) -> bool {
     if ours == 0 {
         return false;
     }
-    let Some(ask) = exports::in_library(path, c"cuptiGetVersion") else { return false };
+    let Some(ask) = library::find(path, c"cuptiGetVersion") else { return false };
     let mut theirs = 0;
     // SAFETY: CUPTI's function of that name, asked after cuInit; the out pointer outlives the call.
     let result = unsafe { core::mem::transmute::<*mut c_void, GetVersion>(ask)(&mut theirs) };
@@ -43,23 +42,32 @@ fn serves(ours: u32, theirs: u32) -> bool {
     theirs <= ours || ours >= KEEPS_THE_DRIVER && is_same_release
 }
 
-static SUBSCRIBE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static SUBSCRIBE_V2: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// Replacements of functions of a second library: the tracer leaves CUPTI, then that function runs.
+macro_rules! replacements {
+    ($($replace:ident $kept:ident $name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        static $kept: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Our replacement of that library's `cuptiSubscribe`.
-pub fn replace_subscribe(found: *mut c_void) -> *mut c_void {
-    keep(&SUBSCRIBE, found, subscribe as *mut c_void)
+        /// Our replacement of that library's function.
+        pub fn $replace(found: *mut c_void) -> *mut c_void {
+            keep(&$kept, found, $name as *mut c_void)
+        }
+
+        unsafe extern "C" fn $name($($arg: $type),*) -> CUptiResult {
+            type Real = unsafe extern "C" fn($($type),*) -> CUptiResult;
+            client::give_way_to_another_library();
+            // SAFETY: `keep` stored that library's function of this name before anybody could call this.
+            unsafe { core::mem::transmute::<*mut c_void, Real>($kept.load(Ordering::Acquire))($($arg),*) }
+        }
+    )*};
 }
 
-/// Our replacement of that library's `cuptiSubscribe_v2`.
-pub fn replace_subscribe_v2(found: *mut c_void) -> *mut c_void {
-    keep(&SUBSCRIBE_V2, found, subscribe_v2 as *mut c_void)
-}
-
-/// Our replacement of that library's `cuptiActivityRegisterCallbacks`.
-pub fn replace_register(found: *mut c_void) -> *mut c_void {
-    keep(&REGISTER, found, register as *mut c_void)
+replacements! {
+    replace_subscribe SUBSCRIBE
+        subscribe(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void);
+    replace_subscribe_v2 SUBSCRIBE_V2
+        subscribe_v2(handle: *mut CUpti_SubscriberHandle, callback: CUpti_CallbackFunc, user_data: *mut c_void, parameters: *mut c_void);
+    replace_register REGISTER
+        register(request: CUpti_BuffersCallbackRequestFunc, complete: CUpti_BuffersCallbackCompleteFunc);
 }
 
 /// Stores a second library's function and returns our replacement. A third library's is not stored.
@@ -71,67 +79,16 @@ fn keep(slot: &AtomicPtr<c_void>, found: *mut c_void, own: *mut c_void) -> *mut 
     }
 }
 
-unsafe extern "C" fn subscribe(
-    handle: *mut CUpti_SubscriberHandle,
-    callback: CUpti_CallbackFunc,
-    user_data: *mut c_void,
-) -> CUptiResult {
-    type Real =
-        unsafe extern "C" fn(*mut CUpti_SubscriberHandle, CUpti_CallbackFunc, *mut c_void) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: `keep` stored that library's cuptiSubscribe before anybody could call this.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE.load(Ordering::Acquire));
-        real(handle, callback, user_data)
-    }
-}
-
-unsafe extern "C" fn subscribe_v2(
-    handle: *mut CUpti_SubscriberHandle,
-    callback: CUpti_CallbackFunc,
-    user_data: *mut c_void,
-    parameters: *mut c_void,
-) -> CUptiResult {
-    type Real = unsafe extern "C" fn(
-        *mut CUpti_SubscriberHandle,
-        CUpti_CallbackFunc,
-        *mut c_void,
-        *mut c_void,
-    ) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: as above, that library's cuptiSubscribe_v2.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(SUBSCRIBE_V2.load(Ordering::Acquire));
-        real(handle, callback, user_data, parameters)
-    }
-}
-
-unsafe extern "C" fn register(
-    request: CUpti_BuffersCallbackRequestFunc,
-    complete: CUpti_BuffersCallbackCompleteFunc,
-) -> CUptiResult {
-    type Real = unsafe extern "C" fn(
-        CUpti_BuffersCallbackRequestFunc,
-        CUpti_BuffersCallbackCompleteFunc,
-    ) -> CUptiResult;
-    client::give_way_to_another_library();
-    // SAFETY: as above, that library's cuptiActivityRegisterCallbacks.
-    unsafe {
-        let real = core::mem::transmute::<*mut c_void, Real>(REGISTER.load(Ordering::Acquire));
-        real(request, complete)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_library_serves_what_is_not_newer() {
+    fn library_serves_clients_of_versions_that_are_not_newer() {
         assert!(serves(130_001, 26), "13.0 for 12.8");
         assert!(serves(28, 26) && serves(28, 28), "12.9 for 12.8");
-        assert!(!serves(26, 28), "12.8 lets go, so 12.9 can have the driver");
-        assert!(serves(130_001, 130_200), "13.0 never lets go");
+        assert!(!serves(26, 28), "12.8 releases the driver, so 12.9 can have it");
+        assert!(serves(130_001, 130_200), "13.0 never releases the driver");
         assert!(!serves(28, 130_001) && !serves(130_001, 140_000), "another release's records");
     }
 }

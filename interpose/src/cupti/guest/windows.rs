@@ -101,7 +101,7 @@ mod tests {
 
     /// The statics are the process's, so one test covers all cases in order.
     #[test]
-    fn a_record_belongs_to_the_kinds_of_its_launch() {
+    fn record_belongs_to_the_kinds_of_its_launch() {
         launched(7);
         assert!(!had(10, 7, 0), "no guest, no window");
         change(1 << 10, 100);

@@ -9,9 +9,9 @@ use gputrace_callstack::python::identity::fold;
 use gputrace_producer::session::{self, Session};
 
 use super::{Delivery, Out, Ring, step, with_delivery};
+use crate::cupti::buffers;
 use crate::cupti::open::{self, Consumed, Reading};
 use crate::cupti::root::{Reader, Root};
-use crate::cupti::{buffers, postponed};
 
 /// Most cells of one entry, plus the cell that names the writer.
 const CELLS_MAX: u64 = 3;
@@ -30,8 +30,6 @@ pub fn read_early(root: &Root) {
             }
         }
     });
-    // Buffers may have come back meanwhile.
-    postponed::catch_up();
 }
 
 /// Stops early reading for good if the last consumed record of a returned buffer has changed since.

@@ -28,6 +28,7 @@ pub use early::read_early;
 
 use super::graph_times::Delivered;
 use super::guest;
+use super::kinds::{self, Requester};
 use super::open::Consumed;
 use super::root::{self, Root};
 use crate::describe;
@@ -185,7 +186,7 @@ fn with_delivery(
         session.count(Counter::RecordTicks, clock::now().wrapping_sub(begun));
         if taken {
             // SYNC: pairs with the exchange in `take`: the next delivery sees our positions. SeqCst, in one
-            // order with the list of `postponed`: either `postpone`'s caller sees the ring free, or we see
+            // order with the list of `returned`: either `postpone`'s caller sees the ring free, or we see
             // the buffer.
             let _ = TAKEN_FOR.compare_exchange(session.generation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
@@ -273,7 +274,9 @@ impl Delivery<'_> {
                 self.emit(&[DeviceGraph { place }.to_cell()]);
             }
             // Kinds that only a guest enabled. The guest may have left before its last records arrive.
-            Record::Other(kind) if guest::takes_records() || root::was_wanted_by_guest(kind) => {
+            Record::Other(kind)
+                if guest::takes_records() || kinds::was_requested(Requester::Guest, kind.0) =>
+            {
                 self.count -= 1;
             }
             Record::Other(_) => self.session.count(Counter::RecordsUnknown, 1),

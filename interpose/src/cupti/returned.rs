@@ -1,4 +1,4 @@
-//! Full buffers that could not be converted into events at once.
+//! Buffers that CUPTI returned: converted into events at once, or postponed.
 //!
 //! CUPTI may hand a buffer to a thread in the middle of a hook. That thread may not write to its own ring,
 //! and another thread may hold the ring for records. No thread waits inside CUPTI: the buffer is put on a
@@ -7,8 +7,13 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
+use cupti_sys::cupti::CUptiResult;
+use gputrace_producer::session;
+use gputrace_wire::counter::Counter;
+
 use super::buffers::{self, BUFFERS};
-use super::{open, records};
+use super::root::Root;
+use super::{guest, open, records};
 
 /// Head of the list: a buffer's index in the pool plus 1; 0 if the list is empty.
 static LATEST: AtomicU32 = AtomicU32::new(0);
@@ -28,8 +33,47 @@ static POSTPONED: [Postponed; BUFFERS] = [const {
     }
 }; BUFFERS];
 
+/// Registers our buffer callbacks, if nobody did.
+pub fn register_buffers(root: &Root) -> CUptiResult {
+    if !buffers::prepare() {
+        return CUptiResult::CUPTI_ERROR_OUT_OF_MEMORY;
+    }
+    root.register_buffers(Some(buffers::requested), Some(completed))
+}
+
+/// CUPTI gives a buffer back with records in it.
+unsafe extern "C" fn completed(
+    context: *mut cupti_sys::driver::CUctx_st,
+    stream: u32,
+    buffer: *mut u8,
+    _: usize,
+    valid_bytes: usize,
+) {
+    if buffers::give_back_discard(buffer) {
+        if let Some(session) = session::current() {
+            session.count(Counter::BuffersExhausted, 1);
+        }
+        return;
+    }
+    let Some(index) = buffers::index_of(buffer) else { return };
+    let context = context.cast::<c_void>();
+    let is_ours = open::take_back(index);
+    // SAFETY: CUPTI states that so many bytes are records; the buffer is postponed or cleared only later.
+    unsafe { guest::deliver(buffer, valid_bytes) };
+    // SAFETY: the same, and the early reader is done with the buffer.
+    let is_done =
+        is_ours && unsafe { records::deliver(context, stream, buffer, valid_bytes, open::consumed(index)) };
+    if is_done {
+        // SAFETY: CUPTI gave the buffer back, and its records are consumed.
+        unsafe { buffers::clear(index, valid_bytes) };
+    } else {
+        postpone(context, stream, index, valid_bytes);
+    }
+    catch_up();
+}
+
 /// Puts a buffer of the pool on the list.
-pub fn postpone(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
+pub(super) fn postpone(context: *mut c_void, stream: u32, index: usize, valid_bytes: usize) {
     let Some(postponed) = POSTPONED.get(index) else { return };
     postponed.context.store(context, Ordering::Relaxed);
     postponed.stream.store(stream, Ordering::Relaxed);
