@@ -17,9 +17,10 @@ use gputrace_producer::{collector_process, fork, memory, service, stderr, system
 use gputrace_wire::definition::role;
 use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
+use crate::cupti;
 use crate::patience::Patience;
+use crate::process::detour;
 use crate::resolve::libc_symbols;
-use crate::{cupti, detour};
 
 /// Whether the collector is our own child, so that this process prints its summary.
 static BARE: AtomicBool = AtomicBool::new(false);

@@ -16,20 +16,15 @@
 //! | `tables` | a session's handles and their definitions |
 //! | `device` | device properties, asked of the driver |
 //! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
+//! | `process/` | what the library needs of the process, CUDA or not |
 //! | `start`, `finish` | start and end of a session |
-//! | `detour`, `patience` | the separate stack that start and finish run on; how long the end waits |
-//! | `preload_once` | removes from the environment what `run` preloaded for one exec |
+//! | `patience` | how long the end waits |
 //! | `unwind` | the unwinder's functions, so that libgcc_s is not required |
-//! | `loaded` | how many objects the loader has mapped and unmapped |
 //! | `native` | whether native frames are recorded, and what their reader must know |
 //! | `python` | finds the interpreter whose frames are recorded |
 //! | `torch` | PyTorch's backward passes, observed when they begin |
-//! | `origin` | the trace, service and machine that the process was given |
-//! | `rank` | which of a job's processes this is |
-//! | `environment`, `memory_functions` | own `getenv` and `memcpy`: programs may wrap the C library's |
 //! | `nvtx` | the program's ranges and names |
 //! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
-//! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics and never changes a result. On the
 //! path of a call it never locks, allocates or makes a system call.
@@ -57,23 +52,16 @@ mod api;
 mod cuda_slot;
 mod cupti;
 mod describe;
-mod detour;
 mod device;
 mod driver;
-mod environment;
 mod finish;
 mod hook;
-mod loaded;
-mod memory_functions;
 mod native;
 mod nvtx;
-mod origin;
 mod patience;
-mod preload_once;
+mod process;
 mod python;
-mod rank;
 mod resolve;
-mod settings;
 mod start;
 mod tables;
 mod torch;

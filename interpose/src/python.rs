@@ -9,8 +9,9 @@ use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::Session;
 use gputrace_wire::cell::kind;
 
+use crate::native;
+use crate::process::{loaded, settings};
 use crate::resolve::{libc_symbols, loader, originals};
-use crate::{loaded, native, settings};
 
 /// Number of loaded objects at the last search for an interpreter.
 static LOADED: AtomicU64 = AtomicU64::new(0);

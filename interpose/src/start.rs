@@ -20,11 +20,10 @@ use gputrace_wire::definition::{kind, library_role};
 
 use crate::api::{self, Entry};
 use crate::driver::{self, SUCCESS, Status};
+use crate::process::{detour, environment, origin, preload_once, rank, settings};
 use crate::resolve::{failed_look_up, originals};
 use crate::tables::{self, Tables};
-use crate::{
-    cupti, detour, device, environment, finish, native, nvtx, preload_once, python, settings, torch,
-};
+use crate::{cupti, device, finish, native, nvtx, python, torch};
 
 /// Runs when the library is loaded: only steps that must be early and cost nothing.
 #[ctor::ctor(unsafe)]
@@ -233,7 +232,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
     driver::driver_version(&mut version);
     let parent = system::getppid();
     let simulated = device::is_simulated();
-    let [rank, local_rank] = crate::rank::fields();
+    let [rank, local_rank] = rank::fields();
     let fields = [
         session.pid as u64,
         parent as u64,
@@ -244,7 +243,7 @@ fn describe(session: &'static Session, tables: &'static Tables, command: &[u8], 
         u64::from(redacts()),
     ];
     session.define(kind::PROCESS, &fields, command);
-    crate::origin::define(session, redacts());
+    origin::define(session, redacts());
     let driver = originals::path_of(originals::find_in_driver("cuInit\0")).map_or(&b""[..], CStr::to_bytes);
     session.define(kind::LIBRARY, &[library_role::DRIVER, version as u64], driver);
     let mut count = 0;

@@ -28,7 +28,7 @@ use gputrace_wire::device::Place;
 use super::client::name_of;
 use super::root::Root;
 use super::{instantiation, whole_kind};
-use crate::settings;
+use crate::process::settings;
 
 /// Kinds whose records are replaced by the graph-level record.
 const OF_NODES: u64 = 1 << Kind::CUPTI_ACTIVITY_KIND_KERNEL.0

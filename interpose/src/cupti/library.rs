@@ -16,9 +16,9 @@ use cupti_sys::locate;
 use gputrace_producer::loader;
 
 use super::guest::exports;
+use crate::process::settings;
 use crate::resolve::failed_look_up::{self, KeepError};
 use crate::resolve::{libc_symbols, originals};
-use crate::settings;
 
 pub struct Library {
     pub api: Cupti,

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_producer::held_back::HeldBack;
 
-use super::libc_symbols;
+use crate::resolve::libc_symbols;
 
 const MESSAGE_BYTES: usize = 512;
 

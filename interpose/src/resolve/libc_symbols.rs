@@ -63,7 +63,8 @@ fn once(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 fn is_ours(address: *mut c_void) -> bool {
-    address == super::look_up::dlsym as *mut c_void || address == super::look_up::dlvsym as *mut c_void
+    address == crate::resolve::look_up::dlsym as *mut c_void
+        || address == crate::resolve::look_up::dlvsym as *mut c_void
 }
 
 /// The next definition of a libc function after ours: another library's, or libc's.

@@ -9,10 +9,10 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 
-use super::failed_look_up;
-use super::libc_symbols;
-use super::loader::{self, link_map_of};
-use super::originals;
+use crate::resolve::failed_look_up;
+use crate::resolve::libc_symbols;
+use crate::resolve::loader::{self, link_map_of};
+use crate::resolve::originals;
 use gputrace_producer::thread;
 
 use crate::api::{self, Entry};

@@ -10,10 +10,10 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
-use super::failed_look_up::KeepError;
-use super::{libc_symbols, loader};
 use crate::api::Entry;
-use crate::settings;
+use crate::process::settings;
+use crate::resolve::failed_look_up::KeepError;
+use crate::resolve::{libc_symbols, loader};
 
 /// Looks up the entry's original, which is not known yet; null if there is none.
 #[cold]

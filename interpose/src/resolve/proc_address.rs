@@ -9,9 +9,9 @@ use core::ffi::{c_char, c_int, c_void};
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
-use super::originals;
 use crate::api::{ENTRIES, Entry};
 use crate::driver::{SUCCESS, Status};
+use crate::resolve::originals;
 
 /// The newest CUDA version whose ABI variants the table has (`cupti-sys/facts`).
 const NEWEST_KNOWN: u32 = cupti_sys::driver::CUDA_VERSION;

@@ -17,8 +17,9 @@ use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread;
 use gputrace_wire::counter::Counter;
 
+use crate::process::{loaded, settings};
 use crate::resolve::{libc_symbols, originals};
-use crate::{loaded, python, settings, tables};
+use crate::{python, tables};
 
 /// `at::RecordFunctionCallback`, plus space for fields of later versions: all zeros means "no" there.
 #[repr(C)]
