@@ -12,7 +12,7 @@
 //! Versions and symbols are from `cupti-sys/facts/driver_abi.txt`; a test compares.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::AtomicPtr;
 
 use cupti_sys::driver::{
     CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER,
@@ -22,57 +22,12 @@ use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait
 
 use crate::cupti::{instantiation, whole_kind};
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
-use crate::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::hook::{self, Context};
-use crate::resolve::{originals, proc_address};
+use crate::resolve::proc_address;
+use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
+use crate::symbols::entry::{Entry, hash};
+use crate::symbols::originals;
 use crate::tables::Tables;
-
-/// One hooked symbol of the driver.
-pub struct Entry {
-    /// Its index in [`ENTRIES`].
-    pub index: usize,
-    /// The base name under which `cuGetProcAddress` knows it.
-    pub base: &'static str,
-    /// The exported symbol, with a terminating NUL.
-    pub symbol: &'static str,
-    /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
-    pub since: u32,
-    /// Whether it is the variant with the per-thread default stream.
-    pub per_thread: bool,
-    /// Our replacement.
-    pub hook: fn() -> *mut c_void,
-    /// [`hash`] of the symbol without its NUL.
-    pub hash: u32,
-    /// The driver's function; null until it is looked up.
-    pub original: AtomicPtr<c_void>,
-}
-
-impl Entry {
-    pub fn name(&self) -> &'static str {
-        self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
-    }
-
-    /// The driver's function; null if there is no driver.
-    #[inline(always)]
-    fn original(&'static self) -> *mut c_void {
-        let known = self.original.load(Ordering::Relaxed);
-        if known.is_null() { originals::find(self) } else { known }
-    }
-}
-
-/// FNV-1a: cheap; callers that need certainty compare the full name too.
-pub const fn hash(name: &[u8]) -> u32 {
-    let mut value = 0x811c_9dc5u32;
-    let mut at = 0;
-    while at < name.len() {
-        // A const fn cannot use an iterator; the loop's condition bounds the index.
-        #[allow(clippy::indexing_slicing)]
-        let byte = name[at];
-        value = (value ^ byte as u32).wrapping_mul(0x0100_0193);
-        at += 1;
-    }
-    value
-}
 
 /// The entry that exports this symbol.
 pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
@@ -130,7 +85,7 @@ macro_rules! hooks {
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
             #[allow(clippy::indexing_slicing)]
             let entry: &'static Entry = &ENTRIES[const { Index::$symbol as usize }];
-            let original = entry.original();
+            let original = originals::of(entry);
             if original.is_null() {
                 return ERROR_STUB_LIBRARY;
             }
@@ -163,7 +118,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress(
     flags: u64,
 ) -> Status {
     #[allow(clippy::indexing_slicing)]
-    let original = ENTRIES[Index::cuGetProcAddress as usize].original();
+    let original = originals::of(&ENTRIES[Index::cuGetProcAddress as usize]);
     if original.is_null() {
         return ERROR_STUB_LIBRARY;
     }
@@ -187,7 +142,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     found: *mut c_int,
 ) -> Status {
     #[allow(clippy::indexing_slicing)]
-    let original = ENTRIES[Index::cuGetProcAddress_v2 as usize].original();
+    let original = originals::of(&ENTRIES[Index::cuGetProcAddress_v2 as usize]);
     if original.is_null() {
         return ERROR_STUB_LIBRARY;
     }

@@ -20,7 +20,7 @@ use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 use crate::cupti;
 use crate::patience::Patience;
 use crate::process::detour;
-use crate::resolve::libc_symbols;
+use crate::symbols::libc_symbols;
 
 /// Whether the collector is our own child, so that this process prints its summary.
 static BARE: AtomicBool = AtomicBool::new(false);

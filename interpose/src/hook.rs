@@ -18,10 +18,10 @@ use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
 
-use crate::api::Entry;
 use crate::cuda_slot::CudaSlot;
 use crate::describe::graph;
-use crate::driver::{self, Handle, SUCCESS, Status};
+use crate::symbols::driver::{self, Handle, SUCCESS, Status};
+use crate::symbols::entry::Entry;
 use crate::tables::{self, Tables};
 use crate::{python, start};
 

@@ -11,15 +11,14 @@
 //! | `api` | the one table of hooked functions with their ABI variants |
 //! | `hook` | the steps every hook takes |
 //! | `describe/` | what a call did, by family of calls |
-//! | `driver` | the driver API's types, and our own calls into the driver |
-//! | `resolve/` | the ways a program finds a driver function, and the original functions |
+//! | `symbols/` | functions of others: the driver's, libc's, the unwinder's |
+//! | `resolve/` | the ways a program finds a driver function |
 //! | `tables` | a session's handles and their definitions |
 //! | `device` | device properties, asked of the driver |
 //! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
 //! | `process/` | what the library needs of the process, CUDA or not |
 //! | `start`, `finish` | start and end of a session |
 //! | `patience` | how long the end waits |
-//! | `unwind` | the unwinder's functions, so that libgcc_s is not required |
 //! | `native` | whether native frames are recorded, and what their reader must know |
 //! | `python` | finds the interpreter whose frames are recorded |
 //! | `torch` | PyTorch's backward passes, observed when they begin |
@@ -53,7 +52,6 @@ mod cuda_slot;
 mod cupti;
 mod describe;
 mod device;
-mod driver;
 mod finish;
 mod hook;
 mod native;
@@ -63,6 +61,6 @@ mod process;
 mod python;
 mod resolve;
 mod start;
+mod symbols;
 mod tables;
 mod torch;
-mod unwind;

@@ -8,7 +8,7 @@ use gputrace_callstack::native::{bounds, surroundings};
 use gputrace_producer::stderr::KeepErrno;
 
 use crate::process::{loaded, settings};
-use crate::resolve::libc_symbols;
+use crate::symbols::libc_symbols;
 
 type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 

@@ -11,7 +11,7 @@ use gputrace_wire::cell::kind;
 
 use crate::native;
 use crate::process::{loaded, settings};
-use crate::resolve::{libc_symbols, loader, originals};
+use crate::symbols::{libc_symbols, loader, originals};
 
 /// Number of loaded objects at the last search for an interpreter.
 static LOADED: AtomicU64 = AtomicU64::new(0);

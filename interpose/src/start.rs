@@ -18,10 +18,11 @@ use gputrace_producer::{
 };
 use gputrace_wire::definition::{kind, library_role};
 
-use crate::api::{self, Entry};
-use crate::driver::{self, SUCCESS, Status};
 use crate::process::{detour, environment, origin, preload_once, rank, settings};
-use crate::resolve::{failed_look_up, originals};
+use crate::resolve::look_up;
+use crate::symbols::driver::{self, SUCCESS, Status};
+use crate::symbols::entry::{self, Entry};
+use crate::symbols::originals;
 use crate::tables::{self, Tables};
 use crate::{cupti, device, finish, native, nvtx, python, torch};
 
@@ -31,7 +32,7 @@ fn loaded() {
     preload_once::forget();
     settings::remember();
     // The program calls our `dlsym`, `_exit` and the like even when tracing is turned off.
-    failed_look_up::prepare();
+    look_up::prepare();
     finish::prepare();
     if settings::is_turned_off() {
         return;
@@ -45,7 +46,7 @@ fn loaded() {
 /// `was_starting` says whether another thread was starting one when the call began.
 #[cold]
 pub fn without_session(entry: &'static Entry, was_starting: bool, status: Status) -> Status {
-    const INIT: u32 = api::hash(b"cuInit");
+    const INIT: u32 = entry::hash(b"cuInit");
     if settings::is_turned_off() {
         return status;
     }

@@ -19,10 +19,11 @@ use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
-use crate::api::{ENTRIES, Entry};
+use crate::api::ENTRIES;
 use crate::cuda_slot::CudaSlot;
 use crate::cupti::nodes;
-use crate::driver::{self, Device, Handle, SUCCESS};
+use crate::symbols::driver::{self, Device, Handle, SUCCESS};
+use crate::symbols::entry::Entry;
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -235,7 +236,7 @@ impl Tables {
             return 0;
         }
         // SAFETY: the driver returned a C string that lives as long as the function's module.
-        self.name(session, unsafe { crate::describe::text(name, definition::TEXT_MAX) })
+        self.name(session, unsafe { driver::text(name, definition::TEXT_MAX) })
     }
 
     /// A look-up returned this function. It is defined at its first launch: programs look up thousands and

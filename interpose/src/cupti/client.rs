@@ -12,7 +12,7 @@ use gputrace_wire::definition::{kind, library_role, rung};
 use super::root::{self, Party, Root};
 use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
 use crate::process::settings;
-use crate::resolve::originals;
+use crate::symbols::originals;
 use crate::tables::Tables;
 
 /// The kinds of every trace, besides the kind of graph-level timing ([`graph_times`]). No API kinds: the

@@ -17,8 +17,8 @@ use gputrace_producer::loader;
 
 use super::guest::exports;
 use crate::process::settings;
-use crate::resolve::failed_look_up::{self, KeepError};
-use crate::resolve::{libc_symbols, originals};
+use crate::symbols::failed_look_up::{self, KeepError};
+use crate::symbols::{libc_symbols, originals};
 
 pub struct Library {
     pub api: Cupti,

@@ -12,7 +12,7 @@ use gputrace_producer::thread;
 use super::client;
 use super::root;
 use crate::cuda_slot::CudaSlot;
-use crate::driver::Handle;
+use crate::symbols::driver::Handle;
 
 /// CUPTI reports a new node.
 pub fn at_creation(data: &CUpti_ResourceData) {

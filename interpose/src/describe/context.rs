@@ -6,8 +6,8 @@ use gputrace_producer::{service, session};
 use gputrace_wire::call::operation;
 
 use super::{sync, written};
-use crate::driver::{Device, Handle};
 use crate::hook::{Context, Description};
+use crate::symbols::driver::{Device, Handle};
 use crate::{start, tables};
 
 /// A `cuInit` during a session. The first one found no session; `start` handles it and may still run.

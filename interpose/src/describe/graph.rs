@@ -11,8 +11,8 @@ use gputrace_wire::graph::NodesMade;
 
 use super::written;
 use crate::cuda_slot::CudaSlot;
-use crate::driver::{Handle, Status};
 use crate::hook::{CAPTURES, Context, Description, On};
+use crate::symbols::driver::{Handle, Status};
 use crate::tables;
 
 fn description(operation: u8, graph: u32, source: u32) -> Description {

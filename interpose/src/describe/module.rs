@@ -9,10 +9,10 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
 use super::cubin::{Cubin, Image, InFile, InMemory, Scratch};
-use super::{sync, text, written};
-use crate::driver::{Handle, Status};
+use super::{sync, written};
 use crate::hook::{Context, Description, On};
 use crate::process::detour::KeepCancel;
+use crate::symbols::driver::{Handle, Status, text};
 use crate::tables;
 
 /// CUDA_ERROR_NO_BINARY_FOR_GPU: the function exists, but its code is for other devices.

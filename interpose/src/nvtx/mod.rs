@@ -22,8 +22,8 @@ use gputrace_callstack::ranges;
 use gputrace_producer::session::Session;
 
 use crate::process::{environment, settings};
-use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, loader, originals};
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::{libc_symbols, loader, originals};
 
 const VARIABLE: &CStr = c"NVTX_INJECTION64_PATH";
 

@@ -8,7 +8,7 @@ use gputrace_producer::thread::{self, Slot};
 
 use super::text::{self, Resource};
 use super::{Ascii, Installed, Wide, table};
-use crate::driver::{Device, Handle};
+use crate::symbols::driver::{Device, Handle};
 use crate::tables::{self, Tables};
 
 /// Indexed by NVTX's function numbers.

@@ -9,9 +9,10 @@ use core::ffi::{c_char, c_int, c_void};
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
-use crate::api::{ENTRIES, Entry};
-use crate::driver::{SUCCESS, Status};
-use crate::resolve::originals;
+use crate::api::ENTRIES;
+use crate::symbols::driver::{self, SUCCESS, Status};
+use crate::symbols::entry::Entry;
+use crate::symbols::originals;
 
 /// The newest CUDA version whose ABI variants the table has (`cupti-sys/facts`).
 const NEWEST_KNOWN: u32 = cupti_sys::driver::CUDA_VERSION;
@@ -33,7 +34,7 @@ pub unsafe fn replace(
         return;
     }
     // SAFETY: the original succeeded: it has read the name and written the function.
-    let (base, found) = unsafe { (crate::describe::text(symbol, 256), function.read()) };
+    let (base, found) = unsafe { (driver::text(symbol, 256), function.read()) };
     if found.is_null() {
         return;
     }

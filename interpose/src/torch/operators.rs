@@ -18,7 +18,7 @@ use gputrace_producer::thread;
 use gputrace_wire::counter::Counter;
 
 use crate::process::{loaded, settings};
-use crate::resolve::{libc_symbols, originals};
+use crate::symbols::{driver, libc_symbols, originals};
 use crate::{python, tables};
 
 /// `at::RecordFunctionCallback`, plus space for fields of later versions: all zeros means "no" there.
@@ -202,7 +202,7 @@ unsafe fn begin(
                 && !name.is_null()
             {
                 // SAFETY: as above.
-                let name = unsafe { crate::describe::text(name, NAME_MAX) };
+                let name = unsafe { driver::text(name, NAME_MAX) };
                 let mut buffer = [0; NAME_MAX];
                 let recorded = recorded(name, &mut buffer);
                 let name =

@@ -17,8 +17,8 @@ use super::{calls, second_library};
 use crate::cupti::root::{self, Root};
 use crate::cupti::{client, library};
 use crate::process::settings;
-use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, loader};
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::{libc_symbols, loader};
 
 macro_rules! exports {
     ($($index:literal $name:ident($($arg:ident: $type:ty),*) |$root:ident, $real:ident| $body:expr;)*) => {
@@ -147,7 +147,7 @@ fn library_of(function: *mut c_void) -> Option<PathBuf> {
     if function.is_null() {
         return None;
     }
-    let path = crate::resolve::originals::path_of(function)?;
+    let path = crate::symbols::originals::path_of(function)?;
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
 }
 

@@ -7,7 +7,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::cupti::guest::own_calls::OwnCall;
-use crate::resolve::originals;
+use crate::symbols::originals;
 
 /// `CUresult`; 0 is success.
 pub type Status = c_int;
@@ -61,3 +61,15 @@ driver_call!(function_attribute = "cuFuncGetAttribute"(value: *mut c_int, attrib
 driver_call!(kernel_function = "cuKernelGetFunction"(function: *mut Handle, kernel: Handle));
 driver_call!(stream_is_capturing = "cuStreamIsCapturing"(stream: Handle, status: *mut c_int));
 driver_call!(stream_is_capturing_per_thread = "cuStreamIsCapturing_ptsz"(stream: Handle, status: *mut c_int));
+
+/// The text behind a C string argument, at most `limit` bytes of it.
+///
+/// # Safety
+/// `text` is null or a C string that the original has just read.
+pub unsafe fn text<'a>(text: *const c_char, limit: usize) -> &'a [u8] {
+    if text.is_null() {
+        return b"";
+    }
+    // SAFETY: a C string by the contract; strnlen stops at its end or the limit.
+    unsafe { core::slice::from_raw_parts(text.cast(), libc::strnlen(text, limit)) }
+}
