@@ -25,9 +25,11 @@ use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
 use crate::hook::{self, Context};
 use crate::resolve::proc_address;
 use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
-use crate::symbols::entry::{Entry, hash};
+use crate::symbols::entry::{self, Entry, hash};
 use crate::symbols::originals;
-use crate::tables::Tables;
+use crate::table::tables::Tables;
+
+const _: () = assert!(ENTRIES.len() <= entry::MOST);
 
 /// The entry that exports this symbol.
 pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {

@@ -18,11 +18,11 @@ use gputrace_wire::call::{Call, Detail};
 use gputrace_wire::cell::flag;
 use gputrace_wire::counter::Counter;
 
-use crate::cuda_slot::CudaSlot;
 use crate::describe::graph;
 use crate::symbols::driver::{self, Handle, SUCCESS, Status};
 use crate::symbols::entry::Entry;
-use crate::tables::{self, Tables};
+use crate::table::cuda_slot::CudaSlot;
+use crate::table::tables::{self, Tables};
 use crate::{python, start};
 
 /// CUDA_ERROR_NOT_READY: the queried work is not finished.

@@ -13,8 +13,7 @@
 //! | `describe/` | what a call did, by family of calls |
 //! | `symbols/` | functions of others: the driver's, libc's, the unwinder's |
 //! | `resolve/` | the ways a program finds a driver function |
-//! | `tables` | a session's handles and their definitions |
-//! | `device` | device properties, asked of the driver |
+//! | `table/` | a session's handles and their definitions |
 //! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
 //! | `process/` | what the library needs of the process, CUDA or not |
 //! | `start`, `finish` | start and end of a session |
@@ -23,7 +22,6 @@
 //! | `python` | finds the interpreter whose frames are recorded |
 //! | `torch` | PyTorch's backward passes, observed when they begin |
 //! | `nvtx` | the program's ranges and names |
-//! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
 //!
 //! This code runs inside somebody else's program. It never panics and never changes a result. On the
 //! path of a call it never locks, allocates or makes a system call.
@@ -48,10 +46,8 @@ compile_error!(
 );
 
 mod api;
-mod cuda_slot;
 mod cupti;
 mod describe;
-mod device;
 mod finish;
 mod hook;
 mod native;
@@ -62,5 +58,5 @@ mod python;
 mod resolve;
 mod start;
 mod symbols;
-mod tables;
+mod table;
 mod torch;

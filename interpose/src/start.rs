@@ -23,8 +23,9 @@ use crate::resolve::look_up;
 use crate::symbols::driver::{self, SUCCESS, Status};
 use crate::symbols::entry::{self, Entry};
 use crate::symbols::originals;
-use crate::tables::{self, Tables};
-use crate::{cupti, device, finish, native, nvtx, python, torch};
+use crate::table::device;
+use crate::table::tables::{self, Tables};
+use crate::{cupti, finish, native, nvtx, python, torch};
 
 /// Runs when the library is loaded: only steps that must be early and cost nothing.
 #[ctor::ctor(unsafe)]
@@ -194,13 +195,16 @@ pub fn begin(claim: Claim) {
             return say(why);
         }
     };
+    driver::RUN.set(&(cupti::guest::own_calls::hide as driver::Run));
     service::forget();
     on_full::set_waits(settings::get(settings::ON_FULL).is_some_and(|value| value == c"wait"));
     let mut command = [0u8; 4096];
     let command = command_line(&mut command);
     native::prepare();
     let mut made = None;
-    match session::start(claim, socket, command, |session| made = tables::make(session)) {
+    match session::start(claim, socket, command, |session| {
+        made = tables::make(session, cupti::nodes::graph_number)
+    }) {
         Ok(session) => match made {
             Some(tables) => {
                 session.add_early_calls();

@@ -13,7 +13,7 @@ use super::root::{self, Party, Root};
 use super::{callbacks, graph_times, guest, library, old_torch, postponed, records};
 use crate::process::settings;
 use crate::symbols::originals;
-use crate::tables::Tables;
+use crate::table::tables::Tables;
 
 /// The kinds of every trace, besides the kind of graph-level timing ([`graph_times`]). No API kinds: the
 /// hooks record host times at a third of the cost. All kinds are switched on once, right after `cuInit`,

@@ -8,7 +8,7 @@ use gputrace_producer::thread;
 
 use super::guest::windows;
 use crate::api::ENTRIES;
-use crate::cuda_slot::CudaSlot;
+use crate::table::cuda_slot::CudaSlot;
 
 /// Runs at the entry and exit of each driver function in [`ids`].
 #[inline]

@@ -7,8 +7,9 @@ use gputrace_wire::call::operation;
 
 use super::{sync, written};
 use crate::hook::{Context, Description};
+use crate::start;
 use crate::symbols::driver::{Device, Handle};
-use crate::{start, tables};
+use crate::table::tables;
 
 /// A `cuInit` during a session. The first one found no session; `start` handles it and may still run.
 pub fn initialised(cx: &Context, flags: c_uint) -> Description {

@@ -10,10 +10,10 @@ use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::graph::NodesMade;
 
 use super::written;
-use crate::cuda_slot::CudaSlot;
 use crate::hook::{CAPTURES, Context, Description, On};
 use crate::symbols::driver::{Handle, Status};
-use crate::tables;
+use crate::table::cuda_slot::CudaSlot;
+use crate::table::tables;
 
 fn description(operation: u8, graph: u32, source: u32) -> Description {
     Description {

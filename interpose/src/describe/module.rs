@@ -13,7 +13,7 @@ use super::{sync, written};
 use crate::hook::{Context, Description, On};
 use crate::process::detour::KeepCancel;
 use crate::symbols::driver::{Handle, Status, text};
-use crate::tables;
+use crate::table::tables;
 
 /// CUDA_ERROR_NO_BINARY_FOR_GPU: the function exists, but its code is for other devices.
 const NO_BINARY_FOR_GPU: Status = 209;

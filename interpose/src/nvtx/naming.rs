@@ -9,7 +9,7 @@ use gputrace_producer::thread::{self, Slot};
 use super::text::{self, Resource};
 use super::{Ascii, Installed, Wide, table};
 use crate::symbols::driver::{Device, Handle};
-use crate::tables::{self, Tables};
+use crate::table::tables::{self, Tables};
 
 /// Indexed by NVTX's function numbers.
 pub const CUDA: &[(usize, Installed)] = table! {

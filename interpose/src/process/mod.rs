@@ -1,4 +1,4 @@
-//! What the library needs of the process that it is loaded into, whatever the process does with CUDA.
+//! The lowest layer: what the library needs of the process that it is loaded into, CUDA or not.
 //!
 //! | file | noun |
 //! |---|---|
@@ -7,11 +7,13 @@
 //! | `preload_once` | removes from the environment what `run` preloaded for one exec |
 //! | `detour` | the separate stack that the start and the end of a session run on |
 //! | `loaded` | how many objects the loader has mapped and unmapped |
+//! | `link` | what a lower layer calls in a higher one |
 //! | `origin` | the trace, service and machine that the process was given |
 //! | `rank` | which of a job's processes this is |
 
 pub mod detour;
 pub mod environment;
+pub mod link;
 pub mod loaded;
 mod memory_functions;
 pub mod origin;

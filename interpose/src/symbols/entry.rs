@@ -3,6 +3,9 @@
 use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
 
+/// The table has fewer rows than this.
+pub const MOST: usize = 512;
+
 /// One hooked symbol of the driver.
 pub struct Entry {
     /// Its index in the table.

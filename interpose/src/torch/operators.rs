@@ -18,8 +18,9 @@ use gputrace_producer::thread;
 use gputrace_wire::counter::Counter;
 
 use crate::process::{loaded, settings};
+use crate::python;
 use crate::symbols::{driver, libc_symbols, originals};
-use crate::{python, tables};
+use crate::table::tables;
 
 /// `at::RecordFunctionCallback`, plus space for fields of later versions: all zeros means "no" there.
 #[repr(C)]

@@ -31,7 +31,7 @@ use super::guest;
 use super::open::Consumed;
 use super::root::{self, Root};
 use crate::symbols::driver;
-use crate::tables::{self, Tables};
+use crate::table::tables::{self, Tables};
 
 /// The longest total wait of one delivery for space in the ring. The waiting thread is CUPTI's, not the
 /// program's, or the process is ending and its last records are worth the wait.

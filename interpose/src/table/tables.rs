@@ -19,11 +19,9 @@ use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
-use crate::api::ENTRIES;
-use crate::cuda_slot::CudaSlot;
-use crate::cupti::nodes;
 use crate::symbols::driver::{self, Device, Handle, SUCCESS};
-use crate::symbols::entry::Entry;
+use crate::symbols::entry::{self, Entry};
+use crate::table::cuda_slot::CudaSlot;
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -35,6 +33,9 @@ const NAME_SLOTS: usize = 1 << 17;
 /// Limit for modules' line tables, so that other definitions keep their share of the space. A Triton kernel
 /// has a few hundred bytes.
 const LINES_BYTES_MAX: u64 = 8 << 20;
+
+/// Returns the number of a graph or an executable graph (if true) in device records; 0 if it is not known.
+pub type GraphNumber = fn(Handle, bool) -> u32;
 
 pub struct Tables {
     generation: u32,
@@ -55,6 +56,7 @@ pub struct Tables {
     stacks: Option<Stacks>,
     /// Definition ids of the hooked symbols, by the entry's index; 0 until the first call.
     apis: &'static [AtomicU32],
+    graph_number: GraphNumber,
     /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
     has_records: AtomicU32,
 }
@@ -71,7 +73,7 @@ pub fn of(session: &Session) -> Option<&'static Tables> {
 }
 
 /// Makes the tables of a new session.
-pub fn make(session: &Session) -> Option<&'static Tables> {
+pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tables> {
     let tables = Tables {
         generation: session.generation,
         functions: Handles::new(FUNCTION_SLOTS)?,
@@ -85,7 +87,8 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         names: Handles::new(NAME_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
-        apis: memory::map(ENTRIES.len())?,
+        apis: memory::map(entry::MOST)?,
+        graph_number,
         has_records: AtomicU32::new(0),
     };
     let mapping = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
@@ -349,7 +352,7 @@ impl Tables {
 
     pub fn device(&self, session: &Session, device: Device) -> u32 {
         // Ordinals begin at 0, which is no key.
-        self.devices.get_or_define(device as u64 + 1, || crate::device::define(session, device))
+        self.devices.get_or_define(device as u64 + 1, || crate::table::device::define(session, device))
     }
 
     /// A context that is known already; a name can be given only to a known context or device.
@@ -433,11 +436,17 @@ impl Tables {
     // --- graphs
 
     pub fn graph(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-        self.graphs.get_or_define(handle as u64, || define_graph(session, handle, form, source))
+        self.graphs.get_or_define(handle as u64, || self.define_graph(session, handle, form, source))
     }
 
     pub fn graph_made(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-        self.graphs.redefine(handle as u64, || define_graph(session, handle, form, source))
+        self.graphs.redefine(handle as u64, || self.define_graph(session, handle, form, source))
+    }
+
+    #[cold]
+    fn define_graph(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
+        let number = (self.graph_number)(handle, form == 1);
+        session.define(kind::GRAPH, &[handle as u64, form, source.into(), number.into()], b"")
     }
 
     /// Forgets the graph and returns its definition.
@@ -446,12 +455,6 @@ impl Tables {
         self.graphs.forget(handle as u64);
         id
     }
-}
-
-#[cold]
-fn define_graph(session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-    let number = nodes::graph_number(handle, form == 1);
-    session.define(kind::GRAPH, &[handle as u64, form, source.into(), number.into()], b"")
 }
 
 /// `CU_STREAM_PER_THREAD`; `CU_STREAM_LEGACY` is 1 and 0 means either.
