@@ -22,8 +22,10 @@ use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait
 
 use crate::cupti::{instantiation, whole_kind};
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
-use crate::hook::{self, Context};
+use crate::hook::description::Context;
+use crate::hook::steps;
 use crate::resolve::proc_address;
+use crate::start;
 use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::symbols::entry::{self, Entry, hash};
 use crate::symbols::originals;
@@ -92,8 +94,9 @@ macro_rules! hooks {
                 return ERROR_STUB_LIBRARY;
             }
             let $kept = $before;
-            hook::$around(
+            steps::$around(
                 entry,
+                start::without_session,
                 // SAFETY: the address is the driver's function of that name, which has this
                 // signature; the arguments are the caller's own.
                 || unsafe {

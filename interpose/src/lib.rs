@@ -9,7 +9,7 @@
 //! | file or folder | noun |
 //! |---|---|
 //! | `api` | the one table of hooked functions with their ABI variants |
-//! | `hook` | the steps every hook takes |
+//! | `hook/` | the steps every hook takes |
 //! | `describe/` | what a call did, by family of calls |
 //! | `symbols/` | functions of others: the driver's, libc's, the unwinder's |
 //! | `resolve/` | the ways a program finds a driver function |
@@ -18,9 +18,7 @@
 //! | `process/` | what the library needs of the process, CUDA or not |
 //! | `start`, `finish` | start and end of a session |
 //! | `patience` | how long the end waits |
-//! | `native` | whether native frames are recorded, and what their reader must know |
-//! | `python` | finds the interpreter whose frames are recorded |
-//! | `torch` | PyTorch's backward passes, observed when they begin |
+//! | `frames/` | finds what frames are read from: the interpreter, PyTorch, unloaded code |
 //! | `nvtx` | the program's ranges and names |
 //!
 //! This code runs inside somebody else's program. It never panics and never changes a result. On the
@@ -49,14 +47,12 @@ mod api;
 mod cupti;
 mod describe;
 mod finish;
+mod frames;
 mod hook;
-mod native;
 mod nvtx;
 mod patience;
 mod process;
-mod python;
 mod resolve;
 mod start;
 mod symbols;
 mod table;
-mod torch;

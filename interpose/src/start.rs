@@ -18,6 +18,7 @@ use gputrace_producer::{
 };
 use gputrace_wire::definition::{kind, library_role};
 
+use crate::frames::{native, python, torch};
 use crate::process::{detour, environment, origin, preload_once, rank, settings};
 use crate::resolve::look_up;
 use crate::symbols::driver::{self, SUCCESS, Status};
@@ -25,7 +26,7 @@ use crate::symbols::entry::{self, Entry};
 use crate::symbols::originals;
 use crate::table::device;
 use crate::table::tables::{self, Tables};
-use crate::{cupti, finish, native, nvtx, python, torch};
+use crate::{cupti, finish, nvtx};
 
 /// Runs when the library is loaded: only steps that must be early and cost nothing.
 #[ctor::ctor(unsafe)]

@@ -6,7 +6,7 @@ use gputrace_producer::{service, session};
 use gputrace_wire::call::operation;
 
 use super::{sync, written};
-use crate::hook::{Context, Description};
+use crate::hook::description::{Context, Description};
 use crate::start;
 use crate::symbols::driver::{Device, Handle};
 use crate::table::tables;

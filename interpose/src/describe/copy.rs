@@ -7,7 +7,7 @@ use cupti_sys::driver::{
 use gputrace_wire::call::{Copy, Detail, direction};
 use gputrace_wire::cell::{flag, kind};
 
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
 use crate::symbols::driver::Handle;
 
 /// At most so many sizes of a batch are added up.

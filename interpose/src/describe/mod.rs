@@ -13,7 +13,7 @@ pub mod memory;
 pub mod module;
 pub mod sync;
 
-use crate::hook::Context;
+use crate::hook::description::Context;
 
 /// Reads a value that the original wrote through an out pointer.
 ///

@@ -10,7 +10,7 @@ use gputrace_wire::definition::TEXT_MAX;
 
 use super::cubin::{Cubin, Image, InFile, InMemory, Scratch};
 use super::{sync, written};
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
 use crate::process::detour::KeepCancel;
 use crate::symbols::driver::{Handle, Status, text};
 use crate::table::tables;

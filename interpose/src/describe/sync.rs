@@ -3,7 +3,7 @@
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
 use crate::symbols::driver::Handle;
 
 /// The host waited.

@@ -15,11 +15,11 @@ use gputrace_producer::thread;
 use crate::api;
 use crate::cupti::guest::exports;
 use crate::cupti::library;
+use crate::frames::torch;
 use crate::symbols::entry::Entry;
 use crate::symbols::libc_symbols::{self, Dlsym};
 use crate::symbols::loader::link_map_of;
 use crate::symbols::{failed_look_up, originals};
-use crate::torch;
 
 /// Either the real function to jump to with the caller's own frame, or null and the result.
 #[repr(C)]

@@ -17,8 +17,8 @@ use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread;
 use gputrace_wire::counter::Counter;
 
+use crate::frames::python;
 use crate::process::{loaded, settings};
-use crate::python;
 use crate::symbols::{driver, libc_symbols, originals};
 use crate::table::tables;
 
