@@ -20,12 +20,13 @@ use cupti_sys::driver::{
 };
 use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait};
 
-use crate::cupti::{instantiation, whole_kind};
+use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
 use crate::hook::description::Context;
 use crate::hook::steps;
+use crate::lifecycle::device_times::DEVICE_TIMES;
+use crate::lifecycle::start;
 use crate::resolve::proc_address;
-use crate::start;
 use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
 use crate::symbols::entry::{self, Entry, hash};
 use crate::symbols::originals;
@@ -37,6 +38,18 @@ const _: () = assert!(ENTRIES.len() <= entry::MOST);
 pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
     let wanted = hash(name);
     ENTRIES.iter().find(|entry| entry.hash == wanted && entry.name().as_bytes() == name)
+}
+
+/// Handles a hooked call that returned while there was no session. It ties the
+/// layers together, and not the constructor: another library's constructor may run earlier and call `cuInit`.
+#[cold]
+fn without_session(entry: &'static Entry, was_starting: bool, status: Status) -> Status {
+    static TABLE: &[Entry] = &ENTRIES;
+    if entry.hash == start::INIT {
+        entry::TABLE.set(&TABLE);
+        DEVICE_TIMES.set(&cupti::DEVICE_TIMES);
+    }
+    start::without_session(entry, was_starting, status)
 }
 
 macro_rules! hooks {
@@ -96,7 +109,7 @@ macro_rules! hooks {
             let $kept = $before;
             steps::$around(
                 entry,
-                start::without_session,
+                without_session,
                 // SAFETY: the address is the driver's function of that name, which has this
                 // signature; the arguments are the caller's own.
                 || unsafe {
@@ -132,7 +145,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress(
     let status =
         unsafe { core::mem::transmute::<*mut c_void, Original>(original)(symbol, function, version, flags) };
     // SAFETY: as the original, which has just used both pointers.
-    unsafe { proc_address::replace(status, symbol, function, version, flags) };
+    unsafe { proc_address::replace(&ENTRIES, status, symbol, function, version, flags) };
     status
 }
 
@@ -158,14 +171,14 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress_v2(
         core::mem::transmute::<*mut c_void, Original>(original)(symbol, function, version, flags, found)
     };
     // SAFETY: as above.
-    unsafe { proc_address::replace(status, symbol, function, version, flags) };
+    unsafe { proc_address::replace(&ENTRIES, status, symbol, function, version, flags) };
     status
 }
 
 #[rustfmt::skip]
 hooks! {
     // --- start
-    cuInit(flags: c_uint) => (|cx| context::initialised(cx, flags))
+    cuInit(flags: c_uint) => (|cx| context::initialised(cx, flags, start::wait))
         [cuInit 2000 legacy]
 
     // --- launches
@@ -435,13 +448,13 @@ hooks! {
         [cuKernelGetFunction 12000 legacy]
 
     // --- contexts and streams
-    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device))
+    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device, start::turn))
         [cuCtxCreate 2000 legacy, cuCtxCreate_v2 3020 legacy]
     cuCtxCreate(out: *mut Handle, affinity: *mut c_void, count: c_int, flags: c_uint, device: Device)
-        => (|cx| context::created(cx, out, device))
+        => (|cx| context::created(cx, out, device, start::turn))
         [cuCtxCreate_v3 11040 legacy]
     cuCtxCreate(out: *mut Handle, parameters: *mut c_void, flags: c_uint, device: Device)
-        => (|cx| context::created(cx, out, device))
+        => (|cx| context::created(cx, out, device, start::turn))
         [cuCtxCreate_v4 12050 legacy]
     cuCtxDestroy(context: Handle) => (before context::forget(context); |cx| context::destroyed(cx, context))
         [cuCtxDestroy 2000 legacy, cuCtxDestroy_v2 4000 legacy]
@@ -451,7 +464,7 @@ hooks! {
         [cuCtxPushCurrent 2000 legacy, cuCtxPushCurrent_v2 4000 legacy]
     cuCtxPopCurrent(out: *mut Handle) => (|cx| context::switched(cx, core::ptr::null_mut()))
         [cuCtxPopCurrent 2000 legacy, cuCtxPopCurrent_v2 4000 legacy]
-    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device))
+    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device, start::turn))
         [cuDevicePrimaryCtxRetain 7000 legacy]
     cuDevicePrimaryCtxRelease(device: Device) => (|cx| context::released(cx, device))
         [cuDevicePrimaryCtxRelease 7000 legacy, cuDevicePrimaryCtxRelease_v2 11000 legacy]

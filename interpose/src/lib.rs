@@ -16,8 +16,8 @@
 //! | `table/` | a session's handles and their definitions |
 //! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
 //! | `process/` | what the library needs of the process, CUDA or not |
-//! | `start`, `finish` | start and end of a session |
-//! | `patience` | how long the end waits |
+//! | `lifecycle/` | start and end of a session |
+//! | `load` | ties the layers together when the library is loaded |
 //! | `frames/` | finds what frames are read from: the interpreter, PyTorch, unloaded code |
 //! | `nvtx` | the program's ranges and names |
 //!
@@ -46,13 +46,12 @@ compile_error!(
 mod api;
 mod cupti;
 mod describe;
-mod finish;
 mod frames;
 mod hook;
+mod lifecycle;
+mod load;
 mod nvtx;
-mod patience;
 mod process;
 mod resolve;
-mod start;
 mod symbols;
 mod table;

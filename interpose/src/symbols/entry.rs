@@ -3,8 +3,13 @@
 use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
 
+use crate::process::link::Link;
+
 /// The table has fewer rows than this.
 pub const MOST: usize = 512;
+
+/// The table, which is above all that reads it here. Set before the first session starts.
+pub static TABLE: Link<&[Entry]> = Link::new(&(&[] as &[Entry]));
 
 /// One hooked symbol of the driver.
 pub struct Entry {
