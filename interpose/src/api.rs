@@ -3,9 +3,9 @@
 //! A row is a function by its base name and one signature, the symbols that export it with that signature
 //! (each with the CUDA version from which `cuGetProcAddress` returns it), and the description of a call. A
 //! row of a function that destroys also says what to forget before the call and may keep until after it.
-//! `fails` marks a function that is recorded only if it fails. From each symbol the macro makes the export,
-//! the typed call of the original and the [`Entry`] that look-ups and tests read. Adding a function
-//! anywhere else is a defect.
+//! `fails` marks a function that is recorded only if it fails, `node` one that adds a node to a graph. From
+//! each symbol the macro makes the export, the typed call of the original and the [`Entry`] that look-ups and
+//! tests read. Adding a function anywhere else is a defect.
 //!
 //! Left out on purpose: the 32-bit ABIs from before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and the like).
 //! No 64-bit program built since 2010 asks for them; they pass through unhooked.
@@ -90,6 +90,10 @@ macro_rules! hooks {
     };
     (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $description);
+    };
+    (@export $symbol:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
+        hooks!(@export $symbol ($out: $of, $graph: $handle, $($more)*)
+            (|cx| graph::node_added(cx, $graph, core::ptr::null_mut())));
     };
     (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {
         hooks!(@function $symbol $args $before around |$cx| $description);
@@ -534,41 +538,28 @@ hooks! {
         [cuGraphExecDestroy 10000 legacy]
     cuGraphDestroy(which: Handle) => (before let id = graph::forget(which); |cx| graph::destroyed(cx, id))
         [cuGraphDestroy 10000 legacy]
-    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddKernelNode 10000 legacy, cuGraphAddKernelNode_v2 12000 legacy]
-    cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle) => node
         [cuGraphAddMemcpyNode 10000 legacy]
-    cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle) => node
         [cuGraphAddMemsetNode 10000 legacy]
-    cuGraphAddHostNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddHostNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddHostNode 10000 legacy]
-    cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
-        [cuGraphAddEmptyNode 10000 legacy]
-    cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize) => node [cuGraphAddEmptyNode 10000 legacy]
+    cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle) => node
         [cuGraphAddEventRecordNode 11010 legacy]
-    cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle) => node
         [cuGraphAddEventWaitNode 11010 legacy]
-    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void) => node
         [cuGraphAddMemAllocNode 11040 legacy]
-    cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, pointer: DevicePointer)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, pointer: DevicePointer) => node
         [cuGraphAddMemFreeNode 11040 legacy]
-    cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddBatchMemOpNode 11070 legacy]
-    cuGraphAddExternalSemaphoresSignalNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddExternalSemaphoresSignalNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddExternalSemaphoresSignalNode 11020 legacy]
-    cuGraphAddExternalSemaphoresWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddExternalSemaphoresWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddExternalSemaphoresWaitNode 11020 legacy]
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, child: Handle)
         => (|cx| graph::node_added(cx, graph, child))
