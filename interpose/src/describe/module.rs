@@ -127,7 +127,7 @@ pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Descript
 pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(function) = unsafe { written(cx, out) } {
-        cx.tables.function_of_kernel(cx.session, function, kernel);
+        cx.tables.function_of_kernel(function, kernel);
     }
     sync::other(cx, operation::LOOK_UP, kernel as u64)
 }

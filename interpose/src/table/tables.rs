@@ -40,8 +40,9 @@ pub type GraphNumber = fn(Handle, bool) -> u32;
 pub struct Tables {
     generation: u32,
     functions: Handles,
-    /// The module of each function.
-    owners: Handles,
+    /// The name and the module of each function that a look-up returned.
+    function_names: Handles,
+    function_modules: Handles,
     /// Which function handles are context-independent kernels (`CUkernel`): 1 if so.
     kernels: Handles,
     modules: Handles,
@@ -49,7 +50,10 @@ pub struct Tables {
     contexts: Handles,
     devices: Handles,
     graphs: Handles,
+    /// Names, files that could not be loaded, and modules' line tables, by their bytes.
     names: Handles,
+    files: Handles,
+    lines: Handles,
     /// Bytes written of modules' line tables.
     lines_bytes: AtomicU64,
     /// `None` if there was no memory for them.
@@ -77,7 +81,8 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
     let tables = Tables {
         generation: session.generation,
         functions: Handles::new(FUNCTION_SLOTS)?,
-        owners: Handles::new(FUNCTION_SLOTS)?,
+        function_names: Handles::new(FUNCTION_SLOTS)?,
+        function_modules: Handles::new(FUNCTION_SLOTS)?,
         kernels: Handles::new(FUNCTION_SLOTS)?,
         modules: Handles::new(MODULE_SLOTS)?,
         streams: Handles::new(STREAM_SLOTS)?,
@@ -85,6 +90,8 @@ pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tab
         devices: Handles::new(64)?,
         graphs: Handles::new(GRAPH_SLOTS)?,
         names: Handles::new(NAME_SLOTS)?,
+        files: Handles::new(MODULE_SLOTS)?,
+        lines: Handles::new(MODULE_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
         apis: memory::map(entry::MOST)?,
@@ -213,9 +220,9 @@ impl Tables {
         }
         let id = self.functions.get_or_define(handle as u64, || {
             // A look-up may have stored the name here for the first launch.
-            let known = self.owners.get(handle as u64 ^ NAME_TAG);
+            let known = self.function_names.get(handle as u64);
             let name = known.unwrap_or_else(|| self.asked_name(session, handle));
-            let module = self.owners.get(handle as u64).unwrap_or(0);
+            let module = self.function_modules.get(handle as u64).unwrap_or(0);
             let is_kernel = self.kernels.get(handle as u64).is_some();
             let asked = if self.has_records.load(Ordering::Relaxed) == 0 && known.is_some() {
                 attributes(handle, is_kernel)
@@ -255,30 +262,28 @@ impl Tables {
         let name = self.name(session, name);
         let module = self.module(session, module);
         // The same handle has another name: its module was unloaded without our hooks seeing it.
-        if self.owners.get(handle as u64 ^ NAME_TAG).is_some_and(|known| known != name) {
+        if self.function_names.get(handle as u64).is_some_and(|known| known != name) {
             self.forget_function(handle as u64);
         }
-        self.owners.get_or_define(handle as u64 ^ NAME_TAG, || name);
-        self.owners.get_or_define(handle as u64, || module);
+        self.function_names.get_or_define(handle as u64, || name);
+        self.function_modules.get_or_define(handle as u64, || module);
         if is_kernel {
             self.kernels.get_or_define(handle as u64, || 1);
         }
     }
 
-    pub fn function_of_kernel(&self, _session: &Session, function: Handle, kernel: Handle) {
-        if let Some(name) = self.owners.get(kernel as u64 ^ NAME_TAG) {
-            self.owners.get_or_define(function as u64 ^ NAME_TAG, || name);
-        }
-        if let Some(module) = self.owners.get(kernel as u64) {
-            self.owners.get_or_define(function as u64, || module);
+    pub fn function_of_kernel(&self, function: Handle, kernel: Handle) {
+        for table in [&self.function_names, &self.function_modules] {
+            if let Some(id) = table.get(kernel as u64) {
+                table.get_or_define(function as u64, || id);
+            }
         }
     }
 
     fn forget_function(&self, handle: u64) {
-        self.functions.forget(handle);
-        self.owners.forget(handle ^ NAME_TAG);
-        self.owners.forget(handle);
-        self.kernels.forget(handle);
+        for table in [&self.functions, &self.function_names, &self.function_modules, &self.kernels] {
+            table.forget(handle);
+        }
     }
 
     fn module(&self, session: &Session, handle: Handle) -> u32 {
@@ -298,7 +303,7 @@ impl Tables {
             return 0;
         }
         let with = |said: u64| said.checked_add(lines.len() as u64).filter(|all| *all <= LINES_BYTES_MAX);
-        let first = self.names.get_or_define(key_of(lines) ^ LINES_TAG, || {
+        let first = self.lines.get_or_define(key_of(lines), || {
             if session.definitions_are_half_full()
                 || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
             {
@@ -316,8 +321,7 @@ impl Tables {
 
     /// Defines a file that could not be loaded. Each distinct name has one definition.
     pub fn file_not_loaded(&self, session: &Session, path: &[u8], form: u64) -> u32 {
-        let key = key_of(path) ^ FILE_TAG;
-        self.names.get_or_define(key, || session.define(kind::MODULE, &[0, form], path))
+        self.files.get_or_define(key_of(path), || session.define(kind::MODULE, &[0, form], path))
     }
 
     pub fn module_of_library(&self, session: &Session, module: Handle, library: Handle) {
@@ -329,8 +333,8 @@ impl Tables {
     pub fn forget_module(&self, handle: Handle) {
         let Some(module) = self.modules.get(handle as u64) else { return };
         self.modules.forget(handle as u64);
-        self.owners.for_each(|function, owner| {
-            if owner == module && function & NAME_TAG == 0 {
+        self.function_modules.for_each(|function, of| {
+            if of == module {
                 self.forget_function(function);
             }
         });
@@ -459,12 +463,6 @@ impl Tables {
 
 /// `CU_STREAM_PER_THREAD`; `CU_STREAM_LEGACY` is 1 and 0 means either.
 const LAST_DEFAULT_STREAM: u64 = 2;
-/// Handles are user-space addresses, so their top bit is 0. It marks the name stored beside the owner.
-const NAME_TAG: u64 = 1 << 63;
-/// Separates the keys of file names from those of function names.
-const FILE_TAG: u64 = 1 << 62;
-/// Separates the keys of modules' line tables from both.
-const LINES_TAG: u64 = 1 << 61;
 /// Marks the keys of default streams, so that they equal no other stream's key.
 const DEFAULT_STREAM_TAG: u64 = 1 << 62;
 
