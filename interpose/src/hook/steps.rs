@@ -87,7 +87,6 @@ pub fn around(
                 duration_ticks: end_ticks.wrapping_sub(start_ticks),
                 correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
                 stack,
-                context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,
                 detail: description.detail,

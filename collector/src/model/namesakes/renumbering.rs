@@ -101,7 +101,6 @@ impl<'a> Renumbering<'a> {
             // These are not told apart.
             range: 0,
             caller: 0,
-            context: 0,
             stream: 0,
             detail,
             ..call.clone()
