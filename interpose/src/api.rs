@@ -3,16 +3,16 @@
 //! A row is a function by its base name and one signature, the symbols that export it with that signature
 //! (each with the CUDA version from which `cuGetProcAddress` returns it), and the description of a call. A
 //! row of a function that destroys also says what to forget before the call and may keep until after it.
-//! `fails` marks a function that is recorded only if it fails. From each symbol the macro makes the export,
-//! the typed call of the original and the [`Entry`] that look-ups and tests read. Adding a function
-//! anywhere else is a defect.
+//! `fails` marks a function that is recorded only if it fails, `node` one that adds a node to a graph. From
+//! each symbol the macro makes the export, the typed call of the original and the [`Entry`] that look-ups and
+//! tests read. Adding a function anywhere else is a defect.
 //!
 //! Left out on purpose: the 32-bit ABIs from before CUDA 3.2 (`cuMemcpyHtoD` without `_v2` and the like).
 //! No 64-bit program built since 2010 asks for them; they pass through unhooked.
 //! Versions and symbols are from `cupti-sys/facts/driver_abi.txt`; a test compares.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::AtomicPtr;
 
 use cupti_sys::driver::{
     CUDA_MEMCPY2D_v2 as CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER_v1 as CUDA_MEMCPY3D_PEER,
@@ -20,64 +20,36 @@ use cupti_sys::driver::{
 };
 use gputrace_wire::call::{direction as dir, memory as mem, operation as op, wait};
 
-use crate::cupti::{instantiation, whole_kind};
+use crate::cupti::{self, instantiation, whole_kind};
 use crate::describe::{context, copy, fill, graph, launch, memory, module, sync};
-use crate::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
-use crate::hook::{self, Context};
-use crate::resolve::{originals, proc_address};
-use crate::tables::Tables;
+use crate::hook::description::Context;
+use crate::hook::steps;
+use crate::lifecycle::device_times::DEVICE_TIMES;
+use crate::lifecycle::start;
+use crate::resolve::proc_address;
+use crate::symbols::driver::{Device, DevicePointer, ERROR_STUB_LIBRARY, Handle, Status};
+use crate::symbols::entry::{self, Entry, hash};
+use crate::symbols::originals;
+use crate::table::tables::Tables;
 
-/// One hooked symbol of the driver.
-pub struct Entry {
-    /// Its index in [`ENTRIES`].
-    pub index: usize,
-    /// The base name under which `cuGetProcAddress` knows it.
-    pub base: &'static str,
-    /// The exported symbol, with a terminating NUL.
-    pub symbol: &'static str,
-    /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
-    pub since: u32,
-    /// Whether it is the variant with the per-thread default stream.
-    pub per_thread: bool,
-    /// Our replacement.
-    pub hook: fn() -> *mut c_void,
-    /// [`hash`] of the symbol without its NUL.
-    pub hash: u32,
-    /// The driver's function; null until it is looked up.
-    pub original: AtomicPtr<c_void>,
-}
-
-impl Entry {
-    pub fn name(&self) -> &'static str {
-        self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
-    }
-
-    /// The driver's function; null if there is no driver.
-    #[inline(always)]
-    fn original(&'static self) -> *mut c_void {
-        let known = self.original.load(Ordering::Relaxed);
-        if known.is_null() { originals::find(self) } else { known }
-    }
-}
-
-/// FNV-1a: cheap; callers that need certainty compare the full name too.
-pub const fn hash(name: &[u8]) -> u32 {
-    let mut value = 0x811c_9dc5u32;
-    let mut at = 0;
-    while at < name.len() {
-        // A const fn cannot use an iterator; the loop's condition bounds the index.
-        #[allow(clippy::indexing_slicing)]
-        let byte = name[at];
-        value = (value ^ byte as u32).wrapping_mul(0x0100_0193);
-        at += 1;
-    }
-    value
-}
+const _: () = assert!(ENTRIES.len() <= entry::MOST);
 
 /// The entry that exports this symbol.
 pub fn by_symbol(name: &[u8]) -> Option<&'static Entry> {
     let wanted = hash(name);
     ENTRIES.iter().find(|entry| entry.hash == wanted && entry.name().as_bytes() == name)
+}
+
+/// Handles a hooked call that returned while there was no session. It ties the
+/// layers together, and not the constructor: another library's constructor may run earlier and call `cuInit`.
+#[cold]
+fn without_session(entry: &'static Entry, was_starting: bool, status: Status) -> Status {
+    static TABLE: &[Entry] = &ENTRIES;
+    if entry.hash == start::INIT {
+        entry::TABLE.set(&TABLE);
+        DEVICE_TIMES.set(&cupti::DEVICE_TIMES);
+    }
+    start::without_session(entry, was_starting, status)
 }
 
 macro_rules! hooks {
@@ -119,6 +91,10 @@ macro_rules! hooks {
     (@export $symbol:ident $args:tt (fails |$cx:ident| $description:expr)) => {
         hooks!(@function $symbol $args (_ = ()) around_failure |$cx| $description);
     };
+    (@export $symbol:ident ($out:ident: $of:ty, $graph:ident: $handle:ty, $($more:tt)*) node) => {
+        hooks!(@export $symbol ($out: $of, $graph: $handle, $($more)*)
+            (|cx| graph::node_added(cx, $graph, core::ptr::null_mut())));
+    };
     (@function $symbol:ident $args:tt $before:tt |$cx:ident| $description:expr) => {
         hooks!(@function $symbol $args $before around |$cx| $description);
     };
@@ -130,13 +106,14 @@ macro_rules! hooks {
         pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> Status {
             #[allow(clippy::indexing_slicing)]
             let entry: &'static Entry = &ENTRIES[const { Index::$symbol as usize }];
-            let original = entry.original();
+            let original = originals::of(entry);
             if original.is_null() {
                 return ERROR_STUB_LIBRARY;
             }
             let $kept = $before;
-            hook::$around(
+            steps::$around(
                 entry,
+                without_session,
                 // SAFETY: the address is the driver's function of that name, which has this
                 // signature; the arguments are the caller's own.
                 || unsafe {
@@ -163,7 +140,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress(
     flags: u64,
 ) -> Status {
     #[allow(clippy::indexing_slicing)]
-    let original = ENTRIES[Index::cuGetProcAddress as usize].original();
+    let original = originals::of(&ENTRIES[Index::cuGetProcAddress as usize]);
     if original.is_null() {
         return ERROR_STUB_LIBRARY;
     }
@@ -172,7 +149,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress(
     let status =
         unsafe { core::mem::transmute::<*mut c_void, Original>(original)(symbol, function, version, flags) };
     // SAFETY: as the original, which has just used both pointers.
-    unsafe { proc_address::replace(status, symbol, function, version, flags) };
+    unsafe { proc_address::replace(&ENTRIES, status, symbol, function, version, flags) };
     status
 }
 
@@ -187,7 +164,7 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress_v2(
     found: *mut c_int,
 ) -> Status {
     #[allow(clippy::indexing_slicing)]
-    let original = ENTRIES[Index::cuGetProcAddress_v2 as usize].original();
+    let original = originals::of(&ENTRIES[Index::cuGetProcAddress_v2 as usize]);
     if original.is_null() {
         return ERROR_STUB_LIBRARY;
     }
@@ -198,14 +175,14 @@ pub unsafe extern "C-unwind" fn cuGetProcAddress_v2(
         core::mem::transmute::<*mut c_void, Original>(original)(symbol, function, version, flags, found)
     };
     // SAFETY: as above.
-    unsafe { proc_address::replace(status, symbol, function, version, flags) };
+    unsafe { proc_address::replace(&ENTRIES, status, symbol, function, version, flags) };
     status
 }
 
 #[rustfmt::skip]
 hooks! {
     // --- start
-    cuInit(flags: c_uint) => (|cx| context::initialised(cx, flags))
+    cuInit(flags: c_uint) => (|cx| context::initialised(cx, flags, start::wait))
         [cuInit 2000 legacy]
 
     // --- launches
@@ -475,13 +452,13 @@ hooks! {
         [cuKernelGetFunction 12000 legacy]
 
     // --- contexts and streams
-    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device))
+    cuCtxCreate(out: *mut Handle, flags: c_uint, device: Device) => (|cx| context::created(cx, out, device, start::turn))
         [cuCtxCreate 2000 legacy, cuCtxCreate_v2 3020 legacy]
     cuCtxCreate(out: *mut Handle, affinity: *mut c_void, count: c_int, flags: c_uint, device: Device)
-        => (|cx| context::created(cx, out, device))
+        => (|cx| context::created(cx, out, device, start::turn))
         [cuCtxCreate_v3 11040 legacy]
     cuCtxCreate(out: *mut Handle, parameters: *mut c_void, flags: c_uint, device: Device)
-        => (|cx| context::created(cx, out, device))
+        => (|cx| context::created(cx, out, device, start::turn))
         [cuCtxCreate_v4 12050 legacy]
     cuCtxDestroy(context: Handle) => (before context::forget(context); |cx| context::destroyed(cx, context))
         [cuCtxDestroy 2000 legacy, cuCtxDestroy_v2 4000 legacy]
@@ -491,7 +468,7 @@ hooks! {
         [cuCtxPushCurrent 2000 legacy, cuCtxPushCurrent_v2 4000 legacy]
     cuCtxPopCurrent(out: *mut Handle) => (|cx| context::switched(cx, core::ptr::null_mut()))
         [cuCtxPopCurrent 2000 legacy, cuCtxPopCurrent_v2 4000 legacy]
-    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device))
+    cuDevicePrimaryCtxRetain(out: *mut Handle, device: Device) => (|cx| context::created(cx, out, device, start::turn))
         [cuDevicePrimaryCtxRetain 7000 legacy]
     cuDevicePrimaryCtxRelease(device: Device) => (|cx| context::released(cx, device))
         [cuDevicePrimaryCtxRelease 7000 legacy, cuDevicePrimaryCtxRelease_v2 11000 legacy]
@@ -561,41 +538,28 @@ hooks! {
         [cuGraphExecDestroy 10000 legacy]
     cuGraphDestroy(which: Handle) => (before let id = graph::forget(which); |cx| graph::destroyed(cx, id))
         [cuGraphDestroy 10000 legacy]
-    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddKernelNode 10000 legacy, cuGraphAddKernelNode_v2 12000 legacy]
-    cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle) => node
         [cuGraphAddMemcpyNode 10000 legacy]
-    cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void, context: Handle) => node
         [cuGraphAddMemsetNode 10000 legacy]
-    cuGraphAddHostNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddHostNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddHostNode 10000 legacy]
-    cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
-        [cuGraphAddEmptyNode 10000 legacy]
-    cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize) => node [cuGraphAddEmptyNode 10000 legacy]
+    cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle) => node
         [cuGraphAddEventRecordNode 11010 legacy]
-    cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, event: Handle) => node
         [cuGraphAddEventWaitNode 11010 legacy]
-    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *mut c_void) => node
         [cuGraphAddMemAllocNode 11040 legacy]
-    cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, pointer: DevicePointer)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, pointer: DevicePointer) => node
         [cuGraphAddMemFreeNode 11040 legacy]
-    cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddBatchMemOpNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddBatchMemOpNode 11070 legacy]
-    cuGraphAddExternalSemaphoresSignalNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddExternalSemaphoresSignalNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddExternalSemaphoresSignalNode 11020 legacy]
-    cuGraphAddExternalSemaphoresWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void)
-        => (|cx| graph::node_added(cx, graph, core::ptr::null_mut()))
+    cuGraphAddExternalSemaphoresWaitNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, what: *const c_void) => node
         [cuGraphAddExternalSemaphoresWaitNode 11020 legacy]
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, before: *const Handle, count: usize, child: Handle)
         => (|cx| graph::node_added(cx, graph, child))

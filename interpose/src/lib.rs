@@ -9,27 +9,17 @@
 //! | file or folder | noun |
 //! |---|---|
 //! | `api` | the one table of hooked functions with their ABI variants |
-//! | `hook` | the steps every hook takes |
+//! | `hook/` | the steps every hook takes |
 //! | `describe/` | what a call did, by family of calls |
-//! | `driver` | the driver API's types, and our own calls into the driver |
-//! | `resolve/` | the ways a program finds a driver function, and the original functions |
-//! | `tables` | a session's handles and their definitions |
-//! | `device` | device properties, asked of the driver |
+//! | `symbols/` | functions of others: the driver's, libc's, the unwinder's |
+//! | `resolve/` | the ways a program finds a driver function |
+//! | `table/` | a session's handles and their definitions |
 //! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
-//! | `start`, `finish` | start and end of a session |
-//! | `detour`, `patience` | the separate stack that start and finish run on; how long the end waits |
-//! | `preload_once` | removes from the environment what `run` preloaded for one exec |
-//! | `unwind` | the unwinder's functions, so that libgcc_s is not required |
-//! | `loaded` | how many objects the loader has mapped and unmapped |
-//! | `native` | whether native frames are recorded, and what their reader must know |
-//! | `python` | finds the interpreter whose frames are recorded |
-//! | `torch` | PyTorch's backward passes, observed when they begin |
-//! | `origin` | the trace, service and machine that the process was given |
-//! | `rank` | which of a job's processes this is |
-//! | `environment`, `memory_functions` | own `getenv` and `memcpy`: programs may wrap the C library's |
+//! | `process/` | what the library needs of the process, CUDA or not |
+//! | `lifecycle/` | start and end of a session |
+//! | `load` | ties the layers together when the library is loaded |
+//! | `frames/` | finds what frames are read from: the interpreter, PyTorch, unloaded code |
 //! | `nvtx` | the program's ranges and names |
-//! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
-//! | `settings` | the GPUTRACE_… variables this library reads |
 //!
 //! This code runs inside somebody else's program. It never panics and never changes a result. On the
 //! path of a call it never locks, allocates or makes a system call.
@@ -54,27 +44,14 @@ compile_error!(
 );
 
 mod api;
-mod cuda_slot;
 mod cupti;
 mod describe;
-mod detour;
-mod device;
-mod driver;
-mod environment;
-mod finish;
+mod frames;
 mod hook;
-mod loaded;
-mod memory_functions;
-mod native;
+mod lifecycle;
+mod load;
 mod nvtx;
-mod origin;
-mod patience;
-mod preload_once;
-mod python;
-mod rank;
+mod process;
 mod resolve;
-mod settings;
-mod start;
-mod tables;
-mod torch;
-mod unwind;
+mod symbols;
+mod table;

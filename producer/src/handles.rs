@@ -37,9 +37,7 @@ impl Handles {
 
     #[inline(always)]
     fn first_slot(&self, key: u64) -> usize {
-        // Fibonacci hashing: handles are addresses, and their low bits are alike. Bit 63, which
-        // distinguishes a name's key from its handle's, does not affect the slot: the two keys are
-        // neighbours, and the second takes one step of the search.
+        // Fibonacci hashing: handles are addresses, and their low bits are alike.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & (self.keys.len() - 1)
     }
 

@@ -275,9 +275,10 @@ fn where_there_is_no_engine_its_symbols_are_not_found() {
     let test = "torch_stacks::where_there_is_no_engine_its_symbols_are_not_found";
     let Some((_, python)) = newest(test) else { return };
     let names = ["shared_ptr", "intrusive"].map(|form| {
-        let text =
-            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("interpose/src/torch/mod.rs"))
-                .unwrap();
+        let text = fs::read_to_string(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("interpose/src/frames/torch/mod.rs"),
+        )
+        .unwrap();
         let of_form = |name: &&str| (form == "intrusive") == name.contains("intrusive");
         let mut names = text.split('"').filter(|word| word.starts_with("_ZN5torch"));
         names.find(of_form).unwrap().to_owned()

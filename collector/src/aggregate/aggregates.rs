@@ -91,11 +91,8 @@ impl Sink for Aggregates {
 
 /// The device that a call was for, as far as its stream says.
 fn device_of(call: &HostCall, definitions: &Definitions) -> u32 {
-    let context = match definitions.stream(call.stream) {
-        Some(stream) => stream.context,
-        None => call.context,
-    };
-    definitions.ordinal_of_context(context).unwrap_or(NO_DEVICE)
+    let stream = definitions.stream(call.stream);
+    stream.and_then(|stream| definitions.ordinal_of_context(stream.context)).unwrap_or(NO_DEVICE)
 }
 
 fn stack_key(call: &HostCall, device: u32, leaf: Leaf) -> StackKey {

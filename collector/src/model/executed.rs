@@ -78,13 +78,10 @@ impl<S: Sink> Out<'_, S> {
         GraphNode { graph, node: 0, nodes, made }
     }
 
-    /// The ordinal of the device that a call's stream, or else its context, is on.
+    /// The ordinal of the device that a call's stream is on.
     fn device_of(&self, call: &HostCall) -> u32 {
-        let context = match self.definitions.stream(call.stream) {
-            Some(stream) if call.context == 0 => stream.context,
-            _ => call.context,
-        };
-        self.definitions.ordinal_of_context(context).unwrap_or(0)
+        let stream = self.definitions.stream(call.stream);
+        stream.and_then(|stream| self.definitions.ordinal_of_context(stream.context)).unwrap_or(0)
     }
 
     /// A call whose record is not waited for, or not any longer, while more may come.

@@ -29,7 +29,6 @@ pub struct HostCall {
     pub range: u32,
     /// For whom it was made, as [`crate::model::sink::Sink::caller`] says it; 0 for nobody.
     pub caller: u32,
-    pub context: u32,
     pub stream: u32,
     /// The vendor's status code; 0 is success.
     pub status: u16,

@@ -229,7 +229,6 @@ impl ProcessState {
             ranges: ring.ranges,
             range: ring.range,
             caller: ring.caller,
-            context: call.context,
             stream: call.stream,
             status: call.status,
             detail: call.detail,

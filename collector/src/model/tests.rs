@@ -150,13 +150,14 @@ fn without_a_record_the_call_says_what_was_executed() {
     let mut feed = ModelFeed::new();
     feed.define(def::DEVICE, 1, &[2], "GPU");
     feed.define(def::CONTEXT, 2, &[0, 1], "");
+    feed.define(def::STREAM, 3, &[0, 2], "");
     feed.define(def::FUNCTION, 5, &[0, 0, 0, 40, 1_024], "kernel");
     let launched = Launch { function: 5, grid: [4, 2, 1], block: [128, 1, 1], ..Launch::default() };
     let copied = call::Copy { direction: direction::DEVICE_TO_HOST, bytes: 4_096, count: 1 };
     feed.cells(
         HOST,
         &[
-            Call { context: 2, ..call(kind::LAUNCH, 0, 1, Detail::Launch(launched)) }.to_cell(),
+            Call { stream: 3, ..call(kind::LAUNCH, 0, 1, Detail::Launch(launched)) }.to_cell(),
             call(kind::COPY, 0, 2, Detail::Copy(copied)).to_cell(),
         ],
     );

@@ -162,7 +162,6 @@ impl Program {
             duration_ticks: 60_000,
             correlation: self.correlation,
             stack: STACK,
-            context: CONTEXT,
             stream: STREAM,
             status,
             detail,

@@ -11,9 +11,9 @@ use gputrace_wire::definition::{kind, library_role, rung};
 
 use super::root::{self, Root};
 use super::{callbacks, graph_times, guest, kinds, library, old_torch, records, returned};
-use crate::resolve::originals;
-use crate::settings;
-use crate::tables::Tables;
+use crate::process::settings;
+use crate::symbols::originals;
+use crate::table::tables::Tables;
 
 const FLUSH_FORCED: u32 = 1;
 

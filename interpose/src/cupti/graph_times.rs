@@ -29,7 +29,7 @@ use super::graph_state::{self, Asked, State, Timing};
 use super::kinds::bit;
 use super::root::Root;
 use super::whole_kind;
-use crate::settings;
+use crate::process::settings;
 
 /// Kinds whose records are replaced by the graph-level record.
 const OF_NODES: u64 = bit(Kind::CUPTI_ACTIVITY_KIND_KERNEL.0)

@@ -7,8 +7,8 @@ use cupti_sys::cupti::{CUpti_ApiCallbackSite, CUpti_CallbackData};
 use gputrace_producer::thread;
 
 use super::guest::windows;
-use crate::api::ENTRIES;
-use crate::cuda_slot::CudaSlot;
+use crate::symbols::entry;
+use crate::table::cuda_slot::CudaSlot;
 
 /// Runs at the entry and exit of each driver function in [`ids`].
 #[inline]
@@ -32,7 +32,8 @@ pub fn ids() -> Vec<u32> {
         .lines()
         .filter_map(|line| {
             let (id, symbol) = line.split_once(' ')?;
-            (makes_records(symbol) && ENTRIES.iter().any(|entry| entry.name() == symbol)).then_some(())?;
+            (makes_records(symbol) && entry::TABLE.get().iter().any(|entry| entry.name() == symbol))
+                .then_some(())?;
             id.parse().ok()
         })
         .collect()
@@ -49,6 +50,8 @@ mod tests {
 
     #[test]
     fn launches_copies_and_fills_have_callback_ids() {
+        static TABLE: &[entry::Entry] = &crate::api::ENTRIES;
+        entry::TABLE.set(&TABLE);
         let ids = ids();
         // cuLaunchKernel is 307, by NVIDIA's header since CUDA 4.
         assert!(ids.contains(&307));

@@ -16,9 +16,9 @@ use cupti_sys::cupti::Cupti;
 use cupti_sys::locate;
 use gputrace_producer::loader;
 
-use crate::resolve::failed_look_up::{self, KeepError};
-use crate::resolve::{libc_symbols, originals};
-use crate::settings;
+use crate::process::settings;
+use crate::symbols::failed_look_up::{self, KeepError};
+use crate::symbols::{libc_symbols, originals};
 
 pub struct Library {
     pub api: Cupti,
@@ -174,7 +174,7 @@ pub fn find(path: &Path, name: &CStr) -> Option<*mut c_void> {
     // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid. The handle is not
     // closed, so that the function stays.
     let found = unsafe {
-        let handle = crate::resolve::loader::handle_of_mapped(path.as_ptr(), 0);
+        let handle = loader::handle_of_mapped(path.as_ptr(), 0);
         if handle.is_null() {
             return None;
         }

@@ -33,7 +33,7 @@ pub mod instantiation;
 mod kinds;
 mod launches;
 pub mod library;
-pub mod nodes;
+mod nodes;
 mod old_torch;
 mod open;
 mod records;
@@ -41,4 +41,13 @@ mod returned;
 mod root;
 pub mod whole_kind;
 
-pub use client::{finish, start, turn};
+use crate::lifecycle::device_times::DeviceTimes;
+
+/// What this layer does in a session's life.
+pub static DEVICE_TIMES: DeviceTimes = DeviceTimes {
+    start: client::start,
+    turn: client::turn,
+    finish: client::finish,
+    graph_number: nodes::graph_number,
+    run_call: guest::own_calls::hide,
+};

@@ -10,8 +10,8 @@ use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
 
 use super::root;
-use crate::cuda_slot::CudaSlot;
-use crate::driver::Handle;
+use crate::symbols::driver::Handle;
+use crate::table::cuda_slot::CudaSlot;
 
 /// CUPTI reports a new node.
 pub fn at_creation(data: &CUpti_ResourceData) {

@@ -2,28 +2,30 @@
 
 use core::ffi::{c_int, c_uint};
 
+use gputrace_producer::session::Session;
 use gputrace_producer::{service, session};
 use gputrace_wire::call::operation;
 
 use super::{sync, written};
-use crate::driver::{Device, Handle};
-use crate::hook::{Context, Description};
-use crate::{start, tables};
+use crate::hook::description::{Context, Description};
+use crate::symbols::driver::{Device, Handle};
+use crate::table::tables;
 
-/// A `cuInit` during a session. The first one found no session; `start` handles it and may still run.
-pub fn initialised(cx: &Context, flags: c_uint) -> Description {
-    start::wait();
+/// A `cuInit` during a session. The first one found no session, and the start that it caused may still run:
+/// `wait` waits for it.
+pub fn initialised(cx: &Context, flags: c_uint, wait: fn()) -> Description {
+    wait();
     sync::other(cx, operation::INITIALISE, flags.into())
 }
 
 /// A context exists, so the driver has threads of its own, and a thread of ours makes no single-threaded
-/// program multi-threaded.
-pub fn created(cx: &Context, out: *const Handle, device: Device) -> Description {
+/// program multi-threaded. That thread calls `turn` periodically.
+pub fn created(cx: &Context, out: *const Handle, device: Device, turn: fn(&'static Session)) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(context) = unsafe { written(cx, out) } {
         cx.tables.context(cx.session, context, device);
         tables::forget_current_context();
-        service::start(cx.session, start::turn);
+        service::start(cx.session, turn);
     }
     sync::other(cx, operation::CREATE, device as u64)
 }

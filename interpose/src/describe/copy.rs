@@ -7,8 +7,8 @@ use cupti_sys::driver::{
 use gputrace_wire::call::{Copy, Detail, direction};
 use gputrace_wire::cell::{flag, kind};
 
-use crate::driver::Handle;
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
+use crate::symbols::driver::Handle;
 
 /// At most so many sizes of a batch are added up.
 const BATCH_MAX: usize = 1 << 16;

@@ -3,8 +3,8 @@
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
-use crate::driver::Handle;
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
+use crate::symbols::driver::Handle;
 
 /// `height` rows of `width` elements of `element` bytes. `stream` is `None` for entries that wait.
 #[inline]

@@ -1,19 +1,16 @@
 //! Captures, graphs and their launches.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
 
 use gputrace_producer::session;
-use gputrace_producer::thread::Slot;
-use gputrace_wire::call::{Call, Detail, operation};
+use gputrace_wire::call::{Detail, operation};
 use gputrace_wire::cell::{flag, kind};
-use gputrace_wire::graph::NodesMade;
 
 use super::written;
-use crate::cuda_slot::CudaSlot;
-use crate::driver::{Handle, Status};
-use crate::hook::{CAPTURES, Context, Description, On};
-use crate::tables;
+use crate::hook::captures;
+use crate::hook::description::{Context, Description, On};
+use crate::symbols::driver::{Handle, Status};
+use crate::table::tables;
 
 fn description(operation: u8, graph: u32, source: u32) -> Description {
     Description {
@@ -36,7 +33,7 @@ pub fn launch(cx: &Context, exec: Handle, stream: Handle) -> Description {
 
 pub fn capture_begun(cx: &Context) -> Description {
     if cx.succeeded() {
-        CAPTURES.fetch_add(1, Ordering::Relaxed);
+        captures::begins();
     }
     description(operation::CAPTURE_BEGIN, 0, 0)
 }
@@ -44,9 +41,9 @@ pub fn capture_begun(cx: &Context) -> Description {
 /// The end of an invalidated capture fails and still ends it. After any other failure the capture goes on.
 pub fn capture_ended(cx: &Context, out: *const Handle) -> Description {
     const ERROR_STREAM_CAPTURE_INVALIDATED: Status = 901;
-    let has_ended = cx.succeeded() || cx.status == ERROR_STREAM_CAPTURE_INVALIDATED;
-    let _ = has_ended
-        && CAPTURES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok();
+    if cx.succeeded() || cx.status == ERROR_STREAM_CAPTURE_INVALIDATED {
+        captures::ends();
+    }
     // SAFETY: the call's own out pointer.
     let graph = unsafe { written(cx, out) }.filter(|graph| !graph.is_null());
     let graph = graph.map_or(0, |graph| cx.tables.graph_made(cx.session, graph, 0, 0));
@@ -106,27 +103,6 @@ pub fn forget(graph: Handle) -> u32 {
 /// `graph` is the result of `forget`.
 pub fn destroyed(_: &Context, graph: u32) -> Description {
     description(operation::DESTROY, graph, 0)
-}
-
-/// Writes the nodes that the call made: a captured call, or one that adds a node. Nodes made otherwise
-/// (clones, by instantiation) are known by their originals.
-#[cold]
-#[inline(never)]
-pub fn write_nodes(cx: &Context, slot: &Slot, call: &Call) {
-    let (node, count) = CudaSlot::of(slot).nodes.take();
-    let child = match call.detail {
-        Detail::Graph { source, operation: operation::ADD_NODE, .. } => source,
-        Detail::Graph { .. } => return,
-        // The executable's nodes are those of the graph it was made from.
-        Detail::GraphLaunch { graph } => graph,
-        _ => 0,
-    };
-    if !cx.succeeded() {
-        return;
-    }
-    let stack = if call.stack != 0 { call.stack } else { cx.tables.stack(cx.session, slot) };
-    let made = NodesMade { stack, ticks: call.start_ticks, node, count, child };
-    slot.emit(cx.session, &[made.to_cell()]);
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use cupti_sys::driver::{CUlaunchAttributeID, CUlaunchConfig};
 use gputrace_wire::call::{Detail, Launch};
 use gputrace_wire::cell::{flag, kind};
 
-use crate::driver::Handle;
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
+use crate::symbols::driver::Handle;
 
 /// The most launch attributes looked at: the driver knows fewer than twenty.
 const ATTRIBUTES_MAX: usize = 64;

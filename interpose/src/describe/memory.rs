@@ -4,8 +4,8 @@ use gputrace_wire::call::{Detail, Memory, memory};
 use gputrace_wire::cell::{flag, kind};
 
 use super::written;
-use crate::driver::{DevicePointer, Handle};
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
+use crate::symbols::driver::{DevicePointer, Handle};
 
 fn description(kind: u16, memory: u8, bytes: u64, address: u64, stream: Option<Handle>) -> Description {
     Description {

@@ -13,7 +13,7 @@ pub mod memory;
 pub mod module;
 pub mod sync;
 
-use crate::hook::Context;
+use crate::hook::description::Context;
 
 /// Reads a value that the original wrote through an out pointer.
 ///
@@ -25,16 +25,4 @@ pub unsafe fn written<T: Copy>(cx: &Context, out: *const T) -> Option<T> {
     }
     // SAFETY: the call succeeded, so the driver has written through the pointer.
     Some(unsafe { out.read_unaligned() })
-}
-
-/// The text behind a C string argument, at most `limit` bytes of it.
-///
-/// # Safety
-/// `text` is null or a C string that the original has just read.
-pub unsafe fn text<'a>(text: *const core::ffi::c_char, limit: usize) -> &'a [u8] {
-    if text.is_null() {
-        return b"";
-    }
-    // SAFETY: a C string by the contract; strnlen stops at its end or the limit.
-    unsafe { core::slice::from_raw_parts(text.cast(), libc::strnlen(text, limit)) }
 }

@@ -9,11 +9,11 @@ use gputrace_wire::cell::kind;
 use gputrace_wire::definition::TEXT_MAX;
 
 use super::cubin::{Cubin, Image, InFile, InMemory, Scratch};
-use super::{sync, text, written};
-use crate::detour::KeepCancel;
-use crate::driver::{Handle, Status};
-use crate::hook::{Context, Description, On};
-use crate::tables;
+use super::{sync, written};
+use crate::hook::description::{Context, Description, On};
+use crate::process::detour::KeepCancel;
+use crate::symbols::driver::{Handle, Status, text};
+use crate::table::tables;
 
 /// CUDA_ERROR_NO_BINARY_FOR_GPU: the function exists, but its code is for other devices.
 const NO_BINARY_FOR_GPU: Status = 209;
@@ -127,7 +127,7 @@ pub fn of_library(cx: &Context, out: *const Handle, library: Handle) -> Descript
 pub fn function_of_kernel(cx: &Context, out: *const Handle, kernel: Handle) -> Description {
     // SAFETY: the call's own out pointer.
     if let Some(function) = unsafe { written(cx, out) } {
-        cx.tables.function_of_kernel(cx.session, function, kernel);
+        cx.tables.function_of_kernel(function, kernel);
     }
     sync::other(cx, operation::LOOK_UP, kernel as u64)
 }

@@ -3,8 +3,8 @@
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::{flag, kind};
 
-use crate::driver::Handle;
-use crate::hook::{Context, Description, On};
+use crate::hook::description::{Context, Description, On};
+use crate::symbols::driver::Handle;
 
 /// The host waited.
 pub fn waited(_: &Context, what: u8, handle: u64) -> Description {

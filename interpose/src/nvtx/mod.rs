@@ -21,10 +21,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gputrace_callstack::ranges;
 use gputrace_producer::session::Session;
 
-use crate::environment;
-use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, loader, originals};
-use crate::settings;
+use crate::process::{environment, settings};
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::{libc_symbols, loader, originals};
 
 const VARIABLE: &CStr = c"NVTX_INJECTION64_PATH";
 

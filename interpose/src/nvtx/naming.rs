@@ -8,8 +8,8 @@ use gputrace_producer::thread::{self, Slot};
 
 use super::text::{self, Resource};
 use super::{Ascii, Installed, Wide, table};
-use crate::driver::{Device, Handle};
-use crate::tables::{self, Tables};
+use crate::symbols::driver::{Device, Handle};
+use crate::table::tables::{self, Tables};
 
 /// Indexed by NVTX's function numbers.
 pub const CUDA: &[(usize, Installed)] = table! {

@@ -8,23 +8,60 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::failed_look_up;
-use super::libc_symbols;
-use super::loader::{self, link_map_of};
-use super::originals;
 use gputrace_producer::thread;
 
-use crate::api::{self, Entry};
+use crate::api;
 use crate::cupti::guest::exports;
 use crate::cupti::library;
-use crate::torch;
+use crate::frames::torch;
+use crate::symbols::entry::Entry;
+use crate::symbols::libc_symbols::{self, Dlsym};
+use crate::symbols::loader::link_map_of;
+use crate::symbols::{failed_look_up, originals};
 
 /// Either the real function to jump to with the caller's own frame, or null and the result.
 #[repr(C)]
 pub struct Decision {
     jump: *const c_void,
     answer: *mut c_void,
+}
+
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+/// The next `dlsym` after ours, for the program's look-ups: another preloaded library's, or libc's.
+fn next_dlsym() -> Option<Dlsym> {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    // SAFETY: `once` returns the address of a dlsym or null; null is `None` in this type.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(once(&NEXT, c"dlsym", dlsym as *mut c_void)) }
+}
+
+/// The next `dlvsym` after ours.
+fn next_dlvsym() -> Option<Dlvsym> {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    // SAFETY: as above.
+    unsafe {
+        core::mem::transmute::<*mut c_void, Option<Dlvsym>>(once(&NEXT, c"dlvsym", dlvsym as *mut c_void))
+    }
+}
+
+fn once(slot: &AtomicPtr<c_void>, name: &CStr, own: *mut c_void) -> *mut c_void {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let next = libc_symbols::next(name);
+    let found = if next.is_null() || next == own { libc_symbols::in_libc(name) } else { next };
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Called at load: later, finding libc's functions could wait for a lock.
+pub fn prepare() {
+    failed_look_up::libc_dlerror();
+    next_dlsym();
+    next_dlvsym();
 }
 
 /// # Safety
@@ -125,7 +162,7 @@ unsafe extern "C" fn with_handle(
     name: *const c_char,
     caller: *const c_void,
 ) -> *mut c_void {
-    let Some(dlsym) = libc_symbols::next_dlsym() else { return core::ptr::null_mut() };
+    let Some(dlsym) = next_dlsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlsym(handle, name) };
     if found.is_null() { found } else { hooked(handle, name, core::ptr::null(), found, caller) }
@@ -137,7 +174,7 @@ unsafe extern "C" fn with_handle_and_version(
     version: *const c_char,
     caller: *const c_void,
 ) -> *mut c_void {
-    let Some(dlvsym) = libc_symbols::next_dlvsym() else { return core::ptr::null_mut() };
+    let Some(dlvsym) = next_dlvsym() else { return core::ptr::null_mut() };
     // SAFETY: the caller's arguments.
     let found = unsafe { dlvsym(handle, name, version) };
     if found.is_null() { found } else { hooked(handle, name, version, found, caller) }
@@ -182,7 +219,7 @@ fn hooked(
     }
     // The handle's scope contains us (dlopen(NULL)) and the result is our own export. It counts only if
     // another definition exists behind it.
-    if !entry.original.load(core::sync::atomic::Ordering::Relaxed).is_null() {
+    if !entry.original.load(Ordering::Relaxed).is_null() {
         return found;
     }
     if !originals::behind(entry.symbol).is_null() {
@@ -195,7 +232,7 @@ fn hooked(
 /// Whether the result came from another library's `dlsym` and libc's own would return the driver's.
 #[cold]
 fn wraps_the_driver(handle: *mut c_void, name: *const c_char) -> bool {
-    let (Some(dlsym), Some(next)) = (libc_symbols::dlsym(), libc_symbols::next_dlsym()) else { return false };
+    let (Some(dlsym), Some(next)) = (libc_symbols::dlsym(), next_dlsym()) else { return false };
     if core::ptr::fn_addr_eq(dlsym, next) {
         return false;
     }
@@ -216,7 +253,7 @@ fn is_behind_us(caller: *const c_void, name: *const c_char) -> bool {
 }
 
 unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
-    let jump = libc_symbols::next_dlsym().map_or(core::ptr::null(), |real| real as *const c_void);
+    let jump = next_dlsym().map_or(core::ptr::null(), |real| real as *const c_void);
     decide_for(handle, name, core::ptr::null(), caller, jump)
 }
 
@@ -236,7 +273,7 @@ unsafe extern "C" fn decide_with_version(
         return Decision { jump: core::ptr::null(), answer: ours };
     }
     // The driver's symbols have no versions, so a versioned look-up never finds ours.
-    let jump = libc_symbols::next_dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
+    let jump = next_dlvsym().map_or(core::ptr::null(), |real| real as *const c_void);
     decide_for(handle, name, version, caller, jump)
 }
 
@@ -271,7 +308,7 @@ fn is_other_behind(caller: *const c_void, name: *const c_char, own: *mut c_void)
     let _error = failed_look_up::KeepError::new();
     // SAFETY: a pseudo-handle, asked from our own frame: the next definition after ours.
     let global = unsafe { dlsym(libc::RTLD_NEXT, name) };
-    if !global.is_null() || !in_own_scope_of(caller, name, own).is_null() {
+    if !global.is_null() || !originals::in_own_scope_of(caller, name, own).is_null() {
         return true;
     }
     // A library may have found CUPTI's through another library that loaded it.
@@ -347,32 +384,9 @@ fn decide_for(
 /// The definition that the calling library finds although the global scope has none: a plugin loaded
 /// RTLD_LOCAL may depend on libcuda although the program does not.
 fn in_scope_of(caller: *const c_void, name: *const c_char, entry: &'static Entry) -> *mut c_void {
-    let found = in_own_scope_of(caller, name, (entry.hook)());
+    let found = originals::in_own_scope_of(caller, name, (entry.hook)());
     // The caller may itself be a dependency of a plugin that also depends on libcuda.
     if found.is_null() && !is_before_us(caller) { originals::find_in_driver(entry.symbol) } else { found }
-}
-
-/// The definition in the calling library and its dependencies, unless it is our own.
-pub fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_void) -> *mut c_void {
-    let _error = failed_look_up::KeepError::new();
-    let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), link_map_of(caller)) else {
-        return core::ptr::null_mut();
-    };
-    // A library's link map is what dlopen returns for it. It is opened all the same: glibc makes the list of
-    // dependencies that dlsym walks only when a library is opened by itself.
-    // SAFETY: the second word of a link map is the library's path, empty for the program; the library is
-    // mapped already, and what is opened is closed again.
-    let found = unsafe {
-        let path = map.cast::<*const c_char>().add(1).read();
-        let handle = loader::handle_of_mapped(path, 0);
-        if handle.is_null() {
-            return core::ptr::null_mut();
-        }
-        let found = dlsym(handle, name);
-        loader::close(handle);
-        found
-    };
-    if found == own { core::ptr::null_mut() } else { found }
 }
 
 /// Whether the caller's library comes before us in the global scope, as the program itself does.
@@ -390,4 +404,14 @@ fn is_before_us(caller: *const c_void) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_look_ups_are_found() {
+        assert!(next_dlsym().is_some() && next_dlvsym().is_some());
+    }
 }

@@ -9,20 +9,21 @@ use core::ffi::{c_char, c_int, c_void};
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
-use super::originals;
-use crate::api::{ENTRIES, Entry};
-use crate::driver::{SUCCESS, Status};
+use crate::symbols::driver::{self, SUCCESS, Status};
+use crate::symbols::entry::Entry;
+use crate::symbols::originals;
 
 /// The newest CUDA version whose ABI variants the table has (`cupti-sys/facts`).
 const NEWEST_KNOWN: u32 = cupti_sys::driver::CUDA_VERSION;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
 
-/// Replaces a found function by our hook.
+/// Replaces a found function by our hook, if it is one of the `entries`.
 ///
 /// # Safety
-/// The arguments are those of a call to the original that has returned `status`.
+/// The other arguments are those of a call to the original that has returned `status`.
 pub unsafe fn replace(
+    entries: &'static [Entry],
     status: Status,
     symbol: *const c_char,
     function: *mut *mut c_void,
@@ -33,12 +34,12 @@ pub unsafe fn replace(
         return;
     }
     // SAFETY: the original succeeded: it has read the name and written the function.
-    let (base, found) = unsafe { (crate::describe::text(symbol, 256), function.read()) };
+    let (base, found) = unsafe { (driver::text(symbol, 256), function.read()) };
     if found.is_null() {
         return;
     }
     let version = u32::try_from(version).unwrap_or(0);
-    let Some(entry) = variant(base, version, flags & PER_THREAD != 0) else { return };
+    let Some(entry) = variant(entries, base, version, flags & PER_THREAD != 0) else { return };
     if version > NEWEST_KNOWN && !is_that(entry, found) {
         if let Some(session) = session::current() {
             session.count(Counter::UnknownAbi, 1);
@@ -51,9 +52,9 @@ pub unsafe fn replace(
 
 /// The variant that the driver returns for a base name, a version and a flavour: the newest that is not
 /// newer than the requested version. A function without a per-thread flavour has one variant for both.
-pub fn variant(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Entry> {
+fn variant(entries: &'static [Entry], base: &[u8], version: u32, per_thread: bool) -> Option<&'static Entry> {
     let newest = |per_thread: bool| {
-        ENTRIES
+        entries
             .iter()
             .filter(|entry| {
                 entry.base.as_bytes() == base && entry.per_thread == per_thread && entry.since <= version
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     fn symbol(base: &str, version: u32, per_thread: bool) -> Option<&'static str> {
-        variant(base.as_bytes(), version, per_thread).map(Entry::name)
+        variant(&crate::api::ENTRIES, base.as_bytes(), version, per_thread).map(Entry::name)
     }
 
     #[test]

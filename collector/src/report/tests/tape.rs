@@ -195,7 +195,6 @@ impl Tape {
             duration_ticks: host_ns,
             correlation,
             stack: self.stack,
-            context: 5,
             stream: self.stream.0,
             detail,
             ..Call::default()

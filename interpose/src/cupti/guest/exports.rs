@@ -13,9 +13,9 @@ use cupti_sys::driver::CUcontext;
 use super::{calls, second_library};
 use crate::cupti::root::{self, Root};
 use crate::cupti::{client, library};
-use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::libc_symbols;
-use crate::settings;
+use crate::process::settings;
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::libc_symbols;
 
 macro_rules! exports {
     ($($index:literal $name:ident($($arg:ident: $type:ty),*) |$root:ident, $real:ident| $body:expr;)*) => {

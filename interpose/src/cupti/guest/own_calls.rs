@@ -40,25 +40,14 @@ pub fn is_under_way() -> bool {
     IS_UNDER_WAY.get()
 }
 
-/// The driver calls of this thread are ours for as long as this lives.
-pub struct OwnCall {
-    was_under_way: bool,
-    remembered: Option<&'static Call>,
-}
-
-impl OwnCall {
-    pub fn begin() -> OwnCall {
-        let remembered = if kinds::is_requested(Requester::Guest, DRIVER) { remember() } else { None };
-        OwnCall { was_under_way: IS_UNDER_WAY.replace(true), remembered }
-    }
-}
-
-impl Drop for OwnCall {
-    fn drop(&mut self) {
-        IS_UNDER_WAY.set(self.was_under_way);
-        if let (Some(call), Some(root)) = (self.remembered, root::current()) {
-            call.ended_ns.store(root.now_ns(), Ordering::Release);
-        }
+/// Runs a driver call of ours.
+pub fn hide(call: &mut dyn FnMut()) {
+    let remembered = if kinds::is_requested(Requester::Guest, DRIVER) { remember() } else { None };
+    let was_under_way = IS_UNDER_WAY.replace(true);
+    call();
+    IS_UNDER_WAY.set(was_under_way);
+    if let (Some(call), Some(root)) = (remembered, root::current()) {
+        call.ended_ns.store(root.now_ns(), Ordering::Release);
     }
 }
 

@@ -31,8 +31,8 @@ use super::guest;
 use super::kinds::{self, Requester};
 use super::open::Consumed;
 use super::root::{self, Root};
-use crate::describe;
-use crate::tables::{self, Tables};
+use crate::symbols::driver;
+use crate::table::tables::{self, Tables};
 
 /// The longest total wait of one delivery for space in the ring. The waiting thread is CUPTI's, not the
 /// program's, or the process is ending and its last records are worth the wait.
@@ -293,7 +293,7 @@ impl Delivery<'_> {
         // name, and is not detached from the driver while a reader exists.
         let text = unsafe { kernel.name() }.map_or(&b""[..], |name| {
             // SAFETY: the same C string, cut where it is too long for a definition.
-            unsafe { describe::text(name.as_ptr(), definition::TEXT_MAX) }
+            unsafe { driver::text(name.as_ptr(), definition::TEXT_MAX) }
         });
         let name = if text.is_empty() { 0 } else { self.tables.name(self.session, text) };
         let small = |sizes: [u32; 3]| sizes.map(|size| size.min(255) as u8);

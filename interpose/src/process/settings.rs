@@ -5,7 +5,7 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use crate::environment;
+use crate::process::environment;
 
 /// The session socket's path; set by `gputrace run`.
 pub const SESSION: &CStr = c"GPUTRACE_SESSION";

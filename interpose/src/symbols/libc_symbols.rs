@@ -14,11 +14,8 @@ use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::loader;
 
 pub type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-pub type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static NEXT_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static NEXT_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// libc's own `dlsym`, for our own look-ups: another library's wrapper would return its own functions, and
 /// count the look-up.
@@ -30,40 +27,6 @@ pub fn dlsym() -> Option<Dlsym> {
     }
     // SAFETY: the address of libc's dlsym or null; null is `None` in this type.
     unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(known) }
-}
-
-/// The next `dlsym` after ours, for the program's look-ups: another preloaded library's, or libc's.
-pub fn next_dlsym() -> Option<Dlsym> {
-    // SAFETY: `once` returns the address of a dlsym or null; null is `None` in this type.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(once(&NEXT_DLSYM, c"dlsym")) }
-}
-
-/// The next `dlvsym` after ours.
-pub fn next_dlvsym() -> Option<Dlvsym> {
-    // SAFETY: as above.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Dlvsym>>(once(&NEXT_DLVSYM, c"dlvsym")) }
-}
-
-fn once(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
-    let known = slot.load(Ordering::Relaxed);
-    if !known.is_null() {
-        return known;
-    }
-    let _held_back = HeldBack::new();
-    let mut found = in_libc(name);
-    if let Some(dlsym) = dlsym() {
-        // SAFETY: a pseudo-handle, asked from our own frame, and a C string.
-        let next = unsafe { dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        if !next.is_null() && !is_ours(next) {
-            found = next;
-        }
-    }
-    slot.store(found, Ordering::Relaxed);
-    found
-}
-
-fn is_ours(address: *mut c_void) -> bool {
-    address == super::look_up::dlsym as *mut c_void || address == super::look_up::dlvsym as *mut c_void
 }
 
 /// The next definition of a libc function after ours: another library's, or libc's.
@@ -280,7 +243,6 @@ mod tests {
         // SAFETY: a pseudo-handle and a C string.
         let found = unsafe { dlsym(libc::RTLD_DEFAULT, c"getpid".as_ptr()) };
         assert_eq!(found, libc::getpid as *mut c_void);
-        assert!(next_dlsym().is_some() && next_dlvsym().is_some());
     }
 
     #[test]

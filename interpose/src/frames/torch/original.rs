@@ -8,8 +8,8 @@ use gputrace_producer::stderr;
 use gputrace_producer::system;
 
 use super::Form;
-use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::{libc_symbols, loader, look_up, originals};
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::{libc_symbols, loader, originals};
 
 /// Call sites, as return addresses, with the function that each jumps to. There is one site in
 /// `libtorch_python` and one in `libtorch_cpu`; sites beyond this limit are looked up at each call.
@@ -68,7 +68,7 @@ fn find(symbol: &CStr, own: *mut c_void, caller: *const c_void) -> *mut c_void {
     if !next.is_null() && next != own {
         return next;
     }
-    let local = look_up::in_own_scope_of(caller, symbol.as_ptr(), own);
+    let local = originals::in_own_scope_of(caller, symbol.as_ptr(), own);
     if !local.is_null() {
         return local;
     }

@@ -17,8 +17,10 @@ use gputrace_producer::session::{self, Session};
 use gputrace_producer::thread;
 use gputrace_wire::counter::Counter;
 
-use crate::resolve::{libc_symbols, originals};
-use crate::{loaded, python, settings, tables};
+use crate::frames::python;
+use crate::process::{loaded, settings};
+use crate::symbols::{driver, libc_symbols, originals};
+use crate::table::tables;
 
 /// `at::RecordFunctionCallback`, plus space for fields of later versions: all zeros means "no" there.
 #[repr(C)]
@@ -201,7 +203,7 @@ unsafe fn begin(
                 && !name.is_null()
             {
                 // SAFETY: as above.
-                let name = unsafe { crate::describe::text(name, NAME_MAX) };
+                let name = unsafe { driver::text(name, NAME_MAX) };
                 let mut buffer = [0; NAME_MAX];
                 let recorded = recorded(name, &mut buffer);
                 let name =

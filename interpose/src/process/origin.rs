@@ -7,7 +7,7 @@ use gputrace_producer::session::Session;
 use gputrace_producer::system;
 use gputrace_wire::definition::{kind, origin_of};
 
-use crate::settings;
+use crate::process::settings;
 
 /// The variables, and whether each may hold the same secrets as a program's arguments.
 const VARIABLES: [(&CStr, u64, bool); 5] = [

@@ -14,8 +14,8 @@ use core::arch::global_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::resolve::failed_look_up::KeepError;
-use crate::resolve::libc_symbols;
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::libc_symbols;
 
 /// Each function: its name, the slot of its address, and how to find it.
 macro_rules! unwinder {

@@ -23,7 +23,7 @@ use gputrace_producer::session;
 use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread;
 
-use crate::tables;
+use crate::table::tables;
 
 /// A form of the function.
 pub struct Form {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use gputrace_producer::held_back::HeldBack;
 
-use super::libc_symbols;
+use crate::symbols::libc_symbols;
 
 const MESSAGE_BYTES: usize = 512;
 
@@ -131,11 +131,4 @@ pub unsafe extern "C" fn dlerror() -> *mut c_char {
         let is_ours = message.is_pending.replace(false) && own.is_null();
         if is_ours { message.text.get().cast() } else { own }
     })
-}
-
-/// Called at load: later, finding libc's function could wait for a lock.
-pub fn prepare() {
-    libc_dlerror();
-    libc_symbols::next_dlsym();
-    libc_symbols::next_dlvsym();
 }

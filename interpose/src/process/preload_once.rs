@@ -6,7 +6,7 @@
 
 use core::ffi::c_char;
 
-use crate::{environment, settings};
+use crate::process::{environment, settings};
 
 /// Removes the front part of `LD_PRELOAD` that `run` added. A value without an empty element after the first
 /// one is the user's and stays. So does every value outside of `run`.

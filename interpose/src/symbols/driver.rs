@@ -6,8 +6,8 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::cupti::guest::own_calls::OwnCall;
-use crate::resolve::originals;
+use crate::process::link::Link;
+use crate::symbols::originals;
 
 /// `CUresult`; 0 is success.
 pub type Status = c_int;
@@ -21,6 +21,15 @@ pub type Device = c_int;
 pub const SUCCESS: Status = 0;
 /// `CUDA_ERROR_STUB_LIBRARY`: returned by the driver's own stub, and by us if there is no driver.
 pub const ERROR_STUB_LIBRARY: Status = 34;
+
+pub type Run = fn(&mut dyn FnMut());
+
+/// Runs each of our calls, once. `cupti` sets it, to hide them from another client of CUPTI.
+pub static RUN: Link<Run> = Link::new(&(as_it_is as Run));
+
+pub fn as_it_is(call: &mut dyn FnMut()) {
+    call();
+}
 
 /// One of our calls into the driver: looks the symbol up once and keeps it.
 macro_rules! driver_call {
@@ -38,12 +47,14 @@ macro_rules! driver_call {
             if address.is_null() {
                 return None;
             }
-            let _call = OwnCall::begin();
+            let mut status = SUCCESS;
             // SAFETY: the driver's function of that name has this signature in every version;
             // the callers below pass pointers that live across the call.
-            Some(unsafe {
+            let mut call = || status = unsafe {
                 core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(address)($($arg),*)
-            })
+            };
+            RUN.get()(&mut call);
+            Some(status)
         }
     };
 }
@@ -61,3 +72,15 @@ driver_call!(function_attribute = "cuFuncGetAttribute"(value: *mut c_int, attrib
 driver_call!(kernel_function = "cuKernelGetFunction"(function: *mut Handle, kernel: Handle));
 driver_call!(stream_is_capturing = "cuStreamIsCapturing"(stream: Handle, status: *mut c_int));
 driver_call!(stream_is_capturing_per_thread = "cuStreamIsCapturing_ptsz"(stream: Handle, status: *mut c_int));
+
+/// The text behind a C string argument, at most `limit` bytes of it.
+///
+/// # Safety
+/// `text` is null or a C string that the original has just read.
+pub unsafe fn text<'a>(text: *const c_char, limit: usize) -> &'a [u8] {
+    if text.is_null() {
+        return b"";
+    }
+    // SAFETY: a C string by the contract; strnlen stops at its end or the limit.
+    unsafe { core::slice::from_raw_parts(text.cast(), libc::strnlen(text, limit)) }
+}

@@ -5,8 +5,8 @@ use core::ffi::c_int;
 use gputrace_producer::session::Session;
 use gputrace_wire::definition::{device, kind};
 
-use crate::driver::{self, Device, SUCCESS};
-use crate::resolve::originals;
+use crate::symbols::driver::{self, Device, SUCCESS};
+use crate::symbols::originals;
 
 /// (field of the definition, `CUdevice_attribute`).
 const ATTRIBUTES: [(usize, c_int); 20] = [

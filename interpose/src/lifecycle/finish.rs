@@ -8,18 +8,16 @@
 //! An exec may fail, so the session does not end before it: device records are published and the exec is
 //! announced. A successful exec closes the socket, and the collector then ends the process.
 
-use core::arch::naked_asm;
-use core::ffi::{c_char, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gputrace_producer::session::{self, Session};
 use gputrace_producer::{collector_process, fork, memory, service, stderr, system, thread};
 use gputrace_wire::definition::role;
 use gputrace_wire::handshake::{HEAD_BYTES, TEXT_MAX, bye};
 
-use crate::patience::Patience;
-use crate::resolve::libc_symbols;
-use crate::{cupti, detour};
+use crate::lifecycle::device_times::DEVICE_TIMES;
+use crate::lifecycle::patience::Patience;
+use crate::process::detour;
 
 /// Whether the collector is our own child, so that this process prints its summary.
 static BARE: AtomicBool = AtomicBool::new(false);
@@ -49,8 +47,8 @@ extern "C" fn at_exit() {
     finish();
 }
 
-/// Publishes everything and says good-bye. In auto-collect, it also waits for the outputs.
-fn finish() {
+/// Publishes everything and says good-bye. Runs before an exit of any kind. In auto-collect, it also waits for the outputs.
+pub fn finish() {
     let Some(session) = session::current() else { return wait_for_the_ender() };
     // A vfork's child shares our memory and is about to exec or exit. The session is its parent's.
     if !session.is_ours() {
@@ -82,11 +80,12 @@ fn end(session: &'static Session) {
         // Already inside: a signal handler ends the program in the middle of a call. The driver's locks that
         // the call holds stay held, and a wait for one of them never ends.
         let mut patience = if inside.is_some() { Patience::new() } else { Patience::brief() };
+        let device_times = DEVICE_TIMES.get();
         // The service thread therefore flushes and reads the clocks. This thread may also be in the middle of
         // a driver call that is not hooked. The wait for the service thread is bounded.
-        let asked = service::stop(cupti::finish, || patience.goes_on(record_progress(session)));
+        let asked = service::stop(device_times.finish, || patience.goes_on(record_progress(session)));
         if !asked && inside.is_some() {
-            cupti::finish(session);
+            (device_times.finish)(session);
             slot.emit(session, &[session.anchor().to_cell()]);
         }
         // From here on every hook only calls its original.
@@ -155,13 +154,8 @@ fn print_summary(session: &Session) {
     }
 }
 
-/// Runs before `_exit` and its variants. The argument is a status and is not used.
-fn before_exit(_: *const c_char) {
-    finish();
-}
-
-/// Runs before an exec of any kind. The first argument is not used.
-fn before_exec(_: *const c_char) {
+/// Runs before an exec of any kind.
+pub fn before_exec() {
     if let Some(session) = session::current() {
         // A vfork's child shares our memory and is about to exec. The session is its parent's.
         if !session.is_ours() {
@@ -184,94 +178,9 @@ fn publish(session: &'static Session) {
         for _ in 0..2 {
             let has_thread = service::flush(session, || patience.goes_on(record_progress(session)));
             if !has_thread && inside.is_some() {
-                cupti::turn(session);
+                (DEVICE_TIMES.get().turn)(session);
             }
         }
         session.announce_exec();
     });
-}
-
-/// An export that runs `$before` and then jumps to the next definition of the same name. Every argument
-/// register, the vector registers and the stack are as the caller left them.
-macro_rules! run_before {
-    ($($name:ident => $before:ident, $slot:ident;)*) => { $(
-        static $slot: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-        /// # Safety
-        /// The same as for libc's function of that name.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
-            // The first argument is still in its register here.
-            unsafe extern "C" fn prepare(first: *const c_char) -> *mut c_void {
-                let _errno = stderr::KeepErrno::new();
-                $before(first);
-                next(&$slot, const {
-                    match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => c"",
-                    }
-                })
-            }
-            naked_asm!(
-                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                // Seven pushes and the return address: the stack is aligned again.
-                "sub rsp, 128",
-                "movups [rsp], xmm0", "movups [rsp + 16], xmm1", "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
-                "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
-                "call {prepare}",
-                "mov r11, rax",
-                "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]", "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
-                "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]", "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
-                "add rsp, 128",
-                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                "jmp r11",
-                prepare = sym prepare,
-            )
-        }
-    )*
-
-        /// Looks up the originals, at load. Later, the look-up's locks may be held by a thread that a forked
-        /// child does not have, or by the code that a signal handler interrupted.
-        pub fn prepare() {
-            $( next(&$slot, const {
-                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                }
-            }); )*
-        }
-    };
-}
-
-run_before! {
-    _exit => before_exit, EXIT;
-    _Exit => before_exit, EXIT_C99;
-    execve => before_exec, EXECVE;
-    execv => before_exec, EXECV;
-    execvp => before_exec, EXECVP;
-    execvpe => before_exec, EXECVPE;
-    execl => before_exec, EXECL;
-    execlp => before_exec, EXECLP;
-    execle => before_exec, EXECLE;
-    fexecve => before_exec, FEXECVE;
-    execveat => before_exec, EXECVEAT;
-}
-
-/// The next definition of a libc function after ours.
-fn next(slot: &AtomicPtr<c_void>, name: &'static core::ffi::CStr) -> *mut c_void {
-    let known = slot.load(Ordering::Relaxed);
-    if !known.is_null() {
-        return known;
-    }
-    let found = libc_symbols::next(name);
-    let found = if found.is_null() { missing as *mut c_void } else { found };
-    slot.store(found, Ordering::Relaxed);
-    found
-}
-
-/// Replaces a function that the C library lacks. The program could not have linked to it.
-unsafe extern "C" fn missing() -> i32 {
-    stderr::set_errno(libc::ENOSYS);
-    -1
 }

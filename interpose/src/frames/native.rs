@@ -7,9 +7,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use gputrace_callstack::native::{bounds, surroundings};
 use gputrace_producer::stderr::KeepErrno;
 
-use crate::loaded;
-use crate::resolve::libc_symbols;
-use crate::settings;
+use crate::process::{loaded, settings};
+use crate::symbols::libc_symbols;
 
 type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 

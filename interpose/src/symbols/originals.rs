@@ -10,14 +10,21 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use gputrace_producer::session;
 use gputrace_wire::counter::Counter;
 
-use super::failed_look_up::KeepError;
-use super::{libc_symbols, loader};
-use crate::api::Entry;
-use crate::settings;
+use crate::process::settings;
+use crate::symbols::entry::Entry;
+use crate::symbols::failed_look_up::KeepError;
+use crate::symbols::{libc_symbols, loader};
+
+/// The entry's original; null if there is no driver.
+#[inline(always)]
+pub fn of(entry: &'static Entry) -> *mut c_void {
+    let known = entry.original.load(Ordering::Relaxed);
+    if known.is_null() { find(entry) } else { known }
+}
 
 /// Looks up the entry's original, which is not known yet; null if there is none.
 #[cold]
-pub fn find(entry: &'static Entry) -> *mut c_void {
+fn find(entry: &'static Entry) -> *mut c_void {
     let found = behind(entry.symbol);
     if !found.is_null() && found != (entry.hook)() {
         entry.original.store(found, Ordering::Relaxed);
@@ -46,6 +53,29 @@ pub fn find_in_driver(symbol: &'static str) -> *mut c_void {
     }
     // SAFETY: a handle from dlopen and a name with its NUL.
     unsafe { dlsym(driver, symbol.as_ptr().cast()) }
+}
+
+/// The definition in the calling library and its dependencies, unless it is our own.
+pub fn in_own_scope_of(caller: *const c_void, name: *const c_char, own: *mut c_void) -> *mut c_void {
+    let _error = KeepError::new();
+    let (Some(dlsym), Some(map)) = (libc_symbols::dlsym(), loader::link_map_of(caller)) else {
+        return core::ptr::null_mut();
+    };
+    // A library's link map is what dlopen returns for it. It is opened all the same: glibc makes the list of
+    // dependencies that dlsym walks only when a library is opened by itself.
+    // SAFETY: the second word of a link map is the library's path, empty for the program; the library is
+    // mapped already, and what is opened is closed again.
+    let found = unsafe {
+        let path = map.cast::<*const c_char>().add(1).read();
+        let handle = loader::handle_of_mapped(path, 0);
+        if handle.is_null() {
+            return core::ptr::null_mut();
+        }
+        let found = dlsym(handle, name);
+        loader::close(handle);
+        found
+    };
+    if found == own { core::ptr::null_mut() } else { found }
 }
 
 /// Keeps a resolver's result as the entry's original and returns our hook. If the result belongs to another

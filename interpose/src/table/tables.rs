@@ -19,10 +19,9 @@ use gputrace_producer::thread::{self, Slot};
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind};
 
-use crate::api::{ENTRIES, Entry};
-use crate::cuda_slot::CudaSlot;
-use crate::cupti::nodes;
-use crate::driver::{self, Device, Handle, SUCCESS};
+use crate::symbols::driver::{self, Device, Handle, SUCCESS};
+use crate::symbols::entry::{self, Entry};
+use crate::table::cuda_slot::CudaSlot;
 
 /// Slots for about half as many handles, 16 bytes each. Only touched pages of a table use memory.
 const FUNCTION_SLOTS: usize = 1 << 17;
@@ -35,11 +34,15 @@ const NAME_SLOTS: usize = 1 << 17;
 /// has a few hundred bytes.
 const LINES_BYTES_MAX: u64 = 8 << 20;
 
+/// Returns the number of a graph or an executable graph (if true) in device records; 0 if it is not known.
+pub type GraphNumber = fn(Handle, bool) -> u32;
+
 pub struct Tables {
     generation: u32,
     functions: Handles,
-    /// The module of each function.
-    owners: Handles,
+    /// The name and the module of each function that a look-up returned.
+    function_names: Handles,
+    function_modules: Handles,
     /// Which function handles are context-independent kernels (`CUkernel`): 1 if so.
     kernels: Handles,
     modules: Handles,
@@ -47,13 +50,17 @@ pub struct Tables {
     contexts: Handles,
     devices: Handles,
     graphs: Handles,
+    /// Names, files that could not be loaded, and modules' line tables, by their bytes.
     names: Handles,
+    files: Handles,
+    lines: Handles,
     /// Bytes written of modules' line tables.
     lines_bytes: AtomicU64,
     /// `None` if there was no memory for them.
     stacks: Option<Stacks>,
     /// Definition ids of the hooked symbols, by the entry's index; 0 until the first call.
     apis: &'static [AtomicU32],
+    graph_number: GraphNumber,
     /// Whether CUPTI's records carry registers and shared memory, so that the driver need not be asked.
     has_records: AtomicU32,
 }
@@ -70,11 +77,12 @@ pub fn of(session: &Session) -> Option<&'static Tables> {
 }
 
 /// Makes the tables of a new session.
-pub fn make(session: &Session) -> Option<&'static Tables> {
+pub fn make(session: &Session, graph_number: GraphNumber) -> Option<&'static Tables> {
     let tables = Tables {
         generation: session.generation,
         functions: Handles::new(FUNCTION_SLOTS)?,
-        owners: Handles::new(FUNCTION_SLOTS)?,
+        function_names: Handles::new(FUNCTION_SLOTS)?,
+        function_modules: Handles::new(FUNCTION_SLOTS)?,
         kernels: Handles::new(FUNCTION_SLOTS)?,
         modules: Handles::new(MODULE_SLOTS)?,
         streams: Handles::new(STREAM_SLOTS)?,
@@ -82,9 +90,12 @@ pub fn make(session: &Session) -> Option<&'static Tables> {
         devices: Handles::new(64)?,
         graphs: Handles::new(GRAPH_SLOTS)?,
         names: Handles::new(NAME_SLOTS)?,
+        files: Handles::new(MODULE_SLOTS)?,
+        lines: Handles::new(MODULE_SLOTS)?,
         lines_bytes: AtomicU64::new(0),
         stacks: Stacks::new(),
-        apis: memory::map(ENTRIES.len())?,
+        apis: memory::map(entry::MOST)?,
+        graph_number,
         has_records: AtomicU32::new(0),
     };
     let mapping = memory::map_bytes(size_of::<Tables>())?.cast::<Tables>();
@@ -209,9 +220,9 @@ impl Tables {
         }
         let id = self.functions.get_or_define(handle as u64, || {
             // A look-up may have stored the name here for the first launch.
-            let known = self.owners.get(handle as u64 ^ NAME_TAG);
+            let known = self.function_names.get(handle as u64);
             let name = known.unwrap_or_else(|| self.asked_name(session, handle));
-            let module = self.owners.get(handle as u64).unwrap_or(0);
+            let module = self.function_modules.get(handle as u64).unwrap_or(0);
             let is_kernel = self.kernels.get(handle as u64).is_some();
             let asked = if self.has_records.load(Ordering::Relaxed) == 0 && known.is_some() {
                 attributes(handle, is_kernel)
@@ -235,7 +246,7 @@ impl Tables {
             return 0;
         }
         // SAFETY: the driver returned a C string that lives as long as the function's module.
-        self.name(session, unsafe { crate::describe::text(name, definition::TEXT_MAX) })
+        self.name(session, unsafe { driver::text(name, definition::TEXT_MAX) })
     }
 
     /// A look-up returned this function. It is defined at its first launch: programs look up thousands and
@@ -251,30 +262,28 @@ impl Tables {
         let name = self.name(session, name);
         let module = self.module(session, module);
         // The same handle has another name: its module was unloaded without our hooks seeing it.
-        if self.owners.get(handle as u64 ^ NAME_TAG).is_some_and(|known| known != name) {
+        if self.function_names.get(handle as u64).is_some_and(|known| known != name) {
             self.forget_function(handle as u64);
         }
-        self.owners.get_or_define(handle as u64 ^ NAME_TAG, || name);
-        self.owners.get_or_define(handle as u64, || module);
+        self.function_names.get_or_define(handle as u64, || name);
+        self.function_modules.get_or_define(handle as u64, || module);
         if is_kernel {
             self.kernels.get_or_define(handle as u64, || 1);
         }
     }
 
-    pub fn function_of_kernel(&self, _session: &Session, function: Handle, kernel: Handle) {
-        if let Some(name) = self.owners.get(kernel as u64 ^ NAME_TAG) {
-            self.owners.get_or_define(function as u64 ^ NAME_TAG, || name);
-        }
-        if let Some(module) = self.owners.get(kernel as u64) {
-            self.owners.get_or_define(function as u64, || module);
+    pub fn function_of_kernel(&self, function: Handle, kernel: Handle) {
+        for table in [&self.function_names, &self.function_modules] {
+            if let Some(id) = table.get(kernel as u64) {
+                table.get_or_define(function as u64, || id);
+            }
         }
     }
 
     fn forget_function(&self, handle: u64) {
-        self.functions.forget(handle);
-        self.owners.forget(handle ^ NAME_TAG);
-        self.owners.forget(handle);
-        self.kernels.forget(handle);
+        for table in [&self.functions, &self.function_names, &self.function_modules, &self.kernels] {
+            table.forget(handle);
+        }
     }
 
     fn module(&self, session: &Session, handle: Handle) -> u32 {
@@ -294,7 +303,7 @@ impl Tables {
             return 0;
         }
         let with = |said: u64| said.checked_add(lines.len() as u64).filter(|all| *all <= LINES_BYTES_MAX);
-        let first = self.names.get_or_define(key_of(lines) ^ LINES_TAG, || {
+        let first = self.lines.get_or_define(key_of(lines), || {
             if session.definitions_are_half_full()
                 || self.lines_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_err()
             {
@@ -312,8 +321,7 @@ impl Tables {
 
     /// Defines a file that could not be loaded. Each distinct name has one definition.
     pub fn file_not_loaded(&self, session: &Session, path: &[u8], form: u64) -> u32 {
-        let key = key_of(path) ^ FILE_TAG;
-        self.names.get_or_define(key, || session.define(kind::MODULE, &[0, form], path))
+        self.files.get_or_define(key_of(path), || session.define(kind::MODULE, &[0, form], path))
     }
 
     pub fn module_of_library(&self, session: &Session, module: Handle, library: Handle) {
@@ -325,8 +333,8 @@ impl Tables {
     pub fn forget_module(&self, handle: Handle) {
         let Some(module) = self.modules.get(handle as u64) else { return };
         self.modules.forget(handle as u64);
-        self.owners.for_each(|function, owner| {
-            if owner == module && function & NAME_TAG == 0 {
+        self.function_modules.for_each(|function, of| {
+            if of == module {
                 self.forget_function(function);
             }
         });
@@ -348,7 +356,7 @@ impl Tables {
 
     pub fn device(&self, session: &Session, device: Device) -> u32 {
         // Ordinals begin at 0, which is no key.
-        self.devices.get_or_define(device as u64 + 1, || crate::device::define(session, device))
+        self.devices.get_or_define(device as u64 + 1, || crate::table::device::define(session, device))
     }
 
     /// A context that is known already; a name can be given only to a known context or device.
@@ -432,11 +440,17 @@ impl Tables {
     // --- graphs
 
     pub fn graph(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-        self.graphs.get_or_define(handle as u64, || define_graph(session, handle, form, source))
+        self.graphs.get_or_define(handle as u64, || self.define_graph(session, handle, form, source))
     }
 
     pub fn graph_made(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-        self.graphs.redefine(handle as u64, || define_graph(session, handle, form, source))
+        self.graphs.redefine(handle as u64, || self.define_graph(session, handle, form, source))
+    }
+
+    #[cold]
+    fn define_graph(&self, session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
+        let number = (self.graph_number)(handle, form == 1);
+        session.define(kind::GRAPH, &[handle as u64, form, source.into(), number.into()], b"")
     }
 
     /// Forgets the graph and returns its definition.
@@ -447,20 +461,8 @@ impl Tables {
     }
 }
 
-#[cold]
-fn define_graph(session: &Session, handle: Handle, form: u64, source: u32) -> u32 {
-    let number = nodes::graph_number(handle, form == 1);
-    session.define(kind::GRAPH, &[handle as u64, form, source.into(), number.into()], b"")
-}
-
 /// `CU_STREAM_PER_THREAD`; `CU_STREAM_LEGACY` is 1 and 0 means either.
 const LAST_DEFAULT_STREAM: u64 = 2;
-/// Handles are user-space addresses, so their top bit is 0. It marks the name stored beside the owner.
-const NAME_TAG: u64 = 1 << 63;
-/// Separates the keys of file names from those of function names.
-const FILE_TAG: u64 = 1 << 62;
-/// Separates the keys of modules' line tables from both.
-const LINES_TAG: u64 = 1 << 61;
 /// Marks the keys of default streams, so that they equal no other stream's key.
 const DEFAULT_STREAM_TAG: u64 = 1 << 62;
 

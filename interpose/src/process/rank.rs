@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use crate::settings;
+use crate::process::settings;
 
 /// torchrun and compatible launchers, Open MPI, MPICH and its relatives, Slurm. The first one set is used.
 const RANK: [&CStr; 4] = [c"RANK", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK", c"SLURM_PROCID"];

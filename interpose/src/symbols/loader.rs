@@ -7,7 +7,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::libc_symbols;
+use crate::symbols::libc_symbols;
 
 /// libc's function of that name, looked up once; null where there is none.
 fn own(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {

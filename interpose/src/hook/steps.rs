@@ -7,76 +7,42 @@
 //! 5. Describe the call, write one event, return the original's result unchanged. The first description
 //!    of a handle may make system calls; it keeps errno.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
 use gputrace_callstack::active_span::{self, Works};
 use gputrace_producer::session::Session;
-use gputrace_producer::stderr::KeepErrno;
 use gputrace_producer::thread::Slot;
 use gputrace_producer::{clock, session, thread};
-use gputrace_wire::call::{Call, Detail};
-use gputrace_wire::cell::flag;
+use gputrace_wire::call::Call;
+use gputrace_wire::cell::{flag, kind};
 use gputrace_wire::counter::Counter;
 
-use crate::api::Entry;
-use crate::cuda_slot::CudaSlot;
-use crate::describe::graph;
-use crate::driver::{self, Handle, SUCCESS, Status};
-use crate::tables::{self, Tables};
-use crate::{python, start};
+use crate::hook::description::{Context, Description, On};
+use crate::hook::{captures, nodes};
+use crate::symbols::driver::{SUCCESS, Status};
+use crate::symbols::entry::Entry;
+use crate::table::cuda_slot::CudaSlot;
+use crate::table::tables;
 
 /// CUDA_ERROR_NOT_READY: the queried work is not finished.
 const NOT_READY: Status = 600;
 /// CUDA_ERROR_DEINITIALIZED.
 const DEINITIALIZED: Status = 4;
 
-/// What a description may use: the session, its tables, and how the call ended.
-#[derive(Clone, Copy)]
-pub struct Context {
-    pub session: &'static Session,
-    pub tables: &'static Tables,
-    pub status: Status,
-}
-
-impl Context {
-    pub fn succeeded(&self) -> bool {
-        self.status == SUCCESS
-    }
-}
-
-/// What a call did. Made by `describe`.
-#[derive(Clone, Copy)]
-pub struct Description {
-    pub kind: u16,
-    pub flags: u8,
-    pub stream: On,
-    pub detail: Detail,
-}
-
-/// The stream a call works on.
-#[derive(Clone, Copy)]
-pub enum On {
-    /// The call uses no stream.
-    Nothing,
-    /// The call works on this stream. If the stream is capturing, the work is captured, not executed.
-    Stream(Handle),
-}
-
-/// Number of stream captures under way in the process. While it is 0, no launch asks whether its stream
-/// is capturing. A count that is too high costs one look-up a launch, nothing else.
-pub static CAPTURES: AtomicU32 = AtomicU32::new(0);
+/// Handles a call that returned while there was no session, and returns the call's status. The second
+/// argument says whether another thread was starting a session when the call began.
+pub type WithoutSession = fn(&'static Entry, bool, Status) -> Status;
 
 /// Runs the steps around a call.
 #[inline(always)]
 pub fn around(
     entry: &'static Entry,
+    without_session: WithoutSession,
     original: impl FnOnce() -> Status,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
     let Some(session) = session::current() else {
         // The session may be published while the call is under way, which then is in no record.
         let was_starting = session::is_starting();
-        return start::without_session(entry, was_starting, original());
+        return without_session(entry, was_starting, original());
     };
     thread::with(|slot| {
         let Some(_inside) = slot.enter() else {
@@ -103,12 +69,12 @@ pub fn around(
             if let On::Stream(handle) = description.stream
                 && status == SUCCESS
             {
-                if CAPTURES.load(Ordering::Relaxed) > 0 && is_capturing(handle, entry.per_thread) {
+                if captures::takes(handle, entry.per_thread) {
                     flags |= flag::CAPTURED;
                 }
                 stream = tables.stream(session, slot, handle, entry.per_thread);
             }
-            let (stack, works) = if python::is_recorded_with_stack(description.kind) || has_failed(status) {
+            let (stack, works) = if is_recorded_with_stack(description.kind) || has_failed(status) {
                 tables.stack_and_works(session, slot)
             } else {
                 (0, Works::of_this_thread(session))
@@ -121,7 +87,6 @@ pub fn around(
                 duration_ticks: end_ticks.wrapping_sub(start_ticks),
                 correlation: if flags & flag::CAPTURED == 0 { correlation } else { 0 },
                 stack,
-                context: 0,
                 stream,
                 status: status.clamp(0, 0xffff) as u16,
                 detail: description.detail,
@@ -130,7 +95,7 @@ pub fn around(
                 slot.emit(session, &[call.to_cell()]);
             }
             if vendor.nodes.get().1 != 0 {
-                graph::write_nodes(&context, slot, &call);
+                nodes::write(&context, slot, &call);
             }
         } else {
             // There was no memory for the tables; the session is about to be abandoned.
@@ -150,6 +115,7 @@ pub fn around(
 #[inline(always)]
 pub fn around_failure(
     entry: &'static Entry,
+    _: WithoutSession,
     original: impl FnOnce() -> Status,
     describe: impl FnOnce(&Context) -> Description,
 ) -> Status {
@@ -195,6 +161,20 @@ fn failed(
     });
 }
 
+/// Whether calls of this kind are recorded with their stack: those that put work on a device, wait for it,
+/// or take memory.
+#[inline(always)]
+fn is_recorded_with_stack(call: u16) -> bool {
+    const KINDS: u32 = 1 << kind::LAUNCH
+        | 1 << kind::GRAPH_LAUNCH
+        | 1 << kind::COPY
+        | 1 << kind::FILL
+        | 1 << kind::ALLOC
+        | 1 << kind::WAIT
+        | 1 << kind::GRAPH;
+    1u32.checked_shl(call.into()).is_some_and(|bit| KINDS & bit != 0)
+}
+
 /// Whether the call failed in a way that users should see. At process exit, calls return DEINITIALIZED;
 /// this is expected, and an interpreter may be shutting down too.
 #[inline(always)]
@@ -208,19 +188,4 @@ fn has_failed(status: Status) -> bool {
 #[inline(never)]
 fn write_active_span(session: &'static Session, slot: &Slot, works: Works) -> bool {
     active_span::write(session, slot, &works.caller(session), 1)
-}
-
-/// Whether the call's work went into a stream capture. The legacy default stream cannot be captured, and
-/// querying it during another stream's capture is itself an error.
-#[cold]
-fn is_capturing(stream: Handle, per_thread: bool) -> bool {
-    let _errno = KeepErrno::new();
-    let mut status = 0;
-    let asked = match (stream as usize, per_thread) {
-        (0, false) | (1, _) => return false,
-        (_, true) => driver::stream_is_capturing_per_thread(stream, &mut status),
-        (_, false) => driver::stream_is_capturing(stream, &mut status),
-    };
-    // 1 is CU_STREAM_CAPTURE_STATUS_ACTIVE.
-    asked == Some(SUCCESS) && status == 1
 }

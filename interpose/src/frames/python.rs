@@ -7,10 +7,10 @@ use gputrace_callstack::python::runtime::{self, Found};
 use gputrace_callstack::torch;
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::Session;
-use gputrace_wire::cell::kind;
 
-use crate::resolve::{libc_symbols, loader, originals};
-use crate::{loaded, native, settings};
+use crate::frames::native;
+use crate::process::{loaded, settings};
+use crate::symbols::{libc_symbols, loader, originals};
 
 /// Number of loaded objects at the last search for an interpreter.
 static LOADED: AtomicU64 = AtomicU64::new(0);
@@ -26,20 +26,6 @@ pub fn prepare() {
     });
     IS_REQUESTED.store(asked, Ordering::Relaxed);
     torch::ask_for(asked);
-}
-
-/// Whether calls of this kind are recorded with their stack: those that put work on a device, wait for it,
-/// or take memory.
-#[inline(always)]
-pub fn is_recorded_with_stack(call: u16) -> bool {
-    const KINDS: u32 = 1 << kind::LAUNCH
-        | 1 << kind::GRAPH_LAUNCH
-        | 1 << kind::COPY
-        | 1 << kind::FILL
-        | 1 << kind::ALLOC
-        | 1 << kind::WAIT
-        | 1 << kind::GRAPH;
-    1u32.checked_shl(call.into()).is_some_and(|bit| KINDS & bit != 0)
 }
 
 /// Searches for an interpreter if an object was loaded since the last search. Not on the path of a call.

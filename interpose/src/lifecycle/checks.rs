@@ -1,0 +1,54 @@
+//! What prevents a session, in words for the user.
+
+use gputrace_producer::address_space::{self, Room};
+use gputrace_producer::session::StartError;
+use gputrace_producer::{collector_process, descriptor, segment};
+
+/// A condition that prevents a session: a message for the user, or `None`. The argument is true if this
+/// process would start the collector itself.
+type Check = fn(bool) -> Option<&'static [u8]>;
+
+/// Checks made before the session starts. The first obstacle is reported.
+const CHECKS: [Check; 3] = [has_descriptors, has_address_space, keeps_no_orphans];
+
+/// # Errors
+/// The first obstacle. `bare` is true if this process would start the collector itself.
+pub fn pass(bare: bool) -> Result<(), &'static [u8]> {
+    CHECKS.iter().find_map(|check| check(bare)).map_or(Ok(()), Err)
+}
+
+fn has_descriptors(_: bool) -> Option<&'static [u8]> {
+    (!descriptor::is_room())
+        .then_some(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)")
+}
+
+fn has_address_space(_: bool) -> Option<&'static [u8]> {
+    match address_space::room() {
+        Room::Enough => None,
+        Room::Hardly => Some(
+            b"less than 1 GiB of address space is left, or 128 MiB of data, and the program may need that \
+              (RLIMIT_AS, RLIMIT_DATA)",
+        ),
+        Room::Unknown => Some(
+            b"there is a limit of address space, and how much is in use cannot be known (/proc/self/statm cannot be read)",
+        ),
+    }
+}
+
+fn keeps_no_orphans(bare: bool) -> Option<&'static [u8]> {
+    (bare && collector_process::would_be_adopted()).then_some(
+        b"this process adopts orphans (it is process 1, or a subreaper), so a collector would become its \
+          child; start it by `gputrace run`",
+    )
+}
+
+/// Why the producer could start no session, as far as the limits show it.
+pub fn why_not(error: StartError) -> &'static [u8] {
+    match error {
+        StartError::HandOver => b"the collector did not take the hand-over",
+        StartError::Memory if segment::is_kept_out_by_file_limit() => {
+            b"no shared memory to be had (RLIMIT_FSIZE too low: ulimit -f)"
+        }
+        StartError::Memory => b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)",
+    }
+}

@@ -1,0 +1,52 @@
+//! A hooked function of the driver. The table of all of them is `api`.
+
+use core::ffi::c_void;
+use core::sync::atomic::AtomicPtr;
+
+use crate::process::link::Link;
+
+/// The table has fewer rows than this.
+pub const MOST: usize = 512;
+
+/// The table, which is above all that reads it here. Set before the first session starts.
+pub static TABLE: Link<&[Entry]> = Link::new(&(&[] as &[Entry]));
+
+/// One hooked symbol of the driver.
+pub struct Entry {
+    /// Its index in the table.
+    pub index: usize,
+    /// The base name under which `cuGetProcAddress` knows it.
+    pub base: &'static str,
+    /// The exported symbol, with a terminating NUL.
+    pub symbol: &'static str,
+    /// The CUDA version from which `cuGetProcAddress` returns this symbol for the base.
+    pub since: u32,
+    /// Whether it is the variant with the per-thread default stream.
+    pub per_thread: bool,
+    /// Our replacement.
+    pub hook: fn() -> *mut c_void,
+    /// [`hash`] of the symbol without its NUL.
+    pub hash: u32,
+    /// The driver's function; null until it is looked up.
+    pub original: AtomicPtr<c_void>,
+}
+
+impl Entry {
+    pub fn name(&self) -> &'static str {
+        self.symbol.get(..self.symbol.len() - 1).unwrap_or_default()
+    }
+}
+
+/// FNV-1a: cheap; callers that need certainty compare the full name too.
+pub const fn hash(name: &[u8]) -> u32 {
+    let mut value = 0x811c_9dc5u32;
+    let mut at = 0;
+    while at < name.len() {
+        // A const fn cannot use an iterator; the loop's condition bounds the index.
+        #[allow(clippy::indexing_slicing)]
+        let byte = name[at];
+        value = (value ^ byte as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    value
+}

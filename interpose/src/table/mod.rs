@@ -1,0 +1,11 @@
+//! What a session knows of the program's handles, and the CUDA part of a thread's slot.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `tables` | a session's handles and their definitions |
+//! | `cuda_slot` | the CUDA-specific fields of a thread's slot |
+//! | `device` | device properties, asked of the driver |
+
+pub mod cuda_slot;
+pub mod device;
+pub mod tables;
