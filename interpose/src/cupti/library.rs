@@ -174,7 +174,7 @@ pub fn find(path: &Path, name: &CStr) -> Option<*mut c_void> {
     // SAFETY: RTLD_NOLOAD only finds what is mapped; the handle and the name are valid. The handle is not
     // closed, so that the function stays.
     let found = unsafe {
-        let handle = loader::handle_of_mapped(path.as_ptr(), 0);
+        let handle = crate::symbols::loader::handle_of_mapped(path.as_ptr(), 0);
         if handle.is_null() {
             return None;
         }
