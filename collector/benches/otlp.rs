@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gputrace_collector::model::definitions::Definitions;
-use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull};
-use gputrace_collector::spans::{Naming, Receiver, Span, SpanBatcher, Value};
+use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnFull};
+use gputrace_collector::spans::{Naming, Span, SpanBatcher, SpanReceiver, Value};
 
 const SPANS: u64 = 2000;
 
@@ -48,7 +48,7 @@ fn otlp(criterion: &mut Criterion) {
     let name: Arc<str> = "void cutlass::Kernel2<gemm>".repeat(8).into();
     let spans = || (1..=SPANS).map(|id| span(id, &name)).collect::<Vec<_>>();
     let definitions = Definitions::default();
-    let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
+    let config = ExporterConfig::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
     // Nobody asks the source: what is held stays until it is flushed.
     let (live, _source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, Vec::new(), Arc::new(|_| {}), None).unwrap();

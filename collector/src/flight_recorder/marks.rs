@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_made_a_graphs_nodes_is_remembered_up_to_a_bound() {
+    fn stacks_of_graph_nodes_are_remembered_up_to_a_bound() {
         let made = |node| NodesMade { stack: 5, ticks: 1, node, count: 1, child: 0 }.to_cell();
         let (mut before, mut later) = (Marks::default(), Marks::default());
         before.take(3, &made(1 << 32));

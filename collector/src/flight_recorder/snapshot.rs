@@ -13,7 +13,7 @@ use crate::trace_file::{BlockDecoder, TraceWriter};
 
 /// A process's frame around its events.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ProcessPart {
     begin: Batch,
     definitions: Vec<Block>,
     /// The marks of events that went.
@@ -21,9 +21,9 @@ pub(super) struct Part {
     ending: [Batch; 2],
 }
 
-impl Part {
-    pub fn new(kept: &Kept, now_ns: u64) -> Part {
-        Part {
+impl ProcessPart {
+    pub fn new(kept: &Kept, now_ns: u64) -> ProcessPart {
+        ProcessPart {
             begin: Batch::ProcessBegin(kept.begin.clone()),
             definitions: kept.definitions.clone(),
             before: kept.before.batches(kept.begin.process),
@@ -36,7 +36,7 @@ impl Part {
 pub struct Snapshot {
     pub(super) begin: SessionBegin,
     pub(super) excerpt: Excerpt,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ProcessPart>,
     pub(super) blocks: Vec<Block>,
     pub(super) unrecorded: Vec<String>,
     pub(super) wall_ns: u64,

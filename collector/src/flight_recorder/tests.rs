@@ -20,9 +20,9 @@ const START: u64 = 1000 * SECOND;
 const LATE: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Calls(Vec<HostCall>);
+struct CollectedCalls(Vec<HostCall>);
 
-impl Sink for Calls {
+impl Sink for CollectedCalls {
     fn host_call(&mut self, call: &HostCall, _: &Definitions) {
         self.0.push(call.clone());
     }
@@ -69,7 +69,7 @@ fn launches(process: u32, count: u64) -> Vec<Batch> {
 fn events_go_by_their_own_times_and_are_counted() {
     let window = window(5, usize::MAX, &launches(0, 60));
     let snapshot = window.snapshot("exit", LATE);
-    let (totals, Calls(calls)) = snapshot.model(Calls::default()).unwrap();
+    let (totals, CollectedCalls(calls)) = snapshot.model(CollectedCalls::default()).unwrap();
     let starts: Vec<_> = calls.iter().map(|call| (call.start_ns - START) / SECOND).collect();
     assert_eq!(starts, [54, 55, 56, 57, 58, 59]);
     assert!(calls.iter().all(|call| call.thread == 9), "whose the ring is went with the first batch");
@@ -81,7 +81,7 @@ fn events_go_by_their_own_times_and_are_counted() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_had_no_room_is_said() {
+fn memory_is_bounded_and_evicted_events_are_counted() {
     let window = window(3600, 8 << 10, &launches(0, 2000));
     assert!(window.bytes() <= 8 << 10, "{}", window.bytes());
     let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
@@ -122,7 +122,7 @@ fn a_dead_process_goes_with_its_last_event_and_its_gaps_are_kept_while_it_lives(
 
 /// No event pushes them out, and what they defined is not little.
 #[test]
-fn of_programs_that_use_no_gpu_the_latest_are_kept() {
+fn latest_programs_without_gpu_work_are_kept() {
     let mut window = window(5, usize::MAX, &launches(0, 3));
     let end = |process, end| Batch::ProcessEnd { process, end, monotonic_ns: START + 3 * SECOND };
     let text: Vec<u8> = (0..4096u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -164,7 +164,7 @@ fn noise(bytes: u32, seed: u32) -> Vec<u8> {
 }
 
 #[test]
-fn of_programs_that_use_no_gpu_and_define_much_the_latest_are_kept_that_have_room() {
+fn latest_programs_without_gpu_work_are_kept_within_a_byte_limit() {
     const PROGRAMS: u32 = 100;
     const DEFINED: u32 = 1 << 20;
     let mut window = window(5, usize::MAX, &launches(0, 3));
@@ -207,7 +207,7 @@ fn of_programs_that_use_no_gpu_and_define_much_the_latest_are_kept_that_have_roo
 }
 
 #[test]
-fn a_process_that_lies_about_the_future_pushes_nobody_out() {
+fn future_times_of_one_process_evict_no_other() {
     let mut window = window(5, usize::MAX, &launches(0, 3));
     window.push(&begin(1), START + 3 * SECOND).unwrap();
     window.push(&cells(1, vec![launch(START + 9999 * SECOND)]), START + 3 * SECOND).unwrap();
@@ -222,11 +222,11 @@ fn the_file_says_the_same_as_the_snapshot() {
     let snapshot = window(5, usize::MAX, &launches(0, 60)).snapshot("signal", START + 60 * SECOND);
     snapshot.write(&path).unwrap();
     let mut reader = TraceReader::open(&path).unwrap();
-    let mut model = Model::new(Calls::default());
+    let mut model = Model::new(CollectedCalls::default());
     reader.by_ref().for_each(|batch| model.consume(&batch));
     assert_eq!(reader.damage(), None);
-    let (totals, Calls(calls)) = model.finish();
-    let (expected, Calls(expected_calls)) = snapshot.model(Calls::default()).unwrap();
+    let (totals, CollectedCalls(calls)) = model.finish();
+    let (expected, CollectedCalls(expected_calls)) = snapshot.model(CollectedCalls::default()).unwrap();
     assert_eq!(calls, expected_calls);
     assert_eq!(totals.counts, expected.counts);
     assert_eq!(totals.sessions, expected.sessions);

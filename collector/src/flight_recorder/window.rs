@@ -12,7 +12,7 @@ use crate::flight_recorder::block::Block;
 use crate::flight_recorder::kept::Kept;
 use crate::flight_recorder::marks::Marks;
 use crate::flight_recorder::scan::scan;
-use crate::flight_recorder::snapshot::{Part, Snapshot};
+use crate::flight_recorder::snapshot::{ProcessPart, Snapshot};
 use crate::trace_file::encode::BlockEncoder;
 
 /// The most that batches take, unless somebody says otherwise: some eight million launches with
@@ -218,7 +218,7 @@ impl Window {
         }
         for entry in std::mem::take(&mut self.entries) {
             match oldest.contains(&entry.process) {
-                true => self.let_go(&entry),
+                true => self.release(&entry),
                 false => self.entries.push_back(entry),
             }
         }
@@ -249,7 +249,7 @@ impl Window {
             return;
         };
         if let Some(old) = self.entries.remove(self.entries.len() - 1 - back) {
-            self.let_go(&old);
+            self.release(&old);
         }
     }
 
@@ -270,11 +270,11 @@ impl Window {
             if !too_old {
                 self.left_out.for_room = self.left_out.for_room.saturating_add(old.counts.entries);
             }
-            self.let_go(&old);
+            self.release(&old);
         }
     }
 
-    fn let_go(&mut self, old: &Entry) {
+    fn release(&mut self, old: &Entry) {
         self.bytes -= old.bytes;
         self.left_out.add(&old.counts);
         let Some(kept) = self.processes.get_mut(&old.process) else { return };
@@ -300,7 +300,7 @@ impl Window {
             left_out: self.left_out,
         };
         let wall_ns = self.wall_ns.unwrap_or_else(|| now_ns.saturating_sub(self.begin.monotonic_ns));
-        let parts = self.processes.values().map(|kept| Part::new(kept, now_ns)).collect();
+        let parts = self.processes.values().map(|kept| ProcessPart::new(kept, now_ns)).collect();
         let blocks = self.entries.iter().flat_map(|entry| entry.blocks.iter().cloned()).collect();
         let unrecorded = self.unrecorded.clone();
         Snapshot { begin: self.begin.clone(), excerpt, parts, blocks, unrecorded, wall_ns }

@@ -77,7 +77,7 @@ impl DeviceMetrics {
     }
 
     /// `durations_too`: kernels' durations are not told by name.
-    pub fn tell(&mut self, durations_too: bool, definitions: &Definitions, page: &mut Page) {
+    pub fn emit(&mut self, durations_too: bool, definitions: &Definitions, page: &mut Page) {
         let attributes = self.attributes(definitions);
         page.count(&i::KERNELS, &attributes, &mut self.kernels);
         if durations_too {

@@ -1,8 +1,8 @@
 //! Durations by kernel, where they are asked for: those that took the most time have points of their own, and
 //! the others share one a device.
 //!
-//! A total that is told must never go down, so who has a point keeps it: the places are given as
-//! metrics are first told, by the time that kernels took until then, and what is left of them later on. Of differences
+//! A total that is names_emitted must never go down, so who has a point keeps it: the places are given as
+//! metrics are first names_emitted, by the time that kernels took until then, and what is left of them later on. Of differences
 //! each is by itself, and the places are given anew.
 
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl TopKernels {
     }
 
     /// Gives what places there are to those that took the most time.
-    fn settle(&mut self) {
+    fn rank(&mut self) {
         let mut candidates: Vec<_> = self.candidates.drain().collect();
         candidates.sort_by_key(|(key, of)| (std::cmp::Reverse(of.histogram.sum()), *key));
         for (key, of) in candidates {
@@ -101,30 +101,30 @@ impl TopKernels {
     }
 
     /// Every point: the device's place, the name, what it holds.
-    pub fn tell(
+    pub fn emit(
         &mut self,
         temporality: Temporality,
         definitions: &Definitions,
-        mut tell: impl FnMut(usize, &str, &mut Distribution),
+        mut emit: impl FnMut(usize, &str, &mut Distribution),
     ) {
-        self.settle();
+        self.rank();
         let mut own: Vec<_> = self.own.iter_mut().collect();
         own.sort_by_key(|(key, _)| **key);
-        let mut told = FxHashSet::default();
+        let mut names_emitted = FxHashSet::default();
         for ((device, name), of) in own {
             let name = full_name(*name, Some(definitions));
             let end = name.floor_char_boundary(NAME_MAX_BYTES);
             let mut cut = name.get(..end).unwrap_or_default().to_owned();
             // Long names may begin alike; points that look alike would replace each other.
-            while cut == OTHER || !told.insert((*device, cut.clone())) {
+            while cut == OTHER || !names_emitted.insert((*device, cut.clone())) {
                 cut.push('\'');
             }
-            tell(*device, &cut, of);
+            emit(*device, &cut, of);
         }
         let mut other: Vec<_> = self.other.iter_mut().collect();
         other.sort_by_key(|(device, _)| **device);
         for (device, of) in other {
-            tell(*device, OTHER, of);
+            emit(*device, OTHER, of);
         }
         if temporality == Temporality::Delta {
             self.own.clear();

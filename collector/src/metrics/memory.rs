@@ -18,7 +18,7 @@ const LIVE_MAX: usize = 1 << 16;
 const EARLY_MAX: usize = 1024;
 pub const KINDS: usize = 9;
 
-/// Memory of the program's own.
+/// MemoryUse of the program's own.
 pub const REGISTERED: &str = "registered";
 
 /// What a kind of memory is called, by [`memory`].
@@ -34,13 +34,13 @@ pub struct OfKind {
 }
 
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct MemoryUse {
     kinds: [OfKind; KINDS],
-    live: FxHashMap<Place, Vec<Live>>,
+    live: FxHashMap<AllocationKey, Vec<Allocation>>,
     live_count: usize,
-    early: FxHashMap<Place, Vec<u64>>,
+    early: FxHashMap<AllocationKey, Vec<u64>>,
     /// The same, in the order in which they came.
-    early_order: VecDeque<(Place, u64)>,
+    early_order: VecDeque<(AllocationKey, u64)>,
     /// When a context last took memory with it.
     context_went_ns: u64,
     /// Allocations that were not remembered, or may have gone with a context.
@@ -48,7 +48,7 @@ pub struct Memory {
 }
 
 /// Numbers of different kinds may be the same.
-type Place = (Space, u64);
+type AllocationKey = (Space, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Space {
@@ -58,29 +58,29 @@ enum Space {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct Allocation {
     /// When the allocating call returned.
     since_ns: u64,
     bytes: u64,
     kind: usize,
 }
 
-impl Memory {
+impl MemoryUse {
     pub fn allocated(&mut self, what: &call::Memory, returned_ns: u64) {
         let kind = Some(usize::from(what.memory)).filter(|kind| *kind < KINDS).unwrap_or(0);
         let Some(of_kind) = self.kinds.get_mut(kind) else { return };
         of_kind.calls.add(1);
         of_kind.allocated.add(what.bytes);
-        let place = place(what);
-        if let Some(frees) = self.early.get_mut(&place) {
+        let key = key(what);
+        if let Some(frees) = self.early.get_mut(&key) {
             // The first that began after the allocation was there.
             let later = frees.iter().enumerate().filter(|(_, at)| **at >= returned_ns);
             if let Some(index) = later.min_by_key(|(_, at)| **at).map(|(index, _)| index) {
                 let began_ns = frees.swap_remove(index);
                 if frees.is_empty() {
-                    self.early.remove(&place);
+                    self.early.remove(&key);
                 }
-                if let Some(turn) = self.early_order.iter().position(|free| *free == (place, began_ns)) {
+                if let Some(turn) = self.early_order.iter().position(|free| *free == (key, began_ns)) {
                     self.early_order.remove(turn);
                 }
                 of_kind.freed.add(what.bytes);
@@ -93,8 +93,8 @@ impl Memory {
         }
         of_kind.in_use = of_kind.in_use.saturating_add(what.bytes);
         // Nearly always there is one.
-        let live = self.live.entry(place).or_insert_with(|| Vec::with_capacity(1));
-        live.push(Live { since_ns: returned_ns, bytes: what.bytes, kind });
+        let live = self.live.entry(key).or_insert_with(|| Vec::with_capacity(1));
+        live.push(Allocation { since_ns: returned_ns, bytes: what.bytes, kind });
         self.live_count += 1;
     }
 
@@ -102,19 +102,19 @@ impl Memory {
         if what.address == 0 {
             return;
         }
-        let place = place(what);
-        let known = self.live.get_mut(&place).and_then(|all| {
+        let key = key(what);
+        let known = self.live.get_mut(&key).and_then(|all| {
             let before = all.iter().enumerate().filter(|(_, live)| live.since_ns <= began_ns);
             let latest = before.max_by_key(|(_, live)| live.since_ns)?.0;
             Some((all.swap_remove(latest), all.is_empty()))
         });
         let Some((live, was_last)) = known else {
-            self.wait_for_allocation(place, began_ns);
+            self.wait_for_allocation(key, began_ns);
             return;
         };
         self.live_count -= 1;
         if was_last {
-            self.live.remove(&place);
+            self.live.remove(&key);
         }
         if let Some(of_kind) = self.kinds.get_mut(live.kind) {
             of_kind.in_use = of_kind.in_use.saturating_sub(live.bytes);
@@ -122,7 +122,7 @@ impl Memory {
         }
     }
 
-    /// A context went, with all that was allocated in it. Which that was, nobody told: what is there may be gone.
+    /// A context went, with all that was allocated in it. Which that was, nobody kinds: what is there may be gone.
     pub fn context_went(&mut self, began_ns: u64) {
         self.context_went_ns = self.context_went_ns.max(began_ns);
         self.forgotten += self.live_count as u64;
@@ -131,7 +131,7 @@ impl Memory {
     }
 
     /// The one that has waited longest makes room: an allocation is hardly ever so late.
-    fn wait_for_allocation(&mut self, place: Place, began_ns: u64) {
+    fn wait_for_allocation(&mut self, key: AllocationKey, began_ns: u64) {
         if self.early_order.len() >= EARLY_MAX
             && let Some((oldest, at_ns)) = self.early_order.pop_front()
             && let Some(frees) = self.early.get_mut(&oldest)
@@ -143,8 +143,8 @@ impl Memory {
                 self.early.remove(&oldest);
             }
         }
-        self.early.entry(place).or_default().push(began_ns);
-        self.early_order.push_back((place, began_ns));
+        self.early.entry(key).or_default().push(began_ns);
+        self.early_order.push_back((key, began_ns));
     }
 
     /// Each kind, with its name.
@@ -165,7 +165,7 @@ impl OfKind {
     }
 }
 
-fn place(what: &call::Memory) -> Place {
+fn key(what: &call::Memory) -> AllocationKey {
     let space = match what.memory {
         memory::REGISTERED => Space::Registered,
         memory::VIRTUAL => Space::Handles,
@@ -182,18 +182,19 @@ mod tests {
         call::Memory { memory: memory::DEVICE, bytes, address, pool: 0 }
     }
 
-    fn in_use(memory: &mut Memory) -> Vec<(&'static str, u64, Option<u64>)> {
-        let told = memory.kinds().map(|(name, kind)| (name, kind.in_use(), kind.freed));
-        told.filter_map(|(name, used, freed)| {
-            let freed = { freed }.tell(crate::metrics::Temporality::Cumulative);
-            Some((name, used?, freed))
-        })
-        .collect()
+    fn in_use(memory: &mut MemoryUse) -> Vec<(&'static str, u64, Option<u64>)> {
+        let kinds = memory.kinds().map(|(name, kind)| (name, kind.in_use(), kind.freed));
+        kinds
+            .filter_map(|(name, used, freed)| {
+                let freed = { freed }.report(crate::metrics::Temporality::Cumulative);
+                Some((name, used?, freed))
+            })
+            .collect()
     }
 
     #[test]
-    fn what_is_freed_is_no_longer_in_use_whoever_frees_it() {
-        let mut memory = Memory::default();
+    fn freed_memory_is_not_in_use_whatever_call_frees_it() {
+        let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
         memory.allocated(&call::Memory { memory: memory::MANAGED, ..device(0x2000, 7) }, 11);
         memory.allocated(&call::Memory { memory: memory::VIRTUAL, ..device(0x1000, 5) }, 12);
@@ -207,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_used_again_is_told_apart_by_time() {
-        let mut memory = Memory::default();
+    fn reused_addresses_are_distinguished_by_time() {
+        let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
         // Another thread's, which got the address after the free that comes last.
         memory.allocated(&device(0x1000, 40), 30);
@@ -223,8 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn beyond_what_is_remembered_nothing_is_claimed() {
-        let mut memory = Memory::default();
+    fn usage_is_unknown_beyond_the_remembered_allocations() {
+        let mut memory = MemoryUse::default();
         for at in 0..LIVE_MAX as u64 + 1 {
             memory.allocated(&device(1 + at, 1), at);
         }
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_free_that_comes_early_is_matched_however_many_found_nothing_before() {
-        let mut memory = Memory::default();
+        let mut memory = MemoryUse::default();
         for at in 0..2 * EARLY_MAX as u64 {
             memory.freed(&device(1 << 40 | at, 0), 5);
         }
@@ -253,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn once_a_context_took_memory_with_it_nothing_is_claimed() {
-        let mut memory = Memory::default();
+    fn usage_is_unknown_after_a_context_ended_with_allocations() {
+        let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
         memory.freed(&device(0x1000, 0), 20);
         memory.context_went(30);
@@ -265,11 +266,11 @@ mod tests {
         // Another thread's, from before it went.
         memory.allocated(&device(0x2000, 1), 45);
         assert_eq!((memory.forgotten, memory.live_count), (2, 0));
-        // What is freed is told all the same.
+        // What is freed is kinds all the same.
         memory.allocated(&device(0x1000, 7), 60);
         memory.freed(&device(0x1000, 0), 70);
         assert_eq!(
-            memory.kinds().nth(1).map(|(_, of)| of.freed.tell(crate::metrics::Temporality::Cumulative)),
+            memory.kinds().nth(1).map(|(_, of)| of.freed.report(crate::metrics::Temporality::Cumulative)),
             Some(Some(107))
         );
     }

@@ -19,7 +19,7 @@ mod sink;
 mod tests;
 mod total;
 
-pub use otlp_json::OtlpJson;
+pub use otlp_json::MetricJson;
 pub use sender::MetricsSender;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};
-pub use sink::{Metrics, Receiver};
+pub use sink::{Metrics, MetricsReceiver};

@@ -100,13 +100,13 @@ impl Page {
     }
 
     pub fn count(&mut self, instrument: &Instrument, attributes: &[Attribute], total: &mut Total<u64>) {
-        if let Some(value) = total.tell(self.temporality(instrument)) {
+        if let Some(value) = total.report(self.temporality(instrument)) {
             self.number(instrument, attributes, Number::AsInt(whole(value)));
         }
     }
 
     pub fn time(&mut self, instrument: &Instrument, total: &mut Total<f64>) {
-        if let Some(seconds) = total.tell(self.temporality(instrument)) {
+        if let Some(seconds) = total.report(self.temporality(instrument)) {
             self.number(instrument, &[], Number::AsDouble(seconds));
         }
     }
@@ -213,19 +213,19 @@ impl Page {
         u64::try_from(at.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Requests that a receiver takes; none where there is nothing to tell.
+    /// Requests that a receiver takes; none where there is nothing to report.
     pub fn requests(self, resource: &Resource) -> Vec<ExportMetricsServiceRequest> {
         let mut pages: Vec<Vec<proto::Metric>> = Vec::new();
-        let mut room = 0;
+        let mut free = 0;
         for mut metric in self.metrics {
             loop {
-                if room == 0 {
+                if free == 0 {
                     pages.push(Vec::new());
-                    room = POINTS_MAX;
+                    free = POINTS_MAX;
                 }
                 let points = points(&metric);
-                let rest = split_off(&mut metric, room);
-                room -= points.min(room);
+                let rest = split_off(&mut metric, free);
+                free -= points.min(free);
                 if let Some(page) = pages.last_mut() {
                     page.push(metric);
                 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_honoured_and_nonsense_is_said() {
+    fn variables_are_read_and_invalid_values_are_reported() {
         let (settings, complaints) = Settings::from_variables(Some(" 1500 "), Some("LowMemory"));
         assert!(complaints.is_empty());
         assert_eq!(settings.interval_ns, 1_500_000_000);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-use crate::otlp::endpoint::{self, Endpoint, Form};
+use crate::otlp::endpoint::{self, Endpoint, UrlForm};
 use crate::otlp::headers;
 use crate::otlp::tls::Files;
 use crate::otlp::{Protocol, Signal};
@@ -34,7 +34,7 @@ pub struct Target {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Config {
+pub struct ExporterConfig {
     pub(super) targets: Vec<Target>,
     /// Why a signal is not sent, or nothing is.
     pub notes: Vec<String>,
@@ -52,11 +52,11 @@ impl Asked {
     }
 }
 
-impl Config {
+impl ExporterConfig {
     /// `variable` looks up the environment.
-    pub fn new(asked: &Asked, variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+    pub fn new(asked: &Asked, variable: impl Fn(&str) -> Option<String>) -> Result<ExporterConfig, String> {
         let variables = Variables { look_up: &variable };
-        let mut config = Config::default();
+        let mut config = ExporterConfig::default();
         if variables.is_true("OTEL_SDK_DISABLED") {
             config.notes.push("OTEL_SDK_DISABLED=true: nothing is sent".to_owned());
             return Ok(config);
@@ -78,7 +78,7 @@ impl Config {
     }
 
     /// The same for that signal alone.
-    pub fn only(mut self, signal: Signal) -> Config {
+    pub fn only(mut self, signal: Signal) -> ExporterConfig {
         self.targets.retain(|target| target.signal == signal);
         self
     }
@@ -89,7 +89,7 @@ impl Config {
 
     /// How long the end of a program waits for what is queued.
     pub fn drain_limit(&self) -> Duration {
-        // An attempt that comes to nothing is over by then, and can be told.
+        // An attempt that comes to nothing is over by then, and can be error.
         self.timeout().saturating_add(DRAIN_MORE).min(DRAIN_MAX)
     }
 
@@ -101,11 +101,11 @@ impl Config {
 
 fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Target, String> {
     let own = |name: &str| variables.of_signal(signal, name);
-    let told = own("PROTOCOL").map(|(name, value)| {
+    let named = own("PROTOCOL").map(|(name, value)| {
         Protocol::parse(&value)
             .ok_or_else(|| format!("{name}={value} is none of grpc, http/protobuf and http/json"))
     });
-    let told = told.transpose()?;
+    let named = named.transpose()?;
     let from_variables = own("ENDPOINT");
     let (name, text, is_exact) = match (asked, &from_variables) {
         (Asked::Url(url), _) => ("--otlp".to_owned(), url.clone(), false),
@@ -113,14 +113,14 @@ fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Ta
             (name.clone(), value.clone(), name != "OTEL_EXPORTER_OTLP_ENDPOINT")
         }
         (Asked::Variables, None) => {
-            let port = if told == Some(Protocol::Grpc) { GRPC_PORT } else { 4318 };
+            let port = if named == Some(Protocol::Grpc) { GRPC_PORT } else { 4318 };
             ("the default".to_owned(), format!("http://localhost:{port}"), false)
         }
     };
     // Where nobody says what is spoken there, the usual port of gRPC does.
     let protocol =
-        told.unwrap_or(if port(&text) == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
-    let form = if is_exact { Form::Exact(&text) } else { Form::Base(&text) };
+        named.unwrap_or(if port(&text) == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
+    let form = if is_exact { UrlForm::Exact(&text) } else { UrlForm::Base(&text) };
     let insecure = own("INSECURE").is_some_and(|(_, value)| value.trim().eq_ignore_ascii_case("true"));
     let endpoint = Endpoint::parse(form, signal, protocol, insecure)
         .map_err(|why| format!("{name} {}: {why}", shown(&text)))?;
@@ -164,7 +164,7 @@ fn port(url: &str) -> Option<u16> {
     authority.rsplit_once(':')?.1.parse().ok()
 }
 
-/// A URL that cannot be read, as far as it holds no secrets: scheme and host, where it can be told which part the host is.
+/// A URL that cannot be read, as far as it holds no secrets: scheme and host, where it can be error which part the host is.
 fn shown(url: &str) -> String {
     let (scheme, rest) = endpoint::split_scheme(url.trim());
     let scheme = scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
@@ -212,8 +212,8 @@ impl Variables<'_> {
 mod tests {
     use super::*;
 
-    fn config(asked: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
-        Config::new(&Asked::parse(asked), |name| {
+    fn config(asked: &str, variables: &[(&str, &str)]) -> Result<ExporterConfig, String> {
+        ExporterConfig::new(&Asked::parse(asked), |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_is_the_one_said_else_the_ports() {
+    fn protocol_is_the_named_one_or_that_of_the_port() {
         let url = "http://h:4318";
         assert_eq!(shown(url, &[])[0], "http/protobuf http://h:4318/v1/traces");
         assert_eq!(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signals_variables_win_and_empty_is_unset() {
+    fn signal_variables_win_and_empty_is_unset() {
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318/base"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://one/own"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_is_not_sent_and_said() {
+    fn disabled_signals_are_not_sent_and_reported() {
         let off = config("http://h:1", &[("OTEL_SDK_DISABLED", "true")]).unwrap();
         assert!(off.is_empty());
         assert_eq!(off.notes, ["OTEL_SDK_DISABLED=true: nothing is sent"]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_an_error_without_secrets() {
+    fn malformed_settings_are_errors_without_secrets() {
         for (asked, variable, value, why) in [
             ("https://me:secret@h:x/p?secret", "", "", "--otlp https://h: its port is none"),
             ("me:secret@h", "", "", "--otlp h: it does not begin with http:// or https://"),
@@ -311,15 +311,15 @@ mod tests {
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT h:1: it does",
             ),
         ] {
-            let told = config(asked, &[(variable, value)]).unwrap_err();
-            assert!(told.contains(why), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let error = config(asked, &[(variable, value)]).unwrap_err();
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 
     /// Wherever a delimiter in a password makes its parts look like a host, a port, a path or a scheme.
     #[test]
-    fn no_part_of_a_password_is_in_a_message() {
+    fn messages_have_no_part_of_a_password() {
         let ambiguous = "a / ? or # in a password is written %2F";
         for (url, why) in [
             ("http://me:sec/ret@h:4318", ambiguous),
@@ -342,15 +342,15 @@ mod tests {
             ("me:sec/ret@h:4318", "does not begin with http:// or https://"),
         ] {
             let of_variable = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url)];
-            for told in [config(url, &[]), config("env", &of_variable)].map(Result::unwrap_err) {
-                assert!(told.contains(why), "{url}: {told}");
-                assert!(!told.contains("sec") && !told.contains("ret"), "{url}: {told}");
+            for error in [config(url, &[]), config("env", &of_variable)].map(Result::unwrap_err) {
+                assert!(error.contains(why), "{url}: {error}");
+                assert!(!error.contains("sec") && !error.contains("ret"), "{url}: {error}");
             }
         }
         let grpc = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         for url in ["me:sec/ret@h:4317", "me:12/ret@h:4317", "me:sec?ret@h", "grpc://me:sec/ret@h"] {
-            let told = config(url, &grpc).unwrap_err();
-            assert!(!told.contains("sec") && !told.contains("ret"), "{url}: {told}");
+            let error = config(url, &grpc).unwrap_err();
+            assert!(!error.contains("sec") && !error.contains("ret"), "{url}: {error}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::otlp::{Protocol, Signal, headers};
 
 /// A URL that was asked for, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form<'a> {
+pub enum UrlForm<'a> {
     /// For all signals: over HTTP each has a path of its own below it.
     Base(&'a str),
     /// For this signal: used as it is.
@@ -26,12 +26,12 @@ pub struct Endpoint {
 
 impl Endpoint {
     pub fn parse(
-        form: Form<'_>,
+        form: UrlForm<'_>,
         signal: Signal,
         protocol: Protocol,
         insecure: bool,
     ) -> Result<Endpoint, String> {
-        let (Form::Base(asked) | Form::Exact(asked)) = form;
+        let (UrlForm::Base(asked) | UrlForm::Exact(asked)) = form;
         let asked = asked.trim();
         let with_scheme;
         let (scheme, rest) = split_scheme(asked);
@@ -102,7 +102,7 @@ pub(super) fn is_ambiguous(rest: &str) -> bool {
     rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'))
 }
 
-fn path(form: Form<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String {
+fn path(form: UrlForm<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String {
     let below = match signal {
         Signal::Traces => "v1/traces",
         Signal::Metrics => "v1/metrics",
@@ -116,8 +116,8 @@ fn path(form: Form<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String
     }
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     match form {
-        Form::Exact(_) => format!("{}{query}", uri.path()),
-        Form::Base(_) => {
+        UrlForm::Exact(_) => format!("{}{query}", uri.path()),
+        UrlForm::Base(_) => {
             // Who gives the whole of one signal's means its base.
             let base = uri.path().trim_end_matches('/');
             let base =
@@ -139,15 +139,15 @@ fn basic(userinfo: &str) -> Result<HeaderValue, String> {
 mod tests {
     use super::*;
 
-    fn uri(form: Form<'_>, signal: Signal, protocol: Protocol) -> String {
+    fn uri(form: UrlForm<'_>, signal: Signal, protocol: Protocol) -> String {
         Endpoint::parse(form, signal, protocol, false).unwrap().uri.to_string()
     }
 
     #[test]
     fn a_base_gets_the_signals_path_and_an_exact_one_is_used_as_it_is() {
-        use Form::{Base, Exact};
         use Protocol::{Grpc, HttpProtobuf};
         use Signal::{Metrics, Traces};
+        use UrlForm::{Base, Exact};
         for (form, signal, protocol, expected) in [
             (Base("http://h:4318"), Traces, HttpProtobuf, "http://h:4318/v1/traces"),
             (Base("http://h:4318/"), Metrics, HttpProtobuf, "http://h:4318/v1/metrics"),
@@ -170,7 +170,7 @@ mod tests {
     fn grpc_needs_no_scheme() {
         for (insecure, scheme) in [(true, "http"), (false, "https")] {
             let endpoint =
-                Endpoint::parse(Form::Base("h:4317"), Signal::Traces, Protocol::Grpc, insecure).unwrap();
+                Endpoint::parse(UrlForm::Base("h:4317"), Signal::Traces, Protocol::Grpc, insecure).unwrap();
             assert_eq!(endpoint.shown(Protocol::Grpc), format!("{scheme}://h:4317"));
         }
     }
@@ -179,14 +179,14 @@ mod tests {
     fn users_become_a_header_and_are_not_shown() {
         let url = "https://me:pass%40word@h:1/x?token=secret";
         let endpoint =
-            Endpoint::parse(Form::Exact(url), Signal::Traces, Protocol::HttpProtobuf, false).unwrap();
+            Endpoint::parse(UrlForm::Exact(url), Signal::Traces, Protocol::HttpProtobuf, false).unwrap();
         assert_eq!(endpoint.shown(Protocol::HttpProtobuf), "https://h:1/x");
         assert_eq!(endpoint.uri.to_string(), "https://h:1/x?token=secret");
         assert_eq!(endpoint.authorization.unwrap(), "Basic bWU6cGFzc0B3b3Jk");
     }
 
     #[test]
-    fn malformed_urls_are_told() {
+    fn malformed_urls_are_errors() {
         for (text, why) in [
             ("h:4318", "it does not begin with http:// or https://"),
             ("", "it does not begin with http:// or https://"),
@@ -197,8 +197,8 @@ mod tests {
             ("http://h:0", "its port is none from 1 to 65535"),
             ("http://:80", "it has no host"),
         ] {
-            let told = Endpoint::parse(Form::Base(text), Signal::Traces, Protocol::HttpProtobuf, false);
-            assert_eq!(told.unwrap_err(), why, "{text}");
+            let error = Endpoint::parse(UrlForm::Base(text), Signal::Traces, Protocol::HttpProtobuf, false);
+            assert_eq!(error.unwrap_err(), why, "{text}");
         }
     }
 }

@@ -3,14 +3,18 @@
 use std::error::Error;
 use std::io;
 
-use crate::otlp::answer::{Answer, Kind, one_line};
+use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
 use crate::otlp::{Protocol, grpc};
 
 /// `is_known`: whether it has answered before, so that it speaks what it should.
-pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is_known: bool) -> Answer {
+pub fn explain(
+    error: &hyper_util::client::legacy::Error,
+    protocol: Protocol,
+    is_known: bool,
+) -> ExportOutcome {
     let is_doubtful = !is_known && !error.is_connect();
     let error: &(dyn Error + 'static) = error;
-    let wrong = |why: String| Answer::Later { why, after: None, kind: Kind::Wrong };
+    let wrong = |why: String| ExportOutcome::RetryLater { why, after: None, cause: RetryCause::WrongService };
     let mut texts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -40,7 +44,7 @@ pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is
     }
     texts.dedup();
     let why = one_line(&texts.join(": "));
-    Answer::away(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
+    ExportOutcome::unreachable(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
 }
 
 /// An I/O error's own source is its inside's, so that the inside is asked for by name.

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message;
 use serde_json::Value;
 
-use crate::otlp::answer::{Answer, Kind, one_line};
+use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
 use crate::otlp::{Protocol, Signal};
 
 /// A request that is protobuf as JSON.
@@ -27,7 +27,7 @@ pub fn to_json(signal: Signal, body: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// `protocol` is the request's: a response has the same encoding unless its content type is the other one.
-pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExportOutcome {
     if status.is_success() {
         return success(protocol, status, headers, body);
     }
@@ -38,13 +38,17 @@ pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body:
         None => format!("it answers {}", status.as_u16()),
     };
     match status.as_u16() {
-        429 | 502 | 503 | 504 => Answer::Later { why, after: retry_after(headers), kind: Kind::Busy },
-        404 => Answer::Refused { why: format!("{why}; is the path right, and is OTLP spoken there?") },
-        401 | 403 => Answer::Refused {
+        429 | 502 | 503 | 504 => {
+            ExportOutcome::RetryLater { why, after: retry_after(headers), cause: RetryCause::Busy }
+        }
+        404 => {
+            ExportOutcome::Rejected { why: format!("{why}; is the path right, and is OTLP spoken there?") }
+        }
+        401 | 403 => ExportOutcome::Rejected {
             why: format!("{why}; who may send is usually told by OTEL_EXPORTER_OTLP_HEADERS"),
         },
-        415 => Answer::Refused { why: format!("{why}; try another OTEL_EXPORTER_OTLP_PROTOCOL") },
-        _ => Answer::Refused { why },
+        415 => ExportOutcome::Rejected { why: format!("{why}; try another OTEL_EXPORTER_OTLP_PROTOCOL") },
+        _ => ExportOutcome::Rejected { why },
     }
 }
 
@@ -54,9 +58,9 @@ const NOT_OTLP: &str = "which is no answer of OTLP: check the host, the port and
 
 /// An empty body says that all was taken, whatever its content type: frameworks add one by default. A body
 /// without a content type is read if it can be. Any other body must be what OTLP answers with.
-fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExportOutcome {
     if body.is_empty() {
-        return Answer::taken(0, "");
+        return ExportOutcome::accepted(0, "");
     }
     let decoded = match content_type(headers).as_deref() {
         Some("text/html" | "application/xhtml+xml") => None,
@@ -71,10 +75,10 @@ fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[
     };
     match (decoded, headers.get(CONTENT_TYPE)) {
         (Some(answer), _) => answer,
-        (None, None) => Answer::taken(0, ""),
+        (None, None) => ExportOutcome::accepted(0, ""),
         (None, Some(kind)) => {
             let kind = one_line(&String::from_utf8_lossy(kind.as_bytes()));
-            Answer::Refused { why: format!("it answers {} with {kind}, {NOT_OTLP}", status.as_u16()) }
+            ExportOutcome::Rejected { why: format!("it answers {} with {kind}, {NOT_OTLP}", status.as_u16()) }
         }
     }
 }
@@ -104,18 +108,18 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Both signals' responses are laid out alike.
-fn from_protobuf(body: &[u8]) -> Option<Answer> {
-    ExportTraceServiceResponse::decode(body).is_ok().then(|| Answer::from_protobuf(body))
+fn from_protobuf(body: &[u8]) -> Option<ExportOutcome> {
+    ExportTraceServiceResponse::decode(body).is_ok().then(|| ExportOutcome::from_protobuf(body))
 }
 
-fn from_json(body: &[u8]) -> Option<Answer> {
+fn from_json(body: &[u8]) -> Option<ExportOutcome> {
     let response: Value = serde_json::from_slice(body).ok().filter(Value::is_object)?;
     let partial = &response["partialSuccess"];
     let rejected = ["rejectedSpans", "rejectedDataPoints"].iter().find_map(|key| {
         let value = &partial[*key];
         value.as_u64().or_else(|| value.as_str()?.parse().ok())
     });
-    Some(Answer::taken(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
+    Some(ExportOutcome::accepted(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
 }
 
 /// The message of a google.rpc.Status, else the text, if it is any.
@@ -123,7 +127,7 @@ fn said(headers: &HeaderMap, body: &[u8]) -> String {
     let is_protobuf =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-protobuf"));
     if is_protobuf {
-        return crate::otlp::grpc::Status::decode(body)
+        return crate::otlp::grpc::RpcStatus::decode(body)
             .map(|status| one_line(&status.message))
             .unwrap_or_default();
     }
@@ -151,19 +155,24 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn answered(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Answer {
+    fn answered(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> ExportOutcome {
         answered_to(Protocol::HttpProtobuf, status, headers, body)
     }
 
-    fn answered_to(protocol: Protocol, status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Answer {
+    fn answered_to(
+        protocol: Protocol,
+        status: u16,
+        headers: &[(&'static str, &str)],
+        body: &[u8],
+    ) -> ExportOutcome {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         answer(protocol, StatusCode::from_u16(status).unwrap(), &headers.collect(), body)
     }
 
     #[test]
-    fn only_what_the_specification_names_is_tried_again() {
+    fn statuses_that_the_specification_names_are_retried() {
         for status in 300..600 {
-            let is_later = matches!(answered(status, &[], b""), Answer::Later { .. });
+            let is_later = matches!(answered(status, &[], b""), ExportOutcome::RetryLater { .. });
             assert_eq!(is_later, [429, 502, 503, 504].contains(&status), "{status}");
         }
     }
@@ -171,7 +180,7 @@ mod tests {
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let after = |value: &str| match answered(503, &[("retry-after", value)], b"") {
-            Answer::Later { after, .. } => after,
+            ExportOutcome::RetryLater { after, .. } => after,
             other => panic!("{other:?}"),
         };
         assert_eq!(after("7"), Some(Duration::from_secs(7)));
@@ -184,20 +193,28 @@ mod tests {
     #[test]
     fn partial_success_is_read_in_both_forms() {
         let json = br#"{"partialSuccess":{"rejectedSpans":"5","errorMessage":"too\nold"}}"#;
-        assert_eq!(answered(200, &[("content-type", "application/json")], json), Answer::taken(5, "too old"));
+        assert_eq!(
+            answered(200, &[("content-type", "application/json")], json),
+            ExportOutcome::accepted(5, "too old")
+        );
         let points = br#"{"partialSuccess":{"rejectedDataPoints":2}}"#;
-        assert_eq!(answered(200, &[("content-type", "application/json")], points), Answer::taken(2, ""));
+        assert_eq!(
+            answered(200, &[("content-type", "application/json")], points),
+            ExportOutcome::accepted(2, "")
+        );
         let protobuf = [0x0a, 0x02, 0x08, 0x05];
-        assert_eq!(answered(200, &[], &protobuf), Answer::taken(5, ""));
+        assert_eq!(answered(200, &[], &protobuf), ExportOutcome::accepted(5, ""));
     }
 
     #[test]
-    fn what_the_back_end_says_is_passed_on() {
-        let Answer::Refused { why } = answered(400, &[("content-type", "text/plain")], b"bad\nspan") else {
+    fn text_of_the_back_end_is_passed_on() {
+        let ExportOutcome::Rejected { why } = answered(400, &[("content-type", "text/plain")], b"bad\nspan")
+        else {
             panic!()
         };
         assert_eq!(why, "it answers 400: bad span");
-        let Answer::Refused { why } = answered(404, &[("content-type", "text/html")], b"<html>") else {
+        let ExportOutcome::Rejected { why } = answered(404, &[("content-type", "text/html")], b"<html>")
+        else {
             panic!()
         };
         assert!(why.starts_with("it answers 404 Not Found; is the path right"), "{why}");
@@ -208,7 +225,8 @@ mod tests {
         let page = b"<!DOCTYPE html><title>Sign in</title>";
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             for kind in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "text/plain"] {
-                let Answer::Refused { why } = answered_to(protocol, 200, &[("content-type", kind)], page)
+                let ExportOutcome::Rejected { why } =
+                    answered_to(protocol, 200, &[("content-type", kind)], page)
                 else {
                     panic!("{protocol:?} {kind}")
                 };
@@ -224,13 +242,13 @@ mod tests {
             ("application/json", b"{"),
         ] {
             let answer = answered(200, &[("content-type", kind)], body);
-            assert!(matches!(answer, Answer::Refused { .. }), "{kind}: {answer:?}");
+            assert!(matches!(answer, ExportOutcome::Rejected { .. }), "{kind}: {answer:?}");
         }
     }
 
     #[test]
     fn a_success_that_is_empty_or_without_a_type_is_one() {
-        let taken = Answer::taken(0, "");
+        let taken = ExportOutcome::accepted(0, "");
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             assert_eq!(answered_to(protocol, 202, &[], b""), taken);
             assert_eq!(answered_to(protocol, 200, &[("content-type", "text/html")], b""), taken);
@@ -239,11 +257,11 @@ mod tests {
             assert_eq!(answered_to(protocol, 200, &[("content-type", "application/json")], b"{}"), taken);
             let rejects = [0x0a, 0x02, 0x08, 0x05];
             let kind = [("content-type", "application/x-protobuf")];
-            assert_eq!(answered_to(protocol, 200, &kind, &rejects), Answer::taken(5, ""));
+            assert_eq!(answered_to(protocol, 200, &kind, &rejects), ExportOutcome::accepted(5, ""));
         }
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gzip, b"{\"partialSuccess\":{\"rejectedSpans\":\"2\"}}").unwrap();
         let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
-        assert_eq!(answered(200, &headers, &gzip.finish().unwrap()), Answer::taken(2, ""));
+        assert_eq!(answered(200, &headers, &gzip.finish().unwrap()), ExportOutcome::accepted(2, ""));
     }
 }

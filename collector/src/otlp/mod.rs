@@ -3,7 +3,6 @@
 //! Whoever has something to send never waits and never hears an error: a back end that is away,
 //! slow or refuses costs the rest of the program nothing, and what becomes of each item is counted.
 
-mod answer;
 mod backoff;
 mod client;
 mod config;
@@ -12,9 +11,10 @@ mod failure;
 mod grpc;
 mod headers;
 mod http;
-mod lane;
+mod outcome;
 mod queue;
 mod sender;
+mod signal_queue;
 mod status;
 mod tls;
 mod worker;
@@ -22,12 +22,12 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Asked, Config};
-pub use lane::OnFull;
+pub use config::{Asked, ExporterConfig};
 pub use queue::{EncodedRequest, POINTS_MAX_BYTES, REQUEST_MAX_BYTES, SPANS_MAX_BYTES};
-pub use sender::{Exporter, Sender, Source};
-pub use status::{SignalStatus, Status};
-pub use worker::News;
+pub use sender::{Exporter, RequestSource, Sender};
+pub use signal_queue::OnFull;
+pub use status::{ExportStatus, SignalStatus};
+pub use worker::OnDiagnostic;
 
 /// What a request is of; each has an endpoint, headers and a queue of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

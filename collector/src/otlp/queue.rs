@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_alone_is_too_large_is_taken_all_the_same() {
+    fn a_request_larger_than_the_queue_is_taken_alone() {
         let mut queue = Queue::new(10);
         assert!(!queue.is_full_for(50), "or whoever waits for room would wait for ever");
         assert_eq!(queue.push(request(1, 50)), 0);

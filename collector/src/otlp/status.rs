@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::otlp::Signal;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Status {
+pub struct ExportStatus {
     /// `None`: not sent at all.
     pub traces: Option<SignalStatus>,
     pub metrics: Option<SignalStatus>,
@@ -34,7 +34,7 @@ pub struct SignalStatus {
     pub last_error: Option<String>,
 }
 
-impl Status {
+impl ExportStatus {
     pub fn of(&self, signal: Signal) -> Option<&SignalStatus> {
         match signal {
             Signal::Traces => self.traces.as_ref(),

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::otlp::answer::{Answer, Kind};
 use crate::otlp::backoff::Backoff;
 use crate::otlp::client::Client;
-use crate::otlp::lane::{Lane, max_bytes};
+use crate::otlp::outcome::{ExportOutcome, RetryCause};
 use crate::otlp::queue::EncodedRequest;
+use crate::otlp::signal_queue::{SignalQueue, max_bytes};
 
 /// How often a request is tried that the back end gives up itself: one that it cannot take would hold up all others.
 const ABORTED_MAX: u32 = 5;
@@ -22,22 +22,22 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 const AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// Takes one-line diagnostics for the user, on the sender's thread; each is given once.
-pub type News = Arc<dyn Fn(&str) + Send + Sync>;
+pub type OnDiagnostic = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub struct Worker {
-    pub lane: Arc<Lane>,
+    pub signal_queue: Arc<SignalQueue>,
     pub client: Client,
-    pub news: News,
+    pub on_diagnostic: OnDiagnostic,
     /// Set once nothing more is queued: then all is to be sent until that moment.
     pub end: watch::Receiver<Option<Instant>>,
     /// How long to go on without anything taken; `None`: as long as the program does.
     pub patience: Option<Duration>,
-    pub said: Said,
+    pub reported: Reported,
 }
 
-/// What has been said; each is said once.
+/// What has been reported; each is reported once.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct Reported {
     later: bool,
     again: bool,
     refused: bool,
@@ -62,14 +62,14 @@ impl Worker {
     /// `None` at the end, when all is done.
     async fn next(&mut self) -> Option<EncodedRequest> {
         loop {
-            // Looked at first: what is queued before the end is said is there by then.
+            // Looked at first: what is queued before the end is reported is there by then.
             let is_end = self.end.borrow().is_some();
-            let request = self.lane.take();
+            let request = self.signal_queue.take();
             if request.is_some() || is_end {
                 return request;
             }
             tokio::select! {
-                () = self.lane.arrived.notified() => {}
+                () = self.signal_queue.arrived.notified() => {}
                 changed = self.end.changed() => if changed.is_err() { return None },
             }
         }
@@ -80,45 +80,45 @@ impl Worker {
         let body = match self.client.prepare(request.body) {
             Ok(body) => body,
             Err(why) => {
-                self.refuse(&why);
+                self.reject(&why);
                 return true;
             }
         };
         let mut aborted = 0;
         let mut wrong = 0;
         loop {
-            let (why, after, kind) = match self.client.send(body.clone()).await {
-                Answer::Taken { rejected, message } => {
+            let (why, after, cause) = match self.client.send(body.clone()).await {
+                ExportOutcome::Accepted { rejected, message } => {
                     backoff.reset();
                     *moved = Instant::now();
-                    self.take(rejected, &message);
+                    self.accept(rejected, &message);
                     return true;
                 }
-                Answer::Refused { why } => {
+                ExportOutcome::Rejected { why } => {
                     backoff.reset();
                     *moved = Instant::now();
-                    self.refuse(&why);
+                    self.reject(&why);
                     return true;
                 }
-                Answer::Later { why, after, kind } => (why, after, kind),
+                ExportOutcome::RetryLater { why, after, cause } => (why, after, cause),
             };
-            aborted += u32::from(kind == Kind::Aborted);
-            wrong += u32::from(kind == Kind::Wrong);
+            aborted += u32::from(cause == RetryCause::Aborted);
+            wrong += u32::from(cause == RetryCause::WrongService);
             if aborted >= ABORTED_MAX {
-                self.refuse(&why);
+                self.reject(&why);
                 return true;
             }
             self.fails(&why);
             let is_over =
                 self.patience.is_some_and(|patience| moved.elapsed() > patience || wrong >= WRONG_MAX);
             if is_over {
-                self.lane.close(&why);
+                self.signal_queue.close(&why);
                 return false;
             }
             if !self.wait(after, backoff).await {
                 return false;
             }
-            self.lane.retries();
+            self.signal_queue.retries();
         }
     }
 
@@ -149,40 +149,40 @@ impl Worker {
         true
     }
 
-    fn take(&mut self, rejected: u64, message: &str) {
-        self.lane.taken(rejected);
-        let (items, endpoint) = (self.lane.signal.items(), self.endpoint());
-        if self.said.later && !std::mem::replace(&mut self.said.again, true) {
-            (self.news)(&format!("OTLP: {endpoint} takes {items} again"));
+    fn accept(&mut self, rejected: u64, message: &str) {
+        self.signal_queue.accepted(rejected);
+        let (items, endpoint) = (self.signal_queue.signal.items(), self.endpoint());
+        if self.reported.later && !std::mem::replace(&mut self.reported.again, true) {
+            (self.on_diagnostic)(&format!("OTLP: {endpoint} takes {items} again"));
         }
-        if (rejected > 0 || !message.is_empty()) && !std::mem::replace(&mut self.said.rejected, true) {
-            let said = if message.is_empty() { String::new() } else { format!(": {message}") };
+        if (rejected > 0 || !message.is_empty()) && !std::mem::replace(&mut self.reported.rejected, true) {
+            let reported = if message.is_empty() { String::new() } else { format!(": {message}") };
             let told = match rejected {
-                0 => format!("OTLP: {endpoint} takes {items} with a warning{said}"),
-                _ => format!("OTLP: {endpoint} rejects {items}, of this request {rejected}{said}"),
+                0 => format!("OTLP: {endpoint} takes {items} with a warning{reported}"),
+                _ => format!("OTLP: {endpoint} rejects {items}, of this request {rejected}{reported}"),
             };
-            (self.news)(&told);
+            (self.on_diagnostic)(&told);
         }
         if rejected > 0 {
-            self.lane.fails(&format!("rejected in part: {message}"));
+            self.signal_queue.fails(&format!("rejected in part: {message}"));
         }
     }
 
-    fn refuse(&mut self, why: &str) {
-        self.lane.refused();
-        self.lane.fails(why);
-        if !std::mem::replace(&mut self.said.refused, true) {
-            let (items, endpoint) = (self.lane.signal.items(), self.endpoint());
-            (self.news)(&format!("OTLP: {endpoint} refuses {items}: {why}"));
+    fn reject(&mut self, why: &str) {
+        self.signal_queue.rejected();
+        self.signal_queue.fails(why);
+        if !std::mem::replace(&mut self.reported.refused, true) {
+            let (items, endpoint) = (self.signal_queue.signal.items(), self.endpoint());
+            (self.on_diagnostic)(&format!("OTLP: {endpoint} refuses {items}: {why}"));
         }
     }
 
     fn fails(&mut self, why: &str) {
-        self.lane.fails(why);
-        if !std::mem::replace(&mut self.said.later, true) {
-            let (items, endpoint) = (self.lane.signal.items(), self.endpoint());
-            let mib = max_bytes(self.lane.signal) >> 20;
-            (self.news)(&format!(
+        self.signal_queue.fails(why);
+        if !std::mem::replace(&mut self.reported.later, true) {
+            let (items, endpoint) = (self.signal_queue.signal.items(), self.endpoint());
+            let mib = max_bytes(self.signal_queue.signal) >> 20;
+            (self.on_diagnostic)(&format!(
                 "OTLP: {endpoint} takes no {items}: {why}\n  they wait, {mib} MiB at most, and are sent again"
             ));
         }

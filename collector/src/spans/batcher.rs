@@ -1,4 +1,4 @@
-//! Spans on their way from the model to the sender: held as they are for half a second, and encoded on the
+//! SpanSink on their way from the model to the sender: held as they are for half a second, and encoded on the
 //! sender's thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,12 +7,12 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
-use crate::otlp::{EncodedRequest, OnFull, Sender, Signal, Source};
+use crate::otlp::{EncodedRequest, OnFull, RequestSource, Sender, Signal};
 use crate::spans::encode::Encoder;
 use crate::spans::otlp::resource_message;
-use crate::spans::{Naming, Receiver, Span};
+use crate::spans::{Naming, Span, SpanReceiver};
 
-/// Spans of one request, at most.
+/// SpanSink of one request, at most.
 const REQUEST_MAX_SPANS: usize = 1000;
 /// With so many held the sender's thread is woken.
 const WAKE_AT: usize = 1000;
@@ -40,7 +40,7 @@ struct Batches {
 
 impl SpanBatcher {
     /// The receiver, and what the sender's thread asks. Nothing is sent before [`SpanBatcher::send_by`].
-    pub fn new(naming: Naming, on_full: OnFull) -> (SpanBatcher, Box<dyn Source>) {
+    pub fn new(naming: Naming, on_full: OnFull) -> (SpanBatcher, Box<dyn RequestSource>) {
         let held = SharedBatches::default();
         (SpanBatcher { held: held.clone(), sender: None, naming, on_full }, Box::new(held))
     }
@@ -58,7 +58,7 @@ impl SpanBatcher {
     }
 }
 
-impl Receiver for SpanBatcher {
+impl SpanReceiver for SpanBatcher {
     fn span(&mut self, span: Span, definitions: &Definitions) {
         let Some(sender) = &self.sender else { return };
         let mut batches = self.held.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl Receiver for SpanBatcher {
     fn process_ended(&mut self, _: u32, _: &Definitions) {}
 }
 
-impl Source for SharedBatches {
+impl RequestSource for SharedBatches {
     fn send(&mut self, to: &Sender) {
         let batches = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         batches.encode(to, OnFull::DropsOldest);
@@ -101,7 +101,7 @@ impl Batches {
     }
 }
 
-/// Spans of one process in as many requests as they need, each shorter than `max_bytes`.
+/// SpanSink of one process in as many requests as they need, each shorter than `max_bytes`.
 fn requests(resource: &Resource, spans: &[Span], max_bytes: usize, mut send: impl FnMut(EncodedRequest)) {
     let mut encoder = Encoder::new(resource);
     for span in spans {

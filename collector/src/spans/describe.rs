@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_s_node_is_written_where_all_of_its_name_are() {
+    fn graph_nodes_have_the_source_that_all_kernels_of_their_name_share() {
         use crate::batch::Definition;
         use crate::source::kernels_tests::{called, joined};
         use gputrace_wire::definition::kind;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_s_memory_tells_of_a_transfer() {
+    fn transfers_name_the_memory_of_the_host() {
         let told =
             |direction, source, target| -> Vec<Attribute> { memories(direction, source, target).collect() };
         assert_eq!(told(Direction::GpuToCpu, 3, 1)[0], ("gpu_transfer.memory_kind", text("pageable")));

@@ -1,4 +1,4 @@
-//! Spans straight to protobuf: nothing of theirs is copied into messages first, which would cost five times as much.
+//! SpanSink straight to protobuf: nothing of theirs is copied into messages first, which would cost five times as much.
 //! A test compares with the messages that prost makes.
 
 use opentelemetry_proto::tonic::resource::v1::Resource;

@@ -18,7 +18,7 @@ const ENDED_MAX: usize = 1 << 16;
 pub struct KnownRanges {
     /// Whether something in it is a span.
     open: FxHashMap<u32, bool>,
-    ended: FxHashMap<u32, Ended>,
+    ended: FxHashMap<u32, EndedRange>,
     /// Those that have ended, oldest first.
     order: VecDeque<u32>,
     /// Ranges that have become spans and are to be told.
@@ -26,7 +26,7 @@ pub struct KnownRanges {
 }
 
 #[derive(Debug)]
-struct Ended {
+struct EndedRange {
     range: RangeInstance,
     is_span: bool,
 }
@@ -42,7 +42,7 @@ impl KnownRanges {
         if is_span {
             self.chosen.push(*range);
         }
-        self.ended.insert(range.number, Ended { range: *range, is_span });
+        self.ended.insert(range.number, EndedRange { range: *range, is_span });
         self.order.push_back(range.number);
         if self.order.len() > ENDED_MAX
             && let Some(oldest) = self.order.pop_front()
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_gone_is_no_parent() {
+    fn forgotten_ranges_are_no_parents() {
         let mut ranges = KnownRanges::default();
         for number in 1..=ENDED_MAX as u32 + 1 {
             ranges.begins(number);

@@ -1,4 +1,4 @@
-//! Spans as OTLP's messages.
+//! SpanSink as OTLP's messages.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;

@@ -12,25 +12,25 @@ use rustc_hash::FxHashMap;
 use crate::batch::{Definition, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::span::{Receiver, Span, Value};
+use crate::spans::span::{Span, SpanReceiver, Value};
 use crate::spans::trace_context::{Malformed, SAMPLED, TraceParent};
 
 /// What a session gave to its command, and what it had been given itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handed {
+pub struct RunContext {
     pub context: TraceParent,
     pub caller: Option<TraceParent>,
 }
 
-impl Handed {
+impl RunContext {
     /// `None` where a session gave nothing.
-    pub fn of(session: &SessionBegin) -> Option<Handed> {
+    pub fn of(session: &SessionBegin) -> Option<RunContext> {
         session.hands_on.then(|| {
             let seed = SessionSeed::new(session);
-            let caller = Handed::caller(session).and_then(Result::ok);
+            let caller = RunContext::caller(session).and_then(Result::ok);
             let trace_id = caller.map_or_else(|| seed.trace(), |caller| caller.trace_id);
             let flags = caller.map_or(SAMPLED, |caller| caller.flags & SAMPLED);
-            Handed { context: TraceParent { trace_id, span_id: seed.run(), flags }, caller }
+            RunContext { context: TraceParent { trace_id, span_id: seed.run(), flags }, caller }
         })
     }
 
@@ -42,25 +42,25 @@ impl Handed {
 
 /// The TRACEPARENT that a session gives to its command.
 pub fn traceparent(session: &SessionBegin) -> Option<String> {
-    Handed::of(session).map(|handed| handed.context.to_string())
+    RunContext::of(session).map(|handed| handed.context.to_string())
 }
 
 /// Why the TRACEPARENT that a session was given is not used, if it is not.
 pub fn complaint(session: &SessionBegin) -> Option<String> {
-    Handed::caller(session)?.err().map(|why| why.to_string())
+    RunContext::caller(session)?.err().map(|why| why.to_string())
 }
 
 /// The runs of all sessions in the stream.
 #[derive(Debug, Default)]
 pub struct Runs {
-    runs: FxHashMap<SessionSeed, Run>,
+    runs: FxHashMap<SessionSeed, RunSpan>,
     /// In order of appearance.
     order: Vec<SessionSeed>,
 }
 
 #[derive(Debug)]
-struct Run {
-    handed: Handed,
+struct RunSpan {
+    handed: RunContext,
     command: Vec<String>,
     realtime_ns: u64,
     monotonic_ns: u64,
@@ -72,7 +72,7 @@ struct Run {
 }
 
 impl Runs {
-    pub fn begin(&mut self, session: &SessionBegin, handed: Handed) {
+    pub fn begin(&mut self, session: &SessionBegin, handed: RunContext) {
         let seed = SessionSeed::new(session);
         if self.runs.contains_key(&seed) {
             return;
@@ -80,7 +80,7 @@ impl Runs {
         self.order.push(seed);
         self.runs.insert(
             seed,
-            Run {
+            RunSpan {
                 handed,
                 command: session.command.clone(),
                 realtime_ns: session.realtime_ns,
@@ -120,7 +120,7 @@ impl Runs {
     }
 
     /// Tells the spans of all runs that had a process.
-    pub fn finish<R: Receiver>(&mut self, receiver: &mut R) {
+    pub fn finish<R: SpanReceiver>(&mut self, receiver: &mut R) {
         let runs = std::mem::take(&mut self.runs);
         for (at, seed) in self.order.drain(..).enumerate() {
             // Numbers of processes begin at the other end.
@@ -134,9 +134,9 @@ impl Runs {
     }
 }
 
-impl Run {
+impl RunSpan {
     fn span(&self, process: u32) -> Span {
-        let Handed { context, caller } = self.handed;
+        let RunContext { context, caller } = self.handed;
         let command = self.command.first().map_or("", String::as_str);
         let length_ns = self.end_monotonic_ns.saturating_sub(self.monotonic_ns);
         Span {

@@ -8,32 +8,32 @@ use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
-use crate::spans::joined::{Family, Joined, Who};
-use crate::spans::process::{ProcessSpans, Teller};
+use crate::spans::process::{ProcessSpans, SpanOutput};
+use crate::spans::process_trace::{Family, ProcessTrace, Who};
 use crate::spans::run::Runs;
 use crate::spans::sampling::Sampling;
-use crate::spans::span::Receiver;
+use crate::spans::span::SpanReceiver;
 
 #[derive(Debug)]
-pub struct Spans<R> {
+pub struct SpanSink<R> {
     receiver: R,
     sampling: Sampling,
-    processes: FxHashMap<u32, Running>,
+    processes: FxHashMap<u32, SpanProcess>,
     family: Family,
     runs: Runs,
 }
 
 #[derive(Debug)]
-struct Running {
+struct SpanProcess {
     who: Who,
     spans: ProcessSpans,
     /// Decided when something first comes of it: what it was given is known by then.
-    joined: Option<Joined>,
+    joined: Option<ProcessTrace>,
 }
 
-impl<R: Receiver> Spans<R> {
-    pub fn new(receiver: R, sampling: Sampling) -> Spans<R> {
-        Spans {
+impl<R: SpanReceiver> SpanSink<R> {
+    pub fn new(receiver: R, sampling: Sampling) -> SpanSink<R> {
+        SpanSink {
             receiver,
             sampling,
             processes: FxHashMap::default(),
@@ -53,7 +53,7 @@ impl<R: Receiver> Spans<R> {
         &mut self,
         process: u32,
         definitions: &Definitions,
-        act: impl FnOnce(&mut ProcessSpans, &mut Teller<'_, R>),
+        act: impl FnOnce(&mut ProcessSpans, &mut SpanOutput<'_, R>),
     ) {
         // What comes of a process after its end comes of no process that there is.
         let Some(running) = self.processes.get_mut(&process) else { return };
@@ -61,11 +61,11 @@ impl<R: Receiver> Spans<R> {
             Some(joined) => joined,
             None => running.joined.insert(self.family.join(running.who, definitions)),
         };
-        act(&mut running.spans, &mut Teller { receiver: &mut self.receiver, definitions, joined });
+        act(&mut running.spans, &mut SpanOutput { receiver: &mut self.receiver, definitions, joined });
     }
 }
 
-impl<R: Receiver> Sink for Spans<R> {
+impl<R: SpanReceiver> Sink for SpanSink<R> {
     const JUDGES: bool = true;
 
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
@@ -75,12 +75,12 @@ impl<R: Receiver> Sink for Spans<R> {
             self.runs.begin(session, handed);
         }
         self.family.add(who, spans.root());
-        self.processes.insert(number, Running { who, spans, joined: None });
+        self.processes.insert(number, SpanProcess { who, spans, joined: None });
     }
 
     /// Its children may be done before anything but its definitions has come.
     fn defines(&mut self, number: u32, definitions: &Definitions) {
-        if let Some(Running { who, joined: None, .. }) = self.processes.get(&number) {
+        if let Some(SpanProcess { who, joined: None, .. }) = self.processes.get(&number) {
             self.family.join(*who, definitions);
         }
     }
@@ -116,11 +116,12 @@ impl<R: Receiver> Sink for Spans<R> {
 
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
         self.with(number, definitions, |_, _| {});
-        let Some(Running { who, mut spans, joined: Some(joined) }) = self.processes.remove(&number) else {
+        let Some(SpanProcess { who, mut spans, joined: Some(joined) }) = self.processes.remove(&number)
+        else {
             return;
         };
         let joined = self.family.under_parent(who, joined);
-        let mut to = Teller { receiver: &mut self.receiver, definitions, joined: &joined };
+        let mut to = SpanOutput { receiver: &mut self.receiver, definitions, joined: &joined };
         spans.ends(last_seen_ns, &mut to);
         self.family.end(who, spans.root());
         let trace = (joined.trace_id, &joined.state);

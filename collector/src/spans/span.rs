@@ -69,7 +69,7 @@ impl Value {
 }
 
 /// Whoever takes finished spans. A process's come before its end is told.
-pub trait Receiver {
+pub trait SpanReceiver {
     fn span(&mut self, span: Span, definitions: &crate::model::definitions::Definitions);
     fn process_ended(&mut self, process: u32, definitions: &crate::model::definitions::Definitions);
 }

@@ -1,4 +1,4 @@
-//! Spans of built streams: which there are, under which they stand, and what stands in them.
+//! SpanSink of built streams: which there are, under which they stand, and what stands in them.
 
 mod code;
 mod contexts;
@@ -17,19 +17,19 @@ use proptest::prelude::*;
 use crate::batch::{Batch, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::Model;
 use crate::model::definitions::Definitions;
-use crate::spans::{Receiver, Sampling, Span, Spans, Value};
+use crate::spans::{Sampling, Span, SpanReceiver, SpanSink, Value};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[derive(Default)]
-struct Taken {
+struct TakenSpans {
     spans: Vec<Span>,
     ended: Vec<u32>,
 }
 
-impl Receiver for Taken {
+impl SpanReceiver for TakenSpans {
     fn span(&mut self, span: Span, _: &Definitions) {
         assert!(!self.ended.contains(&span.process), "a span after the process's end");
         self.spans.push(span);
@@ -40,20 +40,20 @@ impl Receiver for Taken {
 }
 
 /// A session, to feed entries to.
-struct Feed(Model<Spans<Taken>>);
+struct SpanFeed(Model<SpanSink<TakenSpans>>);
 
-impl Feed {
-    fn new(sampling: Sampling) -> Feed {
-        let mut model = Model::new(Spans::new(Taken::default(), sampling));
+impl SpanFeed {
+    fn new(sampling: Sampling) -> SpanFeed {
+        let mut model = Model::new(SpanSink::new(TakenSpans::default(), sampling));
         let session =
             SessionBegin { realtime_ns: 1_000_000 * MS, monotonic_ns: 0, ..SessionBegin::default() };
         model.consume(&Batch::SessionBegin(session));
-        Feed(model)
+        SpanFeed(model)
     }
 
     /// One process that has said what it is.
-    fn one(sampling: Sampling) -> Feed {
-        let mut feed = Feed::new(sampling);
+    fn one(sampling: Sampling) -> SpanFeed {
+        let mut feed = SpanFeed::new(sampling);
         feed.process(0, 100, 1, &[]);
         feed
     }
@@ -178,9 +178,9 @@ fn pop(position: u32, start_ticks: u64, end_ticks: u64) -> Cell {
 }
 
 #[test]
-fn a_kernel_stands_under_the_range_that_it_was_launched_in_whichever_ends_first() {
+fn kernels_are_children_of_their_range_whichever_ends_first() {
     for record_first in [true, false] {
-        let mut feed = Feed::one(Sampling::default());
+        let mut feed = SpanFeed::one(Sampling::default());
         let record = kernel(1, 30 * US, 900 * US);
         feed.cells(0, &[push(0, 10 * US), launch(20 * US, 5 * US, 1)]);
         if record_first {
@@ -213,7 +213,7 @@ fn a_kernel_stands_under_the_range_that_it_was_launched_in_whichever_ends_first(
 
 #[test]
 fn a_slow_launch_is_a_span_between_its_range_and_its_kernel() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     feed.cells(0, &[push(0, US), push(1, 2 * US), launch(3 * US, 200 * US, 1), pop(1, 2 * US, 4 * MS)]);
     feed.records(0, &kernel(1, 5 * MS, MS));
     feed.cells(0, &[pop(0, US, 9 * MS)]);
@@ -227,8 +227,8 @@ fn a_slow_launch_is_a_span_between_its_range_and_its_kernel() {
 }
 
 #[test]
-fn a_range_that_nobody_ended_is_there_for_what_was_done_in_it() {
-    let mut feed = Feed::one(Sampling::default());
+fn unended_range_is_the_parent_of_its_kernels() {
+    let mut feed = SpanFeed::one(Sampling::default());
     feed.cells(0, &[push(0, 10 * US), launch(20 * US, 5 * US, 1)]);
     feed.records(0, &kernel(1, 30 * US, 900 * US));
     feed.end(0, 50 * MS);
@@ -240,8 +240,8 @@ fn a_range_that_nobody_ended_is_there_for_what_was_done_in_it() {
 }
 
 #[test]
-fn waits_say_what_for_and_memory_how_much_and_failures_what() {
-    let mut feed = Feed::one(Sampling::default());
+fn waits_allocations_and_failures_are_described() {
+    let mut feed = SpanFeed::one(Sampling::default());
     let call = |kind, start_ticks, duration_ticks, status, detail| {
         Call { kind, api: 2, start_ticks, duration_ticks, status, detail, ..Call::default() }.to_cell()
     };
@@ -273,7 +273,7 @@ fn waits_say_what_for_and_memory_how_much_and_failures_what() {
 
 #[test]
 fn transfers_say_direction_bandwidth_and_memory() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     let place = Place { correlation: 9, start_ns: MS, end_ns: 26 * MS, ..Place::default() };
     let copy = DeviceCopy {
         place,
@@ -294,9 +294,9 @@ fn transfers_say_direction_bandwidth_and_memory() {
 }
 
 #[test]
-fn the_slowest_of_a_second_win_and_those_left_out_are_counted() {
+fn slowest_operations_of_a_second_are_spans_and_the_rest_is_counted() {
     let sampling = Sampling { rate: Some(3), ..Sampling::default() };
-    let mut feed = Feed::one(sampling);
+    let mut feed = SpanFeed::one(sampling);
     for at in 1..=20u32 {
         let start_ns = u64::from(at) * 10 * MS;
         feed.cells(
@@ -329,7 +329,7 @@ fn the_slowest_of_a_second_win_and_those_left_out_are_counted() {
 
 #[test]
 fn a_kernel_far_from_its_history_is_a_span_however_short() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     for at in 1..=60u32 {
         let duration_us = if at == 50 { 60 } else { 20 };
         feed.records(0, &kernel(at, u64::from(at) * MS, duration_us * US));
@@ -343,9 +343,9 @@ fn a_kernel_far_from_its_history_is_a_span_however_short() {
 }
 
 #[test]
-fn all_is_all() {
+fn every_operation_is_a_span_with_all_spans() {
     let all = Sampling { all: true, rate: None, ..Sampling::default() };
-    let mut feed = Feed::one(all);
+    let mut feed = SpanFeed::one(all);
     for at in 1..=5_000u32 {
         let start_ns = u64::from(at) * US;
         feed.cells(0, &[push(0, start_ns), launch(start_ns + 1, 2, at), pop(0, start_ns, start_ns + 5)]);
@@ -366,7 +366,7 @@ fn all_is_all() {
 
 #[test]
 fn processes_join_the_trace_that_they_were_given() {
-    let mut feed = Feed::new(Sampling::default());
+    let mut feed = SpanFeed::new(Sampling::default());
     let given = [
         (origin_of::TRACEPARENT, TRACE),
         (origin_of::TRACESTATE, "vendor=x"),
@@ -395,9 +395,9 @@ fn processes_join_the_trace_that_they_were_given() {
 }
 
 #[test]
-fn without_a_trace_or_with_a_malformed_one_a_session_is_one() {
+fn sessions_without_a_valid_traceparent_have_one_trace() {
     let run = |origins: &[(u64, &str)]| {
-        let mut feed = Feed::new(Sampling::default());
+        let mut feed = SpanFeed::new(Sampling::default());
         feed.process(0, 100, 1, origins);
         feed.process(1, 101, 100, origins);
         feed.process(2, 200, 1, origins);
@@ -430,7 +430,7 @@ proptest! {
         steps in prop::collection::vec((0u8..6, 0u32..4, 1u64..300), 0..300),
         rate in 1usize..6,
     ) {
-        let mut feed = Feed::one(Sampling { rate: Some(rate), ..Sampling::default() });
+        let mut feed = SpanFeed::one(Sampling { rate: Some(rate), ..Sampling::default() });
         let mut now_ns = MS;
         let mut pushed = Vec::new();
         for (at, (what, position, duration_us)) in steps.into_iter().enumerate() {

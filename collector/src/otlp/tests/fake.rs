@@ -32,7 +32,7 @@ pub enum Reply {
 }
 
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenRequest {
     pub path: String,
     pub headers: HeaderMap,
     /// Without frames and plain.
@@ -48,7 +48,7 @@ pub enum Speaks {
 
 pub struct Fake {
     pub address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -107,7 +107,7 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -143,7 +143,7 @@ where
 async fn answer(
     request: Request<Incoming>,
     speaks: Speaks,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     replies: Vec<Reply>,
 ) -> Result<Response<Body>, std::convert::Infallible> {
     let (head, body) = request.into_parts();
@@ -162,7 +162,7 @@ async fn answer(
     let number = {
         let mut seen = seen.lock().unwrap();
         let path = head.uri.path_and_query().unwrap().to_string();
-        seen.push(Seen { path, headers: head.headers, body: plain, at: Instant::now() });
+        seen.push(SeenRequest { path, headers: head.headers, body: plain, at: Instant::now() });
         seen.len() - 1
     };
     let reply = replies.get(number).or(replies.last()).cloned().unwrap_or(Reply::Ok);

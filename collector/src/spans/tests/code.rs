@@ -5,8 +5,8 @@ use gputrace_wire::definition::{Code, line_table, stack};
 use super::*;
 
 /// A process with codes of the program's own and of a library's, and stacks of them.
-fn feed(stacks: &[(u32, Vec<u64>)]) -> Feed {
-    let mut feed = Feed::one(Sampling::default());
+fn feed(stacks: &[(u32, Vec<u64>)]) -> SpanFeed {
+    let mut feed = SpanFeed::one(Sampling::default());
     let mut records = Vec::new();
     for (id, name, file, first_line) in [
         (20, "serve", "/srv/app/server.py", 10),
@@ -39,7 +39,7 @@ fn launch_at(stack: u32, start_ticks: u64, duration_ticks: u64, correlation: u32
 }
 
 /// The span of a kernel that was launched with that stack.
-fn kernel_of(mut feed: Feed, stack: u32) -> Span {
+fn kernel_of(mut feed: SpanFeed, stack: u32) -> Span {
     feed.cells(0, &[launch_at(stack, 20 * US, 5 * US, 1)]);
     feed.records(0, &kernel(1, 30 * US, 500 * US));
     feed.end(0, 2_000 * US);

@@ -17,14 +17,14 @@ fn session(hands_on: bool, traceparent: &str) -> SessionBegin {
     }
 }
 
-fn feed(session: &SessionBegin) -> Feed {
-    let mut feed = Feed::new(Sampling::default());
+fn feed(session: &SessionBegin) -> SpanFeed {
+    let mut feed = SpanFeed::new(Sampling::default());
     feed.0.consume(&Batch::SessionBegin(session.clone()));
     feed
 }
 
 #[test]
-fn what_a_run_gives_to_its_command_is_the_parent_of_its_processes() {
+fn run_span_is_the_parent_of_its_processes() {
     for caller in ["", TRACE] {
         let session = session(true, caller);
         let given = run::traceparent(&session).unwrap();
@@ -58,7 +58,7 @@ fn what_a_run_gives_to_its_command_is_the_parent_of_its_processes() {
 }
 
 #[test]
-fn a_process_with_a_parent_of_its_own_is_not_the_run_s() {
+fn process_with_its_own_traceparent_is_not_a_child_of_the_run() {
     let session = session(true, "");
     let mut feed = feed(&session);
     feed.process(0, 100, 1, &[(origin_of::TRACEPARENT, TRACE)]);
@@ -70,7 +70,7 @@ fn a_process_with_a_parent_of_its_own_is_not_the_run_s() {
 }
 
 #[test]
-fn a_caller_that_did_not_sample_is_handed_on_as_it_was() {
+fn unsampled_traceparent_stays_unsampled() {
     let not_sampled = TRACE.replace("-01", "-00");
     let given = run::traceparent(&session(true, &not_sampled)).unwrap();
     assert!(given.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && given.ends_with("-00"), "{given}");
@@ -78,7 +78,7 @@ fn a_caller_that_did_not_sample_is_handed_on_as_it_was() {
 }
 
 #[test]
-fn without_a_context_of_the_run_s_own_there_is_no_span_of_it() {
+fn run_without_a_context_has_no_span() {
     for caller in ["", TRACE, "nonsense"] {
         let session = session(false, caller);
         assert_eq!(run::traceparent(&session), None);
@@ -91,7 +91,7 @@ fn without_a_context_of_the_run_s_own_there_is_no_span_of_it() {
 }
 
 #[test]
-fn a_malformed_parent_of_the_run_is_said_once_and_replaced() {
+fn malformed_parent_of_the_run_is_reported_once_and_replaced() {
     let session = session(true, "00-nonsense");
     assert!(run::complaint(&session).unwrap().starts_with("TRACEPARENT is not used: "));
     let given = run::traceparent(&session).unwrap();
@@ -110,7 +110,7 @@ fn request(number: u64) -> Caller {
     Caller { trace: [number, 0xabc], span: 0xf00 + number, flags: 1, remote: 0 }
 }
 
-fn works_for(number: u64) -> Cell {
+fn active_span(number: u64) -> Cell {
     let caller = if number == 0 { Caller::NOBODY } else { request(number) };
     WorksFor { caller, ticks: 1 }.to_cell()
 }
@@ -139,7 +139,7 @@ fn under(spans: &[Span]) -> Vec<String> {
 
 /// Feeds entries; each launch in them has a kernel.
 fn fed(cells: &[Vec<Cell>]) -> Vec<Span> {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     let cells: Vec<Cell> = cells.concat();
     feed.cells(0, &cells);
     for call in cells.iter().filter_map(Call::from_cell) {
@@ -158,17 +158,17 @@ fn launched(number: u32) -> Vec<Cell> {
 }
 
 #[test]
-fn what_is_launched_for_a_request_stands_under_it_until_the_next() {
+fn launches_are_children_of_the_active_request() {
     let spans = fed(&[
         launched(1),
-        one(works_for(7)),
+        one(active_span(7)),
         launched(2),
         launched(3),
-        one(works_for(8)),
+        one(active_span(8)),
         launched(4),
-        one(works_for(0)),
+        one(active_span(0)),
         launched(5),
-        one(works_for(7)),
+        one(active_span(7)),
         one(ThreadBegin { thread: 3, ticks: 9 }.to_cell()),
         launched(6),
     ]);
@@ -184,17 +184,17 @@ fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
         // The server's loop is nobody's, and the request's ranges are inside of it.
         one(push(0, 10)),
         launched(1),
-        one(works_for(7)),
+        one(active_span(7)),
         launched(2),
         one(push(1, 210 * US)),
         launched(3),
         // Another task of the thread's takes its turn, and the first one again.
-        one(works_for(8)),
+        one(active_span(8)),
         launched(4),
-        one(works_for(7)),
+        one(active_span(7)),
         launched(5),
         one(pop(1, 210 * US, 600 * US)),
-        one(works_for(0)),
+        one(active_span(0)),
         launched(7),
         one(pop(0, 10, 800 * US)),
     ]);
@@ -206,25 +206,25 @@ fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
 }
 
 #[test]
-fn a_range_that_names_a_request_counts_for_whom_it_was_pushed() {
+fn ranges_belong_to_the_request_they_were_pushed_for() {
     let spans = fed(&[
         push_for(0, 10, 3).to_vec(),
         launched(1),
         // A span that was begun inside of it goes before it, and so does another task's.
-        one(works_for(7)),
+        one(active_span(7)),
         launched(2),
         push_for(1, 210 * US, 4).to_vec(),
         launched(3),
         one(push(2, 310 * US)),
         launched(4),
-        one(works_for(0)),
+        one(active_span(0)),
         launched(5),
-        one(works_for(7)),
+        one(active_span(7)),
         one(pop(2, 310 * US, 600 * US)),
         launched(6),
         one(pop(1, 210 * US, 700 * US)),
         launched(7),
-        one(works_for(0)),
+        one(active_span(0)),
         one(pop(0, 10, 800 * US)),
         launched(8),
     ]);
@@ -241,9 +241,9 @@ fn a_range_that_names_a_request_counts_for_whom_it_was_pushed() {
 
 #[test]
 fn a_request_that_was_forgotten_leaves_its_late_kernels_to_the_process() {
-    let mut feed = Feed::one(Sampling::default());
-    feed.cells(0, &[works_for(1), launch(20 * US, 5 * US, 1), works_for(2), launch(30 * US, 5 * US, 2)]);
-    let many: Vec<Cell> = (3..(1 << 16) + 3).map(works_for).collect();
+    let mut feed = SpanFeed::one(Sampling::default());
+    feed.cells(0, &[active_span(1), launch(20 * US, 5 * US, 1), active_span(2), launch(30 * US, 5 * US, 2)]);
+    let many: Vec<Cell> = (3..(1 << 16) + 3).map(active_span).collect();
     feed.cells(0, &many[..(1 << 16) - 1]);
     feed.records(0, &kernel(1, 100 * US, 500 * US));
     feed.records(0, &kernel(2, 700 * US, 500 * US));

@@ -9,7 +9,7 @@ fn refused(kind: u16, api: u32, status: u16, at_us: u64, detail: Detail) -> Cell
 
 #[test]
 fn a_failed_call_is_a_span_with_category_advice_and_what_it_asked_for() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     let mut records = Vec::new();
     for (id, kind, text) in [
         (20, def::API, "cuMemAlloc_v2"),
@@ -60,8 +60,8 @@ fn a_failed_call_is_a_span_with_category_advice_and_what_it_asked_for() {
 }
 
 #[test]
-fn what_is_answered_so_by_design_is_no_error() {
-    let mut feed = Feed::one(Sampling { all: true, ..Sampling::default() });
+fn status_codes_that_are_answers_are_no_errors() {
+    let mut feed = SpanFeed::one(Sampling { all: true, ..Sampling::default() });
     let texts = [(20, "cuEventQuery"), (21, "cuModuleGetFunction")];
     let records =
         texts.map(|(id, text)| Definition { kind: def::API, id, fields: vec![], text: text.into() });
@@ -83,8 +83,8 @@ fn what_is_answered_so_by_design_is_no_error() {
 }
 
 #[test]
-fn of_calls_that_fail_since_the_context_is_lost_the_first_is_a_span_and_the_rest_goes_by_the_rate() {
-    let mut feed = Feed::one(Sampling { rate: Some(10), ..Sampling::default() });
+fn calls_that_fail_in_a_lost_context_are_limited_by_the_rate_after_the_first() {
+    let mut feed = SpanFeed::one(Sampling { rate: Some(10), ..Sampling::default() });
     let wait = Detail::Wait { what: call::wait::STREAM, handle: 1 };
     let many: Vec<Cell> = (0..100).map(|at| refused(kind::WAIT, 2, 719, 10 + at, wait)).collect();
     feed.cells(0, &many);

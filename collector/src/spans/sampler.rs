@@ -16,29 +16,29 @@ const GRACE_NS: u64 = 250_000_000;
 const LATE_SECONDS_MAX: u64 = 60;
 
 #[derive(Debug)]
-pub struct Contest<T> {
+pub struct TopSampler<T> {
     second: u64,
     /// The most that win by being slow; `None`: all win.
     rate: Option<usize>,
     certain: Vec<T>,
-    slowest: BinaryHeap<Candidate<T>>,
+    slowest: BinaryHeap<Ranked<T>>,
     entered: u64,
 }
 
 #[derive(Debug)]
-struct Candidate<T> {
+struct Ranked<T> {
     duration_ns: u64,
     /// Of two that took as long the first one stays.
     number: u64,
     item: T,
 }
 
-impl<T> Contest<T> {
-    pub fn new(rate: Option<usize>) -> Contest<T> {
-        Contest { second: 0, rate, certain: Vec::new(), slowest: BinaryHeap::new(), entered: 0 }
+impl<T> TopSampler<T> {
+    pub fn new(rate: Option<usize>) -> TopSampler<T> {
+        TopSampler { second: 0, rate, certain: Vec::new(), slowest: BinaryHeap::new(), entered: 0 }
     }
 
-    /// Whether the winners are to be taken before something that ends then enters.
+    /// Whether the selected are to be taken before something that ends then enters.
     pub fn is_over(&self, end_ns: u64) -> bool {
         self.certain.len() >= CERTAIN_MAX || self.begins_another(end_ns)
     }
@@ -48,9 +48,9 @@ impl<T> Contest<T> {
         second > self.second || second + LATE_SECONDS_MAX < self.second
     }
 
-    /// Whether the winners may be taken by then, since that second is over and what comes late has had its time; what
+    /// Whether the selected may be taken by then, since that second is over and what comes late has had its time; what
     /// comes later still is of the second after it.
-    pub fn ends_by(&mut self, now_ns: u64) -> bool {
+    pub fn ends_second_by(&mut self, now_ns: u64) -> bool {
         let is_empty = self.certain.is_empty() && self.slowest.is_empty();
         let is_over = self.rate.is_none() || now_ns.saturating_sub(GRACE_NS) / SECOND_NS > self.second;
         if is_over && !is_empty && self.second < now_ns / SECOND_NS {
@@ -60,7 +60,7 @@ impl<T> Contest<T> {
     }
 
     /// Takes something in; what loses for it comes back, which may be itself.
-    pub fn enter(&mut self, item: T, end_ns: u64, duration_ns: u64, is_certain: bool) -> Option<T> {
+    pub fn offer(&mut self, item: T, end_ns: u64, duration_ns: u64, is_certain: bool) -> Option<T> {
         if self.begins_another(end_ns) {
             self.second = end_ns / SECOND_NS;
         }
@@ -70,102 +70,102 @@ impl<T> Contest<T> {
             return None;
         };
         self.entered += 1;
-        self.slowest.push(Candidate { duration_ns, number: self.entered, item });
+        self.slowest.push(Ranked { duration_ns, number: self.entered, item });
         if self.slowest.len() > rate { self.slowest.pop().map(|lost| lost.item) } else { None }
     }
 
-    /// The winners, in no order.
-    pub fn winners(&mut self) -> Vec<T> {
+    /// The selected, in no order.
+    pub fn selected(&mut self) -> Vec<T> {
         // In the place that they have: thousands of them come to megabytes.
         let slowest = std::mem::take(&mut self.slowest).into_vec();
-        let mut winners: Vec<T> = slowest.into_iter().map(|candidate| candidate.item).collect();
-        winners.append(&mut self.certain);
-        winners
+        let mut selected: Vec<T> = slowest.into_iter().map(|candidate| candidate.item).collect();
+        selected.append(&mut self.certain);
+        selected
     }
 }
 
 /// The greatest is the one that loses first.
-impl<T> Ord for Candidate<T> {
+impl<T> Ord for Ranked<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.duration_ns.cmp(&self.duration_ns).then(self.number.cmp(&other.number))
     }
 }
 
-impl<T> PartialOrd for Candidate<T> {
+impl<T> PartialOrd for Ranked<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Candidate<T> {
+impl<T> PartialEq for Ranked<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<T> Eq for Candidate<T> {}
+impl<T> Eq for Ranked<T> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_of_a_second_win_and_the_certain_always() {
-        let mut contest = Contest::new(Some(3));
+    fn certain_items_and_the_slowest_of_a_second_are_selected() {
+        let mut sampler = TopSampler::new(Some(3));
         let mut lost = Vec::new();
         for (name, duration) in [("a", 5), ("b", 1), ("c", 9), ("d", 7), ("e", 5), ("f", 0)] {
-            lost.extend(contest.enter(name, 10, duration, name == "f"));
+            lost.extend(sampler.offer(name, 10, duration, name == "f"));
         }
         assert_eq!(lost, ["b", "e"]);
-        assert!(!contest.is_over(999_999_999));
-        assert!(contest.is_over(1_000_000_000));
-        let mut winners = contest.winners();
-        winners.sort_unstable();
-        assert_eq!(winners, ["a", "c", "d", "f"]);
-        assert_eq!(contest.enter("late", 5, 0, false), None, "what comes late is of this second");
-        assert_eq!(contest.winners(), ["late"]);
+        assert!(!sampler.is_over(999_999_999));
+        assert!(sampler.is_over(1_000_000_000));
+        let mut selected = sampler.selected();
+        selected.sort_unstable();
+        assert_eq!(selected, ["a", "c", "d", "f"]);
+        assert_eq!(sampler.offer("late", 5, 0, false), None, "what comes late is of this second");
+        assert_eq!(sampler.selected(), ["late"]);
     }
 
     #[test]
-    fn a_time_that_is_wrong_costs_one_second() {
-        let mut contest = Contest::new(Some(1));
+    fn a_wrong_time_costs_one_second() {
+        let mut sampler = TopSampler::new(Some(1));
         let second = |at: u64| at * SECOND_NS;
         for (end_ns, is_over) in
             [(100, true), (99, false), (40, false), (1 << 33, true), (101, true), (90, false), (102, true)]
                 .map(|(at, is_over)| (second(at), is_over))
         {
-            assert_eq!(contest.is_over(end_ns), is_over, "{end_ns}");
-            contest.winners();
-            assert_eq!(contest.enter(end_ns, end_ns, 1, false), None);
+            assert_eq!(sampler.is_over(end_ns), is_over, "{end_ns}");
+            sampler.selected();
+            assert_eq!(sampler.offer(end_ns, end_ns, 1, false), None);
         }
     }
 
     /// Or what a program that waits did before would be held until it does more.
     #[test]
     fn a_second_ends_by_itself() {
-        let mut contest = Contest::new(Some(2));
-        assert!(!contest.ends_by(9 * SECOND_NS), "there is nothing in it");
-        contest.enter("a", SECOND_NS, 5, false);
-        assert!(!contest.ends_by(2 * SECOND_NS + GRACE_NS - 1));
-        assert!(contest.ends_by(2 * SECOND_NS + GRACE_NS));
-        assert_eq!(contest.winners(), ["a"]);
+        let mut sampler = TopSampler::new(Some(2));
+        assert!(!sampler.ends_second_by(9 * SECOND_NS), "there is nothing in it");
+        sampler.offer("a", SECOND_NS, 5, false);
+        assert!(!sampler.ends_second_by(2 * SECOND_NS + GRACE_NS - 1));
+        assert!(sampler.ends_second_by(2 * SECOND_NS + GRACE_NS));
+        assert_eq!(sampler.selected(), ["a"]);
         // Late ones do not have a second's places again and again: they are of the one after.
-        contest.enter("late", 2 * SECOND_NS - 1, 5, false);
-        assert!(!contest.ends_by(3 * SECOND_NS + GRACE_NS - 1));
-        assert!(contest.ends_by(3 * SECOND_NS + GRACE_NS));
-        let mut all = Contest::new(None);
-        all.enter("b", 7 * SECOND_NS, 5, false);
-        assert!(all.ends_by(7 * SECOND_NS), "nothing competes");
+        sampler.offer("late", 2 * SECOND_NS - 1, 5, false);
+        assert!(!sampler.ends_second_by(3 * SECOND_NS + GRACE_NS - 1));
+        assert!(sampler.ends_second_by(3 * SECOND_NS + GRACE_NS));
+        let mut all = TopSampler::new(None);
+        all.offer("b", 7 * SECOND_NS, 5, false);
+        assert!(all.ends_second_by(7 * SECOND_NS), "nothing competes");
     }
 
     #[test]
-    fn without_a_rate_all_win_and_few_are_held() {
-        let mut contest = Contest::new(None);
+    fn all_items_are_selected_without_a_rate() {
+        let mut sampler = TopSampler::new(None);
         for at in 0..CERTAIN_MAX {
-            assert!(!contest.is_over(0));
-            assert_eq!(contest.enter(at, 0, 0, false), None);
+            assert!(!sampler.is_over(0));
+            assert_eq!(sampler.offer(at, 0, 0, false), None);
         }
-        assert!(contest.is_over(0));
-        assert_eq!(contest.winners().len(), CERTAIN_MAX);
+        assert!(sampler.is_over(0));
+        assert_eq!(sampler.selected().len(), CERTAIN_MAX);
     }
 }

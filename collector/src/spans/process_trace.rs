@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::batch::SessionBegin;
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::run::Handed;
+use crate::spans::run::RunContext;
 use crate::spans::trace_context::{
     Malformed, SAMPLED, TraceParent, baggage, resource_attributes, trace_state,
 };
@@ -20,7 +20,7 @@ const COMPLAINTS_MAX: usize = 16;
 const ENDED_MAX: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Joined {
+pub struct ProcessTrace {
     pub trace_id: u128,
     /// Of the process's own span; 0 for none.
     pub parent: u64,
@@ -32,10 +32,10 @@ pub struct Joined {
     given: Option<TraceParent>,
 }
 
-impl Joined {
-    fn without_baggage(&self) -> Joined {
-        let Joined { trace_id, parent, parent_is_remote, flags, ref state, given, baggage: _ } = *self;
-        Joined {
+impl ProcessTrace {
+    fn without_baggage(&self) -> ProcessTrace {
+        let ProcessTrace { trace_id, parent, parent_is_remote, flags, ref state, given, baggage: _ } = *self;
+        ProcessTrace {
             trace_id,
             parent,
             parent_is_remote,
@@ -50,11 +50,11 @@ impl Joined {
 /// The processes of sessions, as far as their children must know them.
 #[derive(Debug, Default)]
 pub struct Family {
-    members: FxHashMap<(SessionSeed, u32), Member>,
+    members: FxHashMap<(SessionSeed, u32), FamilyMember>,
     /// Those that have ended, by their number and root, the oldest first.
     ended: VecDeque<((SessionSeed, u32), u64)>,
     /// What sessions gave to their commands: of the one at hand, and of others that have processes still.
-    runs: FxHashMap<SessionSeed, Run>,
+    runs: FxHashMap<SessionSeed, SessionRun>,
     /// The session at hand.
     latest: Option<SessionSeed>,
     /// What was malformed, for people.
@@ -62,17 +62,17 @@ pub struct Family {
 }
 
 #[derive(Debug)]
-struct Run {
-    handed: Handed,
+struct SessionRun {
+    handed: RunContext,
     /// Processes of the session that have not ended.
     running: usize,
 }
 
 #[derive(Debug)]
-struct Member {
+struct FamilyMember {
     root: u64,
     /// Once it is known; without its baggage, which no child inherits.
-    joined: Option<Joined>,
+    joined: Option<ProcessTrace>,
 }
 
 /// One of a family.
@@ -86,7 +86,7 @@ pub struct Who {
 impl Family {
     /// A session that gave its command a trace context, as what it came to. What the session itself was given may be
     /// malformed.
-    pub fn begin(&mut self, session: &SessionBegin) -> Option<Handed> {
+    pub fn begin(&mut self, session: &SessionBegin) -> Option<RunContext> {
         let seed = SessionSeed::new(session);
         if self.latest.replace(seed) != Some(seed) {
             self.runs.retain(|known, run| *known == seed || run.running > 0);
@@ -94,17 +94,17 @@ impl Family {
         if let Some(known) = self.runs.get(&seed) {
             return Some(known.handed);
         }
-        let handed = Handed::of(session)?;
-        if let Some(Err(why)) = Handed::caller(session) {
+        let handed = RunContext::of(session)?;
+        if let Some(Err(why)) = RunContext::caller(session) {
             self.complain(why.to_string());
         }
-        self.runs.insert(seed, Run { handed, running: 0 });
+        self.runs.insert(seed, SessionRun { handed, running: 0 });
         Some(handed)
     }
 
     /// A process began; whoever had its number before has ended.
     pub fn add(&mut self, who: Who, root: u64) {
-        self.members.insert((who.session, who.pid), Member { root, joined: None });
+        self.members.insert((who.session, who.pid), FamilyMember { root, joined: None });
         if let Some(run) = self.runs.get_mut(&who.session) {
             run.running += 1;
         }
@@ -129,13 +129,13 @@ impl Family {
     }
 
     /// Decides which trace a process is part of, from what it says and who started it, as far as is known.
-    pub fn join(&mut self, who: Who, definitions: &Definitions) -> Joined {
+    pub fn join(&mut self, who: Who, definitions: &Definitions) -> ProcessTrace {
         let given = self.read(definitions, origin_of::TRACEPARENT, TraceParent::parse);
         let run = self.runs.get(&who.session).map(|run| run.handed);
         // Who got the run's own is in a trace of somebody else's only if the run was.
         let run_given = run.filter(|run| given == Some(run.context));
         let state = match (given, run_given) {
-            (Some(_), None | Some(Handed { caller: Some(_), .. })) => {
+            (Some(_), None | Some(RunContext { caller: Some(_), .. })) => {
                 self.read(definitions, origin_of::TRACESTATE, trace_state).unwrap_or_default()
             }
             _ => String::new(),
@@ -147,7 +147,7 @@ impl Family {
             self.members.get(&(who.session, who.parent_pid)).and_then(|parent| parent.joined.as_ref());
         // A process that lost its environment is the run's all the same.
         let joined = match (given.or(run.map(|run| run.context).filter(|_| parent.is_none())), parent) {
-            (Some(given), _) => Joined {
+            (Some(given), _) => ProcessTrace {
                 trace_id: given.trace_id,
                 parent: given.span_id,
                 parent_is_remote: run.is_none_or(|run| run.context != given),
@@ -156,8 +156,10 @@ impl Family {
                 baggage,
                 given: Some(given),
             },
-            (None, Some(parent)) => Joined { parent: 0, parent_is_remote: false, baggage, ..parent.clone() },
-            (None, None) => Joined {
+            (None, Some(parent)) => {
+                ProcessTrace { parent: 0, parent_is_remote: false, baggage, ..parent.clone() }
+            }
+            (None, None) => ProcessTrace {
                 trace_id: who.session.trace(),
                 parent: 0,
                 parent_is_remote: false,
@@ -175,14 +177,14 @@ impl Family {
 
     /// The same with the parent of the process's own span: another process's, if that has started it
     /// and nobody gave it a span of its own to stand under.
-    pub fn under_parent(&self, who: Who, joined: Joined) -> Joined {
+    pub fn under_parent(&self, who: Who, joined: ProcessTrace) -> ProcessTrace {
         let parent = self.members.get(&(who.session, who.parent_pid)).filter(|_| who.parent_pid != who.pid);
-        let is_its = |parent: &&Member| {
+        let is_its = |parent: &&FamilyMember| {
             let known = parent.joined.as_ref();
             known.is_some_and(|known| known.trace_id == joined.trace_id && known.given == joined.given)
         };
         match parent.filter(is_its) {
-            Some(parent) => Joined { parent: parent.root, parent_is_remote: false, ..joined },
+            Some(parent) => ProcessTrace { parent: parent.root, parent_is_remote: false, ..joined },
             None => joined,
         }
     }
@@ -223,7 +225,7 @@ mod tests {
     const NOBODY: u32 = u32::MAX;
 
     #[test]
-    fn of_those_that_ended_the_last_are_remembered() {
+    fn ended_processes_are_remembered_up_to_a_bound() {
         let (mut family, definitions) = (Family::default(), Definitions::default());
         let max = ENDED_MAX as u32;
         // One lives on all the time, one has a number that is taken again.

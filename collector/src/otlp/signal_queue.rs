@@ -20,12 +20,12 @@ pub enum OnFull {
 }
 
 #[derive(Debug)]
-pub struct Lane {
+pub struct SignalQueue {
     pub signal: Signal,
     state: Mutex<State>,
     pub arrived: Notify,
-    /// There is room again, or never will be.
-    room: Condvar,
+    /// There is space again, or never will be.
+    space: Condvar,
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ struct State {
     under_way: (u64, u64),
     /// Nobody sends any more: why.
     closed: Option<String>,
-    dropped_is_told: bool,
+    drop_is_reported: bool,
 }
 
 /// The most that is queued, of a signal.
@@ -47,8 +47,8 @@ pub fn max_bytes(signal: Signal) -> usize {
     }
 }
 
-impl Lane {
-    pub fn new(target: &Target) -> Lane {
+impl SignalQueue {
+    pub fn new(target: &Target) -> SignalQueue {
         let status = SignalStatus {
             endpoint: target.endpoint.shown(target.protocol),
             protocol: target.protocol.name(),
@@ -59,9 +59,14 @@ impl Lane {
             status,
             under_way: (0, 0),
             closed: None,
-            dropped_is_told: false,
+            drop_is_reported: false,
         };
-        Lane { signal: target.signal, state: Mutex::new(state), arrived: Notify::new(), room: Condvar::new() }
+        SignalQueue {
+            signal: target.signal,
+            state: Mutex::new(state),
+            arrived: Notify::new(),
+            space: Condvar::new(),
+        }
     }
 
     /// Held for a few instructions only, by whomever.
@@ -75,7 +80,7 @@ impl Lane {
             && state.closed.is_none()
             && state.queue.is_full_for(request.body.len())
         {
-            let woken = self.room.wait_timeout(state, Duration::from_secs(1));
+            let woken = self.space.wait_timeout(state, Duration::from_secs(1));
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         if state.closed.is_some() {
@@ -94,11 +99,11 @@ impl Lane {
         let request = state.queue.pop()?;
         state.under_way = (request.items, request.body.len() as u64);
         drop(state);
-        self.room.notify_all();
+        self.space.notify_all();
         Some(request)
     }
 
-    pub fn taken(&self, rejected: u64) {
+    pub fn accepted(&self, rejected: u64) {
         let mut state = self.state();
         let (items, _) = std::mem::take(&mut state.under_way);
         let rejected = rejected.min(items);
@@ -107,7 +112,7 @@ impl Lane {
         state.status.rejected += rejected;
     }
 
-    pub fn refused(&self) {
+    pub fn rejected(&self) {
         let mut state = self.state();
         let (items, _) = std::mem::take(&mut state.under_way);
         state.status.rejected += items;
@@ -123,7 +128,7 @@ impl Lane {
 
     pub fn close(&self, why: &str) {
         self.state().closed.get_or_insert_with(|| why.to_owned());
-        self.room.notify_all();
+        self.space.notify_all();
     }
 
     pub fn closed(&self) -> Option<String> {
@@ -131,10 +136,10 @@ impl Lane {
     }
 
     /// Whether there are drops that nobody was told of: true once.
-    pub fn has_news_of_drops(&self) -> bool {
+    pub fn has_unreported_drops(&self) -> bool {
         let mut state = self.state();
-        let has = state.status.dropped > 0 && !state.dropped_is_told;
-        state.dropped_is_told |= has;
+        let has = state.status.dropped > 0 && !state.drop_is_reported;
+        state.drop_is_reported |= has;
         has
     }
 
