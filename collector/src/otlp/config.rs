@@ -1,5 +1,5 @@
-//! What to send where, from `--otlp` and the OTEL_ variables. Whatever is malformed is an error: nothing is sent
-//! somewhere else or otherwise than was asked for.
+//! The exporter's configuration, from `--otlp` and the OTEL_ variables. A malformed value is an error, since
+//! data must not go elsewhere, or in another way, than the user asked for.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::otlp::headers;
 use crate::otlp::tls::Files;
 use crate::otlp::{Protocol, Signal};
 
-/// What `--otlp` was given.
+/// The value of `--otlp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// For all signals, whatever endpoints the variables name.
+    /// A URL for all signals, which wins over endpoints in variables.
     Url(String),
-    /// The variables say it all.
+    /// `env`: the variables name the endpoints.
     Variables,
 }
 
-/// One signal's way.
+/// Where and how one signal is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     pub signal: Signal,
@@ -28,7 +28,7 @@ pub struct Target {
     pub endpoint: Endpoint,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub gzip: bool,
-    /// For one request.
+    /// Of one request.
     pub timeout: Duration,
     pub tls: Files,
 }
@@ -36,12 +36,12 @@ pub struct Target {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExporterConfig {
     pub(super) targets: Vec<Target>,
-    /// Why a signal is not sent, or nothing is.
+    /// Messages about signals that are not sent.
     pub notes: Vec<String>,
 }
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The wait at the end of a program, and how much longer than a request's it is.
+/// The longest wait at the end of a program, and how much longer it is than a request's timeout.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 const DRAIN_MORE: Duration = Duration::from_millis(500);
 const GRPC_PORT: u16 = 4317;
@@ -53,7 +53,7 @@ impl Asked {
 }
 
 impl ExporterConfig {
-    /// `variable` looks up the environment.
+    /// `variable` reads an environment variable.
     pub fn new(asked: &Asked, variable: impl Fn(&str) -> Option<String>) -> Result<ExporterConfig, String> {
         let variables = Variables { look_up: &variable };
         let mut config = ExporterConfig::default();
@@ -77,7 +77,7 @@ impl ExporterConfig {
         self.targets.iter().any(|target| target.signal == signal)
     }
 
-    /// The same for that signal alone.
+    /// Keeps that signal alone.
     pub fn only(mut self, signal: Signal) -> ExporterConfig {
         self.targets.retain(|target| target.signal == signal);
         self
@@ -87,13 +87,13 @@ impl ExporterConfig {
         self.targets.is_empty()
     }
 
-    /// How long the end of a program waits for what is queued.
+    /// How long the end of a program waits for the queue to be sent.
     pub fn drain_limit(&self) -> Duration {
-        // An attempt that comes to nothing is over by then, and can be error.
+        // So that an attempt in progress fails within the limit, and its error is reported.
         self.timeout().saturating_add(DRAIN_MORE).min(DRAIN_MAX)
     }
 
-    /// The longest that one request may take.
+    /// The longest timeout of a request.
     pub fn timeout(&self) -> Duration {
         self.targets.iter().map(|target| target.timeout).max().unwrap_or(TIMEOUT)
     }
@@ -117,7 +117,7 @@ fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Ta
             ("the default".to_owned(), format!("http://localhost:{port}"), false)
         }
     };
-    // Where nobody says what is spoken there, the usual port of gRPC does.
+    // Without a named protocol, the usual port of gRPC decides.
     let protocol =
         named.unwrap_or(if port(&text) == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
     let form = if is_exact { UrlForm::Exact(&text) } else { UrlForm::Base(&text) };
@@ -164,7 +164,8 @@ fn port(url: &str) -> Option<u16> {
     authority.rsplit_once(':')?.1.parse().ok()
 }
 
-/// A URL that cannot be read, as far as it holds no secrets: scheme and host, where it can be error which part the host is.
+/// The scheme and host of a malformed URL, for messages: without secrets, and without the host if the URL is
+/// ambiguous.
 fn shown(url: &str) -> String {
     let (scheme, rest) = endpoint::split_scheme(url.trim());
     let scheme = scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
@@ -186,7 +187,7 @@ struct Variables<'a> {
 }
 
 impl Variables<'_> {
-    /// Empty is unset.
+    /// The variable's value; an empty one counts as unset.
     fn value(&self, name: &str) -> Option<String> {
         (self.look_up)(name).filter(|value| !value.trim().is_empty())
     }
@@ -195,7 +196,7 @@ impl Variables<'_> {
         self.value(name).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
     }
 
-    /// The signal's own goes before the one for all; with the name of the one that counts.
+    /// The name and value of the signal's own variable, else of the one for all signals.
     fn of_signal(&self, signal: Signal, name: &str) -> Option<(String, String)> {
         let own = match signal {
             Signal::Traces => "TRACES_",
@@ -235,7 +236,7 @@ mod tests {
         assert!(shown("http://h:4317", &[])[0].starts_with("grpc http://h:4317/opentelemetry"));
         let said = [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")];
         assert_eq!(shown("http://h:4317", &said)[0], "http/protobuf http://h:4317/v1/traces");
-        assert!(shown("http://h:4317", &said)[1].starts_with("grpc "), "that was said of traces alone");
+        assert!(shown("http://h:4317", &said)[1].starts_with("grpc "), "the variable is for traces alone");
     }
 
     #[test]
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!((traces.timeout, metrics.timeout), (Duration::from_millis(250), TIMEOUT));
         assert!(traces.tls.roots.as_ref().is_some_and(|(_, path)| path.ends_with("one.pem")));
         assert!(metrics.tls.roots.as_ref().is_some_and(|(_, path)| path.ends_with("all.pem")));
-        // A URL on the command line is for both.
+        // A URL on the command line is for both signals.
         assert_eq!(shown("http://other:1", &variables)[0], "http/protobuf http://other:1/v1/traces");
     }
 
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Wherever a delimiter in a password makes its parts look like a host, a port, a path or a scheme.
+    /// A delimiter in a password can make parts of it look like a host, a port, a path or a scheme.
     #[test]
     fn messages_have_no_part_of_a_password() {
         let ambiguous = "a / ? or # in a password is written %2F";

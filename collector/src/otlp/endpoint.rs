@@ -1,4 +1,4 @@
-//! Where a signal goes: URLs by OTLP's rules. What may be secret in one is in no message.
+//! Endpoint URLs by OTLP's rules. No message shows a part of a URL that may be secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,18 +7,18 @@ use hyper::header::HeaderValue;
 
 use crate::otlp::{Protocol, Signal, headers};
 
-/// A URL that was asked for, and how.
+/// A URL from the user, and how its path is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UrlForm<'a> {
-    /// For all signals: over HTTP each has a path of its own below it.
+    /// A URL for all signals: over HTTP the signal's path is appended.
     Base(&'a str),
-    /// For this signal: used as it is.
+    /// A URL for one signal, used as it is.
     Exact(&'a str),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Where requests are posted to.
+    /// The URL to which requests are posted.
     pub uri: Uri,
     /// From a user name and password in the URL.
     pub authorization: Option<HeaderValue>,
@@ -45,7 +45,7 @@ impl Endpoint {
             None => return Err("it does not begin with http:// or https://".to_owned()),
         };
         if is_ambiguous(rest) {
-            // Read by the letter, a part of a password would be looked up as a host, and be shown.
+            // Parsed literally, a part of the password would be looked up as a host, and shown.
             return Err("there is an @ behind a / ? or #\n  \
                 hint: a / ? or # in a password is written %2F, %3F or %23, and an @ elsewhere %40"
                 .to_owned());
@@ -76,7 +76,7 @@ impl Endpoint {
         self.uri.scheme_str() == Some("https")
     }
 
-    /// For messages: neither its user nor what stands behind a question mark.
+    /// The URL for messages: without user, password and query.
     pub fn shown(&self, protocol: Protocol) -> String {
         let host = self.uri.authority().map_or("", |authority| authority.as_str());
         let path = if protocol == Protocol::Grpc { "" } else { self.uri.path() };
@@ -84,7 +84,7 @@ impl Endpoint {
     }
 }
 
-/// The scheme, where what stands before :// is one, and the rest.
+/// Splits a URL at `://` into scheme and rest; no scheme if the text before it is none.
 pub(super) fn split_scheme(url: &str) -> (Option<&str>, &str) {
     let is_scheme = |text: &str| {
         let mut bytes = text.bytes();
@@ -97,7 +97,7 @@ pub(super) fn split_scheme(url: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Whether it cannot be told where user and password end: an @ stands behind the first delimiter.
+/// Whether an @ follows the first delimiter, so that the end of user and password is uncertain.
 pub(super) fn is_ambiguous(rest: &str) -> bool {
     rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'))
 }
@@ -118,7 +118,7 @@ fn path(form: UrlForm<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> Str
     match form {
         UrlForm::Exact(_) => format!("{}{query}", uri.path()),
         UrlForm::Base(_) => {
-            // Who gives the whole of one signal's means its base.
+            // The user may have given the full URL of one signal.
             let base = uri.path().trim_end_matches('/');
             let base =
                 ["/v1/traces", "/v1/metrics"].iter().find_map(|end| base.strip_suffix(end)).unwrap_or(base);

@@ -1,4 +1,4 @@
-//! gRPC as far as a call with one message each way needs it: frames, statuses, how long to wait.
+//! The parts of gRPC that a unary call needs: message frames, statuses, and retry delays.
 
 use std::io::Read;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use prost::Message;
 use crate::otlp::headers;
 use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
 
-/// A message behind its frame's head.
+/// Puts the five-byte frame header before a message.
 pub fn frame(message: &[u8], is_compressed: bool) -> Vec<u8> {
     let mut frame = Vec::with_capacity(message.len() + 5);
     frame.push(u8::from(is_compressed));
@@ -22,7 +22,7 @@ pub fn frame(message: &[u8], is_compressed: bool) -> Vec<u8> {
     frame
 }
 
-/// The message in a response's body, which may be compressed if the request was.
+/// The message in a response's body, decompressed.
 fn message(body: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
     let (head, rest) = body.split_at_checked(5)?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -35,7 +35,7 @@ fn message(body: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// google.rpc.RpcStatus, as servers give details.
+/// google.rpc.Status, in which servers send error details.
 #[derive(Clone, PartialEq, Message)]
 pub struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -91,7 +91,7 @@ const NAMES: [&str; 17] = [
     "unauthenticated",
 ];
 
-/// From a response's head, body and trailers.
+/// The outcome, from a response's head, body and trailers.
 pub fn answer(
     status: StatusCode,
     head: &HeaderMap,
@@ -113,7 +113,7 @@ pub fn answer(
             },
         };
     }
-    // Without a body everything is in the head.
+    // A response without a body has its trailers in the head.
     let Some(map) = [trailers, Some(head)].into_iter().flatten().find(|map| map.contains_key("grpc-status"))
     else {
         return ExportOutcome::unreachable("it ended its answer without a status".to_owned());
@@ -143,7 +143,7 @@ pub fn answer(
     }
 }
 
-/// Reported where what is spoken at the other end is another protocol.
+/// The hint for a server that speaks another protocol.
 pub const WRONG: &str = "gRPC is usually spoken on port 4317 and HTTP on 4318: check the port, or set \
                          OTEL_EXPORTER_OTLP_PROTOCOL";
 
@@ -155,7 +155,7 @@ fn retry_info(details: &str) -> Option<Duration> {
     Some(Duration::new(seconds, u32::try_from(delay.nanos).unwrap_or(0).min(999_999_999)))
 }
 
-/// Padded or not.
+/// Standard base64, with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_grpc_is_reported() {
+    fn services_without_grpc_are_reported() {
         let html = map(&[("content-type", "text/html")]);
         for status in [200, 404] {
             let outcome = answer(StatusCode::from_u16(status).unwrap(), &html, b"<html>", None);

@@ -1,8 +1,9 @@
-//! OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`, values percent-decoded. Values are secrets: none is in any message.
+//! Parses OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value` with percent-encoded values. Values are
+//! secrets, so no message contains one.
 
 use hyper::header::{HeaderName, HeaderValue};
 
-/// Names that the transport sets by itself.
+/// Headers that the transport sets itself.
 const OURS: [&str; 9] = [
     "connection",
     "content-encoding",
@@ -40,7 +41,7 @@ pub fn parse(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         .collect()
 }
 
-/// Percent-decoded; `None` where a percent sign means nothing.
+/// Percent-decodes a text; `None` if no two digits follow a percent sign.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! OTLP over HTTP: protobuf or JSON in the body, the outcome in the status.
+//! OTLP over HTTP: bodies as protobuf or JSON, and the outcome of a response.
 
 use std::io::Read;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
 use crate::otlp::{Protocol, Signal};
 
-/// A request that is protobuf as JSON.
+/// Converts a protobuf request to JSON.
 pub fn to_json(signal: Signal, body: &[u8]) -> Result<Vec<u8>, String> {
     let malformed = |error: prost::DecodeError| format!("a request cannot be made JSON: {error}");
     let json = match signal {
@@ -31,9 +31,9 @@ pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body:
     if status.is_success() {
         return success(protocol, status, headers, body);
     }
-    let said = said(headers, body);
+    let message = error_message(headers, body);
     let why = match status.canonical_reason() {
-        _ if !said.is_empty() => format!("it answers {}: {said}", status.as_u16()),
+        _ if !message.is_empty() => format!("it answers {}: {message}", status.as_u16()),
         Some(reason) => format!("it answers {} {reason}", status.as_u16()),
         None => format!("it answers {}", status.as_u16()),
     };
@@ -52,12 +52,12 @@ pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body:
     }
 }
 
-/// What else answers 200: a proxy's login page, a web server whose path is right by chance.
+/// The hint for a 200 that is not OTLP's: a proxy's login page, or a web server that has the path by chance.
 const NOT_OTLP: &str = "which is no answer of OTLP: check the host, the port and the path, and whether a proxy \
                         or a login stands before it";
 
-/// An empty body says that all was taken, whatever its content type: frameworks add one by default. A body
-/// without a content type is read if it can be. Any other body must be what OTLP answers with.
+/// An empty body means full success whatever its content type, since frameworks add one by default. A body
+/// without a content type is decoded if possible. Any other body must be an OTLP response.
 fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExportOutcome {
     if body.is_empty() {
         return ExportOutcome::accepted(0, "");
@@ -83,13 +83,14 @@ fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[
     }
 }
 
-/// In lower case and without parameters.
+/// The content type in lower case, without parameters.
 fn content_type(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-/// The body without its content encoding. None was asked for, but a server may answer as it was sent to.
+/// The decompressed body. We ask for no compression, but a server may answer with the encoding of the
+/// request.
 fn plain(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
     const PLAIN_MAX_BYTES: u64 = 1 << 20;
     match headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().to_ascii_lowercase()).as_deref() {
@@ -107,7 +108,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
-/// Both signals' responses are laid out alike.
+/// The responses of both signals have the same fields.
 fn from_protobuf(body: &[u8]) -> Option<ExportOutcome> {
     ExportTraceServiceResponse::decode(body).is_ok().then(|| ExportOutcome::from_protobuf(body))
 }
@@ -122,8 +123,8 @@ fn from_json(body: &[u8]) -> Option<ExportOutcome> {
     Some(ExportOutcome::accepted(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
 }
 
-/// The message of a google.rpc.Status, else the text, if it is any.
-fn said(headers: &HeaderMap, body: &[u8]) -> String {
+/// The error message: that of a google.rpc.Status, else the body if it is text.
+fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
     let is_protobuf =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-protobuf"));
     if is_protobuf {
@@ -141,7 +142,7 @@ fn said(headers: &HeaderMap, body: &[u8]) -> String {
     if is_text || is_json(headers) { one_line(&String::from_utf8_lossy(body)) } else { String::new() }
 }
 
-/// Seconds, or a date.
+/// The wait of a Retry-After header: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -233,7 +234,7 @@ mod tests {
                 assert!(why.starts_with(&format!("it answers 200 with {kind}, which is no answer")), "{why}");
             }
         }
-        // A page may be bytes that decode, and says that it is a page.
+        // A page may consist of bytes that decode, but its content type says HTML.
         let decodes = [0x0a, 0x02, 0x08, 0x05];
         for (kind, body) in [
             ("text/html", &decodes[..]),
@@ -253,7 +254,7 @@ mod tests {
             assert_eq!(answered_to(protocol, 202, &[], b""), taken);
             assert_eq!(answered_to(protocol, 200, &[("content-type", "text/html")], b""), taken);
             assert_eq!(answered_to(protocol, 200, &[], b"thanks"), taken);
-            // A response may be in the other encoding than the request, if it says so.
+            // A response may have another encoding than the request, if its content type names it.
             assert_eq!(answered_to(protocol, 200, &[("content-type", "application/json")], b"{}"), taken);
             let rejects = [0x0a, 0x02, 0x08, 0x05];
             let kind = [("content-type", "application/x-protobuf")];

@@ -1,7 +1,7 @@
-//! OTLP's way out: what is encoded is queued, and one thread of its own sends it to back ends.
+//! The OTLP exporter: a queue of encoded requests for each signal, and one thread that sends them.
 //!
-//! Whoever has something to send never waits and never hears an error: a back end that is away,
-//! slow or refuses costs the rest of the program nothing, and what becomes of each item is counted.
+//! Senders of requests neither wait nor get errors, so that a back end that is unreachable, slow or rejects
+//! requests does not disturb the rest of the program. The outcome of every item is counted.
 
 mod backoff;
 mod client;
@@ -29,7 +29,7 @@ pub use signal_queue::OnFull;
 pub use status::{ExportStatus, SignalStatus};
 pub use worker::OnDiagnostic;
 
-/// What a request is of; each has an endpoint, headers and a queue of its own.
+/// An OpenTelemetry signal. Each has its own endpoint, headers and queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Signal {
     Traces,
@@ -39,7 +39,7 @@ pub enum Signal {
 impl Signal {
     pub const ALL: [Signal; 2] = [Signal::Traces, Signal::Metrics];
 
-    /// What its requests consist of.
+    /// What the items of its requests are called.
     pub fn items(self) -> &'static str {
         match self {
             Signal::Traces => "spans",

@@ -24,7 +24,8 @@ pub enum RetryCause {
     Aborted,
     /// Nothing listens at the endpoint, or it does not answer.
     Unreachable,
-    /// Another service answers at the endpoint, or it is not trusted. Waiting does not help; the user may correct it.
+    /// Another service answers at the endpoint, or it is not trusted. Waiting does not help; the user may
+    /// correct it.
     WrongService,
 }
 

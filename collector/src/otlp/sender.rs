@@ -1,4 +1,4 @@
-//! The thread that sends, and how others hand it what to send.
+//! The exporter's thread, and the handle by which other threads queue requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::otlp::status::ExportStatus;
 use crate::otlp::worker::{OnDiagnostic, Reported, Worker};
 use crate::otlp::{Protocol, Signal};
 
-/// Whoever has requests now and then: asked on the sender's thread twice a second, when woken, and at the end.
+/// Produces requests. The exporter's thread asks it twice a second, when woken, and at the end.
 pub trait RequestSource: Send {
     fn send(&mut self, to: &Sender);
 }
 
 const ASKED_EVERY: Duration = Duration::from_millis(500);
-/// JSON of a request is at most so many times as long as protobuf.
+/// A request as JSON is at most so many times as long as in protobuf.
 const JSON_FACTOR: usize = 4;
 
-/// Hands requests over, from any thread; never waits, unless asked to.
+/// Queues requests, from any thread.
 #[derive(Clone)]
 pub struct Sender {
     queues: Arc<[(Arc<SignalQueue>, Protocol)]>,
@@ -47,7 +47,7 @@ impl Sender {
         self.queue(signal).is_some()
     }
 
-    /// How long a request's protobuf may be.
+    /// The most bytes of a request in protobuf.
     pub fn request_max_bytes(&self, signal: Signal) -> usize {
         match self.queue(signal) {
             Some((_, Protocol::HttpJson)) => REQUEST_MAX_BYTES / JSON_FACTOR,
@@ -62,7 +62,7 @@ impl Sender {
         }
     }
 
-    /// Has the sources asked soon.
+    /// Makes the exporter's thread ask its sources soon.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
@@ -75,13 +75,13 @@ impl Sender {
         status
     }
 
-    /// Why a signal is given up, if it is.
+    /// Why the queue of a signal was closed, if one was.
     pub fn closed_because(&self) -> Option<String> {
         self.queues.iter().find_map(|(queue, _)| queue.closed())
     }
 }
 
-/// The running thread; it ends with this value.
+/// The running thread. Dropping this value ends it.
 #[derive(Debug)]
 pub struct Exporter {
     sender: Sender,
@@ -90,7 +90,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Reads certificates and starts to send. `patience`: how long to go on while nothing is taken; `None`: for ever.
+    /// Reads certificates and starts the thread. `patience`: how long to go on while the back end accepts
+    /// nothing; `None`: until the end is ordered.
     pub fn start(
         config: ExporterConfig,
         sources: Vec<Box<dyn RequestSource>>,
@@ -122,7 +123,7 @@ impl Exporter {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            // For looking up names, which may hang.
+            // For host name look-ups, which may hang.
             .max_blocking_threads(2)
             .build()
             .map_err(|error| format!("the sender cannot start: {error}"))?;
@@ -145,10 +146,10 @@ impl Exporter {
         self.sender.clone()
     }
 
-    /// From now on it sends what is left, until all of it is taken or the time is up. A later order may bring the end
+    /// Makes the thread end once all is sent, or when the time is up. A later call may bring the deadline
     /// forward.
     pub fn order_end(&self, limit: Duration) {
-        // A year is as good as for ever.
+        // A larger limit would overflow.
         let limit = limit.min(Duration::from_secs(365 * 86_400));
         self.end.send_if_modified(|end| {
             let asked = Instant::now() + limit;
@@ -160,12 +161,12 @@ impl Exporter {
         });
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the end, ordered now if it is not yet.
+    /// Orders the end, if that is not done yet, and waits for it.
     pub fn finish(mut self, limit: Duration) -> ExportStatus {
         self.end_within(limit);
         self.sender.status()
@@ -205,11 +206,12 @@ async fn send(
         sources.iter_mut().for_each(|source| source.send(&sender));
         report_drops(&sender, &on_diagnostic);
         for ((queue, _), _) in sender.queues.iter().zip(&tasks).filter(|(_, task)| task.is_finished()) {
-            // One that gave up has said why; whoever waits for room must not wait for one that is gone.
+            // A worker that gave up has closed its queue. This closes that of a worker that failed, so that
+            // nobody waits for it.
             queue.close("the sender ended early: this is a defect of gputrace");
         }
     }
-    // Once more: what came last may have come since.
+    // The sources may have got their last data meanwhile.
     sources.iter_mut().for_each(|source| source.send(&sender));
     report_drops(&sender, &on_diagnostic);
     let ended = async {
@@ -221,11 +223,11 @@ async fn send(
         () = ended => {}
         () = time_is_up(&mut ordered, &drain) => {}
     }
-    // A task that has not ended by then ends here; what it was sending stays counted as queued.
+    // A task still running is aborted; the request that it was sending stays counted as queued.
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Tells the workers how long they have, which an order may shorten.
+/// Passes the deadline on to the workers, and waits for it. A later order may bring it forward.
 async fn time_is_up(ordered: &mut watch::Receiver<Option<Instant>>, drain: &watch::Sender<Option<Instant>>) {
     loop {
         let end = (*ordered.borrow_and_update()).unwrap_or_else(Instant::now);

@@ -1,4 +1,4 @@
-//! One signal's queue and numbers: filled by any thread, emptied by the sender's.
+//! One signal's queue with its counters: any thread fills it, the exporter's thread empties it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct SignalQueue {
     pub signal: Signal,
     state: Mutex<State>,
     pub arrived: Notify,
-    /// There is space again, or never will be.
+    /// Notified when a request was taken, or the queue was closed.
     space: Condvar,
 }
 
@@ -32,14 +32,14 @@ pub struct SignalQueue {
 struct State {
     queue: Queue,
     status: SignalStatus,
-    /// Items and bytes under way.
+    /// Items and bytes of the request that is being sent.
     under_way: (u64, u64),
-    /// Nobody sends any more: why.
+    /// Why requests are no longer sent.
     closed: Option<String>,
     drop_is_reported: bool,
 }
 
-/// The most that is queued, of a signal.
+/// The most bytes that a signal's queue holds.
 pub fn max_bytes(signal: Signal) -> usize {
     match signal {
         Signal::Traces => SPANS_MAX_BYTES,
@@ -69,11 +69,12 @@ impl SignalQueue {
         }
     }
 
-    /// Held for a few instructions only, by whomever.
+    /// The lock is held for a few instructions only.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Queues a request. A closed queue counts it as dropped.
     pub fn push(&self, request: EncodedRequest, on_full: OnFull) {
         let mut state = self.state();
         while on_full == OnFull::Waits
@@ -87,13 +88,13 @@ impl SignalQueue {
             state.status.dropped += request.items;
             return;
         }
-        let gone = state.queue.push(request);
-        state.status.dropped += gone;
+        let dropped = state.queue.push(request);
+        state.status.dropped += dropped;
         drop(state);
         self.arrived.notify_one();
     }
 
-    /// The oldest, which counts as queued until it is told what became of it.
+    /// Takes the oldest request. It counts as queued until its outcome is set.
     pub fn take(&self) -> Option<EncodedRequest> {
         let mut state = self.state();
         let request = state.queue.pop()?;
@@ -135,7 +136,7 @@ impl SignalQueue {
         self.state().closed.clone()
     }
 
-    /// Whether there are drops that nobody was told of: true once.
+    /// Whether items were dropped and this was not reported yet: true once.
     pub fn has_unreported_drops(&self) -> bool {
         let mut state = self.state();
         let has = state.status.dropped > 0 && !state.drop_is_reported;

@@ -1,4 +1,4 @@
-//! The sender against back ends that are well, slow, full, away or something else.
+//! The exporter with back ends that work, are slow, reject, are unreachable, or are something else.
 
 mod fake;
 
@@ -18,7 +18,7 @@ use crate::otlp::{
 };
 use fake::{Fake, Reply, Speaks};
 
-/// Long enough for a machine that is busy.
+/// Long enough for a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 struct Run {
@@ -72,7 +72,7 @@ impl Run {
     }
 }
 
-/// A request with so many spans that are error apart by the first id.
+/// A request with `count` spans, whose ids begin at `first`.
 fn spans(first: u64, count: u64) -> EncodedRequest {
     let span = |id: u64| proto::Span { span_id: id.to_be_bytes().to_vec(), ..proto::Span::default() };
     let spans = (first..first + count).map(span).collect();
@@ -121,7 +121,7 @@ fn each_protocol_brings_the_same_spans() {
     }
 }
 
-/// Refused for now is sent again, the same bytes; what is asked for is waited for.
+/// A request to be retried is sent again with the same bytes, after the wait that the back end asked for.
 #[test]
 fn retryable_requests_are_sent_again() {
     let busy = Reply::Http(503, vec![("retry-after", "1".to_owned())], "");
@@ -181,14 +181,14 @@ fn partial_success_is_counted_and_said_once() {
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
         (0..3).for_each(|at| run.send(spans(at * 10, 5)));
         let (status, diagnostics) = run.finish(LONG);
-        // No more can be rejected than there were.
+        // No more items can be rejected than were sent.
         assert_eq!((status.sent, status.rejected, status.retries), (3 + 4, 2 + 1 + 5, 0));
         assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
         assert!(diagnostics[0].contains("rejects spans, of this request 2: too old"), "{diagnostics:?}");
     }
 }
 
-/// The queue waits for a back end that is away, and for one that dies with a request under way.
+/// The queue waits for an unreachable back end, and for one that ends during a request.
 #[test]
 fn a_back_end_that_comes_back_gets_what_was_queued() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -226,7 +226,7 @@ fn a_back_end_that_does_not_answer_costs_the_timeout_and_the_end_its_limit() {
     assert_eq!(status.last_error.unwrap(), "no answer within 100 ms");
 }
 
-/// Whoever sends never waits, however long the queue; what does not fit is the oldest.
+/// Senders never wait, however full the queue is; it drops its oldest requests.
 #[test]
 fn a_full_queue_is_bounded_and_counts_what_goes() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
@@ -251,7 +251,7 @@ fn a_full_queue_is_bounded_and_counts_what_goes() {
     assert!(diagnostics[0].contains("spans are dropped: 24 MiB of them wait already"), "{diagnostics:?}");
 }
 
-/// One whose request the back end cannot take does not hold up the others for ever.
+/// A request that the back end cannot process does not block the others for ever.
 #[test]
 fn a_request_aborted_again_and_again_is_rejected() {
     let mut replies = vec![Reply::Grpc(11, "too long"); 5];
@@ -285,7 +285,7 @@ fn a_wrong_protocol_is_reported() {
     }
 }
 
-/// Who waits for a back end hears that there is no hope, and nobody waits for room for ever.
+/// After the patience the queue is closed, and nobody waits for it any more.
 #[test]
 fn patience_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -301,7 +301,7 @@ fn patience_ends() {
     assert_eq!((status.undelivered(), status.sent), (200, 0));
 }
 
-/// The same with a back end that is slow: nothing is dropped.
+/// With a slow back end nothing is dropped.
 #[test]
 fn waiting_senders_lose_nothing() {
     let fake = Fake::new(Speaks::Http, &[Reply::Ok]);
@@ -331,7 +331,7 @@ fn sources_are_asked_while_it_runs_and_at_the_end() {
     assert!(status.sent > before && status.undelivered() == 0, "{status:?}");
 }
 
-/// An authority of our own, a certificate for this machine by it, and one for a client.
+/// A certificate authority, a server certificate by it for this machine, and a client certificate.
 struct Authority {
     folder: tempfile::TempDir,
     server: rustls::ServerConfig,
@@ -342,7 +342,7 @@ fn authority(wants_client: bool) -> Authority {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Each its own name, or one would seem to be another with a wrong key.
+    // Each authority needs its own name, or it would look like another one with a wrong key.
     let name = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos().to_string();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     let certificate = params.self_signed(&key).unwrap();
@@ -399,7 +399,7 @@ fn tls_trusts_the_named_authority_and_no_other() {
                     ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", &certificate[..]),
                     ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", &key[..]),
                 ];
-                // Without them it is refused.
+                // Without a client certificate the server refuses the connection.
                 let run = start(&url, &variables);
                 run.send(spans(1, 1));
                 run.waits_until(|status| status.last_error.is_some());
@@ -452,7 +452,7 @@ fn an_end_that_is_ordered_can_be_brought_forward() {
     run.exporter.order_end(Duration::from_secs(600));
     run.waits_until(|_| !fake.seen().is_empty());
     assert!(!run.exporter.has_ended());
-    // A later time is no earlier one.
+    // A later deadline does not replace an earlier one.
     run.exporter.order_end(Duration::from_secs(1200));
     run.exporter.order_end(Duration::ZERO);
     let begin = Instant::now();

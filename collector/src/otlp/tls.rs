@@ -1,4 +1,4 @@
-//! Whom a TLS connection trusts and what it shows for itself.
+//! TLS settings: trusted authorities and the client's own certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// PEM files, each with the variable that names it.
+/// PEM files, each with the variable that named it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Files {
-    /// Trusted instead of what this machine trusts.
+    /// Authorities to trust instead of the system's.
     pub roots: Option<(String, PathBuf)>,
-    /// The client's own, with its key.
+    /// The client's own certificate; `key` is its key.
     pub certificate: Option<(String, PathBuf)>,
     pub key: Option<(String, PathBuf)>,
 }

@@ -1,4 +1,4 @@
-//! Sends one signal's queue, one request after the other, each until it is taken or refused for good.
+//! Sends one signal's queue, one request after another, each until the back end accepts or rejects it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::otlp::outcome::{ExportOutcome, RetryCause};
 use crate::otlp::queue::EncodedRequest;
 use crate::otlp::signal_queue::{SignalQueue, max_bytes};
 
-/// How often a request is tried that the back end gives up itself: one that it cannot take would hold up all others.
+/// Attempts at a request that the back end aborts, so that one request cannot block the others for ever.
 const ABORTED_MAX: u32 = 5;
-/// Attempts at a back end that is not what it should be, where somebody waits for it.
+/// Attempts at a wrong service, if somebody waits for the queue.
 const WRONG_MAX: u32 = 3;
-/// Between attempts once the end has come.
+/// The longest wait between attempts once the end was ordered.
 const LAST_WAIT: Duration = Duration::from_millis(500);
-/// A back end that asks for more patience is asked again all the same.
+/// The longest wait that a back end can ask for.
 const AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// Takes one-line diagnostics for the user, on the sender's thread; each is given once.
@@ -28,14 +28,14 @@ pub struct Worker {
     pub signal_queue: Arc<SignalQueue>,
     pub client: Client,
     pub on_diagnostic: OnDiagnostic,
-    /// Set once nothing more is queued: then all is to be sent until that moment.
+    /// The deadline, set once no more requests are queued.
     pub end: watch::Receiver<Option<Instant>>,
-    /// How long to go on without anything taken; `None`: as long as the program does.
+    /// How long to go on while nothing is accepted; `None`: until the end.
     pub patience: Option<Duration>,
     pub reported: Reported,
 }
 
-/// What has been reported; each is reported once.
+/// Which diagnostics were given; each is given once.
 #[derive(Debug, Default)]
 pub struct Reported {
     later: bool,
@@ -47,22 +47,22 @@ pub struct Reported {
 impl Worker {
     pub async fn run(mut self) {
         let mut backoff = Backoff::new();
-        let mut moved = Instant::now();
+        let mut last_progress = Instant::now();
         while let Some(request) = self.next().await {
-            // What was idle has not been waiting for the back end.
+            // Idle time does not count against the patience.
             if backoff.is_fresh() {
-                moved = Instant::now();
+                last_progress = Instant::now();
             }
-            if !self.deliver(request, &mut backoff, &mut moved).await {
+            if !self.deliver(request, &mut backoff, &mut last_progress).await {
                 return;
             }
         }
     }
 
-    /// `None` at the end, when all is done.
+    /// The next request; `None` at the end, when the queue is empty.
     async fn next(&mut self) -> Option<EncodedRequest> {
         loop {
-            // Looked at first: what is queued before the end is reported is there by then.
+            // Read before the queue is: requests queued before the end was ordered must be found.
             let is_end = self.end.borrow().is_some();
             let request = self.signal_queue.take();
             if request.is_some() || is_end {
@@ -75,8 +75,13 @@ impl Worker {
         }
     }
 
-    /// Whether to go on with the next.
-    async fn deliver(&mut self, request: EncodedRequest, backoff: &mut Backoff, moved: &mut Instant) -> bool {
+    /// Sends a request until it has an outcome. Returns whether to go on with the next.
+    async fn deliver(
+        &mut self,
+        request: EncodedRequest,
+        backoff: &mut Backoff,
+        last_progress: &mut Instant,
+    ) -> bool {
         let body = match self.client.prepare(request.body) {
             Ok(body) => body,
             Err(why) => {
@@ -90,13 +95,13 @@ impl Worker {
             let (why, after, cause) = match self.client.send(body.clone()).await {
                 ExportOutcome::Accepted { rejected, message } => {
                     backoff.reset();
-                    *moved = Instant::now();
+                    *last_progress = Instant::now();
                     self.accept(rejected, &message);
                     return true;
                 }
                 ExportOutcome::Rejected { why } => {
                     backoff.reset();
-                    *moved = Instant::now();
+                    *last_progress = Instant::now();
                     self.reject(&why);
                     return true;
                 }
@@ -109,8 +114,9 @@ impl Worker {
                 return true;
             }
             self.fails(&why);
-            let is_over =
-                self.patience.is_some_and(|patience| moved.elapsed() > patience || wrong >= WRONG_MAX);
+            let is_over = self
+                .patience
+                .is_some_and(|patience| last_progress.elapsed() > patience || wrong >= WRONG_MAX);
             if is_over {
                 self.signal_queue.close(&why);
                 return false;
@@ -122,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Until the next attempt; whether there is to be one.
+    /// Waits for the next attempt. Returns false if the deadline comes first.
     async fn wait(&mut self, after: Option<Duration>, backoff: &mut Backoff) -> bool {
         let asked = after.map(|after| after.min(AFTER_MAX));
         let mut wait = asked.unwrap_or_default().max(backoff.next());
@@ -132,7 +138,7 @@ impl Worker {
                 () = sleep(wait) => return true,
                 changed = self.end.changed() => if changed.is_err() { return false },
             }
-            // The end has come meanwhile: what the back end asked for stands, our own patience does not.
+            // The end was ordered meanwhile. A wait that the back end asked for goes on, our own does not.
             wait = match asked {
                 Some(_) => until.saturating_duration_since(Instant::now()),
                 None => return true,
@@ -142,7 +148,7 @@ impl Worker {
         }
         let end = *self.end.borrow();
         if end.is_some_and(|end| Instant::now() + wait >= end) {
-            // Nothing can come of waiting.
+            // The deadline comes first.
             return false;
         }
         sleep(wait).await;
@@ -156,12 +162,12 @@ impl Worker {
             (self.on_diagnostic)(&format!("OTLP: {endpoint} takes {items} again"));
         }
         if (rejected > 0 || !message.is_empty()) && !std::mem::replace(&mut self.reported.rejected, true) {
-            let reported = if message.is_empty() { String::new() } else { format!(": {message}") };
-            let told = match rejected {
-                0 => format!("OTLP: {endpoint} takes {items} with a warning{reported}"),
-                _ => format!("OTLP: {endpoint} rejects {items}, of this request {rejected}{reported}"),
+            let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
+            let text = match rejected {
+                0 => format!("OTLP: {endpoint} takes {items} with a warning{detail}"),
+                _ => format!("OTLP: {endpoint} rejects {items}, of this request {rejected}{detail}"),
             };
-            (self.on_diagnostic)(&told);
+            (self.on_diagnostic)(&text);
         }
         if rejected > 0 {
             self.signal_queue.fails(&format!("rejected in part: {message}"));

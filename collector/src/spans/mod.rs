@@ -1,8 +1,8 @@
-//! SpanSink: what the model knows, as OpenTelemetry has it. docs/SPANS.md is the table of names.
+//! OpenTelemetry spans of what the model found. docs/SPANS.md is the table of names.
 //!
-//! A sink of the model's decides what becomes a span and under which other it stands, and gives
-//! finished spans to a receiver, which writes or sends them. No clock is read and nothing is drawn
-//! at random: the same stream makes the same spans, with the same ids.
+//! [`SpanSink`] is fed by the model. It decides what becomes a span and which span is its parent, and passes
+//! finished spans to a [`SpanReceiver`], which writes or sends them. It reads no clock and draws no random
+//! number, so the same stream gives the same spans with the same ids.
 
 mod batcher;
 mod code;

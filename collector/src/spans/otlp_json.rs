@@ -1,4 +1,4 @@
-//! SpanSink as lines of OTLP/JSON, one request a line: what the OpenTelemetry Collector reads from files.
+//! Writes spans as OTLP/JSON, one request a line, as the OpenTelemetry Collector reads files.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::spans::otlp;
 use crate::spans::resource::Naming;
 use crate::spans::span::{Span, SpanReceiver};
 
-/// SpanSink of a process that are held for one request.
+/// The most spans of one process in a request.
 const HELD_MAX: usize = 2000;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct SpanJson<W> {
     naming: Naming,
     held: FxHashMap<u32, Vec<proto::Span>>,
     spans: u64,
-    /// The first thing that went wrong; nothing is written from then on.
+    /// The first write error; nothing is written after it.
     failure: Option<io::Error>,
 }
 
@@ -29,7 +29,7 @@ impl<W: Write> SpanJson<W> {
         SpanJson { output, naming, held: FxHashMap::default(), spans: 0, failure: None }
     }
 
-    /// How many spans were written, to what.
+    /// Returns how many spans were written, and the output.
     pub fn finish(mut self) -> io::Result<(u64, W)> {
         match self.failure {
             Some(failure) => Err(failure),
@@ -47,7 +47,7 @@ impl<W: Write> SpanJson<W> {
         }
     }
 
-    /// In halves, until each fits.
+    /// Writes one request, or halves of it until each is short enough.
     fn write_split(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) -> io::Result<()> {
         let request = otlp::request(spans, otlp::resource_message(definitions, &self.naming));
         let mut line = serde_json::to_vec(&request)?;

@@ -1,8 +1,8 @@
-//! One process's spans: what becomes one, and under which other it stands.
+//! One process's spans: which operations become spans, and which span is the parent of each.
 //!
-//! Under a process stand its ranges and host calls, by the range that they were made in; under what
-//! launched it, each thing that a device did. Where that is no span, the nearest one around it takes
-//! its place. What was done for a span of somebody else's stands under that, in its trace, and so do ranges. Nothing is written here, and all that is held is bounded.
+//! The parent of a host call is the range that it was made in; the parent of a device operation is the call
+//! that launched it, if that is a span, else the call's range. Without a range it is the active span of
+//! another tracer, in that span's trace, and else the process's own span. All tables here are bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::spans::sampling::Sampling;
 use crate::spans::span::{Event, Span, SpanReceiver, Value};
 use crate::spans::trace_context::SAMPLED;
 
-/// Calls that are spans and may have launched something that is not known yet.
+/// Remembered calls that are spans and whose device operations may still come.
 const LAUNCHES_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -51,22 +51,22 @@ pub struct ProcessSpans {
     operations: u64,
     emitted: u64,
     left_out: LeftOutSpans,
-    /// The error that stays with which the context was lost.
+    /// The sticky error with which the context was lost.
     lost_with: Option<u16>,
 }
 
-/// Calls and operations that do not become spans, by why. Ranges are counted where they are forgotten.
+/// Counts calls and operations that do not become spans, by reason. A range counts only once it is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct LeftOutSpans {
     short: u64,
     by_rate: u64,
     /// Operations without device times.
     untimed: u64,
-    /// Kernels without a history; they may be spans all the same.
+    /// Kernels whose history is too short to compare with; they may still be spans.
     unjudged: u64,
 }
 
-/// From CLOCK_MONOTONIC to CLOCK_REALTIME, as both were at the session's begin.
+/// Both clocks at the beginning of the session, to convert CLOCK_MONOTONIC to CLOCK_REALTIME.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     monotonic_ns: u64,
@@ -81,7 +81,7 @@ enum SpanCandidate {
         number: u64,
         anomaly: Option<Anomaly>,
     },
-    /// By its number.
+    /// The range's number.
     Range(u32),
 }
 
@@ -125,7 +125,8 @@ impl ProcessSpans {
             return;
         }
         let end_ns = call.start_ns.saturating_add(call.duration_ns);
-        // What fails since the context is lost says nothing new, and a program may go on asking as fast as it can.
+        // Once the context is lost every call fails with the same error, and a program may retry as fast as
+        // it can.
         let is_new = failed && self.lost_with != Some(call.status);
         if failed && is_sticky(call.status) {
             self.lost_with = Some(call.status);
@@ -151,7 +152,7 @@ impl ProcessSpans {
         self.offer(candidate, end_ns, timing.duration_ns, anomaly.is_some(), to);
     }
 
-    /// The number stands for that span of somebody else's from now on.
+    /// From now on the number identifies that span of another tracer.
     pub fn caller(&mut self, number: u32, caller: &Caller) {
         self.callers.learn(number, caller);
     }
@@ -169,14 +170,14 @@ impl ProcessSpans {
         self.emit_ranges(to);
     }
 
-    /// Tells what nothing can win against any more.
+    /// Emits the spans of a second that is over.
     pub fn time_passes<R: SpanReceiver>(&mut self, now_ns: u64, to: &mut SpanOutput<'_, R>) {
         if self.sampler.ends_second_by(now_ns) {
             self.close_second(to);
         }
     }
 
-    /// Tells all that is held, and the process itself.
+    /// Emits all held spans, and the process's own.
     pub fn ends<R: SpanReceiver>(&mut self, end_ns: u64, to: &mut SpanOutput<'_, R>) {
         self.close_second(to);
         let joined = to.joined.clone();
@@ -214,12 +215,13 @@ impl ProcessSpans {
             self.close_second(to);
         }
         let lost = self.sampler.offer(candidate, end_ns, duration_ns, is_certain);
-        // A range may yet become a span, by what is in it.
+        // A displaced range may still become a span, for what is in it.
         let is_left_out = matches!(lost, Some(SpanCandidate::Call(_) | SpanCandidate::Operation { .. }));
         self.left_out.by_rate += u64::from(is_left_out);
     }
 
-    /// What won the second becomes spans: calls first, since what they launched stands under them.
+    /// Emits the selected candidates of the second: calls first, since they are parents of what they
+    /// launched.
     fn close_second<R: SpanReceiver>(&mut self, to: &mut SpanOutput<'_, R>) {
         let mut selected = self.sampler.selected();
         selected.sort_unstable_by_key(SpanCandidate::order);
@@ -247,8 +249,8 @@ impl ProcessSpans {
         let described = describe::call(call, &self.sampling, to.definitions);
         let times = (call.start_ns, call.start_ns.saturating_add(call.duration_ns));
         let mut span = self.span(described, id, parent, times);
-        let says_all = self.sampling.is_slow(call.duration_ns) || has_failed(call, to.definitions);
-        self.lines.describe(call.stack, says_all, to.definitions, &mut span.attributes);
+        let is_detailed = self.sampling.is_slow(call.duration_ns) || has_failed(call, to.definitions);
+        self.lines.describe(call.stack, is_detailed, to.definitions, &mut span.attributes);
         let error = has_failed(call, to.definitions).then(|| describe::failure(call, to.definitions));
         self.emit(Span { error, ..span }, to);
     }
@@ -265,7 +267,7 @@ impl ProcessSpans {
             Some(call) => {
                 let parent = self.parent_of(call.range, call.caller, to.joined);
                 let id = self.call_id(call);
-                // Whatever was emitted in another trace is no parent.
+                // A call whose caller was forgotten may have been emitted in another trace.
                 match self.launches.contains(id) && parent.is_whole {
                     true => SpanParent { parent: id, parent_is_remote: false, ..parent },
                     false => parent,
@@ -287,7 +289,7 @@ impl ProcessSpans {
         self.emit(span, to);
     }
 
-    /// Ranges that became spans, and those around them, which are ones thereby.
+    /// Emits ranges that became spans. Doing so makes the ranges around them spans too.
     fn emit_ranges<R: SpanReceiver>(&mut self, to: &mut SpanOutput<'_, R>) {
         while let Some(range) = self.ranges.next_chosen() {
             let parent = self.parent_of(range.around, range.caller, to.joined);
@@ -298,11 +300,12 @@ impl ProcessSpans {
         }
     }
 
-    /// Under the span of that range, which is one from now on; else under the caller's or the process's.
+    /// The parent of what was done in a range for a caller: the range, which becomes a span; else the
+    /// caller's span; else the process's.
     fn parent_of(&mut self, range: u32, caller: u32, joined: &ProcessTrace) -> SpanParent {
         let of = self.callers.get(caller).copied();
         let is_whole = caller == 0 || of.is_some();
-        // One that was forgotten had a trace of its own, which its ranges are in.
+        // The ranges of a forgotten caller are in that caller's trace.
         let range = if is_whole { self.ranges.choose(range) } else { 0 };
         let parent = match (range, &of) {
             (0, Some(of)) => of.span,
@@ -319,7 +322,7 @@ impl ProcessSpans {
             Some(of) => {
                 let [lower, upper] = of.trace;
                 let trace_id = u128::from(upper) << 64 | u128::from(lower);
-                // The state is of the trace that the process was given.
+                // The trace state belongs to the trace that the process was given.
                 let state = if trace_id == joined.trace_id { state() } else { Arc::default() };
                 SpanParent { trace_id, flags: of.flags & SAMPLED, state, parent, parent_is_remote, is_whole }
             }
@@ -365,7 +368,7 @@ impl ProcessSpans {
     }
 }
 
-/// Where a span stands.
+/// A span's trace and parent.
 #[derive(Debug)]
 struct SpanParent {
     trace_id: u128,
@@ -373,11 +376,11 @@ struct SpanParent {
     state: Arc<str>,
     parent: u64,
     parent_is_remote: bool,
-    /// Whether that is where it belongs, or was for whom it was forgotten.
+    /// False if the caller's span was forgotten, so that this is a substitute.
     is_whole: bool,
 }
 
-/// Where spans go, and what they share.
+/// Where a process's spans go, and what they share.
 #[derive(Debug)]
 pub struct SpanOutput<'a, R> {
     pub receiver: &'a mut R,
@@ -402,7 +405,7 @@ impl SpanCandidate {
     }
 }
 
-/// The latest calls that are spans and launched something.
+/// The latest calls that are spans and launch device operations.
 #[derive(Debug, Default)]
 struct Launches {
     known: FxHashSet<u64>,

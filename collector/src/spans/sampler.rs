@@ -1,44 +1,45 @@
-//! Which of a second's candidates become spans: all that must, and of the rest the slowest.
+//! The top-N sampler: selects which items of a second become spans.
 //!
-//! Bounded by the rate. A second is one of the stream: it is over as soon as anything ends in a later one. What
-//! comes late, as device records do, is of the second at hand; what is much too late shows that one time
-//! was wrong, and begins a second as well, so that a single wrong time does not end all others' chances.
+//! Certain items are always selected, and of the rest the slowest, up to the rate. Seconds are those of the
+//! stream: a second ends as soon as an item ends in a later one. Items that come late, as device records do,
+//! count for the current second. An item more than a minute late begins a new second, since then one of the
+//! two times is wrong; otherwise a single wrong time would keep all later items in one second.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Certain ones that are held before the second is cut short.
+/// With so many certain items held, the second ends early.
 const CERTAIN_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
-/// How long a second that is over is kept open for what comes of it, where time is told.
+/// How long after its end a second still waits for late items, where the sampler learns the time.
 const GRACE_NS: u64 = 250_000_000;
-/// How late something may be.
+/// An item that is later than this begins a new second.
 const LATE_SECONDS_MAX: u64 = 60;
 
 #[derive(Debug)]
 pub struct TopSampler<T> {
     second: u64,
-    /// The most that win by being slow; `None`: all win.
+    /// The most items that are selected for being slow; `None`: all are.
     rate: Option<usize>,
     certain: Vec<T>,
     slowest: BinaryHeap<Ranked<T>>,
-    entered: u64,
+    offered: u64,
 }
 
 #[derive(Debug)]
 struct Ranked<T> {
     duration_ns: u64,
-    /// Of two that took as long the first one stays.
+    /// Of two items of one duration the one with the lower number stays.
     number: u64,
     item: T,
 }
 
 impl<T> TopSampler<T> {
     pub fn new(rate: Option<usize>) -> TopSampler<T> {
-        TopSampler { second: 0, rate, certain: Vec::new(), slowest: BinaryHeap::new(), entered: 0 }
+        TopSampler { second: 0, rate, certain: Vec::new(), slowest: BinaryHeap::new(), offered: 0 }
     }
 
-    /// Whether the selected are to be taken before something that ends then enters.
+    /// Whether the selected items must be taken before an item that ends at `end_ns` is offered.
     pub fn is_over(&self, end_ns: u64) -> bool {
         self.certain.len() >= CERTAIN_MAX || self.begins_another(end_ns)
     }
@@ -48,8 +49,8 @@ impl<T> TopSampler<T> {
         second > self.second || second + LATE_SECONDS_MAX < self.second
     }
 
-    /// Whether the selected may be taken by then, since that second is over and what comes late has had its time; what
-    /// comes later still is of the second after it.
+    /// Whether the selected items may be taken now: their second is over, and so is the wait for late items.
+    /// Items that come later still count for the second after it.
     pub fn ends_second_by(&mut self, now_ns: u64) -> bool {
         let is_empty = self.certain.is_empty() && self.slowest.is_empty();
         let is_over = self.rate.is_none() || now_ns.saturating_sub(GRACE_NS) / SECOND_NS > self.second;
@@ -59,7 +60,7 @@ impl<T> TopSampler<T> {
         is_over && !is_empty
     }
 
-    /// Takes something in; what loses for it comes back, which may be itself.
+    /// Adds an item. Returns the one that it displaced, which may be the item itself.
     pub fn offer(&mut self, item: T, end_ns: u64, duration_ns: u64, is_certain: bool) -> Option<T> {
         if self.begins_another(end_ns) {
             self.second = end_ns / SECOND_NS;
@@ -69,14 +70,14 @@ impl<T> TopSampler<T> {
             self.certain.push(item);
             return None;
         };
-        self.entered += 1;
-        self.slowest.push(Ranked { duration_ns, number: self.entered, item });
+        self.offered += 1;
+        self.slowest.push(Ranked { duration_ns, number: self.offered, item });
         if self.slowest.len() > rate { self.slowest.pop().map(|lost| lost.item) } else { None }
     }
 
-    /// The selected, in no order.
+    /// Takes the selected items, in no order.
     pub fn selected(&mut self) -> Vec<T> {
-        // In the place that they have: thousands of them come to megabytes.
+        // Collected in place: thousands of items take megabytes.
         let slowest = std::mem::take(&mut self.slowest).into_vec();
         let mut selected: Vec<T> = slowest.into_iter().map(|candidate| candidate.item).collect();
         selected.append(&mut self.certain);
@@ -84,7 +85,7 @@ impl<T> TopSampler<T> {
     }
 }
 
-/// The greatest is the one that loses first.
+/// The greatest is the one that is displaced first: the fastest.
 impl<T> Ord for Ranked<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.duration_ns.cmp(&self.duration_ns).then(self.number.cmp(&other.number))
@@ -122,7 +123,7 @@ mod tests {
         let mut selected = sampler.selected();
         selected.sort_unstable();
         assert_eq!(selected, ["a", "c", "d", "f"]);
-        assert_eq!(sampler.offer("late", 5, 0, false), None, "what comes late is of this second");
+        assert_eq!(sampler.offer("late", 5, 0, false), None, "late items count for the current second");
         assert_eq!(sampler.selected(), ["late"]);
     }
 
@@ -140,16 +141,16 @@ mod tests {
         }
     }
 
-    /// Or what a program that waits did before would be held until it does more.
+    /// Otherwise the spans of a program that then waits would be held until it does something again.
     #[test]
     fn a_second_ends_by_itself() {
         let mut sampler = TopSampler::new(Some(2));
-        assert!(!sampler.ends_second_by(9 * SECOND_NS), "there is nothing in it");
+        assert!(!sampler.ends_second_by(9 * SECOND_NS), "the second is empty");
         sampler.offer("a", SECOND_NS, 5, false);
         assert!(!sampler.ends_second_by(2 * SECOND_NS + GRACE_NS - 1));
         assert!(sampler.ends_second_by(2 * SECOND_NS + GRACE_NS));
         assert_eq!(sampler.selected(), ["a"]);
-        // Late ones do not have a second's places again and again: they are of the one after.
+        // Items that come even later count for the next second.
         sampler.offer("late", 2 * SECOND_NS - 1, 5, false);
         assert!(!sampler.ends_second_by(3 * SECOND_NS + GRACE_NS - 1));
         assert!(sampler.ends_second_by(3 * SECOND_NS + GRACE_NS));

@@ -1,4 +1,4 @@
-//! The model's stream of facts as spans, by process.
+//! The model's sink that makes spans, process by process.
 
 use gputrace_wire::caller::Caller;
 use rustc_hash::FxHashMap;
@@ -27,7 +27,7 @@ pub struct SpanSink<R> {
 struct SpanProcess {
     who: Who,
     spans: ProcessSpans,
-    /// Decided when something first comes of it: what it was given is known by then.
+    /// Decided at the process's first event, when its environment is known.
     joined: Option<ProcessTrace>,
 }
 
@@ -42,7 +42,7 @@ impl<R: SpanReceiver> SpanSink<R> {
         }
     }
 
-    /// What was malformed, once each, and whoever took the spans.
+    /// Returns complaints about malformed variables, and the receiver.
     pub fn finish(mut self) -> (Vec<String>, R) {
         self.runs.finish(&mut self.receiver);
         (self.family.complaints().to_vec(), self.receiver)
@@ -55,7 +55,7 @@ impl<R: SpanReceiver> SpanSink<R> {
         definitions: &Definitions,
         act: impl FnOnce(&mut ProcessSpans, &mut SpanOutput<'_, R>),
     ) {
-        // What comes of a process after its end comes of no process that there is.
+        // Events after a process's end are ignored.
         let Some(running) = self.processes.get_mut(&process) else { return };
         let joined = match &running.joined {
             Some(joined) => joined,
@@ -78,7 +78,7 @@ impl<R: SpanReceiver> Sink for SpanSink<R> {
         self.processes.insert(number, SpanProcess { who, spans, joined: None });
     }
 
-    /// Its children may be done before anything but its definitions has come.
+    /// Joins the trace early: children may end before the first event of their parent.
     fn defines(&mut self, number: u32, definitions: &Definitions) {
         if let Some(SpanProcess { who, joined: None, .. }) = self.processes.get(&number) {
             self.family.join(*who, definitions);
@@ -108,7 +108,7 @@ impl<R: SpanReceiver> Sink for SpanSink<R> {
     }
 
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
-        // Before anything has come of it, it may not be known yet what it was given.
+        // Before a process's first event its environment may not be known.
         if self.processes.get(&number).is_some_and(|running| running.joined.is_some()) {
             self.with(number, definitions, |spans, to| spans.time_passes(now_ns, to));
         }

@@ -1,4 +1,4 @@
-//! SpanSink of built streams: which there are, under which they stand, and what stands in them.
+//! Spans of constructed streams: which there are, their parents, and their attributes.
 
 mod code;
 mod contexts;
@@ -39,7 +39,7 @@ impl SpanReceiver for TakenSpans {
     }
 }
 
-/// A session, to feed entries to.
+/// A session to which tests feed entries.
 struct SpanFeed(Model<SpanSink<TakenSpans>>);
 
 impl SpanFeed {
@@ -51,7 +51,7 @@ impl SpanFeed {
         SpanFeed(model)
     }
 
-    /// One process that has said what it is.
+    /// A feed with one process that is defined.
     fn one(sampling: Sampling) -> SpanFeed {
         let mut feed = SpanFeed::new(sampling);
         feed.process(0, 100, 1, &[]);
@@ -97,7 +97,7 @@ impl SpanFeed {
     }
 }
 
-/// What is so of any spans: ids are their own, times are in order, and a parent is a span.
+/// Checks what holds for all spans: ids are unique, times are in order, and parents exist.
 fn check(spans: &[Span]) {
     let ids: BTreeSet<u64> = spans.iter().map(|span| span.id).collect();
     assert_eq!(ids.len(), spans.len(), "an id comes twice");
@@ -186,7 +186,7 @@ fn kernels_are_children_of_their_range_whichever_ends_first() {
         if record_first {
             feed.records(0, &record);
         }
-        // Shorter than the threshold, and so is its neighbour, in which nothing was done.
+        // This range is shorter than the threshold, and so is the next one, which contains nothing.
         feed.cells(0, &[pop(0, 10 * US, 40 * US), push(0, 50 * US), pop(0, 50 * US, 60 * US)]);
         if !record_first {
             feed.records(0, &record);
@@ -290,7 +290,7 @@ fn transfers_say_direction_bandwidth_and_memory() {
     assert!((bandwidth - 419.4).abs() < 0.05, "{bandwidth}");
     assert_eq!(value(transfer, "gpu_transfer.memory_kind"), Some(&Value::text("pageable")));
     assert_eq!(value(transfer, "cuda.memcpy.kind"), Some(&Value::text("HtoD")));
-    assert_eq!(transfer.parent, named(&spans, "process: python3").id, "nobody knows what launched it");
+    assert_eq!(transfer.parent, named(&spans, "process: python3").id, "its launch is unknown");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn slowest_operations_of_a_second_are_spans_and_the_rest_is_counted() {
         .collect();
     kernels.sort_unstable();
     assert_eq!(kernels, [150, 1800, 2000, 2000]);
-    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 3, "of those that won, no others");
+    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 3, "only those of selected kernels");
     assert!(named(&spans, "cuda_call: cuLaunchKernel").error.is_some());
     let root = named(&spans, "process: python3");
     assert_eq!(value(root, "gputrace.left_out.by_rate"), Some(&Value::Number(17)));
@@ -377,7 +377,7 @@ fn processes_join_the_trace_that_they_were_given() {
     feed.process(1, 101, 100, &given);
     feed.process(2, 102, 101, &[]);
     feed.process(3, 103, 100, &[(origin_of::TRACEPARENT, other)]);
-    // Of the first nothing but its definitions has come when the others end.
+    // The first process has only definitions when the others end.
     (1..4).for_each(|process| feed.end(process, MS));
     feed.end(0, MS);
     let (mut spans, complaints) = feed.finish();
@@ -424,9 +424,9 @@ fn sessions_without_a_valid_traceparent_have_one_trace() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order, a parent that is named is there, and no id comes twice.
+    /// In any order of entries, every named parent exists and every id is unique.
     #[test]
-    fn parents_are_spans_whatever_comes(
+    fn parents_exist_in_any_order_of_entries(
         steps in prop::collection::vec((0u8..6, 0u32..4, 1u64..300), 0..300),
         rate in 1usize..6,
     ) {

@@ -1,4 +1,4 @@
-//! Which trace spans are part of, and whose: the run's, the caller's, a request's.
+//! The trace and the parent of spans: the run's, the calling program's, or a request's.
 
 use gputrace_wire::caller::{Caller, WorksFor};
 
@@ -29,7 +29,7 @@ fn run_span_is_the_parent_of_its_processes() {
         let session = session(true, caller);
         let given = run::traceparent(&session).unwrap();
         let mut feed = feed(&session);
-        // Two workers beside each other, one of which starts a third, and one that lost its environment.
+        // Two workers, one of which starts a third, and a process that lost its environment.
         let origins = [(origin_of::TRACEPARENT, given.as_str()), (origin_of::TRACESTATE, "vendor=x")];
         feed.process(0, 100, 1, &origins);
         feed.process(1, 101, 1, &origins);
@@ -74,7 +74,7 @@ fn unsampled_traceparent_stays_unsampled() {
     let not_sampled = TRACE.replace("-01", "-00");
     let given = run::traceparent(&session(true, &not_sampled)).unwrap();
     assert!(given.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && given.ends_with("-00"), "{given}");
-    assert!(!given.contains("b7ad6b7169203331"), "a span of ours");
+    assert!(!given.contains("b7ad6b7169203331"), "a new span id");
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn push_for(position: u32, start_ticks: u64, number: u64) -> [Cell; 2] {
     begin.to_cells(&request(number))
 }
 
-/// Under what each kernel stands, by when it was launched: a request's number, or the name of a span.
-fn under(spans: &[Span]) -> Vec<String> {
+/// The parent of each kernel, in order of launch: the request's number, or `-`, and the parent's name or id.
+fn parents(spans: &[Span]) -> Vec<String> {
     let mut kernels: Vec<&Span> = spans.iter().filter(|span| span.name.starts_with("cuda_kernel")).collect();
     kernels.sort_by_key(|kernel| kernel.events[0].at_ns);
     let names: BTreeMap<u64, &str> = spans.iter().map(|span| (span.id, span.name.as_str())).collect();
@@ -137,7 +137,7 @@ fn under(spans: &[Span]) -> Vec<String> {
     kernels.iter().map(of).collect()
 }
 
-/// Feeds entries; each launch in them has a kernel.
+/// Feeds entries; each launch among them gets a kernel.
 fn fed(cells: &[Vec<Cell>]) -> Vec<Span> {
     let mut feed = SpanFeed::one(Sampling::default());
     let cells: Vec<Cell> = cells.concat();
@@ -173,22 +173,22 @@ fn launches_are_children_of_the_active_request() {
         launched(6),
     ]);
     let process = "- process: python3";
-    assert_eq!(under(&spans), [process, "7 f07", "7 f07", "8 f08", process, process]);
+    assert_eq!(parents(&spans), [process, "7 f07", "7 f07", "8 f08", process, process]);
     let root = named(&spans, "process: python3");
     assert!(spans.iter().all(|span| span.trace_id == root.trace_id || span.trace_id >> 64 == 0xabc));
 }
 
 #[test]
-fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
+fn ranges_of_a_request_are_in_its_trace_alone() {
     let spans = fed(&[
-        // The server's loop is nobody's, and the request's ranges are inside of it.
+        // The server's loop belongs to no request; the request's ranges are inside it.
         one(push(0, 10)),
         launched(1),
         one(active_span(7)),
         launched(2),
         one(push(1, 210 * US)),
         launched(3),
-        // Another task of the thread's takes its turn, and the first one again.
+        // Another task runs on the thread, then the first one again.
         one(active_span(8)),
         launched(4),
         one(active_span(7)),
@@ -198,7 +198,7 @@ fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
         launched(7),
         one(pop(0, 10, 800 * US)),
     ]);
-    assert_eq!(under(&spans), ["- step", "7 f07", "7 step", "8 f08", "7 step", "- step"]);
+    assert_eq!(parents(&spans), ["- step", "7 f07", "7 step", "8 f08", "7 step", "- step"]);
     let ranges: Vec<&Span> = spans.iter().filter(|span| span.name == "step").collect();
     let parents: BTreeSet<(u128, u64)> = ranges.iter().map(|span| (span.trace_id, span.parent)).collect();
     let root = named(&spans, "process: python3");
@@ -210,7 +210,7 @@ fn ranges_belong_to_the_request_they_were_pushed_for() {
     let spans = fed(&[
         push_for(0, 10, 3).to_vec(),
         launched(1),
-        // A span that was begun inside of it goes before it, and so does another task's.
+        // A span that was begun inside the range wins over it, and so does another task's span.
         one(active_span(7)),
         launched(2),
         push_for(1, 210 * US, 4).to_vec(),
@@ -229,8 +229,8 @@ fn ranges_belong_to_the_request_they_were_pushed_for() {
         launched(8),
     ]);
     let all = ["3 step", "7 f07", "4 step", "4 step", "3 step", "4 step", "7 f07", "- process: python3"];
-    assert_eq!(under(&spans), all);
-    // The range is the request's, and the one inside of it is its.
+    assert_eq!(parents(&spans), all);
+    // The range belongs to the request, and the range inside it too.
     let ranges: BTreeMap<u64, &Span> =
         spans.iter().filter(|span| span.name == "step").map(|span| (span.id, span)).collect();
     let in_4: Vec<&&Span> = ranges.values().filter(|span| span.trace_id as u64 == 4).collect();
@@ -240,7 +240,7 @@ fn ranges_belong_to_the_request_they_were_pushed_for() {
 }
 
 #[test]
-fn a_request_that_was_forgotten_leaves_its_late_kernels_to_the_process() {
+fn late_kernels_of_a_forgotten_request_are_children_of_the_process() {
     let mut feed = SpanFeed::one(Sampling::default());
     feed.cells(0, &[active_span(1), launch(20 * US, 5 * US, 1), active_span(2), launch(30 * US, 5 * US, 2)]);
     let many: Vec<Cell> = (3..(1 << 16) + 3).map(active_span).collect();
@@ -248,5 +248,5 @@ fn a_request_that_was_forgotten_leaves_its_late_kernels_to_the_process() {
     feed.records(0, &kernel(1, 100 * US, 500 * US));
     feed.records(0, &kernel(2, 700 * US, 500 * US));
     feed.end(0, 9_000 * US);
-    assert_eq!(under(&feed.finish().0), ["- process: python3", "2 f02"]);
+    assert_eq!(parents(&feed.finish().0), ["- process: python3", "2 f02"]);
 }
