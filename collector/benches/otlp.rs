@@ -1,5 +1,6 @@
-//! What a span costs on its way to a back end: handing it over, on the digest thread, and encoding it, on the
-//! sender's. The back end is away, so that the queue is full and its oldest go.
+//! The cost of a span on its way to a back end: adding it to a batch, on the processing thread, and encoding
+//! it, on the exporter's thread. The back end is unreachable, so the queue is full and drops its oldest
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use gputrace_collector::spans::{Naming, Span, SpanBatcher, SpanReceiver, Value};
 
 const SPANS: u64 = 2000;
 
-/// A kernel's: as many attributes as it has, and a name as templates make them.
+/// A kernel's span, with the usual number of attributes and a long template name.
 fn span(id: u64, name: &Arc<str>) -> Span {
     let mut attributes = vec![
         ("gpu.backend", Value::text("cuda")),
@@ -49,7 +50,7 @@ fn otlp(criterion: &mut Criterion) {
     let spans = || (1..=SPANS).map(|id| span(id, &name)).collect::<Vec<_>>();
     let definitions = Definitions::default();
     let config = ExporterConfig::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
-    // Nobody asks the source: what is held stays until it is flushed.
+    // The source is never asked, so spans are held until `flush`.
     let (live, _source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, Vec::new(), Arc::new(|_| {}), None).unwrap();
     let live = std::cell::RefCell::new(live.send_by(exporter.sender()));

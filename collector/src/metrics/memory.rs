@@ -1,8 +1,8 @@
-//! What is allocated: bytes by kind of memory, and how much is in use.
+//! Allocated memory: bytes by kind, and how much is in use.
 //!
-//! A call that frees says where, not how much, so allocations are remembered by address. Threads' calls arrive in
-//! any order: a free is matched by time, and may come before what it frees. What goes with its context is freed by no
-//! call: from then on nobody knows how much is in use.
+//! A call that frees names an address and no size, so allocations are remembered by address. Calls of several
+//! threads arrive in any order: a free is matched by time, and may come before its allocation. No call frees
+//! what ends with its context, so after that the memory in use is unknown.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,16 @@ use gputrace_wire::call::{self, memory};
 
 use crate::metrics::total::Total;
 
-/// Allocations that are remembered; with more, nobody knows how much is in use.
+/// The most remembered allocations; with more, the memory in use is unknown.
 const LIVE_MAX: usize = 1 << 16;
-/// Frees that wait for their allocation, the latest; most that do are of what was allocated before tracing began.
+/// The most frees that wait for their allocation. Most of them are of memory from before tracing began.
 const EARLY_MAX: usize = 1024;
 pub const KINDS: usize = 9;
 
-/// MemoryUse of the program's own.
+/// The program's own host memory.
 pub const REGISTERED: &str = "registered";
 
-/// What a kind of memory is called, by [`memory`].
+/// The names of kinds of memory, by their numbers in [`memory`].
 pub const NAMES: [&str; KINDS] =
     ["unknown", "device", "pinned", "managed", "pool", REGISTERED, "virtual", "pageable", "array"];
 
@@ -39,15 +39,15 @@ pub struct MemoryUse {
     live: FxHashMap<AllocationKey, Vec<Allocation>>,
     live_count: usize,
     early: FxHashMap<AllocationKey, Vec<u64>>,
-    /// The same, in the order in which they came.
+    /// The same frees in order of arrival.
     early_order: VecDeque<(AllocationKey, u64)>,
-    /// When a context last took memory with it.
-    context_went_ns: u64,
-    /// Allocations that were not remembered, or may have gone with a context.
+    /// When a context last ended.
+    context_ended_ns: u64,
+    /// Allocations that were not remembered, or may have ended with a context.
     pub forgotten: u64,
 }
 
-/// Numbers of different kinds may be the same.
+/// An address or handle; equal numbers of different spaces are different allocations.
 type AllocationKey = (Space, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -73,7 +73,7 @@ impl MemoryUse {
         of_kind.allocated.add(what.bytes);
         let key = key(what);
         if let Some(frees) = self.early.get_mut(&key) {
-            // The first that began after the allocation was there.
+            // The first free that began after the allocation.
             let later = frees.iter().enumerate().filter(|(_, at)| **at >= returned_ns);
             if let Some(index) = later.min_by_key(|(_, at)| **at).map(|(index, _)| index) {
                 let began_ns = frees.swap_remove(index);
@@ -87,12 +87,12 @@ impl MemoryUse {
                 return;
             }
         }
-        if self.live_count >= LIVE_MAX || returned_ns < self.context_went_ns {
+        if self.live_count >= LIVE_MAX || returned_ns < self.context_ended_ns {
             self.forgotten += 1;
             return;
         }
         of_kind.in_use = of_kind.in_use.saturating_add(what.bytes);
-        // Nearly always there is one.
+        // Nearly always an address has one allocation.
         let live = self.live.entry(key).or_insert_with(|| Vec::with_capacity(1));
         live.push(Allocation { since_ns: returned_ns, bytes: what.bytes, kind });
         self.live_count += 1;
@@ -122,15 +122,15 @@ impl MemoryUse {
         }
     }
 
-    /// A context went, with all that was allocated in it. Which that was, nobody kinds: what is there may be gone.
-    pub fn context_went(&mut self, began_ns: u64) {
-        self.context_went_ns = self.context_went_ns.max(began_ns);
+    /// A context ended, and its allocations with it. No call says which these are, so any may be gone.
+    pub fn context_ended(&mut self, began_ns: u64) {
+        self.context_ended_ns = self.context_ended_ns.max(began_ns);
         self.forgotten += self.live_count as u64;
         self.live.clear();
         self.live_count = 0;
     }
 
-    /// The one that has waited longest makes room: an allocation is hardly ever so late.
+    /// Holds a free. If too many wait, the oldest is dropped: its allocation hardly ever comes so late.
     fn wait_for_allocation(&mut self, key: AllocationKey, began_ns: u64) {
         if self.early_order.len() >= EARLY_MAX
             && let Some((oldest, at_ns)) = self.early_order.pop_front()
@@ -147,19 +147,19 @@ impl MemoryUse {
         self.early_order.push_back((key, began_ns));
     }
 
-    /// Each kind, with its name.
+    /// All kinds with their names.
     pub fn kinds(&mut self) -> impl Iterator<Item = (&'static str, &mut OfKind)> {
         NAMES.into_iter().zip(&mut self.kinds)
     }
 
-    /// Whether it is known how much is in use.
+    /// Whether the memory in use is known.
     pub fn is_known(&self) -> bool {
         self.forgotten == 0
     }
 }
 
 impl OfKind {
-    /// `None` where there never was any.
+    /// `None` if memory of the kind was never allocated.
     pub fn in_use(&self) -> Option<u64> {
         (self.calls != Total::default()).then_some(self.in_use)
     }
@@ -198,7 +198,7 @@ mod tests {
         memory.allocated(&device(0x1000, 100), 10);
         memory.allocated(&call::Memory { memory: memory::MANAGED, ..device(0x2000, 7) }, 11);
         memory.allocated(&call::Memory { memory: memory::VIRTUAL, ..device(0x1000, 5) }, 12);
-        // Managed memory is freed as the device's.
+        // Managed memory is freed by the same call as device memory.
         memory.freed(&device(0x2000, 0), 20);
         memory.freed(&device(0, 0), 21);
         assert_eq!(
@@ -211,14 +211,14 @@ mod tests {
     fn reused_addresses_are_distinguished_by_time() {
         let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
-        // Another thread's, which got the address after the free that comes last.
+        // Another thread gets the address again after the free, which arrives last.
         memory.allocated(&device(0x1000, 40), 30);
         memory.freed(&device(0x1000, 0), 20);
         assert_eq!(in_use(&mut memory), [("device", 40, Some(100))]);
         // A free that comes before its allocation.
         memory.freed(&device(0x3000, 0), 50);
         memory.allocated(&device(0x3000, 9), 60);
-        assert_eq!(in_use(&mut memory), [("device", 49, Some(100))], "that free was of another one");
+        assert_eq!(in_use(&mut memory), [("device", 49, Some(100))], "that free was of another allocation");
         memory.allocated(&device(0x3000, 1), 45);
         assert_eq!(in_use(&mut memory), [("device", 49, Some(101))]);
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_that_comes_early_is_matched_however_many_found_nothing_before() {
+    fn early_frees_are_matched_after_many_unmatched_ones() {
         let mut memory = MemoryUse::default();
         for at in 0..2 * EARLY_MAX as u64 {
             memory.freed(&device(1 << 40 | at, 0), 5);
@@ -247,7 +247,7 @@ mod tests {
         memory.allocated(&device(0x1000, 9), 40);
         assert_eq!(in_use(&mut memory), [("device", 0, Some(9))]);
         assert_eq!(memory.early_order.len(), EARLY_MAX - 1);
-        // The oldest made room.
+        // The oldest free was dropped.
         memory.allocated(&device(1 << 40, 3), 1);
         memory.allocated(&device(1 << 40 | (2 * EARLY_MAX as u64 - 1), 5), 1);
         assert_eq!(in_use(&mut memory), [("device", 3, Some(14))]);
@@ -258,12 +258,12 @@ mod tests {
         let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
         memory.freed(&device(0x1000, 0), 20);
-        memory.context_went(30);
-        assert!(memory.is_known(), "nothing was there");
+        memory.context_ended(30);
+        assert!(memory.is_known(), "no memory was in use");
         memory.allocated(&device(0x1000, 100), 40);
-        memory.context_went(50);
+        memory.context_ended(50);
         assert_eq!((memory.is_known(), memory.forgotten, memory.live_count), (false, 1, 0));
-        // Another thread's, from before it went.
+        // Another thread's allocation, from before the context ended.
         memory.allocated(&device(0x2000, 1), 45);
         assert_eq!((memory.forgotten, memory.live_count), (2, 0));
         // What is freed is kinds all the same.

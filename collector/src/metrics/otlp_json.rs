@@ -1,4 +1,4 @@
-//! Metrics as lines of OTLP/JSON, one request a line: what the OpenTelemetry Collector reads from files.
+//! Writes metrics as OTLP/JSON, one request a line, as the OpenTelemetry Collector reads files.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::metrics::sink::MetricsReceiver;
 pub struct MetricJson<W> {
     output: W,
     requests: u64,
-    /// The first thing that went wrong; nothing is written from then on.
+    /// The first write error; nothing is written after it.
     failure: Option<io::Error>,
 }
 
@@ -19,7 +19,7 @@ impl<W: Write> MetricJson<W> {
         MetricJson { output, requests: 0, failure: None }
     }
 
-    /// How many requests were written, to what.
+    /// Returns how many requests were written, and the output.
     pub fn finish(mut self) -> io::Result<(u64, W)> {
         match self.failure {
             Some(failure) => Err(failure),

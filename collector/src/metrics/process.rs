@@ -1,4 +1,4 @@
-//! One process's metrics: what was added up since it began, and when it is told next.
+//! One process's metrics: the sums since it began, and when they are next emitted.
 
 use std::collections::BTreeMap;
 
@@ -39,11 +39,11 @@ const CLASSES: [CallClass; 11] = [
     CallClass::Other,
 ];
 
-/// What the host waits for, and what is counted of each.
+/// What the host waits for, and the instrument that counts the waits.
 const WAITS: [(&str, i::Instrument); 3] =
     [("stream", i::STREAM_WAITS), ("event", i::EVENT_WAITS), ("context", i::DEVICE_WAITS)];
 
-/// Types of errors that have a point of their own; the others share one.
+/// The most types of errors with points of their own; the others share one.
 const ERRORS_MAX: usize = 64;
 const OTHER_ERRORS: (&str, &str) = ("_OTHER", "other");
 
@@ -56,13 +56,13 @@ pub struct ProcessMetrics {
     seed: ProcessSeed,
     realtime_less_monotonic_ns: i128,
     start_ns: u64,
-    /// When it was told last, on CLOCK_MONOTONIC, and is to be told next.
+    /// When metrics were last emitted, and when they are next due, on CLOCK_MONOTONIC.
     emitted_ns: u64,
     due_ns: u64,
-    /// Whether anything came since.
+    /// Whether anything was added since.
     has_changed: bool,
     sampling: Sampling,
-    /// All so far, by which spans are numbered too.
+    /// Operations so far; spans are numbered by it too.
     operations: u64,
     callers: Callers,
     launches: Total<u64>,
@@ -170,7 +170,7 @@ impl ProcessMetrics {
             (_, Detail::Other { operation: operation::DESTROY, .. })
                 if definitions.api(call.api).is_some_and(ends_context) =>
             {
-                self.memory.context_went(call.start_ns);
+                self.memory.context_ended(call.start_ns);
             }
             _ => {}
         }
@@ -234,7 +234,7 @@ impl ProcessMetrics {
         }
     }
 
-    /// Takes totals in that are kept elsewhere. Whether it is time to emit.
+    /// Sets totals that are kept elsewhere. Returns whether metrics are due.
     pub fn take_stats(&mut self, standing: &Standing<'_>) -> bool {
         self.has_changed = true;
         for (reason, count) in standing.lost() {
@@ -253,12 +253,12 @@ impl ProcessMetrics {
         now_ns >= self.due_ns
     }
 
-    /// All of it at that moment, on CLOCK_MONOTONIC; `None` if nothing came since it was told last.
+    /// The metrics at a moment on CLOCK_MONOTONIC; `None` if nothing was added since they were last emitted.
     pub fn emit(&mut self, at_ns: u64, settings: &Settings, definitions: &Definitions) -> Option<Page> {
         if !std::mem::take(&mut self.has_changed) {
             return None;
         }
-        // No two points of one kind are of one moment.
+        // Two points of one series must not have the same time.
         let now_ns = at_ns.max(self.emitted_ns.saturating_add(1));
         let times = [self.start_ns, self.emitted_ns, now_ns];
         let mut page = Page::new(settings.preference, times, self.realtime_less_monotonic_ns);
@@ -331,15 +331,15 @@ impl ProcessMetrics {
     }
 }
 
-/// Whether a call gives back all that was allocated in a context. `cuDevicePrimaryCtxRelease` does so for the last
-/// who holds it only, and who that is, no call tells.
+/// Whether a call frees all memory of a context. `cuDevicePrimaryCtxRelease` does so only for the last holder
+/// of the context, and no call says who that is.
 fn ends_context(api: &str) -> bool {
     ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
         .iter()
         .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))
 }
 
-/// Place of the device of that ordinal.
+/// Index of the device with that ordinal.
 #[inline]
 fn index_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
     let known = devices.iter().position(|device| device.ordinal == Some(ordinal));
@@ -353,7 +353,7 @@ fn index_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
     })
 }
 
-/// The trace of the span that something was done for, if it was for one of somebody else's.
+/// The trace of the active span of another tracer, if there is one.
 fn trace_of(callers: &Callers, caller: u32) -> Option<u128> {
     let [lower, upper] = callers.get(caller)?.trace;
     Some(u128::from(upper) << 64 | u128::from(lower))

@@ -1,4 +1,4 @@
-//! The model's stream of facts as metrics, by process.
+//! The model's sink that makes metrics, process by process.
 
 use gputrace_wire::caller::Caller;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -14,7 +14,7 @@ use crate::model::sink::Sink;
 use crate::spans::otlp::resource_message;
 use crate::spans::process_trace::{Family, Who};
 
-/// Whoever takes metrics that are ready to be sent.
+/// Takes requests that are ready to be sent.
 pub trait MetricsReceiver {
     fn metrics(&mut self, request: ExportMetricsServiceRequest);
 }
@@ -37,7 +37,7 @@ pub struct Metrics<R> {
 struct MetricsProcess {
     who: Who,
     metrics: ProcessMetrics,
-    /// Known once something first comes of it.
+    /// Known at the process's first event.
     trace_id: Option<u128>,
 }
 
@@ -46,7 +46,7 @@ impl<R: MetricsReceiver> Metrics<R> {
         Metrics { receiver, settings, processes: FxHashMap::default(), family: Family::default() }
     }
 
-    /// What was malformed, once each, and whoever took the metrics.
+    /// Returns complaints about malformed variables, and the receiver.
     pub fn finish(self) -> (Vec<String>, R) {
         (self.family.complaints().to_vec(), self.receiver)
     }
@@ -78,7 +78,7 @@ impl<R: MetricsReceiver> Sink for Metrics<R> {
         self.processes.insert(number, MetricsProcess { who, metrics, trace_id: None });
     }
 
-    /// Its children may be done before anything but its definitions has come.
+    /// Joins the trace early: children may end before the first event of their parent.
     fn defines(&mut self, number: u32, definitions: &Definitions) {
         if let Some(MetricsProcess { who, trace_id: None, .. }) = self.processes.get(&number) {
             self.family.join(*who, definitions);
@@ -113,14 +113,14 @@ impl<R: MetricsReceiver> Sink for Metrics<R> {
         }
     }
 
-    /// A process that does nothing for long is told about all the same, while it is watched.
+    /// Emits the metrics of an idle process too.
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
         if self.processes.get(&number).is_some_and(|running| running.metrics.is_due(now_ns)) {
             self.emit(number, now_ns, definitions);
         }
     }
 
-    /// What came since it was told last is told at the end.
+    /// Emits what was added since metrics were last emitted.
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
         self.emit(number, last_seen_ns, definitions);
         if let Some(MetricsProcess { who, metrics, .. }) = self.processes.remove(&number) {

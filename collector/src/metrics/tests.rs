@@ -1,4 +1,4 @@
-//! Metrics of recorded traces against the report of the same, and of streams made for the purpose.
+//! Metrics of recorded traces compared with their reports, and metrics of constructed streams.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,7 +65,7 @@ impl Point {
         }
     }
 
-    /// How many, and how much in all.
+    /// The count, and the sum.
     fn value(&self) -> (u64, f64) {
         match self {
             Point::Number(NumberDataPoint { value: Some(Number::AsInt(value)), .. }) => (1, *value as f64),
@@ -76,7 +76,7 @@ impl Point {
     }
 }
 
-/// Name, point and temporality of all that was told, in order.
+/// Name, point and temporality of all emitted points, in order.
 fn points(requests: &[ExportMetricsServiceRequest]) -> Vec<(String, Point, AggregationTemporality)> {
     let mut all = Vec::new();
     let metrics = requests.iter().flat_map(|request| &request.resource_metrics);
@@ -101,7 +101,7 @@ fn last(requests: &[ExportMetricsServiceRequest]) -> BTreeMap<(String, String), 
     points(requests).into_iter().map(|(name, point, _)| ((name, point.attributes()), point)).collect()
 }
 
-/// How many and how much over all series of a metric whose attributes have that.
+/// Count and sum over all series of a metric that have an attribute.
 fn sum(last: &BTreeMap<(String, String), Point>, name: &str, having: &str) -> (u64, f64) {
     let has = |attributes: &str| having.is_empty() || attributes.split(' ').any(|one| one == having);
     let of = last.iter().filter(|((known, attributes), _)| known == name && has(attributes));
@@ -198,13 +198,13 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
         let (start_ns, end_ns) = (at_ns + 7_000, at_ns + 7_000 + duration_ns);
         let place = Place { correlation, start_ns, end_ns, ..Place::default() };
         let record = Kernel { place, name: 1 + number as u32 % 2, ..Kernel::default() }.to_cells();
-        // Some launches are for a request of somebody else's, in a trace of its own.
+        // Some launches are for a request in another trace.
         let caller = match number % 4 {
             0 | 1 | 3 => Caller::NOBODY,
             _ => Caller { trace: [7, 8 + number as u64], span: 9, flags: 1, remote: 1 },
         };
-        let works = WorksFor { caller, ticks: at_ns }.to_cell();
-        let cells: Vec<Cell> = [works, call.to_cell()].into_iter().chain(record).collect();
+        let active_span = WorksFor { caller, ticks: at_ns }.to_cell();
+        let cells: Vec<Cell> = [active_span, call.to_cell()].into_iter().chain(record).collect();
         batches.push(Batch::Cells { process: 0, ring: 0, cells });
         let mut values = [0; Counter::COUNT];
         values[Counter::NoRing as usize] = 10 * number as u64;
@@ -215,7 +215,7 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
             ring_full: 3,
             written: 0,
             sampled_hooks: 1,
-            // The mean goes down for a while: what is told must not.
+            // The mean goes down for a while; the emitted total must not.
             sampled_ticks: if number == 4 { 100 } else { 1_000 },
         }));
     }

@@ -1,4 +1,4 @@
-//! A total, and how much of it was reported: what both temporalities are made of.
+//! A total, and how much of it was reported, from which both temporalities are computed.
 
 use crate::metrics::settings::Temporality;
 
@@ -14,7 +14,7 @@ impl Total<u64> {
         self.now = self.now.saturating_add(more);
     }
 
-    /// What is to be reported of a number that was counted here; `None` if there is nothing new.
+    /// The value to report; `None` if there is none.
     pub fn report(&mut self, temporality: Temporality) -> Option<u64> {
         match temporality {
             Temporality::Cumulative => (self.now > 0).then_some(self.now),
@@ -27,7 +27,7 @@ impl Total<u64> {
 }
 
 impl<T: Copy + PartialOrd + Default> Total<T> {
-    /// A total that somebody else keeps; it never goes down.
+    /// Sets a total that is kept elsewhere; it never goes down.
     pub fn set(&mut self, now: T) {
         if now > self.now {
             self.now = now;

@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::otlp::config::Target;
-use crate::otlp::outcome::{ExportOutcome, one_line};
+use crate::otlp::delivery::{Delivery, one_line};
 use crate::otlp::{Protocol, failure, grpc, http, tls};
 
 type Pool = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -63,10 +63,10 @@ impl Client {
         Ok(if protocol == Protocol::Grpc { grpc::frame(&body, gzip) } else { body }.into())
     }
 
-    pub async fn send(&mut self, body: Bytes) -> ExportOutcome {
+    pub async fn send(&mut self, body: Bytes) -> Delivery {
         let request = match self.request(body) {
             Ok(request) => request,
-            Err(error) => return ExportOutcome::Rejected { why: format!("no request can be made: {error}") },
+            Err(error) => return Delivery::Rejected { why: format!("no request can be made: {error}") },
         };
         let protocol = self.target.protocol;
         let exchange = async {
@@ -86,16 +86,14 @@ impl Client {
                         http::answer(protocol, head.status, &head.headers, &body)
                     }
                 }
-                Err(error) => {
-                    ExportOutcome::unreachable(one_line(&format!("its answer ended early: {error}")))
-                }
+                Err(error) => Delivery::unreachable(one_line(&format!("its answer ended early: {error}"))),
             }
         };
         let answer = tokio::time::timeout(self.target.timeout, exchange).await;
         answer.unwrap_or_else(|_| {
             // The other end of this connection may be gone.
             self.pool = pool(&self.target, &self.tls);
-            ExportOutcome::unreachable(format!("no answer within {} ms", self.target.timeout.as_millis()))
+            Delivery::unreachable(format!("no answer within {} ms", self.target.timeout.as_millis()))
         })
     }
 

@@ -3,18 +3,14 @@
 use std::error::Error;
 use std::io;
 
-use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
+use crate::otlp::delivery::{Delivery, RetryCause, one_line};
 use crate::otlp::{Protocol, grpc};
 
 /// `is_known`: whether the back end has answered before, so that the protocol is the right one.
-pub fn explain(
-    error: &hyper_util::client::legacy::Error,
-    protocol: Protocol,
-    is_known: bool,
-) -> ExportOutcome {
+pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is_known: bool) -> Delivery {
     let is_doubtful = !is_known && !error.is_connect();
     let error: &(dyn Error + 'static) = error;
-    let wrong = |why: String| ExportOutcome::RetryLater { why, after: None, cause: RetryCause::WrongService };
+    let wrong = |why: String| Delivery::RetryLater { why, after: None, cause: RetryCause::WrongService };
     let mut texts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -44,7 +40,7 @@ pub fn explain(
     }
     texts.dedup();
     let why = one_line(&texts.join(": "));
-    ExportOutcome::unreachable(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
+    Delivery::unreachable(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
 }
 
 /// Finds a TLS error inside I/O errors. `source` skips the error inside an I/O error, so `get_ref` is used.

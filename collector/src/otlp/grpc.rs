@@ -10,8 +10,8 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use prost::Message;
 
+use crate::otlp::delivery::{Delivery, RetryCause, one_line};
 use crate::otlp::headers;
-use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
 
 /// Puts the five-byte frame header before a message.
 pub fn frame(message: &[u8], is_compressed: bool) -> Vec<u8> {
@@ -92,21 +92,16 @@ const NAMES: [&str; 17] = [
 ];
 
 /// The outcome, from a response's head, body and trailers.
-pub fn answer(
-    status: StatusCode,
-    head: &HeaderMap,
-    body: &[u8],
-    trailers: Option<&HeaderMap>,
-) -> ExportOutcome {
+pub fn answer(status: StatusCode, head: &HeaderMap, body: &[u8], trailers: Option<&HeaderMap>) -> Delivery {
     let is_grpc = head.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     if status != StatusCode::OK || !is_grpc {
         let why = format!("it answers {} over HTTP and not gRPC", status.as_u16());
         return match status.as_u16() {
-            429 | 502 | 503 | 504 => ExportOutcome::RetryLater { why, after: None, cause: RetryCause::Busy },
-            401 | 403 => ExportOutcome::Rejected {
+            429 | 502 | 503 | 504 => Delivery::RetryLater { why, after: None, cause: RetryCause::Busy },
+            401 | 403 => Delivery::Rejected {
                 why: format!("{why}; who may send is usually told by OTEL_EXPORTER_OTLP_HEADERS"),
             },
-            _ => ExportOutcome::RetryLater {
+            _ => Delivery::RetryLater {
                 why: format!("{why}; {WRONG}"),
                 after: None,
                 cause: RetryCause::WrongService,
@@ -116,12 +111,12 @@ pub fn answer(
     // A response without a body has its trailers in the head.
     let Some(map) = [trailers, Some(head)].into_iter().flatten().find(|map| map.contains_key("grpc-status"))
     else {
-        return ExportOutcome::unreachable("it ended its answer without a status".to_owned());
+        return Delivery::unreachable("it ended its answer without a status".to_owned());
     };
     let text = |name| map.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let code = text("grpc-status").parse::<usize>().unwrap_or(2);
     if code == 0 {
-        return ExportOutcome::from_protobuf(&message(body, 1 << 20).unwrap_or_default());
+        return Delivery::from_protobuf(&message(body, 1 << 20).unwrap_or_default());
     }
     let said = headers::decode(text("grpc-message")).unwrap_or_default();
     let said = one_line(&String::from_utf8_lossy(&said));
@@ -129,17 +124,17 @@ pub fn answer(
     let why =
         if said.is_empty() { format!("it answers {name}") } else { format!("it answers {name}: {said}") };
     let after = retry_info(text("grpc-status-details-bin"));
-    let later = |cause| ExportOutcome::RetryLater { why: why.clone(), after, cause };
+    let later = |cause| Delivery::RetryLater { why: why.clone(), after, cause };
     match name {
         "unavailable" => later(RetryCause::Busy),
         "resource exhausted" if after.is_some() => later(RetryCause::Busy),
         "cancelled" | "deadline exceeded" | "aborted" | "out of range" | "data loss" => {
             later(RetryCause::Aborted)
         }
-        "unauthenticated" | "permission denied" => ExportOutcome::Rejected {
+        "unauthenticated" | "permission denied" => Delivery::Rejected {
             why: format!("{why}; who may send is usually told by OTEL_EXPORTER_OTLP_HEADERS"),
         },
-        _ => ExportOutcome::Rejected { why },
+        _ => Delivery::Rejected { why },
     }
 }
 
@@ -171,7 +166,7 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
-    fn answered(trailers: &[(&'static str, &str)], body: &[u8]) -> ExportOutcome {
+    fn answered(trailers: &[(&'static str, &str)], body: &[u8]) -> Delivery {
         let head = map(&[("content-type", "application/grpc")]);
         answer(StatusCode::OK, &head, body, Some(&map(trailers)))
     }
@@ -179,10 +174,8 @@ mod tests {
     #[test]
     fn statuses_that_the_specification_names_are_retried() {
         for code in 1..20 {
-            let is_later = matches!(
-                answered(&[("grpc-status", &code.to_string())], b""),
-                ExportOutcome::RetryLater { .. }
-            );
+            let is_later =
+                matches!(answered(&[("grpc-status", &code.to_string())], b""), Delivery::RetryLater { .. });
             assert_eq!(is_later, [1, 4, 10, 11, 14, 15].contains(&code), "{code}");
         }
     }
@@ -200,29 +193,25 @@ mod tests {
             [("grpc-status", "8"), ("grpc-message", "too%20much"), ("grpc-status-details-bin", &text[..])];
         assert_eq!(
             answered(&pairs, b""),
-            ExportOutcome::RetryLater {
+            Delivery::RetryLater {
                 why: "it answers resource exhausted: too much".into(),
                 after: Some(Duration::from_millis(2500)),
                 cause: RetryCause::Busy
             }
         );
-        assert!(matches!(answered(&pairs[..2], b""), ExportOutcome::Rejected { .. }));
+        assert!(matches!(answered(&pairs[..2], b""), Delivery::Rejected { .. }));
     }
 
     #[test]
     fn a_success_is_read_plain_and_compressed() {
         let rejects = [0x0a, 0x06, 0x08, 0x03, 0x12, 0x02, b'n', b'o'];
         let ok = [("grpc-status", "0")];
-        assert_eq!(answered(&ok, &frame(&rejects, false)), ExportOutcome::accepted(3, "no"));
+        assert_eq!(answered(&ok, &frame(&rejects, false)), Delivery::accepted(3, "no"));
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&rejects).unwrap();
-        assert_eq!(answered(&ok, &frame(&gzip.finish().unwrap(), true)), ExportOutcome::accepted(3, "no"));
-        assert_eq!(answered(&ok, b""), ExportOutcome::accepted(0, ""));
-        assert_eq!(
-            answered(&ok, &[0, 0, 0, 1, 0, 1]),
-            ExportOutcome::accepted(0, ""),
-            "a frame that is cut off"
-        );
+        assert_eq!(answered(&ok, &frame(&gzip.finish().unwrap(), true)), Delivery::accepted(3, "no"));
+        assert_eq!(answered(&ok, b""), Delivery::accepted(0, ""));
+        assert_eq!(answered(&ok, &[0, 0, 0, 1, 0, 1]), Delivery::accepted(0, ""), "a frame that is cut off");
     }
 
     #[test]
@@ -230,7 +219,7 @@ mod tests {
         let html = map(&[("content-type", "text/html")]);
         for status in [200, 404] {
             let outcome = answer(StatusCode::from_u16(status).unwrap(), &html, b"<html>", None);
-            let ExportOutcome::RetryLater { why, cause: RetryCause::WrongService, .. } = outcome else {
+            let Delivery::RetryLater { why, cause: RetryCause::WrongService, .. } = outcome else {
                 panic!("{outcome:?}")
             };
             assert!(why.contains("not gRPC") && why.contains("4318"), "{why}");

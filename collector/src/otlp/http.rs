@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message;
 use serde_json::Value;
 
-use crate::otlp::outcome::{ExportOutcome, RetryCause, one_line};
+use crate::otlp::delivery::{Delivery, RetryCause, one_line};
 use crate::otlp::{Protocol, Signal};
 
 /// Converts a protobuf request to JSON.
@@ -27,7 +27,7 @@ pub fn to_json(signal: Signal, body: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// `protocol` is the request's: a response has the same encoding unless its content type is the other one.
-pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExportOutcome {
+pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Delivery {
     if status.is_success() {
         return success(protocol, status, headers, body);
     }
@@ -39,16 +39,14 @@ pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body:
     };
     match status.as_u16() {
         429 | 502 | 503 | 504 => {
-            ExportOutcome::RetryLater { why, after: retry_after(headers), cause: RetryCause::Busy }
+            Delivery::RetryLater { why, after: retry_after(headers), cause: RetryCause::Busy }
         }
-        404 => {
-            ExportOutcome::Rejected { why: format!("{why}; is the path right, and is OTLP spoken there?") }
-        }
-        401 | 403 => ExportOutcome::Rejected {
+        404 => Delivery::Rejected { why: format!("{why}; is the path right, and is OTLP spoken there?") },
+        401 | 403 => Delivery::Rejected {
             why: format!("{why}; who may send is usually told by OTEL_EXPORTER_OTLP_HEADERS"),
         },
-        415 => ExportOutcome::Rejected { why: format!("{why}; try another OTEL_EXPORTER_OTLP_PROTOCOL") },
-        _ => ExportOutcome::Rejected { why },
+        415 => Delivery::Rejected { why: format!("{why}; try another OTEL_EXPORTER_OTLP_PROTOCOL") },
+        _ => Delivery::Rejected { why },
     }
 }
 
@@ -58,9 +56,9 @@ const NOT_OTLP: &str = "which is no answer of OTLP: check the host, the port and
 
 /// An empty body means full success whatever its content type, since frameworks add one by default. A body
 /// without a content type is decoded if possible. Any other body must be an OTLP response.
-fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExportOutcome {
+fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Delivery {
     if body.is_empty() {
-        return ExportOutcome::accepted(0, "");
+        return Delivery::accepted(0, "");
     }
     let decoded = match content_type(headers).as_deref() {
         Some("text/html" | "application/xhtml+xml") => None,
@@ -75,10 +73,10 @@ fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[
     };
     match (decoded, headers.get(CONTENT_TYPE)) {
         (Some(answer), _) => answer,
-        (None, None) => ExportOutcome::accepted(0, ""),
+        (None, None) => Delivery::accepted(0, ""),
         (None, Some(kind)) => {
             let kind = one_line(&String::from_utf8_lossy(kind.as_bytes()));
-            ExportOutcome::Rejected { why: format!("it answers {} with {kind}, {NOT_OTLP}", status.as_u16()) }
+            Delivery::Rejected { why: format!("it answers {} with {kind}, {NOT_OTLP}", status.as_u16()) }
         }
     }
 }
@@ -109,18 +107,18 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The responses of both signals have the same fields.
-fn from_protobuf(body: &[u8]) -> Option<ExportOutcome> {
-    ExportTraceServiceResponse::decode(body).is_ok().then(|| ExportOutcome::from_protobuf(body))
+fn from_protobuf(body: &[u8]) -> Option<Delivery> {
+    ExportTraceServiceResponse::decode(body).is_ok().then(|| Delivery::from_protobuf(body))
 }
 
-fn from_json(body: &[u8]) -> Option<ExportOutcome> {
+fn from_json(body: &[u8]) -> Option<Delivery> {
     let response: Value = serde_json::from_slice(body).ok().filter(Value::is_object)?;
     let partial = &response["partialSuccess"];
     let rejected = ["rejectedSpans", "rejectedDataPoints"].iter().find_map(|key| {
         let value = &partial[*key];
         value.as_u64().or_else(|| value.as_str()?.parse().ok())
     });
-    Some(ExportOutcome::accepted(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
+    Some(Delivery::accepted(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
 }
 
 /// The error message: that of a google.rpc.Status, else the body if it is text.
@@ -156,7 +154,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn answered(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> ExportOutcome {
+    fn answered(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Delivery {
         answered_to(Protocol::HttpProtobuf, status, headers, body)
     }
 
@@ -165,7 +163,7 @@ mod tests {
         status: u16,
         headers: &[(&'static str, &str)],
         body: &[u8],
-    ) -> ExportOutcome {
+    ) -> Delivery {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         answer(protocol, StatusCode::from_u16(status).unwrap(), &headers.collect(), body)
     }
@@ -173,7 +171,7 @@ mod tests {
     #[test]
     fn statuses_that_the_specification_names_are_retried() {
         for status in 300..600 {
-            let is_later = matches!(answered(status, &[], b""), ExportOutcome::RetryLater { .. });
+            let is_later = matches!(answered(status, &[], b""), Delivery::RetryLater { .. });
             assert_eq!(is_later, [429, 502, 503, 504].contains(&status), "{status}");
         }
     }
@@ -181,7 +179,7 @@ mod tests {
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let after = |value: &str| match answered(503, &[("retry-after", value)], b"") {
-            ExportOutcome::RetryLater { after, .. } => after,
+            Delivery::RetryLater { after, .. } => after,
             other => panic!("{other:?}"),
         };
         assert_eq!(after("7"), Some(Duration::from_secs(7)));
@@ -196,26 +194,22 @@ mod tests {
         let json = br#"{"partialSuccess":{"rejectedSpans":"5","errorMessage":"too\nold"}}"#;
         assert_eq!(
             answered(200, &[("content-type", "application/json")], json),
-            ExportOutcome::accepted(5, "too old")
+            Delivery::accepted(5, "too old")
         );
         let points = br#"{"partialSuccess":{"rejectedDataPoints":2}}"#;
-        assert_eq!(
-            answered(200, &[("content-type", "application/json")], points),
-            ExportOutcome::accepted(2, "")
-        );
+        assert_eq!(answered(200, &[("content-type", "application/json")], points), Delivery::accepted(2, ""));
         let protobuf = [0x0a, 0x02, 0x08, 0x05];
-        assert_eq!(answered(200, &[], &protobuf), ExportOutcome::accepted(5, ""));
+        assert_eq!(answered(200, &[], &protobuf), Delivery::accepted(5, ""));
     }
 
     #[test]
     fn text_of_the_back_end_is_passed_on() {
-        let ExportOutcome::Rejected { why } = answered(400, &[("content-type", "text/plain")], b"bad\nspan")
+        let Delivery::Rejected { why } = answered(400, &[("content-type", "text/plain")], b"bad\nspan")
         else {
             panic!()
         };
         assert_eq!(why, "it answers 400: bad span");
-        let ExportOutcome::Rejected { why } = answered(404, &[("content-type", "text/html")], b"<html>")
-        else {
+        let Delivery::Rejected { why } = answered(404, &[("content-type", "text/html")], b"<html>") else {
             panic!()
         };
         assert!(why.starts_with("it answers 404 Not Found; is the path right"), "{why}");
@@ -226,8 +220,7 @@ mod tests {
         let page = b"<!DOCTYPE html><title>Sign in</title>";
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             for kind in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "text/plain"] {
-                let ExportOutcome::Rejected { why } =
-                    answered_to(protocol, 200, &[("content-type", kind)], page)
+                let Delivery::Rejected { why } = answered_to(protocol, 200, &[("content-type", kind)], page)
                 else {
                     panic!("{protocol:?} {kind}")
                 };
@@ -243,13 +236,13 @@ mod tests {
             ("application/json", b"{"),
         ] {
             let answer = answered(200, &[("content-type", kind)], body);
-            assert!(matches!(answer, ExportOutcome::Rejected { .. }), "{kind}: {answer:?}");
+            assert!(matches!(answer, Delivery::Rejected { .. }), "{kind}: {answer:?}");
         }
     }
 
     #[test]
     fn a_success_that_is_empty_or_without_a_type_is_one() {
-        let taken = ExportOutcome::accepted(0, "");
+        let taken = Delivery::accepted(0, "");
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             assert_eq!(answered_to(protocol, 202, &[], b""), taken);
             assert_eq!(answered_to(protocol, 200, &[("content-type", "text/html")], b""), taken);
@@ -258,11 +251,11 @@ mod tests {
             assert_eq!(answered_to(protocol, 200, &[("content-type", "application/json")], b"{}"), taken);
             let rejects = [0x0a, 0x02, 0x08, 0x05];
             let kind = [("content-type", "application/x-protobuf")];
-            assert_eq!(answered_to(protocol, 200, &kind, &rejects), ExportOutcome::accepted(5, ""));
+            assert_eq!(answered_to(protocol, 200, &kind, &rejects), Delivery::accepted(5, ""));
         }
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gzip, b"{\"partialSuccess\":{\"rejectedSpans\":\"2\"}}").unwrap();
         let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
-        assert_eq!(answered(200, &headers, &gzip.finish().unwrap()), ExportOutcome::accepted(2, ""));
+        assert_eq!(answered(200, &headers, &gzip.finish().unwrap()), Delivery::accepted(2, ""));
     }
 }

@@ -6,12 +6,12 @@
 mod backoff;
 mod client;
 mod config;
+mod delivery;
 mod endpoint;
 mod failure;
 mod grpc;
 mod headers;
 mod http;
-mod outcome;
 mod queue;
 mod sender;
 mod signal_queue;

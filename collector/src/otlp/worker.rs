@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::otlp::backoff::Backoff;
 use crate::otlp::client::Client;
-use crate::otlp::outcome::{ExportOutcome, RetryCause};
+use crate::otlp::delivery::{Delivery, RetryCause};
 use crate::otlp::queue::EncodedRequest;
 use crate::otlp::signal_queue::{SignalQueue, max_bytes};
 
@@ -93,19 +93,19 @@ impl Worker {
         let mut wrong = 0;
         loop {
             let (why, after, cause) = match self.client.send(body.clone()).await {
-                ExportOutcome::Accepted { rejected, message } => {
+                Delivery::Accepted { rejected, message } => {
                     backoff.reset();
                     *last_progress = Instant::now();
                     self.accept(rejected, &message);
                     return true;
                 }
-                ExportOutcome::Rejected { why } => {
+                Delivery::Rejected { why } => {
                     backoff.reset();
                     *last_progress = Instant::now();
                     self.reject(&why);
                     return true;
                 }
-                ExportOutcome::RetryLater { why, after, cause } => (why, after, cause),
+                Delivery::RetryLater { why, after, cause } => (why, after, cause),
             };
             aborted += u32::from(cause == RetryCause::Aborted);
             wrong += u32::from(cause == RetryCause::WrongService);

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ExportOutcome {
+pub enum Delivery {
     /// The back end accepted the request, all but `rejected` items of it.
     Accepted { rejected: u64, message: String },
     /// The attempt failed; a later one may succeed. `after`: the wait that the back end asked for.
@@ -29,21 +29,21 @@ pub enum RetryCause {
     WrongService,
 }
 
-impl ExportOutcome {
-    pub fn unreachable(why: String) -> ExportOutcome {
-        ExportOutcome::RetryLater { why, after: None, cause: RetryCause::Unreachable }
+impl Delivery {
+    pub fn unreachable(why: String) -> Delivery {
+        Delivery::RetryLater { why, after: None, cause: RetryCause::Unreachable }
     }
 
     /// Decodes a response. Those of traces and of metrics have the same fields.
-    pub fn from_protobuf(bytes: &[u8]) -> ExportOutcome {
+    pub fn from_protobuf(bytes: &[u8]) -> Delivery {
         // A body that cannot be decoded counts as empty: the status has already reported success.
         let response = ExportTraceServiceResponse::decode(bytes).unwrap_or_default();
         let partial = response.partial_success.unwrap_or_default();
-        ExportOutcome::accepted(u64::try_from(partial.rejected_spans).unwrap_or(0), &partial.error_message)
+        Delivery::accepted(u64::try_from(partial.rejected_spans).unwrap_or(0), &partial.error_message)
     }
 
-    pub fn accepted(rejected: u64, message: &str) -> ExportOutcome {
-        ExportOutcome::Accepted { rejected, message: one_line(message) }
+    pub fn accepted(rejected: u64, message: &str) -> Delivery {
+        Delivery::Accepted { rejected, message: one_line(message) }
     }
 }
 
@@ -63,8 +63,8 @@ mod tests {
     fn text_of_a_back_end_becomes_one_line() {
         assert_eq!(one_line(" a\n\x1b[31mb\t c "), "a [31mb c");
         assert!(one_line(&"x".repeat(10_000)).len() <= 300);
-        assert_eq!(ExportOutcome::from_protobuf(b"\xff\xff"), ExportOutcome::accepted(0, ""));
+        assert_eq!(Delivery::from_protobuf(b"\xff\xff"), Delivery::accepted(0, ""));
         let rejects = [0x0a, 0x06, 0x08, 0x03, 0x12, 0x02, b'n', b'o'];
-        assert_eq!(ExportOutcome::from_protobuf(&rejects), ExportOutcome::accepted(3, "no"));
+        assert_eq!(Delivery::from_protobuf(&rejects), Delivery::accepted(3, "no"));
     }
 }
