@@ -27,7 +27,7 @@ use gputrace_wire::definition::{FIELDS_MAX, kind};
 
 use crate::active_span::Works;
 use crate::native::frames::{self, Native};
-use crate::native::merge::{Entry, Outermost, PythonFrame, merge};
+use crate::native::merge::{FrameBoundary, Outermost, PythonFrame, merge};
 use crate::native::{surroundings, walk as native_walk};
 use crate::python::callers;
 use crate::python::code::{Define, Text};
@@ -35,7 +35,7 @@ use crate::python::identity::fold;
 use crate::python::memory::{Checked, Own};
 use crate::python::runtime::{self, Runtime};
 use crate::python::stacks::{Codes, StackItem, fingerprint_inside, hash_inside};
-use crate::python::walk::{self, Damaged, End, FRAMES_MAX};
+use crate::python::walk::{self, ChainEnd, Damaged, FRAMES_MAX};
 use crate::recent::{CachePosition, Recent};
 use crate::stack_slot::StackSlot;
 use crate::torch::passes::Outside;
@@ -210,7 +210,7 @@ impl Stacks {
     }
 
     /// The calling thread's position in its frames, and its active span.
-    pub fn place(&self, session: &Session) -> Outside {
+    pub fn position(&self, session: &Session) -> Outside {
         let caller = Works::ASK.caller(session);
         let frame = runtime::of_this_thread(session).map_or(0, |(runtime, state)| {
             // SAFETY: as in `of_this_thread`.
@@ -281,7 +281,7 @@ impl Stacks {
                     match step {
                         StackItem::Frame(code, at) => {
                             if let Some(to) = python_frames.get_mut(count) {
-                                *to = PythonFrame { code, at, entry: Entry::NONE };
+                                *to = PythonFrame { code, at, entry: FrameBoundary::NONE };
                                 count += 1;
                             }
                         }
@@ -289,13 +289,13 @@ impl Stacks {
                             // Two entries without a frame between them: the inner one gives the address where
                             // the frames begin.
                             let last = count.checked_sub(1).and_then(|last| python_frames.get_mut(last));
-                            if let Some(last) = last.filter(|last| last.entry == Entry::NONE) {
-                                last.entry = Entry::at(at);
+                            if let Some(last) = last.filter(|last| last.entry == FrameBoundary::NONE) {
+                                last.entry = FrameBoundary::at(at);
                             }
                         }
                     }
                 })?;
-            if end == End::Cut {
+            if end == ChainEnd::Cut {
                 outermost = Outermost::Cut;
             }
         }

@@ -1,14 +1,15 @@
-//! An hour of 100 000 events a second, as fast as it goes, through all that a live session feeds: the trace file, the
-//! model, aggregates, spans and metrics, with a back end that is away the whole time. What is looked at is memory.
+//! An hour of 100 000 events a second, as fast as possible, through all that a live session feeds: trace
+//! file, model, aggregates, spans and metrics, with a back end that is unreachable the whole time. It
+//! measures memory.
 //!
 //! ```text
 //! cargo bench -p gputrace-collector --bench hour                      360 million events
 //! GPUTRACE_EVENTS=20000000 cargo bench -p gputrace-collector --bench hour
 //! ```
 //!
-//! The events are those of a recorded PyTorch run, over and over; their times go on by a second for each 100 000 of them,
-//! and they come as the recorder gathers them. Ends with 1 if more than 64 MiB were resident, or if what was counted is not
-//! what was fed.
+//! The events are those of a recorded PyTorch run, repeated; the times advance by a second for each 100 000
+//! events, and the batches are those of the recorder. Exits with 1 if more than 64 MiB were resident, or if
+//! the counts differ from what was fed.
 #![allow(clippy::unwrap_used)]
 
 mod recorded;
@@ -22,8 +23,8 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::Batch;
 use gputrace_collector::metrics::{self, Metrics};
 use gputrace_collector::model::Model;
-use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull, Signal};
-use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
+use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnFull, Signal};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, SpanSink};
 use gputrace_collector::trace_file::TraceWriter;
 use recorded::Recorded;
 
@@ -31,7 +32,7 @@ const EVENTS: u64 = 360_000_000;
 const EVENTS_A_SECOND: u64 = 100_000;
 const MOST_MIB: u64 = 64;
 
-/// What the kernel says of this process's memory, in KiB.
+/// A line of /proc/self/status, in KiB.
 fn resident_kib(of: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(of)).unwrap();
@@ -39,7 +40,7 @@ fn resident_kib(of: &str) -> u64 {
 }
 
 fn main() -> ExitCode {
-    // As the program has its heap (`src/heap.rs`).
+    // The same setting as in the program (`src/heap.rs`).
     // SAFETY: mallopt takes plain numbers, and no other thread allocates yet.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10) };
     let events = std::env::var("GPUTRACE_EVENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(EVENTS);
@@ -48,13 +49,13 @@ fn main() -> ExitCode {
     let path = folder.path().join("trace");
     let before_kib = resident_kib("VmRSS");
 
-    let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
+    let config = ExporterConfig::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
     let (live, source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, vec![source], Arc::new(|_: &str| {}), None).unwrap();
     let sender = exporter.sender();
     let to = metrics::MetricsSender::new(sender.clone(), OnFull::DropsOldest);
     let metrics = Metrics::new(to, metrics::Settings::default());
-    let spans = Spans::new(live.send_by(sender.clone()), Sampling::default());
+    let spans = SpanSink::new(live.send_by(sender.clone()), Sampling::default());
     let mut model = Model::new((Aggregates::default(), spans, metrics));
     let mut writer = TraceWriter::create(&path).unwrap();
     let mut feed = |batch: Batch| {
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     };
     recorded.head.iter().cloned().for_each(&mut feed);
     let begin = Instant::now();
-    let (mut fed, mut round, mut second, mut told) = (0, 0, 0, Instant::now());
+    let (mut fed, mut round, mut second, mut printed) = (0, 0, 0, Instant::now());
     while fed < events {
         let (part, next) = recorded.part(round);
         for (ring, cells) in part {
@@ -75,8 +76,8 @@ fn main() -> ExitCode {
             second = fed / EVENTS_A_SECOND;
             feed(recorded.counters());
         }
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
+        if printed.elapsed() > Duration::from_secs(10) {
+            printed = Instant::now();
             println!("{fed} events, {} MiB resident", resident_kib("VmRSS") >> 10);
         }
     }

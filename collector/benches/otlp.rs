@@ -1,17 +1,18 @@
-//! What a span costs on its way to a back end: handing it over, on the digest thread, and encoding it, on the
-//! sender's. The back end is away, so that the queue is full and its oldest go.
+//! The cost of a span on its way to a back end: adding it to a batch, on the processing thread, and encoding
+//! it, on the exporter's thread. The back end is unreachable, so the queue is full and drops its oldest
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gputrace_collector::model::definitions::Definitions;
-use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull};
-use gputrace_collector::spans::{Naming, Receiver, Span, SpanBatcher, Value};
+use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnFull};
+use gputrace_collector::spans::{Naming, Span, SpanBatcher, SpanReceiver, Value};
 
 const SPANS: u64 = 2000;
 
-/// A kernel's: as many attributes as it has, and a name as templates make them.
+/// A kernel's span, with the usual number of attributes and a long template name.
 fn span(id: u64, name: &Arc<str>) -> Span {
     let mut attributes = vec![
         ("gpu.backend", Value::text("cuda")),
@@ -48,8 +49,8 @@ fn otlp(criterion: &mut Criterion) {
     let name: Arc<str> = "void cutlass::Kernel2<gemm>".repeat(8).into();
     let spans = || (1..=SPANS).map(|id| span(id, &name)).collect::<Vec<_>>();
     let definitions = Definitions::default();
-    let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
-    // Nobody asks the source: what is held stays until it is flushed.
+    let config = ExporterConfig::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
+    // The source is never asked, so spans are held until `flush`.
     let (live, _source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, Vec::new(), Arc::new(|_| {}), None).unwrap();
     let live = std::cell::RefCell::new(live.send_by(exporter.sender()));

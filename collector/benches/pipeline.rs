@@ -1,5 +1,5 @@
-//! How many entries a second the collector gets through on one core: model, aggregates, file; and
-//! how long it takes to render many deep stacks.
+//! How many entries a second the collector processes on one core: model, aggregates, file; and how long it
+//! takes to render many deep stacks.
 //!
 //! The target is 5 million entries a second through the model with an empty sink.
 #![allow(clippy::unwrap_used)]
@@ -19,11 +19,11 @@ use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::definition::{self, Code, line_table};
 use gputrace_wire::device::{Kernel, Place};
 
-/// Launches in one batch, as the recorder gathers them.
+/// Launches in one batch, as in the recorder's.
 const BATCH: u32 = 8_192;
 const BATCHES: u32 = 24;
 
-/// Any numbers that do not repeat soon.
+/// Pseudo-random numbers.
 fn scatter(seed: u32, below: u32) -> u64 {
     let mut mixed = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -211,7 +211,7 @@ fn deep_stacks() -> Vec<Batch> {
     batches
 }
 
-/// What is made at the end, once.
+/// The outputs of the end of a session.
 fn render(criterion: &mut Criterion) {
     let mut model = Model::new(Aggregates::default());
     deep_stacks().iter().for_each(|batch| model.consume(batch));

@@ -1,10 +1,10 @@
-//! How many events a second the collector gets through on one core, of a real recorded trace: from rings to aggregates, and
-//! from rings to the trace file and the queue of spans, as `run` and `run --otlp` do. Host calls, device records and
-//! ranges are events.
+//! How many events a second of a real recorded trace the collector processes on one core: from rings to
+//! aggregates, and from rings to the trace file and the queue of spans, as `run` and `run --otlp` do. Events
+//! are host calls, device records and ranges.
 //!
-//! The targets are 5 and 2 million. Rings are filled before the clock runs; what is timed is what the collector's
-//! two threads do, one after the other on one thread, in that thread's own processor time: a busy machine changes
-//! it little.
+//! The targets are 5 and 2 million. The rings are filled before the measurement; measured is the work of the
+//! collector's two threads, one after the other on one thread, in that thread's processor time, which a busy
+//! machine changes little.
 #![allow(clippy::unwrap_used)]
 
 mod recorded;
@@ -20,15 +20,15 @@ use gputrace_collector::batch::Batch;
 use gputrace_collector::metrics::{self, Metrics};
 use gputrace_collector::model::Model;
 use gputrace_collector::model::sink::Sink;
-use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull};
-use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
+use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnFull};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, SpanSink};
 use gputrace_collector::trace_file::TraceWriter;
 use gputrace_wire::cell::CELL_WORDS;
 use gputrace_wire::ring::{Consumer, Producer, Ring};
 use recorded::{Part, Recorded};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Cells of a ring here, of the records' ring in a process.
+/// The cells of a ring; as many as the record ring of a process has.
 const RING_CELLS: usize = 1 << 18;
 const PARTS: usize = 12;
 
@@ -68,7 +68,7 @@ impl Memory {
     }
 }
 
-/// The parts through rings into `consume`, and how long that took; to put them into the rings does not count.
+/// Feeds the parts through rings to `consume`. Returns the time taken, without that of filling the rings.
 fn timed(parts: &[Part], memories: &[Memory], mut consume: impl FnMut(Batch)) -> Duration {
     let mut spent = Duration::ZERO;
     for part in parts {
@@ -85,7 +85,7 @@ fn timed(parts: &[Part], memories: &[Memory], mut consume: impl FnMut(Batch)) ->
     spent
 }
 
-/// Of this thread.
+/// The processor time of this thread.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -161,7 +161,7 @@ fn to_file_and_spans(criterion: &mut Criterion) {
         bencher.iter_custom(|times| {
             let one = |_| {
                 let (live, _source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
-                let mut model = bench.model(Spans::new(live, Sampling::default()));
+                let mut model = bench.model(SpanSink::new(live, Sampling::default()));
                 let spent = timed(&bench.parts, &bench.memories, |batch| model.consume(&batch));
                 let _ = black_box(model.finish());
                 spent
@@ -201,7 +201,7 @@ fn to_file_and_spans(criterion: &mut Criterion) {
                     let (exporter, live) = away();
                     let to = metrics::MetricsSender::new(exporter.sender(), OnFull::DropsOldest);
                     let metrics = Metrics::new(to, metrics::Settings::default());
-                    let sinks = (Aggregates::default(), Spans::new(live, sampling), metrics);
+                    let sinks = (Aggregates::default(), SpanSink::new(live, sampling), metrics);
                     let mut model = bench.model(sinks);
                     let mut writer = TraceWriter::create(&path).unwrap();
                     bench.recorded.head.iter().for_each(|batch| writer.write(batch).unwrap());
@@ -220,9 +220,9 @@ fn to_file_and_spans(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A sender to where nobody listens, and what takes spans for it.
+/// An exporter with an unreachable back end, and the batcher that feeds it.
 fn away() -> (Exporter, SpanBatcher) {
-    let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
+    let config = ExporterConfig::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
     let (live, source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, vec![source], Arc::new(|_: &str| {}), None).unwrap();
     let live = live.send_by(exporter.sender());

@@ -1,4 +1,5 @@
-//! Runs a small known program on the GPU under a given libcupti and compares its records with what was launched.
+//! Runs a small known program on the GPU under a given libcupti and compares its records with what was
+//! launched.
 //!
 //!     cargo run -p cupti-sys --example records -- /path/to/libcupti.so.12
 //!
@@ -45,7 +46,8 @@ unsafe extern "C" fn buffer_completed(_: CUcontext, _: u32, buffer: *mut u8, _: 
     let cupti = unsafe { &*CUPTI.load(Ordering::Acquire) };
     let version = ApiVersion(VERSION.load(Ordering::Acquire));
     let mut record: *mut CUpti_Activity = std::ptr::null_mut();
-    // SAFETY: CUPTI gives the buffer and its valid length, and each record is read before the buffer is freed.
+    // SAFETY: CUPTI gives the buffer and its valid length, and each record is read before the buffer is
+    // freed.
     unsafe {
         while (cupti.activity_get_next_record)(buffer, valid, &mut record) == CUptiResult::CUPTI_SUCCESS {
             let line = describe(Record::new(record.cast(), version));
@@ -89,7 +91,8 @@ fn describe(record: Record) -> String {
     }
 }
 
-/// A driver function by its exported name. Unsafe: `facts/driver_abi.txt` must have the symbol with the signature named.
+/// A driver function by its exported name. Unsafe: `facts/driver_abi.txt` must have the symbol with the
+/// signature named.
 macro_rules! driver {
     ($library:expr, $symbol:literal, $type:ty) => {
         std::mem::transmute::<*mut c_void, $type>(libc::dlsym(
@@ -119,8 +122,8 @@ unsafe extern "C" fn lookup(handle: *mut c_void, name: *const c_char) -> *mut c_
 fn main() {
     let path = std::env::args().nth(1).expect("usage: records PATH_OF_LIBCUPTI");
     let cuda = open(c"libcuda.so.1");
-    // SAFETY: each function is named with its signature, and every call passes live variables of the types that the signature asks for, and handles that
-    // an earlier call returned with success.
+    // SAFETY: each function is named with its signature, and every call passes live variables of the types
+    // that the signature asks for, and handles that an earlier call returned with success.
     unsafe {
         ok(driver!(cuda, "cuInit", PFN_cuInit_v2000)(0));
         let mut device: c_int = 0;

@@ -1,8 +1,8 @@
 //! Where a libcupti may lie, given where a libcudart or a toolkit lies.
 //!
-//! These look at the file system and nothing else: not at the environment, not at what is loaded. Which candidate
-//! to open is the caller's choice; a file that cannot be read is no candidate. They allocate, so they are not for
-//! hooks.
+//! These look at the file system and nothing else: not at the environment, not at what is loaded. Which
+//! candidate to open is the caller's choice; a file that cannot be read is no candidate. They allocate, so
+//! they are not for hooks.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -20,9 +20,9 @@ pub const TOOLKIT_ROOTS: &[&str] = &["/usr/local/cuda", "/opt/cuda", "/usr/lib/c
 
 /// The libcupti files that may belong to the libcudart at `cudart`, the likeliest first, each once.
 ///
-/// The wheels' layouts come first (`nvidia/cuda_runtime/lib` beside `nvidia/cuda_cupti/lib`; one `nvidia/cu13/lib`
-/// for both), then the toolkits' (`extras/CUPTI/lib64`, `targets/…/lib`). Within a folder the file whose version
-/// begins like libcudart's comes first.
+/// The wheels' layouts come first (`nvidia/cuda_runtime/lib` beside `nvidia/cuda_cupti/lib`; one
+/// `nvidia/cu13/lib` for both), then the toolkits' (`extras/CUPTI/lib64`, `targets/…/lib`). Within a folder
+/// the file whose version begins like libcudart's comes first.
 pub fn beside_cudart(cudart: &Path) -> Vec<PathBuf> {
     // libcudart may be reached through a link (`/usr/local/cuda`, `lib64`): both places count.
     let resolved = fs::canonicalize(cudart).ok();

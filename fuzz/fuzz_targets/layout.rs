@@ -43,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
         inside(layout.ring_table_offset, layout.ring_count, size_of::<RingHeader>());
         inside(layout.definitions_offset, layout.definitions_bytes, 1);
     }
-    if let Some((offset, cells)) = Layout::ring_place(&ring, mapped) {
+    if let Some((offset, cells)) = Layout::ring_extent(&ring, mapped) {
         assert!(cells.is_power_of_two() && offset.is_multiple_of(CELL_BYTES));
         inside(offset, cells, CELL_BYTES);
     }

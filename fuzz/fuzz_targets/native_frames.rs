@@ -9,13 +9,13 @@ use gputrace_callstack::native::eh_frame::{self, COMMON_BYTES, FUNCTION_BYTES, P
 use gputrace_callstack::native::elf;
 use gputrace_callstack::native::rule::{Kind, Rule};
 use gputrace_callstack::native::walk::{End, FRAMES_MAX, Frame, Registers, Words, walk};
-use gputrace_callstack::python::memory::{Image, Memory};
+use gputrace_callstack::python::memory::{ProcessImage, Memory};
 use libfuzzer_sys::fuzz_target;
 
 const START: u64 = 0x10_0000;
 
 struct Stack<'b> {
-    memory: Image<'b>,
+    memory: ProcessImage<'b>,
     from: u64,
 }
 
@@ -34,7 +34,7 @@ impl Words for Stack<'_> {
 }
 
 fn frames(bytes: &[u8], from: Registers) -> (Vec<Frame>, End) {
-    let memory = Image { start: START, bytes };
+    let memory = ProcessImage { start: START, bytes };
     let header = elf::read(&memory, START).map_or(START, |image| {
         assert!(image.build_id_bytes <= elf::BUILD_ID_MAX);
         image.frames
@@ -45,7 +45,7 @@ fn frames(bytes: &[u8], from: Registers) -> (Vec<Frame>, End) {
         Err(_) => Rule::UNKNOWN,
     };
     let mut found = Vec::new();
-    let mut stack = Stack { memory: Image { start: START, bytes }, from: from.sp };
+    let mut stack = Stack { memory: ProcessImage { start: START, bytes }, from: from.sp };
     let end = walk(&mut stack, from, rule, |frame| found.push(frame));
     (found, end)
 }

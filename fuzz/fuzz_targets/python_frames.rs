@@ -10,7 +10,7 @@ use std::cell::Cell;
 use gputrace_fuzz::Input;
 use gputrace_callstack::python::code::{self, Define};
 use gputrace_callstack::python::layout::{Layout, debug_offsets};
-use gputrace_callstack::python::memory::Image;
+use gputrace_callstack::python::memory::ProcessImage;
 use gputrace_callstack::python::walk::{FRAMES_MAX, Types, frames, position};
 use gputrace_callstack::python::{check, identity, stacks};
 use gputrace_wire::definition::{Code, FIELDS_MAX, TEXT_MAX, kind};
@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
             if word >> 32 == 0xffff_ffff { pointed } else { word }.to_le_bytes()
         })
         .collect();
-    let memory = Image { start: START, bytes: &bytes };
+    let memory = ProcessImage { start: START, bytes: &bytes };
     // The thread state is at the beginning, and so is the table of offsets.
     let layout = match Layout::of_minor(minor) {
         Some(layout) => layout,

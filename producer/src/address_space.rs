@@ -18,23 +18,23 @@ const PAGE_BYTES: u64 = 4096;
 
 /// How much the limits leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum AddressSpace {
     Enough,
     Hardly,
     /// There is a limit, and the amount in use is unknown.
     Unknown,
 }
 
-pub fn room() -> Room {
+pub fn available() -> AddressSpace {
     let limits = [(libc::RLIMIT_AS, ADDRESSES_WANTED), (libc::RLIMIT_DATA, DATA_WANTED)]
         .map(|(resource, wanted)| (system::soft_limit(resource), wanted));
     if limits.iter().all(|(limit, _)| *limit == libc::RLIM_INFINITY) {
-        return Room::Enough;
+        return AddressSpace::Enough;
     }
-    let Some(used) = used() else { return Room::Unknown };
+    let Some(used) = used() else { return AddressSpace::Unknown };
     let is_enough =
         limits.iter().zip(used).all(|((limit, wanted), used)| limit.saturating_sub(used) >= *wanted);
-    if is_enough { Room::Enough } else { Room::Hardly }
+    if is_enough { AddressSpace::Enough } else { AddressSpace::Hardly }
 }
 
 /// The bytes in use now that count against RLIMIT_AS, and those against RLIMIT_DATA.

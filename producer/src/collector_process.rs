@@ -104,7 +104,7 @@ pub unsafe fn start(
     }
     // SAFETY: our copy of the collector's end; the collector has its own.
     unsafe { system::close(theirs) };
-    let socket = if started { Socket::adopt(ours) } else { None };
+    let socket = if started { Socket::from_raw(ours) } else { None };
     if socket.is_none() {
         // SAFETY: the descriptor was made above and is not used again.
         unsafe { system::close(ours) };
@@ -197,8 +197,8 @@ fn raise_limits() {
 /// that cannot be read, because nothing then shows that the collector is stopped.
 pub fn signs_of_life() -> u64 {
     let now_ns = crate::clock::monotonic_ns();
-    let mut room = [0u8; 512];
-    let Some(line) = read_status(&mut room) else { return now_ns };
+    let mut buffer = [0u8; 512];
+    let Some(line) = read_status(&mut buffer) else { return now_ns };
     // The name is in parentheses and may contain anything, a parenthesis too; the text after it has none.
     let after_name = line.iter().rposition(|byte| *byte == b')').and_then(|at| line.get(at + 1..));
     let mut fields = after_name.unwrap_or_default().split(|byte| *byte == b' ').filter(|f| !f.is_empty());
@@ -211,14 +211,14 @@ pub fn signs_of_life() -> u64 {
 }
 
 /// Reads the collector's line in /proc.
-fn read_status(room: &mut [u8; 512]) -> Option<&[u8]> {
+fn read_status(buffer: &mut [u8; 512]) -> Option<&[u8]> {
     let collector = COLLECTOR.load(Ordering::Acquire);
     if collector <= 0 {
         return None;
     }
     let mut path = [0u8; 32];
     write!(&mut path[..], "/proc/{collector}/stat\0").ok()?;
-    system::read_file(CStr::from_bytes_until_nul(&path).ok()?, room)
+    system::read_file(CStr::from_bytes_until_nul(&path).ok()?, buffer)
 }
 
 fn number(digits: &[u8]) -> u64 {
@@ -231,7 +231,7 @@ mod tests {
     use crate::socket::Received;
 
     #[test]
-    fn a_process_that_stands_still_shows_no_life_and_one_that_works_does() {
+    fn stopped_process_shows_no_life_and_a_running_one_does() {
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         COLLECTOR.store(child.id().cast_signed(), Ordering::Release);
         let first = signs_of_life();

@@ -21,7 +21,7 @@ const LOOKED_AT_MOST: libc::rlim_t = 65536;
 
 /// Whether the limit leaves the program enough numbers after we have taken ours. The kernel assigns the
 /// lowest free number, so the check starts from the highest.
-pub fn is_room() -> bool {
+pub fn has_free_number() -> bool {
     let most = system::soft_limit(libc::RLIMIT_NOFILE).min(LOOKED_AT_MOST) as i32;
     let is_free = |number: &i32| system::fcntl(*number, libc::F_GETFD, 0) < 0;
     let wanted = LEFT_TO_THE_PROGRAM + OURS_AT_ONCE;
@@ -38,7 +38,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Takes a number and records its identity.
-    pub fn adopt(number: i32) -> Option<Descriptor> {
+    pub fn from_raw(number: i32) -> Option<Descriptor> {
         let (device, inode) = identity(number)?;
         Some(Descriptor { number, device, inode })
     }
@@ -82,9 +82,9 @@ impl DescriptorSlot {
     }
 
     pub fn new(descriptor: Descriptor) -> DescriptorSlot {
-        let place = DescriptorSlot::empty();
-        place.set(Some(descriptor));
-        place
+        let slot = DescriptorSlot::empty();
+        slot.set(Some(descriptor));
+        slot
     }
 
     /// Stores a descriptor. The caller must close the previous one.
@@ -133,22 +133,22 @@ mod tests {
 
     #[test]
     fn a_kept_descriptor_is_out_of_the_way_and_goes_when_it_is_cleared() {
-        let place = DescriptorSlot::new(Descriptor::adopt(file()).unwrap().out_of_the_way());
-        let number = place.get().number().unwrap();
+        let slot = DescriptorSlot::new(Descriptor::from_raw(file()).unwrap().out_of_the_way());
+        let number = slot.get().number().unwrap();
         assert!(number >= HIGH);
         // SAFETY: only looks at the flags.
         assert_eq!(unsafe { libc::fcntl(number, libc::F_GETFD) } & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
-        place.clear();
-        assert!(identity(number).is_none() && place.get().number().is_none());
+        slot.clear();
+        assert!(identity(number).is_none() && slot.get().number().is_none());
     }
 
     #[test]
     fn a_number_that_became_another_file_is_not_closed() {
         let (ours, theirs) = (file(), file());
-        let place = DescriptorSlot::new(Descriptor::adopt(ours).unwrap());
+        let slot = DescriptorSlot::new(Descriptor::from_raw(ours).unwrap());
         // SAFETY: the test's own descriptors.
         unsafe { libc::dup2(theirs, ours) };
-        place.clear();
+        slot.clear();
         assert!(identity(ours).is_some());
         // SAFETY: as above.
         unsafe { (libc::close(ours), libc::close(theirs)) };

@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_child_may_write_where_its_parent_s_segment_was() {
-        use crate::segment::{Plan, Segment};
+        use crate::segment::{Segment, SegmentPlan};
         let _alone = ALONE.lock().unwrap();
         prepare();
-        let (segment, descriptor) = Segment::create(Plan::PRIMARY_SMALL).unwrap();
+        let (segment, descriptor) = Segment::create(SegmentPlan::PRIMARY_SMALL).unwrap();
         segment.header.pid.store(7, Ordering::Relaxed);
         // SAFETY: the child writes to one atomic and exits.
         let pid = unsafe { libc::fork() };

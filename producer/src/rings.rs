@@ -18,7 +18,7 @@ use gputrace_wire::segment::{RingHeader, ring_state};
 use crate::clock;
 use crate::connection::Connection;
 use crate::descriptor::{self, Descriptor};
-use crate::segment::{Plan, Segment};
+use crate::segment::{Segment, SegmentPlan};
 use crate::system;
 
 /// At most this many segments for further threads: 16 × 64 rings besides the first 62.
@@ -45,7 +45,7 @@ struct Further {
 #[derive(Debug)]
 pub struct Rings {
     primary: Segment,
-    plan: Plan,
+    plan: SegmentPlan,
     /// The primary segment's memory file, as long as it may have to be handed over again.
     file: descriptor::DescriptorSlot,
     /// Filled from the front and handed over by the thread that holds `growing`.
@@ -57,7 +57,7 @@ pub struct Rings {
 }
 
 impl Rings {
-    pub fn new(primary: Segment, plan: Plan, ticks_per_second: u64) -> Rings {
+    pub fn new(primary: Segment, plan: SegmentPlan, ticks_per_second: u64) -> Rings {
         Rings {
             primary,
             plan,
@@ -113,7 +113,7 @@ impl Rings {
     /// The number of entries that nobody reads any more: those in all rings, and the dropped ones.
     pub fn left_behind(&self) -> u64 {
         let further = self.more.iter().filter_map(|further| further.segment.get());
-        let further = further.map(|segment| (segment, Plan::MORE_THREADS));
+        let further = further.map(|segment| (segment, SegmentPlan::MORE_THREADS));
         let all = core::iter::once((&self.primary, self.plan)).chain(further);
         all.flat_map(|(segment, plan)| {
             segment.rings.iter().enumerate().map(move |(index, header)| {
@@ -157,7 +157,7 @@ impl Rings {
         loop {
             let mut seen = 0;
             for segment in self.more.iter().map_while(|further| further.segment.get()) {
-                if let Some(found) = take_from(segment, Plan::MORE_THREADS, 0) {
+                if let Some(found) = take_from(segment, SegmentPlan::MORE_THREADS, 0) {
                     return Some(found);
                 }
                 seen += 1;
@@ -208,15 +208,15 @@ impl Rings {
     /// Makes a segment and hands it over; if that fails, leaves nothing behind. Where another collector may
     /// take over, the segment stays even if it was not handed over: there may be no collector just now.
     fn add(&self, further: &Further, connection: &Connection, head: Head) -> bool {
-        if !descriptor::is_room() {
+        if !descriptor::has_free_number() {
             return false;
         }
-        let Some((segment, number)) = Segment::create(Plan::MORE_THREADS) else { return false };
+        let Some((segment, number)) = Segment::create(SegmentPlan::MORE_THREADS) else { return false };
         segment.publish();
         // A collector can only take over if it receives the primary segment, and the program may have
         // closed that file.
         let lasts = connection.may_be_taken_over() && self.primary_file().is_some();
-        let file = if lasts { Descriptor::adopt(number) } else { None };
+        let file = if lasts { Descriptor::from_raw(number) } else { None };
         if let Some(file) = file {
             further.file.set(Some(file.out_of_the_way()));
             // No other thread fills it: we hold `growing`.
@@ -306,7 +306,7 @@ fn unread(ring: Ring<'static>) -> u64 {
     read.map_or(0, |_| entries)
 }
 
-fn take_from(segment: &Segment, plan: Plan, first: usize) -> Option<OwnedRing> {
+fn take_from(segment: &Segment, plan: SegmentPlan, first: usize) -> Option<OwnedRing> {
     use ring_state::{FREE, OWNED};
     for (index, header) in segment.rings.iter().enumerate().skip(first) {
         // SYNC: Acquire pairs with the Release store of FREE by the ring's last owner: its positions and

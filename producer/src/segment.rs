@@ -22,7 +22,7 @@ use crate::system;
 /// The number and sizes of a segment's parts. Ring 0 of a primary segment is for device records, ring 1 for
 /// the service thread, the others for the program's threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SegmentPlan {
     pub kind: u32,
     pub definitions_bytes: usize,
     pub record_cells: usize,
@@ -31,10 +31,10 @@ pub struct Plan {
     pub thread_cells: usize,
 }
 
-impl Plan {
+impl SegmentPlan {
     /// 4 MiB a thread: 65 536 launches, 160 ms at 400 000 a second, many times the collector's pause. 16
     /// MiB for device records: a full CUPTI buffer of 1 MiB becomes 0.6 MiB of cells.
-    pub const PRIMARY: Plan = Plan {
+    pub const PRIMARY: SegmentPlan = SegmentPlan {
         kind: segment::kind::PRIMARY,
         definitions_bytes: 64 << 20,
         record_cells: 1 << 18,
@@ -43,7 +43,7 @@ impl Plan {
         thread_cells: 1 << 16,
     };
     /// Used where address space or memory files are limited.
-    pub const PRIMARY_SMALL: Plan = Plan {
+    pub const PRIMARY_SMALL: SegmentPlan = SegmentPlan {
         kind: segment::kind::PRIMARY,
         definitions_bytes: 2 << 20,
         record_cells: 1 << 14,
@@ -51,7 +51,7 @@ impl Plan {
         thread_rings: 14,
         thread_cells: 1 << 12,
     };
-    pub const MORE_THREADS: Plan = Plan {
+    pub const MORE_THREADS: SegmentPlan = SegmentPlan {
         kind: segment::kind::RINGS,
         definitions_bytes: 0,
         record_cells: 0,
@@ -106,7 +106,7 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// Makes and maps a segment. Also returns its descriptor, which the caller sends and closes. `None` if
     /// the kernel refuses (no memfd, seccomp, limits).
-    pub fn create(plan: Plan) -> Option<(Segment, i32)> {
+    pub fn create(plan: SegmentPlan) -> Option<(Segment, i32)> {
         let bytes = plan.total_bytes();
         if !may_make_a_file_of(bytes) {
             return None;
@@ -166,7 +166,7 @@ impl Segment {
     }
 
     /// Writes the header except for its version, which [`Segment::publish`] stores.
-    fn lay_out(&self, plan: Plan) {
+    fn lay_out(&self, plan: SegmentPlan) {
         let header = self.header;
         header.magic.store(segment::MAGIC, Ordering::Relaxed);
         header.kind.store(plan.kind, Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl Segment {
 
     /// Asks the kernel for the memory of some of a ring's cells now, so that the thread that will write
     /// them has no page fault there: 2 to 10 µs each on a virtual machine.
-    pub fn populate(&self, plan: Plan, index: usize, first: u64, count: u64) {
+    pub fn populate(&self, plan: SegmentPlan, index: usize, first: u64, count: u64) {
         const MADV_POPULATE_WRITE: i32 = 23;
         let cells = plan.ring_cells(index) as u64;
         let (first, end) = (first.min(cells), first.saturating_add(count).min(cells));
@@ -230,7 +230,7 @@ impl Segment {
 
     /// The ring of that header, at the position where this process laid it out. The positions in shared
     /// memory are not used: a hostile collector must not be able to redirect our writes.
-    pub fn ring(&self, plan: Plan, index: usize) -> Option<Ring<'static>> {
+    pub fn ring(&self, plan: SegmentPlan, index: usize) -> Option<Ring<'static>> {
         let header = self.rings.get(index)?;
         let before: usize = (0..index).map(|earlier| plan.ring_cells(earlier)).sum();
         let offset = plan.rings_offset() + before * CELL_BYTES;
@@ -261,7 +261,7 @@ fn may_make_a_file_of(bytes: usize) -> bool {
 
 /// Whether RLIMIT_FSIZE is the reason why there is no primary segment, not even a small one.
 pub fn is_kept_out_by_file_limit() -> bool {
-    !may_make_a_file_of(Plan::PRIMARY_SMALL.total_bytes())
+    !may_make_a_file_of(SegmentPlan::PRIMARY_SMALL.total_bytes())
 }
 
 const _: () = assert!(size_of::<AtomicU32>() == 4);
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_segment_reads_as_it_was_planned() {
-        for plan in [Plan::PRIMARY, Plan::PRIMARY_SMALL, Plan::MORE_THREADS] {
+        for plan in [SegmentPlan::PRIMARY, SegmentPlan::PRIMARY_SMALL, SegmentPlan::MORE_THREADS] {
             let (segment, descriptor) = Segment::create(plan).unwrap();
             assert!(Layout::read(segment.header, segment.bytes).is_err(), "not before it is published");
             segment.publish();
@@ -283,7 +283,7 @@ mod tests {
             assert_eq!(layout.ring_count, plan.ring_count());
             assert_eq!(layout.definitions_bytes, plan.definitions_bytes);
             for (index, ring) in segment.rings.iter().enumerate() {
-                let (_, cells) = Layout::ring_place(ring, segment.bytes).unwrap();
+                let (_, cells) = Layout::ring_extent(ring, segment.bytes).unwrap();
                 assert_eq!(cells, plan.ring_cells(index));
             }
             // SAFETY: the test's own descriptor.
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn rings_do_not_overlap() {
-        let plan = Plan::PRIMARY_SMALL;
+        let plan = SegmentPlan::PRIMARY_SMALL;
         let (segment, descriptor) = Segment::create(plan).unwrap();
         for index in 0..plan.ring_count() {
             let mut producer = Producer::new(segment.ring(plan, index).unwrap());
@@ -323,7 +323,8 @@ mod tests {
                 let limit = libc::rlimit { rlim_cur: limit_bytes, rlim_max: limit_bytes };
                 // SAFETY: a live rlimit; it is the child's own.
                 unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
-                let made = [Plan::PRIMARY, Plan::PRIMARY_SMALL].map(|plan| Segment::create(plan).is_some());
+                let made = [SegmentPlan::PRIMARY, SegmentPlan::PRIMARY_SMALL]
+                    .map(|plan| Segment::create(plan).is_some());
                 let code = i32::from(made[0]) << 1 | i32::from(made[1]);
                 // SAFETY: ends the child without running anything of the parent's.
                 unsafe { libc::_exit(code) };
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_file_cannot_be_resized() {
-        let (_, descriptor) = Segment::create(Plan::MORE_THREADS).unwrap();
+        let (_, descriptor) = Segment::create(SegmentPlan::MORE_THREADS).unwrap();
         let sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: the test's own descriptor.
         unsafe {

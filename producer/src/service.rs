@@ -177,7 +177,7 @@ fn take(turn: &AtomicPtr<()>, session: &'static Session) {
 
 /// The collector, as this side sees it.
 struct Collector {
-    place: At,
+    at: At,
     /// When the collector first disappeared, since the last WELCOME.
     gone_since_ns: Option<u64>,
     /// The interval before the next attempt to find another collector.
@@ -195,11 +195,11 @@ enum At {
 }
 
 impl Collector {
-    const NEW: Collector = Collector { place: At::Socket, gone_since_ns: None, pause_ns: REJOIN_FIRST_NS };
+    const NEW: Collector = Collector { at: At::Socket, gone_since_ns: None, pause_ns: REJOIN_FIRST_NS };
 
     /// Receives the collector's messages, or looks for another collector.
     fn attend(&mut self, session: &'static Session) {
-        match self.place {
+        match self.at {
             At::Socket => self.listen(session),
             At::Nowhere { next_ns } if clock::monotonic_ns() >= next_ns => self.look(session),
             At::Nowhere { .. } | At::Unheard => {}
@@ -216,7 +216,7 @@ impl Collector {
                 Received::Message(head, text) if head.kind == kind::REFUSED => {
                     stderr::line(&[b"the collector refused this process: ", text]);
                     session::turn_off();
-                    self.place = At::Unheard;
+                    self.at = At::Unheard;
                     return;
                 }
                 Received::Message(head, _) if head.kind == kind::WELCOME => {
@@ -240,7 +240,7 @@ impl Collector {
                 // itself, so recording goes on. Where possible the session joins the collector again.
                 Received::Lost if session.can_rejoin() => return self.wait_for_another(session),
                 Received::Lost => {
-                    self.place = At::Unheard;
+                    self.at = At::Unheard;
                     return;
                 }
             }
@@ -255,13 +255,13 @@ impl Collector {
         if is_hopeless || !session.can_rejoin() {
             return self.give_up(session);
         }
-        self.place = At::Nowhere { next_ns: now_ns + self.pause_ns };
+        self.at = At::Nowhere { next_ns: now_ns + self.pause_ns };
         self.pause_ns = (self.pause_ns * 2).min(REJOIN_MOST_NS);
     }
 
     fn look(&mut self, session: &'static Session) {
         if session.rejoin() {
-            self.place = At::Socket;
+            self.at = At::Socket;
         } else {
             self.wait_for_another(session);
         }
@@ -273,7 +273,7 @@ impl Collector {
         session.say_left_behind();
         session::turn_off();
         session.close();
-        self.place = At::Unheard;
+        self.at = At::Unheard;
     }
 }
 

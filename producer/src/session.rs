@@ -29,7 +29,7 @@ use crate::connection::Connection;
 use crate::descriptor::Descriptor;
 use crate::held_back::HeldBack;
 use crate::rings::{OwnedRing, Rings};
-use crate::segment::{Plan, Segment};
+use crate::segment::{Segment, SegmentPlan};
 use crate::socket::{Received, Socket};
 use crate::{clock, early_calls, fork, loader, memory, stderr, system};
 
@@ -173,8 +173,8 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
     clock::kind();
     // Mapped before the hand-over: once the collector knows this process, only the hand-over itself may
     // fail.
-    let room = memory::map_bytes(size_of::<Session>()).ok_or(StartError::Memory)?.cast::<Session>();
-    let (plan, (primary, descriptor)) = [Plan::PRIMARY, Plan::PRIMARY_SMALL]
+    let mapped = memory::map_bytes(size_of::<Session>()).ok_or(StartError::Memory)?.cast::<Session>();
+    let (plan, (primary, descriptor)) = [SegmentPlan::PRIMARY, SegmentPlan::PRIMARY_SMALL]
         .into_iter()
         .find_map(|plan| Some((plan, Segment::create(plan)?)))
         .ok_or(StartError::Memory)?;
@@ -199,7 +199,7 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
     let sent = socket.send(head, text, Some(descriptor));
     let connection = Connection::new(socket);
     let rings = Rings::new(primary, plan, ticks_per_second);
-    match Descriptor::adopt(descriptor) {
+    match Descriptor::from_raw(descriptor) {
         Some(file) if sent && connection.may_be_taken_over() => rings.keep(file),
         // SAFETY: the descriptor is ours; the mapping does not need it any more.
         _ => unsafe {
@@ -223,8 +223,8 @@ fn build(socket: Socket, command: &[u8]) -> Result<&'static Session, StartError>
     };
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
     Ok(unsafe {
-        room.write(session);
-        &*room
+        mapped.write(session);
+        &*mapped
     })
 }
 
@@ -440,8 +440,8 @@ impl Session {
         let count = self.rings.left_behind();
         if count > 0 {
             let mut text = [0u8; 20];
-            let room = &mut text[..];
-            let _ = write!({ room }, "{count}");
+            let mapped = &mut text[..];
+            let _ = write!({ mapped }, "{count}");
             let digits = text.split(|byte| *byte == 0).next().unwrap_or_default();
             stderr::line(&[b"the collector is gone: ", digits, b" entries that it had not read are lost"]);
         }

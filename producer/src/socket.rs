@@ -55,11 +55,11 @@ impl Address {
         for (to, from) in address.sun_path.iter_mut().zip(path) {
             *to = *from as libc::c_char;
         }
-        let room = memory::map_bytes(size_of::<Address>())?.cast::<Address>();
+        let mapped = memory::map_bytes(size_of::<Address>())?.cast::<Address>();
         // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
         Some(unsafe {
-            room.write(Address(address));
-            &*room
+            mapped.write(Address(address));
+            &*mapped
         })
     }
 
@@ -90,7 +90,7 @@ impl Address {
         } else if !ownership::peer_is_us(number) || !ownership::folder_is_ours(self.path()) {
             Err(NotConnected::NotOurs)
         } else {
-            Descriptor::adopt(number).ok_or(NotConnected::Nobody)
+            Descriptor::from_raw(number).ok_or(NotConnected::Nobody)
         };
         if connected.is_err() {
             // SAFETY: the descriptor was made above and is not used again.
@@ -102,8 +102,8 @@ impl Address {
 
 impl Socket {
     /// Takes ownership of a descriptor and records its identity.
-    pub fn adopt(descriptor: i32) -> Option<Socket> {
-        Some(Socket { descriptor: Descriptor::adopt(descriptor)?, address: None })
+    pub fn from_raw(descriptor: i32) -> Option<Socket> {
+        Some(Socket { descriptor: Descriptor::from_raw(descriptor)?, address: None })
     }
 
     /// The same connection, from its kept descriptor.
@@ -146,13 +146,13 @@ impl Socket {
             libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
             libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
         ];
-        let mut room = ControlBuffer::new();
+        let mut mapped = ControlBuffer::new();
         // SAFETY: zero is a valid msghdr; the pointers set below outlive the call.
         let mut message: libc::msghdr = unsafe { zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = parts.len();
         if let Some(descriptor) = descriptor {
-            message.msg_control = room.0.as_mut_ptr().cast();
+            message.msg_control = mapped.0.as_mut_ptr().cast();
             message.msg_controllen = ControlBuffer::BYTES;
             // SAFETY: the control buffer is live, aligned and large enough for one descriptor,
             // so CMSG_FIRSTHDR is not null and its data has room for an int.
@@ -254,7 +254,7 @@ fn connect_in_time(descriptor: i32, address: &libc::sockaddr_un, most_ns: u64) -
 /// cut: a caller with a short buffer shows one line of the text or ignores it.
 fn parse(packet: &mut [u8], sent_bytes: usize) -> Option<(Head, &[u8])> {
     const TEXT_BYTES_AT: usize = 20;
-    if let Some(room) = packet.len().checked_sub(HEAD_BYTES)
+    if let Some(mapped) = packet.len().checked_sub(HEAD_BYTES)
         && sent_bytes > packet.len()
         && let Some(field) =
             packet.get_mut(TEXT_BYTES_AT..).and_then(<[u8]>::first_chunk_mut::<{ size_of::<u32>() }>)
@@ -263,7 +263,7 @@ fn parse(packet: &mut [u8], sent_bytes: usize) -> Option<(Head, &[u8])> {
         if said > TEXT_MAX || said > sent_bytes - HEAD_BYTES {
             return None;
         }
-        *field = (said.min(room) as u32).to_le_bytes();
+        *field = (said.min(mapped) as u32).to_le_bytes();
     }
     Head::parse(packet.get(..sent_bytes.min(packet.len()))?).ok()
 }
@@ -277,13 +277,13 @@ mod tests {
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors.
         unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) };
-        (Socket::adopt(ends[0]).unwrap(), ends[1])
+        (Socket::from_raw(ends[0]).unwrap(), ends[1])
     }
 
     #[test]
     fn messages_cross() {
         let (ours, theirs) = pair();
-        let other = Socket::adopt(theirs).unwrap();
+        let other = Socket::from_raw(theirs).unwrap();
         assert!(ours.send(Head::new(kind::HELLO, 1, 2, 3), b"text", Some(0)));
         let mut packet = [0; 256];
         match other.receive(1_000, &mut packet) {
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_and_not_taken_for_a_hang_up() {
         let (ours, theirs) = pair();
-        let other = Socket::adopt(theirs).unwrap();
+        let other = Socket::from_raw(theirs).unwrap();
         let text = vec![b'x'; TEXT_MAX];
         assert!(ours.send(Head::new(kind::REFUSED, 1, 2, 3), &text, None));
         assert!(ours.send(Head::new(kind::DONE, 1, 2, 3), b"short", None));
@@ -386,7 +386,7 @@ mod tests {
     const ENOUGH: std::time::Duration = std::time::Duration::from_secs(20);
 
     #[test]
-    fn a_listener_that_never_accepts_is_given_up() {
+    fn connecting_to_a_listener_that_never_accepts_ends() {
         let listener = Listener::new("never");
         let first = listener.connect().recv_timeout(ENOUGH).expect("it returns").expect("there is room");
         let second = listener.connect().recv_timeout(ENOUGH).expect("it returns");

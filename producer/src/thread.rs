@@ -220,7 +220,7 @@ impl Slot {
         // SAFETY: a header is only set together with a ring. The ring belongs to this thread, and the guard
         // keeps a signal handler's hook out while the reference exists.
         let ring = unsafe { (*self.ring.get()).assume_init_mut() };
-        let fits = ring.push(cells) || self.room_came(session, cells.len()) && ring.push(cells);
+        let fits = ring.push(cells) || self.waited_for_space(session, cells.len()) && ring.push(cells);
         add(if fits { &header.written } else { &header.dropped }, 1);
         fits
     }
@@ -234,8 +234,9 @@ impl Slot {
         let Some(header) = self.header.get() else { return false };
         let needed = ahead.len() + cells;
         // SAFETY: as in `emit`. Room that is there stays, since nobody else writes.
-        let has_room = || unsafe { (*self.ring.get()).assume_init_mut() }.has_room(needed as u64);
-        let fits = (has_room() || self.room_came(session, needed) && has_room()) && self.push(header, ahead);
+        let has_space = || unsafe { (*self.ring.get()).assume_init_mut() }.has_space(needed as u64);
+        let fits = (has_space() || self.waited_for_space(session, needed) && has_space())
+            && self.push(header, ahead);
         if !fits {
             add(&header.dropped, 1);
         }
@@ -262,19 +263,19 @@ impl Slot {
     /// Waits until the ring has space, if the user asked for waiting; true if `cells` cells fit now.
     #[cold]
     #[inline(never)]
-    fn room_came(&self, session: &'static Session, cells: usize) -> bool {
+    fn waited_for_space(&self, session: &'static Session, cells: usize) -> bool {
         if !on_full::waits() || !self.may_wait.get() {
             return false;
         }
         let Some(header) = self.header.get() else { return false };
         let tail = || header.tail.load(Ordering::Relaxed);
-        let has_room = || {
+        let has_space = || {
             // Only this thread writes the head. The tail is the consumer's and not trusted: if it is false,
             // the entry does not fit.
             let used = header.head.load(Ordering::Relaxed).wrapping_sub(tail());
             used.saturating_add(cells as u64) <= header.capacity_cells.load(Ordering::Relaxed)
         };
-        self.waited.wait(session, tail, has_room)
+        self.waited.wait(session, tail, has_space)
     }
 
     /// As [`emit`](Slot::emit), but does not count a loss: for a writer that may offer the entry again.
@@ -305,7 +306,7 @@ impl Slot {
             Offer::Over
         } else if !self.attach(session, role::PROGRAM) {
             Offer::NoRing
-        } else if !(self.begin(session) || self.room_came(session, 1) && self.begin(session)) {
+        } else if !(self.begin(session) || self.waited_for_space(session, 1) && self.begin(session)) {
             Offer::Full
         } else {
             Offer::Written

@@ -8,7 +8,7 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::Flame;
 use gputrace_collector::label::Labels;
 use gputrace_collector::model::Totals;
-use gputrace_collector::otlp::Status;
+use gputrace_collector::otlp::ExportStatus;
 use gputrace_collector::report::{Report, TextOptions, grouped_count};
 
 use crate::cli::exit_code;
@@ -30,7 +30,7 @@ impl Analysis {
     }
 
     /// The report for programs, with how spans were sent if they were.
-    pub fn json(&self, sent: Option<&Status>) -> String {
+    pub fn json(&self, sent: Option<&ExportStatus>) -> String {
         self.report.to_json_with(sent)
     }
 

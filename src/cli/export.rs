@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgMatches, Command};
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{Asked, Config, Exporter, News, OnFull, Signal};
-use gputrace_collector::spans::{Naming, OtlpJson, SpanBatcher, Spans};
+use gputrace_collector::otlp::{Asked, Exporter, ExporterConfig, OnDiagnostic, OnFull, Signal};
+use gputrace_collector::spans::{Naming, SpanBatcher, SpanJson, SpanSink};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::given::Given;
@@ -106,12 +106,12 @@ fn export(
     path: Option<&Path>,
 ) -> Result<u8, Failure> {
     if signal(matches) == Signal::Metrics {
-        let metrics = Metrics::new(metrics::OtlpJson::new(output), settings(matches));
+        let metrics = Metrics::new(metrics::MetricJson::new(output), settings(matches));
         let (replay, exit_code) = traces::replay(inputs, metrics)?;
         let (complaints, written) = replay.sink.finish();
         return written_to(written.finish(), "requests of metrics", complaints, path, exit_code);
     }
-    let spans = Spans::new(OtlpJson::new(output, naming()), otlp::sampling(&Given(matches)));
+    let spans = SpanSink::new(SpanJson::new(output, naming()), otlp::sampling(&Given(matches)));
     let (replay, exit_code) = traces::replay(inputs, spans)?;
     let (complaints, written) = replay.sink.finish();
     written_to(written.finish(), "spans", complaints, path, exit_code)
@@ -155,20 +155,20 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     let wrong =
         |why: String| Failure::new(format!("nothing is sent over OTLP: {why}")).code(exit_code::USAGE);
     let signal = signal(matches);
-    let config = Config::new(asked, otlp::variable).map_err(wrong)?.only(signal);
+    let config = ExporterConfig::new(asked, otlp::variable).map_err(wrong)?.only(signal);
     config.notes.iter().for_each(|note| say(format_args!("gputrace: warning: {note}")));
     if config.is_empty() {
         return Err(wrong("the environment switches it off".to_owned()));
     }
     let inputs = traces::named(matches)?.files()?;
     let patience = config.timeout() * 3;
-    let notify: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
+    let notify: OnDiagnostic = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
     let (live, source) = SpanBatcher::new(naming(), OnFull::Waits);
     let exporter = Exporter::start(config, vec![source], notify, Some(patience)).map_err(wrong)?;
     let sender = exporter.sender();
     let (complaints, exit_code) = match signal {
         Signal::Traces => {
-            let spans = Spans::new(live.send_by(sender), otlp::sampling(&Given(matches)));
+            let spans = SpanSink::new(live.send_by(sender), otlp::sampling(&Given(matches)));
             let (replay, exit_code) = traces::replay(inputs, spans)?;
             let (complaints, live) = replay.sink.finish();
             live.flush();

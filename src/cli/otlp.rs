@@ -10,10 +10,12 @@ use std::time::Duration;
 use clap::Arg;
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{Asked, Config, Exporter, News, OnFull, Sender, Signal, SignalStatus, Status};
+use gputrace_collector::otlp::{
+    Asked, ExportStatus, Exporter, ExporterConfig, OnDiagnostic, OnFull, Sender, Signal, SignalStatus,
+};
 use gputrace_collector::report::grouped_count;
 use gputrace_collector::session::Recording;
-use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, SpanSink};
 
 use crate::cli::given::Given;
 use crate::cli::options::{self, Setting};
@@ -25,7 +27,7 @@ use crate::launch::signals;
 /// What the model of a live session feeds.
 pub type Sinks = (Aggregates, SentSinks);
 /// Those whose findings are sent.
-type SentSinks = (Option<Spans<SpanBatcher>>, Option<Metrics<metrics::MetricsSender>>);
+type SentSinks = (Option<SpanSink<SpanBatcher>>, Option<Metrics<metrics::MetricsSender>>);
 
 /// What is sent, and where.
 #[derive(Clone, Debug)]
@@ -110,7 +112,7 @@ pub struct Sending {
 /// What became of it.
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
-    pub status: Option<Status>,
+    pub status: Option<ExportStatus>,
     warnings: Vec<String>,
 }
 
@@ -118,13 +120,13 @@ pub struct Sent {
 pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, Sending) {
     let unsaid = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&unsaid);
-    let notify: News = Arc::new(move |text| match audience {
+    let notify: OnDiagnostic = Arc::new(move |text| match audience {
         Audience::Person => say(format_args!("{}", warning(text))),
         Audience::Nobody => hears.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()),
     });
     let nothing = Sending { exporter: None, limit, unsaid };
     let Some(asked) = &request.asked else { return (Sinks::default(), nothing) };
-    let started = Config::new(asked, variable).and_then(|config| {
+    let started = ExporterConfig::new(asked, variable).and_then(|config| {
         config.notes.iter().for_each(|note| notify(note));
         if config.is_empty() {
             return Ok(None);
@@ -146,7 +148,7 @@ pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, 
     };
     let sender = exporter.sender();
     let spans =
-        sender.sends(Signal::Traces).then(|| Spans::new(live.send_by(sender.clone()), request.sampling));
+        sender.sends(Signal::Traces).then(|| SpanSink::new(live.send_by(sender.clone()), request.sampling));
     let metrics = sender.sends(Signal::Metrics).then(|| {
         let (settings, complaints) = &request.metrics;
         complaints.iter().for_each(|complaint| notify(complaint));

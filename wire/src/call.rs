@@ -348,7 +348,7 @@ mod tests {
         }
 
         #[test]
-        fn durations_past_the_limit_are_told_as_the_limit(duration_ticks in 1u64 << 48..) {
+        fn durations_past_the_limit_become_the_limit(duration_ticks in 1u64 << 48..) {
             let call = Call { kind: kind::WAIT, duration_ticks, detail: Detail::Wait { what: 1, handle: 0 }, ..Call::default() };
             let back = Call::from_cell(&call.to_cell()).unwrap();
             prop_assert_eq!(back.duration_ticks, u64::from(u32::MAX) << LONG_DURATION_SHIFT);

@@ -117,7 +117,7 @@ impl<'a> Producer<'a> {
     }
 
     /// Whether an entry of that many cells would fit now.
-    pub fn has_room(&mut self, cells: u64) -> bool {
+    pub fn has_space(&mut self, cells: u64) -> bool {
         // SYNC: pairs with the Release store of `tail` in `Consumer::release`, as in `push`.
         self.tail = self.ring.tail.load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail).saturating_add(cells) <= self.ring.capacity

@@ -194,7 +194,7 @@ impl Layout {
     }
 
     /// Copies a ring's place out of its header and checks it: (offset, cells).
-    pub fn ring_place(ring: &RingHeader, mapped_bytes: usize) -> Option<(usize, usize)> {
+    pub fn ring_extent(ring: &RingHeader, mapped_bytes: usize) -> Option<(usize, usize)> {
         let offset = usize::try_from(ring.data_offset.load(Ordering::Relaxed)).ok()?;
         let cells = usize::try_from(ring.capacity_cells.load(Ordering::Relaxed)).ok()?;
         let end = cells.checked_mul(CELL_BYTES)?.checked_add(offset)?;

@@ -259,7 +259,7 @@ fn a_position_alone_orders_one_owner_after_the_other() {
 }
 
 #[test]
-fn room_that_was_seen_can_be_used() {
+fn free_cells_that_were_seen_can_be_used() {
     loom::model(|| {
         let memory = Memory::cells(2);
         let mut producer = Producer::new(memory.ring());

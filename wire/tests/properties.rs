@@ -86,7 +86,7 @@ proptest! {
                     }
                 }
                 Step::HasRoom { cells } => {
-                    prop_assert_eq!(producer.has_room(cells), model.len() as u64 + cells <= capacity as u64);
+                    prop_assert_eq!(producer.has_space(cells), model.len() as u64 + cells <= capacity as u64);
                 }
                 Step::Read { limit } => {
                     // Reading does not consume: it starts at the oldest cell not given back.
@@ -219,7 +219,7 @@ proptest! {
         let ring: RingHeader = unsafe { std::mem::zeroed() };
         ring.data_offset.store(offset, Ordering::Relaxed);
         ring.capacity_cells.store(cells, Ordering::Relaxed);
-        if let Some((offset, cells)) = Layout::ring_place(&ring, mapped as usize) {
+        if let Some((offset, cells)) = Layout::ring_extent(&ring, mapped as usize) {
             prop_assert!(cells.is_power_of_two() && offset.is_multiple_of(CELL_BYTES));
             prop_assert!(offset as u128 + (cells * CELL_BYTES) as u128 <= mapped.into());
         }

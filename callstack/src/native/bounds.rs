@@ -15,6 +15,7 @@ use gputrace_producer::session::Session;
 use super::pages::PAGE;
 use super::{maps, surroundings};
 use crate::python::memory::{Checked, Lent, Memory};
+pub use maps::Bounds;
 
 const WORD: u64 = 8;
 /// How much of a descriptor is searched.
@@ -29,20 +30,6 @@ const STACKS_UNKNOWN: &[u8] =
     b"native stacks cost more than they should: where this C library says which stack a thread has is not \
                                 known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
                                 forbid that";
-
-/// From the lowest address that may be touched to the end above it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
-    pub low: u64,
-    pub end: u64,
-}
-
-impl Bounds {
-    #[inline(always)]
-    pub fn hold(self, at: u64) -> bool {
-        self.low <= at && at < self.end
-    }
-}
 
 /// The low bound of the first thread's stack, which grows down.
 static FIRST_LOW: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -155,7 +142,7 @@ impl Described {
 /// known. The C library must have made the thread, on a stack of its own, with a guard.
 pub fn learn() -> bool {
     if !are_described()
-        && let Some(at) = place_of_stack(descriptor(), stack_pointer())
+        && let Some(at) = offset_of_stack(descriptor(), stack_pointer())
     {
         DESCRIBED_AT.store(at, Ordering::Relaxed);
     }
@@ -164,14 +151,14 @@ pub fn learn() -> bool {
 
 /// The offset of the stack, on which `here` is, in a descriptor: the only offset at which three words are
 /// consistent with one another and with the mapped pages.
-fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
+fn offset_of_stack(descriptor: u64, here: u64) -> Option<u32> {
     let memory = Checked::new();
     let fits = |offset: &u32| {
         let described = descriptor.checked_add((*offset).into());
-        let Some(told) = described.and_then(|at| Described::read(&Lent, at)) else { return false };
-        let Described { start, bytes, guard_bytes } = told;
+        let Some(words) = described.and_then(|at| Described::read(&Lent, at)) else { return false };
+        let Described { start, bytes, guard_bytes } = words;
         let is_of_pages = [start, bytes, guard_bytes].iter().all(|word| word % PAGE == 0);
-        let is_here = told.bounds(descriptor).is_some_and(|bounds| bounds.hold(here));
+        let is_here = words.bounds(descriptor).is_some_and(|bounds| bounds.hold(here));
         is_of_pages
             && is_here
             && guard_bytes != 0
@@ -179,8 +166,8 @@ fn place_of_stack(descriptor: u64, here: u64) -> Option<u32> {
             && !memory.has(start + guard_bytes - PAGE)
             && memory.has(start + guard_bytes)
     };
-    let mut places = (WORD as u32..DESCRIPTOR_BYTES as u32).step_by(WORD as usize).filter(fits);
-    places.next().filter(|_| places.next().is_none())
+    let mut offsets = (WORD as u32..DESCRIPTOR_BYTES as u32).step_by(WORD as usize).filter(fits);
+    offsets.next().filter(|_| offsets.next().is_none())
 }
 
 /// A buffer for the kernel's list of mappings.
@@ -265,19 +252,19 @@ pub(super) mod tests {
     fn a_thread_s_stack_is_where_the_c_library_says_it_is() {
         learn_in_a_thread();
         for bytes in [64 << 10, 1 << 20, 9 << 20] {
-            let told = || (described().unwrap(), said());
-            let (told, said) =
-                std::thread::Builder::new().stack_size(bytes).spawn(told).unwrap().join().unwrap();
-            assert_eq!(told.low, said.low);
+            let words = || (described().unwrap(), said());
+            let (words, said) =
+                std::thread::Builder::new().stack_size(bytes).spawn(words).unwrap().join().unwrap();
+            assert_eq!(words.low, said.low);
             assert!(
-                told.end < said.end && said.end - told.end < ABOVE_DESCRIPTOR_BYTES,
-                "{told:x?} {said:x?}"
+                words.end < said.end && said.end - words.end < ABOVE_DESCRIPTOR_BYTES,
+                "{words:x?} {said:x?}"
             );
         }
     }
 
     #[test]
-    fn a_descriptor_that_tells_nonsense_tells_nothing() {
+    fn malformed_descriptors_are_ignored() {
         const AT: u64 = 0x7f00_0000_0000;
         let described = |start, bytes, guard_bytes| Described { start, bytes, guard_bytes }.bounds(AT);
         let low = AT - 0x10_0000;

@@ -219,8 +219,8 @@ impl State {
 }
 
 /// The rule for an address in the function.
-pub fn rule(common: &Common<'_>, function: &Function<'_>, place: u64) -> Result<Rule, Unfit> {
-    if place < function.start || place >= function.end {
+pub fn rule(common: &Common<'_>, function: &Function<'_>, pc: u64) -> Result<Rule, Unfit> {
+    if pc < function.start || pc >= function.end {
         return Err(Unfit);
     }
     if common.is_signal {
@@ -228,7 +228,7 @@ pub fn rule(common: &Common<'_>, function: &Function<'_>, place: u64) -> Result<
     }
     let none = State { cfa: Cfa::Other, bp: Saved::Unchanged, returns: Saved::Other };
     let initial = follow(common, common.instructions, none, none, 0, u64::MAX)?;
-    let state = follow(common, function.instructions, initial, initial, function.start, place)?;
+    let state = follow(common, function.instructions, initial, initial, function.start, pc)?;
     state.rule()
 }
 
@@ -264,7 +264,7 @@ fn follow(
     mut state: State,
     initial: State,
     mut at: u64,
-    place: u64,
+    pc: u64,
 ) -> Result<State, Unfit> {
     let mut remembered = [state; REMEMBERED_MAX];
     let mut depth = 0;
@@ -284,7 +284,7 @@ fn follow(
             0x00 => {}
             0x01 => {
                 let to = from.pointer(common.pointer_encoding)?;
-                if to > place {
+                if to > pc {
                     break;
                 }
                 at = to;
@@ -364,7 +364,7 @@ fn follow(
         }
         if let Some(step) = step {
             let to = step.checked_mul(common.code_unit).and_then(|step| at.checked_add(step)).ok_or(Unfit)?;
-            if to > place {
+            if to > pc {
                 break;
             }
             at = to;

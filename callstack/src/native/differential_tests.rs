@@ -113,8 +113,8 @@ fn rules_of_all_mapped_functions_are_those_that_gimli_reads() {
     };
     let own = compare as *const () as u64;
     for place in [own, of_libc, of_unwinder] {
-        let mut room = [0; 4196];
-        let (start, path) = maps::image_at(place, &mut room).unwrap();
+        let mut lines = [0; 4196];
+        let (start, path) = maps::image_at(place, &mut lines).unwrap();
         let (compared, unfit) = compare(start);
         let path = String::from_utf8_lossy(path);
         println!("{path}: {compared} rows, {unfit} without a rule");

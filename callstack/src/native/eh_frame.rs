@@ -75,21 +75,21 @@ fn entry<M: Memory>(memory: &M, at: u64, place: u64, pieces: &mut Pieces) -> Res
 }
 
 /// The bytes of the entry at that address, after its length.
-fn piece<'p, M: Memory>(memory: &M, at: u64, room: &'p mut [u8]) -> Result<Reader<'p>, Unfit> {
+fn piece<'p, M: Memory>(memory: &M, at: u64, buffer: &'p mut [u8]) -> Result<Reader<'p>, Unfit> {
     let bytes = memory.half(at, 0).ok_or(Unfit)? as usize;
-    let room = room.get_mut(..bytes).ok_or(Unfit)?;
+    let buffer = buffer.get_mut(..bytes).ok_or(Unfit)?;
     let address = at.checked_add(4).ok_or(Unfit)?;
-    if !memory.read(address, 0, room) {
+    if !memory.read(address, 0, buffer) {
         return Err(Unfit);
     }
-    Ok(Reader { bytes: room, address })
+    Ok(Reader { bytes: buffer, address })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::rule::{Kind, SavedBp};
     use super::*;
-    use crate::python::memory::Image;
+    use crate::python::memory::ProcessImage;
 
     const START: u64 = 0x10_0000;
     const HEADER_AT: u64 = START;
@@ -130,12 +130,12 @@ mod tests {
 
     fn rule(bytes: &[u8], place: u64) -> Result<Rule, Unfit> {
         let mut pieces = Pieces { common: [0; COMMON_BYTES], function: [0; FUNCTION_BYTES] };
-        let found = look_up(&Image { start: START, bytes }, HEADER_AT, place, &mut pieces)?;
+        let found = look_up(&ProcessImage { start: START, bytes }, HEADER_AT, place, &mut pieces)?;
         assert_eq!(found.function_start, CODE);
         Ok(found.rule)
     }
 
-    fn told(rule: Rule) -> (Kind, i64, SavedBp) {
+    fn parts(rule: Rule) -> (Kind, i64, SavedBp) {
         (rule.kind(), rule.cfa_offset(), rule.saved_bp())
     }
 
@@ -143,11 +143,11 @@ mod tests {
     fn a_function_with_a_frame_pointer_is_followed_through_its_prologue() {
         // push rbp; mov rbp, rsp; … leave
         let bytes = image("zR", &[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 50, 0x0c, 7, 8]);
-        assert_eq!(rule(&bytes, CODE).map(told), Ok((Kind::Sp, 8, SavedBp::Unchanged)));
-        assert_eq!(rule(&bytes, CODE + 1).map(told), Ok((Kind::Sp, 16, SavedBp::FromCfa(-16))));
-        assert_eq!(rule(&bytes, CODE + 4).map(told), Ok((Kind::Bp, 16, SavedBp::FromCfa(-16))));
-        assert_eq!(rule(&bytes, CODE + 53).map(told), Ok((Kind::Bp, 16, SavedBp::FromCfa(-16))));
-        assert_eq!(rule(&bytes, CODE + 54).map(told), Ok((Kind::Sp, 8, SavedBp::FromCfa(-16))));
+        assert_eq!(rule(&bytes, CODE).map(parts), Ok((Kind::Sp, 8, SavedBp::Unchanged)));
+        assert_eq!(rule(&bytes, CODE + 1).map(parts), Ok((Kind::Sp, 16, SavedBp::FromCfa(-16))));
+        assert_eq!(rule(&bytes, CODE + 4).map(parts), Ok((Kind::Bp, 16, SavedBp::FromCfa(-16))));
+        assert_eq!(rule(&bytes, CODE + 53).map(parts), Ok((Kind::Bp, 16, SavedBp::FromCfa(-16))));
+        assert_eq!(rule(&bytes, CODE + 54).map(parts), Ok((Kind::Sp, 8, SavedBp::FromCfa(-16))));
         assert_eq!(rule(&bytes, CODE + 100), Err(Unfit));
         assert_eq!(rule(&bytes, CODE - 1), Err(Unfit));
     }
@@ -165,11 +165,11 @@ mod tests {
         let aligned = [0x41, 0x0c, 10, 0, 0x41, 0x10, 6, 2, 0x76, 0, 0x41, 0x0f, 3, 0x76, 0x78, 0x06];
         let bytes = image("zR", &aligned);
         assert_eq!(rule(&bytes, CODE + 1), Err(Unfit));
-        assert_eq!(rule(&bytes, CODE + 3).map(told), Ok((Kind::AtBp, -8, SavedBp::AtBp)));
+        assert_eq!(rule(&bytes, CODE + 3).map(parts), Ok((Kind::AtBp, -8, SavedBp::AtBp)));
     }
 
     #[test]
-    fn where_a_thread_begins_and_what_a_signal_interrupted_are_told() {
+    fn thread_starts_and_signal_frames_are_recognized() {
         assert_eq!(rule(&image("zR", &[0x07, 16]), CODE + 1).map(Rule::kind), Ok(Kind::Outermost));
         assert_eq!(rule(&image("zRS", &[]), CODE + 1).map(Rule::kind), Ok(Kind::Signal));
     }
@@ -202,9 +202,10 @@ mod tests {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut bytes = good.clone();
                 bytes[at] = value;
-                let _ = look_up(&Image { start: START, bytes: &bytes }, HEADER_AT, CODE + 4, &mut pieces);
+                let _ =
+                    look_up(&ProcessImage { start: START, bytes: &bytes }, HEADER_AT, CODE + 4, &mut pieces);
             }
-            let cut = Image { start: START, bytes: &good[..at] };
+            let cut = ProcessImage { start: START, bytes: &good[..at] };
             assert_eq!(look_up(&cut, HEADER_AT, CODE + 4, &mut pieces), Err(Unfit));
         }
     }

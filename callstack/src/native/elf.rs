@@ -79,8 +79,8 @@ fn build_id<M: Memory>(memory: &M, from: u64, bytes: u64, image: &mut Image) -> 
         let after_name = at + 12 + padded(name);
         let length_here = length as usize;
         if kind == GNU_BUILD_ID && name == 4 && memory.half(from, at + 12)?.to_le_bytes() == *b"GNU\0" {
-            let room = image.build_id.get_mut(..length_here)?;
-            if memory.read(from, after_name, room) {
+            let buffer = image.build_id.get_mut(..length_here)?;
+            if memory.read(from, after_name, buffer) {
                 image.build_id_bytes = length_here;
             }
             return Some(());

@@ -144,8 +144,8 @@ impl Images {
         // A wrong frame may lead to any library, also to one that another thread unloads.
         let memory = &self.work.pages;
         memory.forget();
-        let place = pc - 1;
-        let Some(index) = self.image_of(memory, session, place, count) else {
+        let address = pc - 1;
+        let Some(index) = self.image_of(memory, session, address, count) else {
             self.say_if_full(session);
             return Rule::UNKNOWN;
         };
@@ -165,7 +165,7 @@ impl Images {
         let entry = if frames == 0 {
             Err(super::cfi::Unfit)
         } else {
-            eh_frame::look_up(memory, frames, place, pieces)
+            eh_frame::look_up(memory, frames, address, pieces)
         };
         let rule = match entry {
             Ok(entry) => {

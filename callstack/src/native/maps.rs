@@ -5,12 +5,24 @@ use core::ffi::CStr;
 
 use gputrace_producer::system;
 
-use super::bounds::Bounds;
-
 /// The longest line that is read: a path and 100 bytes.
 const LINE_MAX: usize = 4096 + 100;
 pub type LinesBuffer = [u8; LINE_MAX];
 pub const NO_LINES: LinesBuffer = [0; LINE_MAX];
+
+/// From the lowest address that may be touched to the end above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    pub low: u64,
+    pub end: u64,
+}
+
+impl Bounds {
+    #[inline(always)]
+    pub fn hold(self, at: u64) -> bool {
+        self.low <= at && at < self.end
+    }
+}
 
 /// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,9 +150,9 @@ mod tests {
     fn this_program_is_found_where_it_is_mapped() {
         let own = std::env::current_exe().unwrap();
         let mut lines = [0; LINE_MAX];
-        let place = this_program_is_found_where_it_is_mapped as *const () as u64;
-        let (start, path) = image_at(place, &mut lines).unwrap();
-        assert!(start <= place);
+        let address = this_program_is_found_where_it_is_mapped as *const () as u64;
+        let (start, path) = image_at(address, &mut lines).unwrap();
+        assert!(start <= address);
         assert_eq!(path, own.as_os_str().as_encoded_bytes());
         // SAFETY: an image begins with its header.
         assert_eq!(unsafe { *(start as *const [u8; 4]) }, *b"\x7fELF");

@@ -1,4 +1,4 @@
-//! Native and Python frames in one order.
+//! RemainingFrames and Python frames in one order.
 //!
 //! Python's frames replace the interpreter's own native frames, which are left out. A run is a group of
 //! Python frames that the interpreter runs without another C call in between. The interpreter's function
@@ -16,17 +16,17 @@ use super::walk::End;
 
 /// The boundary between a Python frame and its caller, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Entry(u64);
+pub struct FrameBoundary(u64);
 
-impl Entry {
+impl FrameBoundary {
     /// Both frames belong to one run.
-    pub const NONE: Entry = Entry(0);
+    pub const NONE: FrameBoundary = FrameBoundary(0);
     /// They belong to different runs.
-    pub const UNPLACED: Entry = Entry(1);
+    pub const UNPLACED: FrameBoundary = FrameBoundary(1);
 
     /// They belong to different runs, and the interpreter has a frame at this address; 0 if it has none.
-    pub fn at(address: u64) -> Entry {
-        if address == 0 { Entry::UNPLACED } else { Entry(address) }
+    pub fn at(address: u64) -> FrameBoundary {
+        if address == 0 { FrameBoundary::UNPLACED } else { FrameBoundary(address) }
     }
 
     fn address(self) -> Option<u64> {
@@ -38,7 +38,7 @@ impl Entry {
 pub struct PythonFrame {
     pub code: u32,
     pub at: u64,
-    pub entry: Entry,
+    pub entry: FrameBoundary,
 }
 
 /// How the Python frames end, at the outer end.
@@ -59,9 +59,9 @@ pub fn merge(
     (python, outermost): (&[PythonFrame], Outermost),
     mut put: impl FnMut(u32, u64),
 ) {
-    let mut rest = Native { frames: native, is_lost: end != End::Outermost };
+    let mut rest = RemainingFrames { frames: native, is_lost: end != End::Outermost };
     let by_address = python.iter().any(|frame| frame.entry.address().is_some());
-    let runs = python.iter().filter(|frame| frame.entry != Entry::NONE).count();
+    let runs = python.iter().filter(|frame| frame.entry != FrameBoundary::NONE).count();
     let found = native.iter().filter(|frame| frame.is_evaluation()).count();
     let is_counted = match outermost {
         Outermost::Whole => found == runs || rest.is_lost && found < runs,
@@ -70,9 +70,12 @@ pub fn merge(
     let mut begins = true;
     for (index, frame) in python.iter().enumerate() {
         if begins {
-            let entry =
-                python.iter().skip(index).map(|frame| frame.entry).find(|entry| *entry != Entry::NONE);
-            match entry.map(Entry::address) {
+            let entry = python
+                .iter()
+                .skip(index)
+                .map(|frame| frame.entry)
+                .find(|entry| *entry != FrameBoundary::NONE);
+            match entry.map(FrameBoundary::address) {
                 Some(Some(at)) => rest.up_to(|frame| frame.end > at, &mut put),
                 Some(None) if is_counted && !by_address => {
                     rest.up_to(NativeFrame::is_evaluation, &mut put);
@@ -83,12 +86,12 @@ pub fn merge(
                     if index == 0 {
                         rest.up_to(NativeFrame::is_of_interpreter, &mut put);
                     }
-                    rest = Native { frames: &[], is_lost: false };
+                    rest = RemainingFrames { frames: &[], is_lost: false };
                 }
             }
         }
         put(frame.code, frame.at);
-        begins = frame.entry != Entry::NONE;
+        begins = frame.entry != FrameBoundary::NONE;
     }
     match outermost {
         Outermost::Whole => rest.up_to(|_| false, &mut put),
@@ -104,13 +107,13 @@ pub fn merge(
 }
 
 /// The remaining native frames.
-struct Native<'f> {
+struct RemainingFrames<'f> {
     frames: &'f [NativeFrame],
     /// Whether frames are missing at the end.
     is_lost: bool,
 }
 
-impl Native<'_> {
+impl RemainingFrames<'_> {
     /// Passes the frames inside the first one for which `beyond` is true.
     fn up_to(&mut self, beyond: impl Fn(&NativeFrame) -> bool, put: &mut impl FnMut(u32, u64)) {
         while let Some((frame, rest)) = self.frames.split_first() {
@@ -151,13 +154,13 @@ mod tests {
         frames.map(|(flags, at)| NativeFrame { image: 1, flags: *flags, at, end: at * 16 }).collect()
     }
 
-    fn python(entries: &[Entry]) -> Vec<PythonFrame> {
+    fn python(entries: &[FrameBoundary]) -> Vec<PythonFrame> {
         let frames = entries.iter().zip(1u64..);
         frames.map(|(entry, at)| PythonFrame { code: 2, at, entry: *entry }).collect()
     }
 
     /// `n3` for the third native frame, `p1` for the first Python frame, `?` for a mark.
-    fn merged(native: &[NativeFrame], end: End, entries: &[Entry], outermost: Outermost) -> String {
+    fn merged(native: &[NativeFrame], end: End, entries: &[FrameBoundary], outermost: Outermost) -> String {
         let mut said = Vec::new();
         merge((native, end), (&python(entries), outermost), |definition, at| {
             said.push(match definition {
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn python_frames_alone_are_as_they_are() {
-        let entries = [Entry::NONE, Entry::at(100), Entry::UNPLACED];
+        let entries = [FrameBoundary::NONE, FrameBoundary::at(100), FrameBoundary::UNPLACED];
         assert_eq!(merged(&[], End::Outermost, &entries, Outermost::Whole), "p1 p2 p3");
         assert_eq!(merged(&[], End::Outermost, &entries, Outermost::Cut), "p1 p2 p3 ?");
     }
@@ -188,14 +191,19 @@ mod tests {
     fn runs_are_placed_by_what_lies_on_the_c_stack() {
         // ours, extension, [call, eval], callback, [call, eval], main
         let frames = native(&[OWN, 0, INTERPRETER, INTERPRETER, 0, INTERPRETER, INTERPRETER, 0]);
-        let entries = [Entry::NONE, Entry::at(3 * 16 + 8), Entry::NONE, Entry::at(6 * 16 + 8)];
+        let entries = [
+            FrameBoundary::NONE,
+            FrameBoundary::at(3 * 16 + 8),
+            FrameBoundary::NONE,
+            FrameBoundary::at(6 * 16 + 8),
+        ];
         assert_eq!(merged(&frames, End::Outermost, &entries, Outermost::Whole), "n2 p1 p2 n5 p3 p4 n8");
         assert_eq!(merged(&frames[..5], End::Lost, &entries, Outermost::Whole), "n2 p1 p2 n5 ? p3 p4");
         assert_eq!(merged(&frames, End::Outermost, &entries[..3], Outermost::Cut), "n2 p1 p2 p3 ?");
         // A C call between two of the interpreter's functions that ran no frame.
         let frames = native(&[OWN, 0, INTERPRETER, 0, INTERPRETER, INTERPRETER, 0]);
         assert_eq!(
-            merged(&frames, End::Outermost, &[Entry::at(5 * 16 + 8)], Outermost::Whole),
+            merged(&frames, End::Outermost, &[FrameBoundary::at(5 * 16 + 8)], Outermost::Whole),
             "n2 n4 p1 n7"
         );
     }
@@ -203,30 +211,36 @@ mod tests {
     #[test]
     fn runs_are_counted_where_nothing_lies_on_the_c_stack() {
         let frames = native(&[OWN, 0, INTERPRETER, EVAL, INTERPRETER, EVAL, 0, EVAL, INTERPRETER, 0]);
-        let each = [Entry::UNPLACED; 3];
+        let each = [FrameBoundary::UNPLACED; 3];
         assert_eq!(merged(&frames, End::Outermost, &each, Outermost::Whole), "n2 p1 p2 n7 p3 n10");
-        let marked = [Entry::NONE, Entry::UNPLACED, Entry::UNPLACED, Entry::NONE, Entry::UNPLACED];
+        let marked = [
+            FrameBoundary::NONE,
+            FrameBoundary::UNPLACED,
+            FrameBoundary::UNPLACED,
+            FrameBoundary::NONE,
+            FrameBoundary::UNPLACED,
+        ];
         assert_eq!(merged(&frames, End::Outermost, &marked, Outermost::Whole), "n2 p1 p2 p3 n7 p4 p5 n10");
     }
 
     #[test]
     fn where_runs_cannot_be_placed_the_innermost_frames_are_kept() {
         let frames = native(&[OWN, 0, 0, INTERPRETER, EVAL, 0, INTERPRETER, INTERPRETER, 0]);
-        let each = [Entry::UNPLACED; 2];
+        let each = [FrameBoundary::UNPLACED; 2];
         assert_eq!(merged(&frames, End::Outermost, &each, Outermost::Whole), "n2 n3 p1 p2");
         // The walk ended before the other frames: those found are in order.
         assert_eq!(merged(&frames[..6], End::Cut, &each, Outermost::Whole), "n2 n3 p1 n6 ? p2");
-        assert_eq!(merged(&frames, End::Outermost, &[Entry::NONE], Outermost::Cut), "n2 n3 p1 ?");
+        assert_eq!(merged(&frames, End::Outermost, &[FrameBoundary::NONE], Outermost::Cut), "n2 n3 p1 ?");
     }
 
     #[test]
-    fn what_another_stack_tells_is_left_out() {
+    fn frames_of_another_stack_are_left_out() {
         // kernels, [eval], engine, [call, eval], main
         let frames = native(&[OWN, 0, EVAL, INTERPRETER, 0, 0, INTERPRETER, EVAL, 0]);
         assert_eq!(merged(&frames, End::Outermost, &[], Outermost::Elsewhere), "n2");
-        let inside = [Entry::UNPLACED];
+        let inside = [FrameBoundary::UNPLACED];
         assert_eq!(merged(&frames, End::Outermost, &inside, Outermost::Elsewhere), "n2 p1 n5 n6");
-        let placed = [Entry::NONE, Entry::at(2 * 16 + 8)];
+        let placed = [FrameBoundary::NONE, FrameBoundary::at(2 * 16 + 8)];
         assert_eq!(merged(&frames, End::Outermost, &placed, Outermost::Elsewhere), "n2 p1 p2 n5 n6");
     }
 }

@@ -154,7 +154,7 @@ pub(super) mod tests {
     }
 
     /// The same, where each word contains its own address.
-    fn map_of_places(pages: usize) -> u64 {
+    fn mapping_of_pages(pages: usize) -> u64 {
         let start = map(pages);
         for at in (start..start + pages as u64 * PAGE).step_by(8) {
             // SAFETY: our own pages.
@@ -169,7 +169,7 @@ pub(super) mod tests {
 
     #[test]
     fn copies_are_what_is_there() {
-        let start = map_of_places(5);
+        let start = mapping_of_pages(5);
         let (one, three) = (Pages::<1>::of_stacks(), Pages::<3>::of_stacks());
         let mut step = 1u64;
         for _ in 0..20_000 {
@@ -185,7 +185,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_not_there_is_not_copied_and_what_changed_is_copied_anew() {
-        let start = map_of_places(2);
+        let start = mapping_of_pages(2);
         let pages = Pages::<2>::of_stacks();
         assert_eq!(pages.word(start + PAGE - 8, 0), Some(word_at(start + PAGE - 8)));
         for beside in
@@ -215,7 +215,7 @@ pub(super) mod tests {
     fn rooms_are_one_thread_s_at_a_time() {
         let threads = (0..8).map(|number| {
             std::thread::spawn(move || {
-                let start = map_of_places(4 + number);
+                let start = mapping_of_pages(4 + number);
                 for round in 0..500u64 {
                     // All may be taken for a while.
                     let Some(buffer) = Taken::new() else { continue };

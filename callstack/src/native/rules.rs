@@ -11,27 +11,27 @@ use super::rule::Rule;
 /// 512 KiB, touched where used.
 const ENTRIES: usize = 1 << 15;
 /// Addresses have 47 bits; the bits above contain the epoch, which changes when a library is closed.
-const PLACE_BITS: u32 = 47;
+const ADDRESS_BITS: u32 = 47;
 /// After so many closed libraries all rules are discarded, and counting begins again.
-const EPOCHS: u32 = 1 << (64 - PLACE_BITS);
+const EPOCHS: u32 = 1 << (64 - ADDRESS_BITS);
 
-struct Entry {
+struct RuleEntry {
     /// The key xor the rule: an entry whose halves belong to different rules has a key that is never looked
     /// up.
     check: AtomicU64,
     rule: AtomicU64,
 }
 
-// SAFETY: zeroed atomics; an entry of zeros has the key 0, which no place has.
-unsafe impl Zeroed for Entry {}
+// SAFETY: zeroed atomics; an entry of zeros has the key 0, which no address has.
+unsafe impl Zeroed for RuleEntry {}
 
 pub struct Rules {
-    entries: &'static [Entry],
+    entries: &'static [RuleEntry],
 }
 
 #[inline(always)]
-fn key_of(place: u64, epoch: u32) -> u64 {
-    place | u64::from(epoch) << PLACE_BITS
+fn key_of(address: u64, epoch: u32) -> u64 {
+    address | u64::from(epoch) << ADDRESS_BITS
 }
 
 impl Rules {
@@ -40,8 +40,8 @@ impl Rules {
     }
 
     #[inline(always)]
-    fn first(place: u64) -> usize {
-        (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros())) as usize
+    fn first(address: u64) -> usize {
+        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros())) as usize
     }
 
     #[inline(always)]
@@ -53,21 +53,21 @@ impl Rules {
 
     /// The rule of a code address, if it was stored in that epoch.
     #[inline(always)]
-    pub fn get(&self, place: u64, epoch: u32) -> Option<Rule> {
-        let (first, key) = (Rules::first(place), key_of(place, epoch));
+    pub fn get(&self, address: u64, epoch: u32) -> Option<Rule> {
+        let (first, key) = (Rules::first(address), key_of(address, epoch));
         match self.at(first, key) {
             None => self.at(first ^ 1, key),
             found => found,
         }
     }
 
-    pub fn keep(&self, place: u64, epoch: u32, rule: Rule) {
-        let (first, key) = (Rules::first(place), key_of(place, epoch));
+    pub fn keep(&self, address: u64, epoch: u32, rule: Rule) {
+        let (first, key) = (Rules::first(address), key_of(address, epoch));
         // The old entry moves to the second slot, and the entry there is evicted.
         if let (Some(entry), Some(second)) = (self.entries.get(first), self.entries.get(first ^ 1)) {
             let (check, old) = (entry.check.load(Ordering::Relaxed), entry.rule.load(Ordering::Relaxed));
             // If the old entry's own first slot is the other one, the old entry stays there.
-            if old != 0 && Rules::first((check ^ old) & ((1 << PLACE_BITS) - 1)) == first {
+            if old != 0 && Rules::first((check ^ old) & ((1 << ADDRESS_BITS) - 1)) == first {
                 second.rule.store(old, Ordering::Relaxed);
                 second.check.store(check, Ordering::Relaxed);
             }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_of_its_place_and_epoch() {
+    fn rules_are_found_by_address_and_epoch() {
         let rules = Rules::new().unwrap();
         assert_eq!(rules.get(0x1000, 0), None);
         rules.keep(0x1000, 3, rule(7));
@@ -115,14 +115,14 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_or_forgotten_and_never_another() {
         let rules = Rules::new().unwrap();
-        let places = || (0..100_000u64).map(|index| 0x7f00_0000_0000 + index * 13);
-        for place in places() {
-            rules.keep(place, 0, rule((place % 1_000) as i64 + 1));
-            assert_eq!(rules.get(place, 0), Some(rule((place % 1_000) as i64 + 1)));
+        let addresses = || (0..100_000u64).map(|index| 0x7f00_0000_0000 + index * 13);
+        for address in addresses() {
+            rules.keep(address, 0, rule((address % 1_000) as i64 + 1));
+            assert_eq!(rules.get(address, 0), Some(rule((address % 1_000) as i64 + 1)));
         }
-        let found = places().filter_map(|place| rules.get(place, 0).map(|found| (place, found)));
+        let found = addresses().filter_map(|address| rules.get(address, 0).map(|found| (address, found)));
         let found: Vec<_> = found.collect();
-        assert!(found.iter().all(|(place, found)| *found == rule((place % 1_000) as i64 + 1)));
+        assert!(found.iter().all(|(address, found)| *found == rule((address % 1_000) as i64 + 1)));
         assert!(found.len() > ENTRIES / 2 && found.len() <= ENTRIES, "{}", found.len());
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threads_own_stack_is_read_in_place_up_to_its_end() {
+    fn own_stack_is_read_directly_up_to_its_end() {
         learn_in_a_thread();
         let looks = || {
             let sp = here() & !7;
@@ -239,13 +239,13 @@ mod tests {
         learn_in_a_thread();
         #[inline(never)]
         fn down(levels: u32) -> u64 {
-            let room = core::hint::black_box([levels as u8; 64 << 10]);
+            let buffer = core::hint::black_box([levels as u8; 64 << 10]);
             if levels == 0 {
                 let sp = here() & !7;
                 let stack = Stack::of_this_thread(sp);
-                return (stack.certain - sp) << 8 | u64::from(room[7]);
+                return (stack.certain - sp) << 8 | u64::from(buffer[7]);
             }
-            down(levels - 1).wrapping_add(u64::from(room[3] >> 7))
+            down(levels - 1).wrapping_add(u64::from(buffer[3] >> 7))
         }
         let deep = || down(120) >> 8;
         let certain = std::thread::Builder::new().stack_size(16 << 20).spawn(deep).unwrap().join().unwrap();

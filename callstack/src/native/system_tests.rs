@@ -22,9 +22,9 @@ unsafe extern "C" {
 }
 
 /// Keeps the biases of defined images: ids are 1, 2, ….
-struct Images(Cell<[u64; 64]>, Cell<u32>);
+struct ImageBiases(Cell<[u64; 64]>, Cell<u32>);
 
-impl Define for Images {
+impl Define for ImageBiases {
     fn define(&self, _: u16, fields: &[u64], _: &[u8]) -> u32 {
         let id = self.1.get() + 1;
         self.1.set(id);
@@ -37,14 +37,14 @@ impl Define for Images {
 
 struct Compared {
     native: Native,
-    images: Images,
+    images: ImageBiases,
     times: Cell<u32>,
 }
 
 thread_local! {
     static COMPARED: Compared = Compared {
         native: Native::new().unwrap(),
-        images: Images(Cell::new([0; 64]), Cell::new(0)),
+        images: ImageBiases(Cell::new([0; 64]), Cell::new(0)),
         times: const { Cell::new(0) },
     };
 }
@@ -72,8 +72,8 @@ fn compare() {
             End::Outermost => assert!(alike + 4 >= theirs.len(), "{alike} alike:\n{ours:x?}\n{theirs:x?}"),
             End::Cut => {
                 let from = theirs.iter().position(|pc| ours.contains(pc)).unwrap();
-                let place = ours.iter().position(|pc| *pc == theirs[from]).unwrap();
-                assert_eq!(ours[place..], theirs[from..from + ours.len() - place]);
+                let index = ours.iter().position(|pc| *pc == theirs[from]).unwrap();
+                assert_eq!(ours[index..], theirs[from..from + ours.len() - index]);
             }
             End::Lost => panic!("the walk was lost:\n{ours:x?}\n{theirs:x?}"),
         }
@@ -94,8 +94,8 @@ fn chain(bits: u64, depth: u32) -> u64 {
     let next = (bits >> 3, depth - 1);
     let result = match bits & 7 {
         0 => plain(next),
-        1 => with_room::<100>(next),
-        2 => with_room::<5_000>(next),
+        1 => with_buffer::<100>(next),
+        2 => with_buffer::<5_000>(next),
         3 => aligned(next),
         4 => through_qsort(next),
         5 => through_closure(&|next| chain(next.0, next.1), next),
@@ -112,7 +112,7 @@ fn plain(next: (u64, u32)) -> u64 {
 }
 
 #[inline(never)]
-fn with_room<const BYTES: usize>(next: (u64, u32)) -> u64 {
+fn with_buffer<const BYTES: usize>(next: (u64, u32)) -> u64 {
     let buffer = black_box([next.1 as u8; BYTES]);
     chain(next.0, next.1) ^ u64::from(buffer[BYTES / 2])
 }

@@ -31,7 +31,7 @@ use gputrace_wire::counter::Counter;
 
 use super::layout::{ABSENT, Layout};
 use super::memory::{Checked, Lent, Memory, Own};
-use super::objects::{Found, Objects};
+use super::objects::{AttributeValue, Objects};
 use super::runtime::Runtime;
 use super::tree;
 use super::walk::Damaged;
@@ -302,7 +302,7 @@ fn caller_by_copies(objects: &Objects<'_, Lent>, span: u64) -> Result<Option<Cal
 
 #[inline(always)]
 fn caller_of_span<M: Memory>(objects: &Objects<'_, M>, span: u64) -> Result<Option<Caller>, Damaged> {
-    let Found::Attribute(known_by) = objects.attribute(span, ATTRIBUTE)? else {
+    let AttributeValue::Attribute(known_by) = objects.attribute(span, ATTRIBUTE)? else {
         // A span of another implementation, which stores its context elsewhere.
         return Ok(None);
     };

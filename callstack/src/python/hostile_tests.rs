@@ -5,17 +5,17 @@ use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX};
 use super::code::{self, Define};
 use super::identity::{self, Known};
 use super::layout::Layout;
-use super::memory::Image;
+use super::memory::ProcessImage;
 use super::objects::Objects;
-use super::walk::{End, FRAMES_MAX, Types, frames, position};
+use super::walk::{ChainEnd, FRAMES_MAX, Types, frames, position};
 use super::{callers, check, stacks, tree};
 
 const START: u64 = 0x10_0000;
 const WORDS: usize = 192;
 
-struct Bounds;
+struct LengthCheck;
 
-impl Define for Bounds {
+impl Define for LengthCheck {
     fn define(&self, _: u16, fields: &[u64], text: &[u8]) -> u32 {
         assert!(fields.len() <= FIELDS_MAX && text.len() <= TEXT_MAX);
         1
@@ -52,7 +52,7 @@ fn any_memory_is_walked_to_an_end() {
     let mut walked = 0u32;
     for round in 0..30_000 {
         let bytes: Vec<u8> = (0..WORDS).flat_map(|_| numbers.word().to_le_bytes()).collect();
-        let memory = Image { start: START, bytes: &bytes };
+        let memory = ProcessImage { start: START, bytes: &bytes };
         let layout = Layout::of_minor(8 + (round % 5) as u8).unwrap();
         let types = Types::default();
         check::look(&memory, &layout, &types, START, 0);
@@ -67,13 +67,13 @@ fn any_memory_is_walked_to_an_end() {
             if count < 4 {
                 let _ = identity::of(&memory, &layout, frame.code, &mut Known::default());
                 assert!(position(&memory, &layout, &frame) <= 0xffff_ffff);
-                code::define(&memory, &layout, &types, 0, frame.code, &mut text, &Bounds);
+                code::define(&memory, &layout, &types, 0, frame.code, &mut text, &LengthCheck);
             }
             Ok(())
         });
         assert!(count <= FRAMES_MAX);
         // It goes on behind the frames that are kept, but not elsewhere.
-        assert!(fingerprint().is_ok() || end != Ok(End::Whole));
+        assert!(fingerprint().is_ok() || end != Ok(ChainEnd::Whole));
         walked += u32::from(end.is_ok() && count > 0);
     }
     assert!(walked > 100, "{walked} chains made sense");
@@ -102,7 +102,7 @@ fn any_memory_is_searched_for_a_caller_to_an_end() {
             minor @ 0..=4 => Layout::of_minor(8 + minor as u8).unwrap(),
             _ => Layout { minor: 14, ..Layout::of_minor(12).unwrap() },
         };
-        let memory = || Image { start: START, bytes: &bytes };
+        let memory = || ProcessImage { start: START, bytes: &bytes };
         let read = callers::read_image(memory(), &layout, START + 1000, START + 64 * (round % 16));
         let objects = Objects::new(memory(), &layout, START + 1000);
         let found = tree::find(&objects, START, START + 64, numbers.next() as u32);

@@ -124,7 +124,7 @@ fn few<M: Memory>(memory: &M, base: u64, from: u64, bytes: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::memory::Image;
+    use crate::python::memory::ProcessImage;
 
     const START: u64 = 0x10_0000;
     const CODE: u64 = START + 0x100;
@@ -153,32 +153,32 @@ mod tests {
     }
 
     fn of(layout: &Layout, bytes: &[u8]) -> u64 {
-        super::of(&Image { start: START, bytes }, layout, CODE, &mut Known::default()).unwrap()
+        super::of(&ProcessImage { start: START, bytes }, layout, CODE, &mut Known::default()).unwrap()
     }
 
     #[test]
-    fn whatever_a_stack_shows_tells_code_objects_apart() {
+    fn code_objects_differ_if_any_shown_field_does() {
         for minor in 8..=11 {
             let layout = Layout::of_minor(minor).unwrap();
             let bytes = image(&layout, 60);
             let before = of(&layout, &bytes);
             let letters = FILE + u64::from(layout.text_ascii);
             let table = TABLE + u64::from(layout.bytes_data);
-            let places = (letters..letters + 20).chain(table..table + 60).chain([
+            let offsets = (letters..letters + 20).chain(table..table + 60).chain([
                 CODE + u64::from(layout.code_first_line),
                 NAME + u64::from(layout.text_hash),
                 CODE + u64::from(layout.code_parts[0]),
             ]);
-            for place in places {
+            for offset in offsets {
                 let mut other = bytes.clone();
-                other[(place - START) as usize] ^= 1;
-                assert_ne!(of(&layout, &other), before, "3.{minor} {place:#x}");
+                other[(offset - START) as usize] ^= 1;
+                assert_ne!(of(&layout, &other), before, "3.{minor} {offset:#x}");
             }
             // Bytes past the end of either have no effect.
-            for place in [letters + 21, table + 60] {
+            for offset in [letters + 21, table + 60] {
                 let mut other = bytes.clone();
-                other[(place - START) as usize] ^= 1;
-                assert_eq!(of(&layout, &other), before, "3.{minor} {place:#x}");
+                other[(offset - START) as usize] ^= 1;
+                assert_eq!(of(&layout, &other), before, "3.{minor} {offset:#x}");
             }
         }
     }
@@ -204,7 +204,7 @@ mod tests {
                 let mut bytes = image(&layout, 60);
                 let from = (at - START) as usize + usize::from(offset);
                 bytes[from..from + 8].copy_from_slice(&bad.to_le_bytes());
-                let memory = Image { start: START, bytes: &bytes };
+                let memory = ProcessImage { start: START, bytes: &bytes };
                 assert_eq!(
                     super::of(&memory, &layout, CODE, &mut Known::default()),
                     Err(Damaged),
@@ -214,7 +214,7 @@ mod tests {
         }
         let bytes = image(&layout, u64::MAX);
         assert_eq!(
-            super::of(&Image { start: START, bytes: &bytes }, &layout, CODE, &mut Known::default()),
+            super::of(&ProcessImage { start: START, bytes: &bytes }, &layout, CODE, &mut Known::default()),
             Err(Damaged)
         );
     }

@@ -8,6 +8,30 @@ use gputrace_wire::definition::line_table;
 /// No such field.
 pub const ABSENT: u16 = u16::MAX;
 
+/// The index of each word in the table of [`debug_offsets`]. Word 0 is the cookie, word 1 the version.
+#[derive(Clone, Copy, Debug)]
+pub struct OffsetWords {
+    pub free_threaded: u16,
+    pub thread_interp: u16,
+    pub thread_frame: u16,
+    pub thread_id: u16,
+    pub frame_previous: u16,
+    pub frame_code: u16,
+    pub frame_instruction: u16,
+    pub frame_owner: u16,
+    pub code_file: u16,
+    pub code_name: u16,
+    pub code_table: u16,
+    pub code_first_line: u16,
+    pub code_start: u16,
+    pub object_type: u16,
+    pub object_size: u16,
+    pub bytes_data: u16,
+    pub text_state: u16,
+    pub text_length: u16,
+    pub text_ascii: u16,
+}
+
 /// Offsets in bytes, unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {

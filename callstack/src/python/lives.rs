@@ -134,12 +134,12 @@ pub fn begin<M: Memory>(memory: &M, layout: &Layout, code_type: u64) -> bool {
     if !is_plausible(name & !7) || !memory.read(name, 0, &mut letters) || letters != *b"code\0" {
         return false;
     }
-    let (Some(lives), Some(room)) = (Lives::new(), memory::map_bytes(size_of::<Lives>())) else {
+    let (Some(lives), Some(mapped)) = (Lives::new(), memory::map_bytes(size_of::<Lives>())) else {
         return false;
     };
-    let room = room.cast::<Lives>();
+    let mapped = mapped.cast::<Lives>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
-    unsafe { room.write(lives) };
+    unsafe { mapped.write(lives) };
     let destructor = destructor as *mut c_void;
     // One thread tries, once: another one may find our own destructor in the type.
     let before = ORIGINAL.compare_exchange(ptr::null_mut(), destructor, Ordering::AcqRel, Ordering::Relaxed);
@@ -157,7 +157,7 @@ pub fn begin<M: Memory>(memory: &M, layout: &Layout, code_type: u64) -> bool {
     );
     if replaced.is_ok() {
         // From here on no code object that is read can end unnoticed.
-        LIVES.store(room, Ordering::Release);
+        LIVES.store(mapped, Ordering::Release);
     }
     replaced.is_ok()
 }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_counts_once_there_was_no_room() {
+    fn every_end_counts_once_the_table_was_full() {
         const SEEN: u64 = 0x7000_0000_0040;
         const UNSEEN: u64 = 0x7000_0000_0080;
         let lives = Lives { numbers: Handles::new(16).unwrap(), ..Lives::new().unwrap() };

@@ -211,12 +211,12 @@ impl Memory for Checked {
 
 /// Bytes that represent a process from an address on: for tests and fuzzing.
 #[derive(Debug)]
-pub struct Image<'b> {
+pub struct ProcessImage<'b> {
     pub start: u64,
     pub bytes: &'b [u8],
 }
 
-impl Memory for Image<'_> {
+impl Memory for ProcessImage<'_> {
     fn may_hold(&self, base: u64) -> bool {
         is_plausible(base)
     }

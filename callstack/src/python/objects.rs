@@ -31,7 +31,7 @@ mod in_type {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum AttributeValue {
     Attribute(u64),
     Nothing,
 }
@@ -273,7 +273,7 @@ impl<'l, M: Memory> Objects<'l, M> {
 
     /// An attribute of the object itself.
     #[inline(always)]
-    pub fn attribute(&self, object: u64, name: &[u8]) -> Result<Found, Damaged> {
+    pub fn attribute(&self, object: u64, name: &[u8]) -> Result<AttributeValue, Damaged> {
         let of = self.type_of(object)?;
         let is_it = |key| self.text_is(key, name);
         let cached_keys = || self.word(of, self.head() + if self.layout.minor >= 12 { 864 } else { 856 });
@@ -283,7 +283,7 @@ impl<'l, M: Memory> Objects<'l, M> {
             (dict, _) if self.is_dict(dict)? => self.in_dict(dict, is_it)?,
             _ => return Err(Damaged),
         };
-        Ok(if found == 0 { Found::Nothing } else { Found::Attribute(found) })
+        Ok(if found == 0 { AttributeValue::Nothing } else { AttributeValue::Attribute(found) })
     }
 
     /// The dict of an object's attributes, or the attributes' values, which belong to the keys of the

@@ -19,7 +19,7 @@ use super::memory::{Checked, Memory, is_plausible};
 use super::walk::Types;
 use crate::native::surroundings;
 
-type State = unsafe extern "C" fn() -> *mut c_void;
+type ThreadStateGetter = unsafe extern "C" fn() -> *mut c_void;
 type Answer = unsafe extern "C" fn() -> c_int;
 
 /// The first version whose "current thread state" belongs to the calling thread or is null. In earlier
@@ -35,11 +35,11 @@ pub struct Runtime {
     pub version: u32,
     is_initialized: Answer,
     /// The state with which the thread runs Python now.
-    current: State,
+    current: ThreadStateGetter,
     /// The state that the thread has, whether it runs Python or has released the GIL.
-    kept: State,
-    newest_interpreter: State,
-    main_interpreter: State,
+    kept: ThreadStateGetter,
+    newest_interpreter: ThreadStateGetter,
+    main_interpreter: ThreadStateGetter,
     verdict: AtomicU32,
 }
 
@@ -53,7 +53,7 @@ static CURRENT: AtomicPtr<Runtime> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum RuntimeSearch {
     Nothing,
     /// An interpreter that is read from now on.
     Known,
@@ -78,20 +78,24 @@ pub fn of_this_thread(session: &Session) -> Option<(&'static Runtime, u64)> {
 }
 
 /// Searches for an interpreter; `symbol` looks up an exported symbol in everything that is mapped.
-pub fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> Found {
+pub fn find(symbol: impl Fn(&CStr) -> *mut c_void) -> RuntimeSearch {
     if current().is_some() {
-        return Found::Known;
+        return RuntimeSearch::Known;
     }
-    let Some(version) = version(&symbol) else { return Found::Nothing };
-    if describe(&symbol, version).is_some_and(keep) { Found::Known } else { Found::Unknown(version) }
+    let Some(version) = version(&symbol) else { return RuntimeSearch::Nothing };
+    if describe(&symbol, version).is_some_and(keep) {
+        RuntimeSearch::Known
+    } else {
+        RuntimeSearch::Unknown(version)
+    }
 }
 
 fn keep(runtime: Runtime) -> bool {
-    let Some(room) = memory::map_bytes(size_of::<Runtime>()) else { return false };
-    let room = room.cast::<Runtime>();
+    let Some(mapped) = memory::map_bytes(size_of::<Runtime>()) else { return false };
+    let mapped = mapped.cast::<Runtime>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
-    unsafe { room.write(runtime) };
-    CURRENT.store(room, Ordering::Release);
+    unsafe { mapped.write(runtime) };
+    CURRENT.store(mapped, Ordering::Release);
     true
 }
 
@@ -132,9 +136,9 @@ fn describe(symbol: &impl Fn(&CStr) -> *mut c_void, version: u32) -> Option<Runt
         Some(layout).filter(|layout| layout.minor == minor)?
     };
     let function = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
-    let state = |name: &CStr| -> Option<State> {
+    let state = |name: &CStr| -> Option<ThreadStateGetter> {
         // SAFETY: CPython's functions of these names take nothing and return a pointer.
-        Some(unsafe { core::mem::transmute::<*mut c_void, State>(function(name)?) })
+        Some(unsafe { core::mem::transmute::<*mut c_void, ThreadStateGetter>(function(name)?) })
     };
     let is_initialized = function(c"Py_IsInitialized")?;
     let types = [c"PyCode_Type", c"PyUnicode_Type", c"PyBytes_Type"].map(|name| symbol(name) as u64);

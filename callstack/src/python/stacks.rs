@@ -33,7 +33,9 @@ use super::layout::Layout;
 use super::lives;
 use super::memory::Memory;
 use super::runtime::Runtime;
-use super::walk::{Damaged, End, Frame, Types, frames_and_entries, frames_inside, links_inside, position};
+use super::walk::{
+    ChainEnd, Damaged, PyFrame, Types, frames_and_entries, frames_inside, links_inside, position,
+};
 
 const CODE_SLOTS: usize = 1 << 16;
 
@@ -66,13 +68,13 @@ impl Codes {
         (state, outer): (u64, u64),
         text: &mut [u8; TEXT_MAX],
         put: impl FnMut(StackItem),
-    ) -> Result<End, Damaged> {
+    ) -> Result<ChainEnd, Damaged> {
         let Runtime { layout, types, version, .. } = runtime;
         let mut known = Known::new(lives::current());
         let put = RefCell::new(put);
         // No function called here calls this closure again.
         let pass = |step: StackItem| put.try_borrow_mut().map_or((), |mut put| put(step));
-        let each = |frame: Frame| {
+        let each = |frame: PyFrame| {
             let identity = identity::of(memory, layout, frame.code, &mut known)?;
             let key = fold(frame.code, identity).max(1);
             let code = match self.ids.get(key) {
@@ -115,7 +117,7 @@ pub fn hash_inside<M: Memory>(
         hash = step(hash, &frame, identity);
         Ok(())
     })?;
-    Ok(if end == End::Cut { fold(hash, 1) } else { hash })
+    Ok(if end == ChainEnd::Cut { fold(hash, 1) } else { hash })
 }
 
 /// A fingerprint of the frames that [`hash_inside`] hashes, as they are now. If two fingerprints are equal,
@@ -150,8 +152,8 @@ pub fn fingerprint_of_links<M: Memory>(
     })?;
     Ok(match end {
         None => 0,
-        Some(End::Whole) => fold(fingerprint, ends).max(1),
-        Some(End::Cut) => fold(fingerprint, !ends).max(1),
+        Some(ChainEnd::Whole) => fold(fingerprint, ends).max(1),
+        Some(ChainEnd::Cut) => fold(fingerprint, !ends).max(1),
     })
 }
 
@@ -161,7 +163,7 @@ fn mix(fingerprint: u64, code: u64, instruction: u64) -> u64 {
 }
 
 #[inline(always)]
-fn step(hash: u64, frame: &Frame, identity: u64) -> u64 {
+fn step(hash: u64, frame: &PyFrame, identity: u64) -> u64 {
     fold(hash ^ frame.code, identity ^ frame.instruction.rotate_left(17)).max(1)
 }
 

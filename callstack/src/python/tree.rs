@@ -151,17 +151,17 @@ pub fn each<M: Memory>(
     let mut path = [(root, 0u64); LEVELS + 1];
     let mut depth = 0;
     loop {
-        let Some((at, place)) = path.get(depth).copied() else { return Err(Damaged) };
-        let further = step(objects, at, place, &mut left, &mut seen)?;
+        let Some((at, child_index)) = path.get(depth).copied() else { return Err(Damaged) };
+        let further = step(objects, at, child_index, &mut left, &mut seen)?;
         match further {
             Step::Next => {
-                if let Some((_, place)) = path.get_mut(depth) {
-                    *place += 1;
+                if let Some((_, child_index)) = path.get_mut(depth) {
+                    *child_index += 1;
                 }
             }
             Step::Into(child) => {
-                if let Some((_, place)) = path.get_mut(depth) {
-                    *place += 1;
+                if let Some((_, child_index)) = path.get_mut(depth) {
+                    *child_index += 1;
                 }
                 depth += 1;
                 *path.get_mut(depth).ok_or(Damaged)? = (child, 0);
@@ -182,7 +182,7 @@ enum Step {
 fn step<M: Memory>(
     objects: &Objects<'_, M>,
     at: u64,
-    place: u64,
+    child_index: u64,
     left: &mut u32,
     seen: &mut impl FnMut(u64, u64) -> Result<(), Damaged>,
 ) -> Result<Step, Damaged> {
@@ -190,16 +190,16 @@ fn step<M: Memory>(
         return Ok(Step::Done);
     }
     match node(objects, at)? {
-        Node::Array if place >= 32 => Ok(Step::Done),
-        Node::Array => Ok(match objects.word(at, objects.head() + 8 * place)? {
+        Node::Array if child_index >= 32 => Ok(Step::Done),
+        Node::Array => Ok(match objects.word(at, objects.head() + 8 * child_index)? {
             0 => Step::Next,
             child => Step::Into(child),
         }),
         Node::Bitmap | Node::Collision => {
-            if place >= objects.size(at)?.min(64) / 2 {
+            if child_index >= objects.size(at)?.min(64) / 2 {
                 return Ok(Step::Done);
             }
-            let (key, value) = pair_of(objects, at, place)?;
+            let (key, value) = pair_of(objects, at, child_index)?;
             if key == 0 {
                 return Ok(Step::Into(value));
             }

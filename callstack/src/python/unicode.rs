@@ -59,7 +59,7 @@ fn encode(letter: u32, room: &mut [u8; 4]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::memory::Image;
+    use crate::python::memory::ProcessImage;
 
     const START: u64 = 0x10_0000;
 
@@ -78,7 +78,7 @@ mod tests {
 
     fn read_back(layout: &Layout, bytes: &[u8], room: usize) -> Option<Vec<u8>> {
         let mut into = vec![0; room];
-        let written = read(&Image { start: START, bytes }, layout, START, &mut into)?;
+        let written = read(&ProcessImage { start: START, bytes }, layout, START, &mut into)?;
         into.truncate(written);
         Some(into)
     }

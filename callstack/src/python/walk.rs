@@ -19,7 +19,7 @@ pub struct Types {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub struct PyFrame {
     pub at: u64,
     pub code: u64,
     /// The content of the frame's instruction field; [`Instruction`] says what it is.
@@ -32,7 +32,7 @@ pub struct Damaged;
 
 /// How a chain ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ChainEnd {
     Whole,
     /// The stack has more frames than are kept.
     Cut,
@@ -45,8 +45,8 @@ pub fn frames<M: Memory>(
     layout: &Layout,
     types: &Types,
     thread: u64,
-    each: impl FnMut(Frame) -> Result<(), Damaged>,
-) -> Result<End, Damaged> {
+    each: impl FnMut(PyFrame) -> Result<(), Damaged>,
+) -> Result<ChainEnd, Damaged> {
     frames_inside(memory, layout, types, thread, 0, each)
 }
 
@@ -58,8 +58,8 @@ pub fn frames_inside<M: Memory>(
     types: &Types,
     thread: u64,
     outer: u64,
-    each: impl FnMut(Frame) -> Result<(), Damaged>,
-) -> Result<End, Damaged> {
+    each: impl FnMut(PyFrame) -> Result<(), Damaged>,
+) -> Result<ChainEnd, Damaged> {
     frames_and_entries(memory, layout, types, thread, outer, each, |_| {})
 }
 
@@ -72,14 +72,14 @@ pub fn frames_and_entries<M: Memory>(
     types: &Types,
     thread: u64,
     outer: u64,
-    mut each: impl FnMut(Frame) -> Result<(), Damaged>,
+    mut each: impl FnMut(PyFrame) -> Result<(), Damaged>,
     mut entry: impl FnMut(u64),
-) -> Result<End, Damaged> {
+) -> Result<ChainEnd, Damaged> {
     let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
     let mut kept = 0;
     for _ in 0..LINKS_MAX {
         if at == 0 || at == outer {
-            return Ok(End::Whole);
+            return Ok(ChainEnd::Whole);
         }
         if !memory.may_hold(at) {
             return Err(Damaged);
@@ -88,7 +88,7 @@ pub fn frames_and_entries<M: Memory>(
             && memory.byte(at, layout.frame_owner.into()).ok_or(Damaged)? >= layout.first_shim_owner();
         if !is_shim {
             if kept == FRAMES_MAX {
-                return Ok(End::Cut);
+                return Ok(ChainEnd::Cut);
             }
             kept += 1;
             each(frame(memory, layout, types, at).ok_or(Damaged)?)?;
@@ -104,7 +104,7 @@ pub fn frames_and_entries<M: Memory>(
         }
         at = memory.word(at, layout.frame_previous.into()).ok_or(Damaged)?;
     }
-    if at == 0 { Ok(End::Whole) } else { Ok(End::Cut) }
+    if at == 0 { Ok(ChainEnd::Whole) } else { Ok(ChainEnd::Cut) }
 }
 
 /// Calls `each` with the code object and the instruction of every frame inside the one at `outer`,
@@ -117,7 +117,7 @@ pub fn links_inside<M: Memory>(
     thread: u64,
     outer: u64,
     each: impl FnMut(u64, u64),
-) -> Result<Option<End>, Damaged> {
+) -> Result<Option<ChainEnd>, Damaged> {
     // One loop for each width of the instruction field.
     match layout.instruction() {
         Instruction::Address => links::<M, true>(memory, layout, thread, outer, each),
@@ -132,7 +132,7 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
     thread: u64,
     outer: u64,
     mut each: impl FnMut(u64, u64),
-) -> Result<Option<End>, Damaged> {
+) -> Result<Option<ChainEnd>, Damaged> {
     let (at_previous, at_code) = (layout.frame_previous.into(), layout.frame_code.into());
     let at_instruction = layout.frame_instruction.into();
     let mut at = innermost(memory, layout, thread).ok_or(Damaged)?;
@@ -151,10 +151,10 @@ fn links<M: Memory, const IS_ADDRESS: bool>(
         each(code, instruction);
         at = memory.word(at, at_previous).ok_or(Damaged)?;
         if at == 0 || at == outer {
-            return Ok(Some(End::Whole));
+            return Ok(Some(ChainEnd::Whole));
         }
     }
-    Ok(Some(End::Cut))
+    Ok(Some(ChainEnd::Cut))
 }
 
 /// The address of the thread's innermost frame; 0 if it has none.
@@ -174,7 +174,7 @@ pub fn innermost<M: Memory>(memory: &M, layout: &Layout, thread: u64) -> Option<
 }
 
 #[inline(always)]
-fn frame<M: Memory>(memory: &M, layout: &Layout, types: &Types, at: u64) -> Option<Frame> {
+fn frame<M: Memory>(memory: &M, layout: &Layout, types: &Types, at: u64) -> Option<PyFrame> {
     let code = memory.word(at, layout.frame_code.into())? & !layout.code_tag();
     if !memory.may_hold(code) || !is_of(memory, layout, code, types.code) {
         return None;
@@ -183,7 +183,7 @@ fn frame<M: Memory>(memory: &M, layout: &Layout, types: &Types, at: u64) -> Opti
         Instruction::Address => memory.word(at, layout.frame_instruction.into())?,
         Instruction::Bytes | Instruction::Units => memory.half(at, layout.frame_instruction.into())?.into(),
     };
-    Some(Frame { at, code, instruction })
+    Some(PyFrame { at, code, instruction })
 }
 
 /// Whether the object has that type.
@@ -193,7 +193,7 @@ pub fn is_of<M: Memory>(memory: &M, layout: &Layout, object: u64, kind: u64) -> 
 }
 
 /// The frame's position in its code: a byte offset, or [`stack::NOT_BEGUN`].
-pub fn position<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> u64 {
+pub fn position<M: Memory>(memory: &M, layout: &Layout, frame: &PyFrame) -> u64 {
     let offset = match layout.instruction() {
         Instruction::Bytes => Some(frame.instruction),
         // -1 stays beyond the end of any code.
@@ -207,7 +207,7 @@ pub fn position<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> u64 {
 }
 
 /// The address of the first instruction of the frame's code.
-fn instructions<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> Option<u64> {
+fn instructions<M: Memory>(memory: &M, layout: &Layout, frame: &PyFrame) -> Option<u64> {
     let own = frame.code + u64::from(layout.code_start);
     if layout.frame_copy == ABSENT || layout.code_copies == ABSENT {
         return Some(own);
@@ -224,7 +224,7 @@ fn instructions<M: Memory>(memory: &M, layout: &Layout, frame: &Frame) -> Option
 mod tests {
     use super::*;
     use crate::python::layout::Layout;
-    use crate::python::memory::Image;
+    use crate::python::memory::ProcessImage;
 
     const START: u64 = 0x20_0000;
     const CODE_TYPE: u64 = 0x99_0000;
@@ -264,8 +264,8 @@ mod tests {
             at
         }
 
-        fn walk(&self, thread: u64) -> (Result<End, Damaged>, Vec<Frame>) {
-            let memory = Image { start: START, bytes: &self.bytes };
+        fn walk(&self, thread: u64) -> (Result<ChainEnd, Damaged>, Vec<PyFrame>) {
+            let memory = ProcessImage { start: START, bytes: &self.bytes };
             let types = Types { code: CODE_TYPE, ..Types::default() };
             let mut found = Vec::new();
             let end = frames(&memory, &self.layout, &types, thread, |frame| {
@@ -275,8 +275,8 @@ mod tests {
             (end, found)
         }
 
-        fn position(&self, frame: &Frame) -> u64 {
-            position(&Image { start: START, bytes: &self.bytes }, &self.layout, frame)
+        fn position(&self, frame: &PyFrame) -> u64 {
+            position(&ProcessImage { start: START, bytes: &self.bytes }, &self.layout, frame)
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
             let inner = process.frame(START + 0x4000, inner_code, at_inner, outer);
             let thread = process.thread(inner);
             let (end, found) = process.walk(thread);
-            assert_eq!(end, Ok(End::Whole));
+            assert_eq!(end, Ok(ChainEnd::Whole));
             assert_eq!(
                 found.iter().map(|f| f.code).collect::<Vec<_>>(),
                 [inner_code, outer_code],
@@ -331,7 +331,7 @@ mod tests {
         let inner = process.frame(START + 0x4000, code, 0, shim);
         let thread = process.thread(inner);
         let (end, found) = process.walk(thread);
-        assert_eq!((end, found.len()), (Ok(End::Whole), 2));
+        assert_eq!((end, found.len()), (Ok(ChainEnd::Whole), 2));
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         process.frame(second, START + 0x1000, 0, first);
         process.frame(third, START + 0x1000, 0, second);
         let thread = process.thread(third);
-        let memory = Image { start: START, bytes: &process.bytes };
+        let memory = ProcessImage { start: START, bytes: &process.bytes };
         let types = Types { code: CODE_TYPE, ..Types::default() };
         assert_eq!(innermost(&memory, &process.layout, thread), Some(third));
         for (outer, expected) in [
@@ -356,7 +356,7 @@ mod tests {
                 found.push(frame.at);
                 Ok(())
             });
-            assert_eq!((end, found), (Ok(End::Whole), expected), "{outer:#x}");
+            assert_eq!((end, found), (Ok(ChainEnd::Whole), expected), "{outer:#x}");
         }
     }
 
@@ -367,7 +367,7 @@ mod tests {
         process.frame(frame, START + 0x1000, 0, frame);
         let thread = process.thread(frame);
         let (end, found) = process.walk(thread);
-        assert_eq!((end, found.len()), (Ok(End::Cut), FRAMES_MAX));
+        assert_eq!((end, found.len()), (Ok(ChainEnd::Cut), FRAMES_MAX));
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
         process.frame(frame, START + 0x1000, 0, frame);
         process.bytes[0x3000 + usize::from(process.layout.frame_owner)] = 3;
         let thread = process.thread(frame);
-        assert_eq!(process.walk(thread), (Ok(End::Cut), vec![]));
+        assert_eq!(process.walk(thread), (Ok(ChainEnd::Cut), vec![]));
     }
 
     #[test]
@@ -403,12 +403,12 @@ mod tests {
     }
 
     /// The code objects and instructions of a chain, and how the chain ended.
-    type Links = (Option<End>, Vec<(u64, u64)>);
+    type Links = (Option<ChainEnd>, Vec<(u64, u64)>);
 
     /// The chain as the fingerprint sees it.
     fn links(process: &Process, thread: u64, outer: u64) -> Result<Links, Damaged> {
         let mut found = Vec::new();
-        let memory = Image { start: START, bytes: &process.bytes };
+        let memory = ProcessImage { start: START, bytes: &process.bytes };
         let end = links_inside(&memory, &process.layout, thread, outer, |code, instruction| {
             found.push((code, instruction));
         })?;
@@ -424,22 +424,22 @@ mod tests {
             let inner = process.frame(START + 0x4000, other, 6, outer);
             let thread = process.thread(inner);
             let all = vec![(other, 6), (code, 40)];
-            assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all.clone())), "3.{minor}");
-            assert_eq!(links(&process, thread, outer), Ok((Some(End::Whole), all[..1].to_vec())));
+            assert_eq!(links(&process, thread, 0), Ok((Some(ChainEnd::Whole), all.clone())), "3.{minor}");
+            assert_eq!(links(&process, thread, outer), Ok((Some(ChainEnd::Whole), all[..1].to_vec())));
             assert_eq!(links(&process, thread, inner), Ok((None, vec![])));
             // No code object is read.
             process.put(other, process.layout.object_type, 0);
-            assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all.clone())));
+            assert_eq!(links(&process, thread, 0), Ok((Some(ChainEnd::Whole), all.clone())));
             assert_eq!(process.walk(thread).0, Err(Damaged));
             if minor == 12 {
                 process.bytes[0x3000 + usize::from(process.layout.frame_owner)] = 3;
-                assert_eq!(links(&process, thread, 0), Ok((Some(End::Whole), all)));
+                assert_eq!(links(&process, thread, 0), Ok((Some(ChainEnd::Whole), all)));
             }
             process.put(outer, process.layout.frame_previous, 3);
             assert_eq!(links(&process, thread, 0), Err(Damaged));
             process.put(outer, process.layout.frame_previous, inner);
             let (end, found) = links(&process, thread, 0).unwrap();
-            assert_eq!((end, found.len()), (Some(End::Cut), LINKS_MAX));
+            assert_eq!((end, found.len()), (Some(ChainEnd::Cut), LINKS_MAX));
             let thread = process.thread(0);
             assert_eq!(links(&process, thread, 0), Ok((None, vec![])));
         }

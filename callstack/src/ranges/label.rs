@@ -34,7 +34,7 @@ struct Table {
     /// Hash of domain and text → label.
     labels: Handles,
     /// By label: where its text begins in `texts` (lower half) and the text's length.
-    places: &'static [AtomicU64],
+    locations: &'static [AtomicU64],
     /// By label: the domain's label; [`IS_DOMAIN`] for a domain.
     domains: &'static [AtomicU32],
     /// By label: its definition (lower half) and the generation that the definition belongs to.
@@ -63,18 +63,18 @@ fn make() -> Option<()> {
     let _errno = KeepErrno::new();
     let table = Table {
         labels: Handles::new(SLOTS)?,
-        places: memory::map(LABELS_MAX)?,
+        locations: memory::map(LABELS_MAX)?,
         domains: memory::map(LABELS_MAX)?,
         ids: memory::map(LABELS_MAX)?,
         texts: memory::map(TEXT_BYTES)?,
         used_bytes: AtomicU32::new(0),
         next: AtomicU32::new(1),
     };
-    let room = memory::map_bytes(size_of::<Table>())?.cast::<Table>();
+    let mapped = memory::map_bytes(size_of::<Table>())?.cast::<Table>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
-    unsafe { room.write(table) };
+    unsafe { mapped.write(table) };
     // Two threads at once: the later one's table stays unused.
-    let _ = TABLE.compare_exchange(core::ptr::null_mut(), room, Ordering::AcqRel, Ordering::Acquire);
+    let _ = TABLE.compare_exchange(core::ptr::null_mut(), mapped, Ordering::AcqRel, Ordering::Acquire);
     Some(())
 }
 
@@ -122,8 +122,8 @@ impl Label {
     #[inline(always)]
     pub fn with_long_text<R>(self, act: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let table = table()?;
-        let place = table.places.get(self.0 as usize)?.load(Ordering::Relaxed);
-        (place >> 32 >= LONG_BYTES).then(|| act(table.text(self.0, &mut [0; NAME_MAX])))
+        let location = table.locations.get(self.0 as usize)?.load(Ordering::Relaxed);
+        (location >> 32 >= LONG_BYTES).then(|| act(table.text(self.0, &mut [0; NAME_MAX])))
     }
 
     /// Calls `act` with the label's text.
@@ -173,8 +173,8 @@ impl Label {
             return 0;
         };
         let before = id.load(Ordering::Acquire);
-        let mut room = [0; NAME_MAX];
-        let text = table.text(self.0, &mut room);
+        let mut mapped = [0; NAME_MAX];
+        let text = table.text(self.0, &mut mapped);
         let new = match domain {
             IS_DOMAIN => session.define(kind::DOMAIN, &[], text),
             0 => session.define(kind::RANGE, &[], text),
@@ -216,19 +216,20 @@ impl Table {
         }
         // Other threads read the label only after the Release store of `Handles`.
         self.domains.get(label as usize)?.store(domain, Ordering::Relaxed);
-        self.places.get(label as usize)?.store(u64::from(at) | u64::from(bytes) << 32, Ordering::Relaxed);
+        self.locations.get(label as usize)?.store(u64::from(at) | u64::from(bytes) << 32, Ordering::Relaxed);
         Some(label)
     }
 
     /// The label's text, copied.
-    fn text<'r>(&self, label: u32, room: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
-        let place = self.places.get(label as usize).map_or(0, |place| place.load(Ordering::Relaxed));
-        let (at, bytes) = (place as u32 as usize, (place >> 32) as usize);
+    fn text<'r>(&self, label: u32, mapped: &'r mut [u8; NAME_MAX]) -> &'r [u8] {
+        let location =
+            self.locations.get(label as usize).map_or(0, |location| location.load(Ordering::Relaxed));
+        let (at, bytes) = (location as u32 as usize, (location >> 32) as usize);
         let text = self.texts.get(at..at.saturating_add(bytes)).unwrap_or_default();
-        for (to, from) in room.iter_mut().zip(text) {
+        for (to, from) in mapped.iter_mut().zip(text) {
             *to = from.load(Ordering::Relaxed);
         }
-        room.get(..text.len()).unwrap_or_default()
+        mapped.get(..text.len()).unwrap_or_default()
     }
 }
 
@@ -248,8 +249,8 @@ mod tests {
         for nonsense in [0, usize::MAX, 1 << 40, LABELS_MAX + 7, 0x7fff_1234_5678] {
             assert_eq!(Label::from_handle(nonsense), Label::NONE, "{nonsense:x}");
         }
-        let mut room = [0; NAME_MAX];
-        assert_eq!(table().unwrap().text(label.0, &mut room), b"forward");
+        let mut mapped = [0; NAME_MAX];
+        assert_eq!(table().unwrap().text(label.0, &mut mapped), b"forward");
         let long = vec![b'x'; 3 * NAME_MAX];
         assert_eq!(Label::range(domain, &long), Label::range(domain, &long[..NAME_MAX]));
     }

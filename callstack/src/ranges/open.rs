@@ -219,13 +219,13 @@ impl Open {
 
     /// The entry for the range at that position, if it is the next one for the ring.
     #[inline(always)]
-    pub fn next_to_say(&self, position: u32, define: impl Fn(Label) -> u32) -> Option<Entry> {
+    pub fn next_to_say(&self, position: u32, define: impl Fn(Label) -> u32) -> Option<BeginEntry> {
         let is_next = self.said.get() == position && self.same.get() == position;
         let range = self.ranges.get(position as usize).filter(|_| is_next)?.get();
         let begin = range.pushed(position, define);
         Some(match self.caller(position) {
-            None => Entry::Plain([begin.to_cell()]),
-            Some(caller) => Entry::Naming(begin.to_cells(&caller)),
+            None => BeginEntry::Plain([begin.to_cell()]),
+            Some(caller) => BeginEntry::Naming(begin.to_cells(&caller)),
         })
     }
 
@@ -291,17 +291,17 @@ impl Open {
 }
 
 /// The entry of a range that begins.
-pub enum Entry {
+pub enum BeginEntry {
     Plain([Cell; 1]),
     Naming([Cell; 2]),
 }
 
-impl Entry {
+impl BeginEntry {
     #[inline(always)]
     pub fn cells(&self) -> &[Cell] {
         match self {
-            Entry::Plain(cells) => cells,
-            Entry::Naming(cells) => cells,
+            BeginEntry::Plain(cells) => cells,
+            BeginEntry::Naming(cells) => cells,
         }
     }
 }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_deeper_than_is_told_has_true_levels() {
+    fn ranges_beyond_the_limit_have_correct_levels() {
         let open = Open::take().unwrap();
         let other = Label::of_test(7);
         let levels: Vec<_> = (0..1000).map(|_| push(open, Label::NONE)).collect();

@@ -18,16 +18,16 @@ const WITHOUT_SLOT: u64 = 1 << 63;
 /// The number in a slot that is being filled.
 const BUSY: u64 = 1;
 
-struct Slot {
+struct StartedSlot {
     /// 0 while free.
     id: AtomicU64,
     start_ticks: AtomicU64,
     label: AtomicU64,
 }
 
-static STARTED: [Slot; SLOTS as usize] =
-    [const { Slot { id: AtomicU64::new(0), start_ticks: AtomicU64::new(0), label: AtomicU64::new(0) } };
-        SLOTS as usize];
+static STARTED: [StartedSlot; SLOTS as usize] = [const {
+    StartedSlot { id: AtomicU64::new(0), start_ticks: AtomicU64::new(0), label: AtomicU64::new(0) }
+}; SLOTS as usize];
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Adds a range; returns its number, which is neither 0 nor 1.

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use gputrace_producer::memory;
 
-use super::node::Node;
-use super::places::PassOffsets;
+use super::node::GradNode;
+use super::pass_offsets::PassOffsets;
 
 /// How many copies of PyTorch in one process are followed.
 const ENGINES_MAX: usize = 4;
@@ -53,7 +53,7 @@ pub struct Functions {
 #[derive(Debug)]
 pub struct Engine {
     functions: Functions,
-    places: Option<PassOffsets>,
+    offsets: Option<PassOffsets>,
     /// How often the offsets were checked.
     looks: AtomicU32,
     /// Whether a check failed.
@@ -78,14 +78,14 @@ static ENGINES: [AtomicPtr<Engine>; ENGINES_MAX] =
 /// Adds a copy of PyTorch.
 pub fn add(functions: Functions) {
     let is_known = all().any(|(_, known)| core::ptr::fn_addr_eq(known.functions.number, functions.number));
-    let Some(room) = (!is_known).then(|| memory::map_bytes(size_of::<Engine>())).flatten() else { return };
-    let room = room.cast::<Engine>();
+    let Some(mapped) = (!is_known).then(|| memory::map_bytes(size_of::<Engine>())).flatten() else { return };
+    let mapped = mapped.cast::<Engine>();
     // SAFETY: the mapping is large enough, page-aligned, ours alone, and never unmapped.
-    unsafe { room.write(Engine::new(functions)) };
+    unsafe { mapped.write(Engine::new(functions)) };
     for place in &ENGINES {
         let free = core::ptr::null_mut();
         // SYNC: the Release pairs with the Acquire loads in `first` and `all`.
-        if place.compare_exchange(free, room, Ordering::Release, Ordering::Relaxed).is_ok() {
+        if place.compare_exchange(free, mapped, Ordering::Release, Ordering::Relaxed).is_ok() {
             return;
         }
     }
@@ -118,10 +118,10 @@ pub fn all() -> impl Iterator<Item = (usize, &'static Engine)> {
 impl Engine {
     pub fn new(functions: Functions) -> Engine {
         let Functions { number, inside, .. } = functions;
-        let places = PassOffsets::said(number as *const () as u64, inside as *const () as u64);
+        let offsets = PassOffsets::said(number as *const () as u64, inside as *const () as u64);
         Engine {
             functions,
-            places,
+            offsets,
             looks: AtomicU32::new(0),
             are_wrong: AtomicBool::new(false),
             next: AtomicU64::new(0),
@@ -130,27 +130,27 @@ impl Engine {
 
     /// Whether a pass's number, read at its beginning, was confirmed.
     pub fn knows_numbers(&self) -> bool {
-        self.places().is_some()
+        self.offsets().is_some()
     }
 
     /// Where passes have their numbers, unless a check failed.
-    fn places(&self) -> Option<PassOffsets> {
-        self.places.filter(|_| !self.are_wrong.load(Ordering::Relaxed))
+    fn offsets(&self) -> Option<PassOffsets> {
+        self.offsets.filter(|_| !self.are_wrong.load(Ordering::Relaxed))
     }
 
     fn begins(&self, pass: Option<u64>) -> Beginning {
         // Each pass takes a number.
         let at_least = self.next.fetch_add(1, Ordering::Relaxed);
-        let number = pass.and_then(|pass| self.places()?.number_of(pass));
+        let number = pass.and_then(|pass| self.offsets()?.number_of(pass));
         Beginning { engine: 0, number, at_least }
     }
 
     /// Checks the offsets: a thread works on a pass with that number, and `inside` is in the pass.
     pub fn is_met(&self, inside: u64, number: u32) {
         self.next.fetch_max(u64::from(number) + 1, Ordering::Relaxed);
-        if let Some(places) = self.places()
+        if let Some(offsets) = self.offsets()
             && self.looks.load(Ordering::Relaxed) < LOOKS
-            && let Some(read) = places.number_around(inside)
+            && let Some(read) = offsets.number_around(inside)
         {
             // Only a number that could be read proves anything.
             self.looks.fetch_add(1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Engine {
 
     /// The node that the thread executes. The engine holds two references until the node is done, so the
     /// reference that is added and dropped here is never the first or the last one.
-    pub fn node(&self) -> Option<Node> {
+    pub fn node(&self) -> Option<GradNode> {
         let mut held = [0u64; 2];
         // SAFETY: as above; what is returned fits in two words.
         unsafe { (self.functions.node?)(&mut held) };
@@ -196,7 +196,7 @@ impl Engine {
                     count.fetch_sub(1, Ordering::AcqRel);
                 }
             }
-            Node::read(node)
+            GradNode::read(node)
         }
     }
 }
@@ -306,12 +306,12 @@ pub(super) mod tests {
 
     /// One with enough successful checks.
     pub fn engine_that_knows_numbers() -> Engine {
-        let engine = engine_with_places();
+        let engine = engine_with_offsets();
         engine.looks.store(LOOKS, Ordering::Relaxed);
         engine
     }
 
-    fn engine_with_places() -> Engine {
+    fn engine_with_offsets() -> Engine {
         // SAFETY: never called.
         let functions = unsafe {
             Functions {
@@ -327,7 +327,7 @@ pub(super) mod tests {
     fn a_number_is_read_as_its_pass_begins_until_it_turns_out_to_be_none() {
         let mut pass = [0u64; 16];
         let at = pass.as_ptr().expose_provenance() as u64;
-        let engine = engine_with_places();
+        let engine = engine_with_offsets();
         for number in 3..30u32 {
             pass[8] = number.into();
             core::hint::black_box(&mut pass);
@@ -335,7 +335,7 @@ pub(super) mod tests {
             engine.is_met(at + 16, number);
             assert!(engine.knows_numbers());
         }
-        let engine = engine_with_places();
+        let engine = engine_with_offsets();
         assert_eq!(engine.begins(Some(at)).number, Some(29));
         engine.is_met(at + 16, 30);
         assert!(!engine.knows_numbers());

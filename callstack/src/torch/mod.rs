@@ -15,15 +15,15 @@
 //! |---|---|
 //! | `engine` | PyTorch's functions that report what the thread executes |
 //! | `passes` | passes and the stacks of the calls that began them |
-//! | `places` | the offset of a pass's number |
+//! | `pass_offsets` | the offset of a pass's number |
 //! | `node` | the name of a node's type |
 //! | `operators` | the operators that a thread executes, if they are asked for |
 
 pub mod engine;
 pub mod node;
 pub mod operators;
+mod pass_offsets;
 pub mod passes;
-mod places;
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use engine::Engine;
 use gputrace_producer::system;
 use gputrace_wire::caller::Caller;
-use node::Node;
+use node::GradNode;
 use passes::Outside;
 
 /// Whether stacks are to include backward passes.
@@ -51,11 +51,11 @@ pub struct Around {
     /// calling stack.
     pub outside: Outside,
     /// The node that the thread executes.
-    pub node: Option<Node>,
+    pub node: Option<GradNode>,
 }
 
 /// The last pass that the thread found.
-struct Found {
+struct LastPass {
     engine: Cell<usize>,
     /// The session's generation above the pass's number; [`NONE`] is no pass.
     pass: Cell<u64>,
@@ -74,8 +74,8 @@ mod asked {
 
 thread_local! {
     static MAY_BE_ASKED: Cell<u8> = const { Cell::new(asked::NOT_KNOWN) };
-    static FOUND: Found = const {
-        Found {
+    static FOUND: LastPass = const {
+        LastPass {
             engine: Cell::new(0),
             pass: Cell::new(NONE),
             caller: Cell::new(0),

@@ -13,18 +13,18 @@ const NAME_MAX: usize = 512;
 
 /// A node, identified by its type.
 #[derive(Clone, Copy, Debug)]
-pub struct Node {
+pub struct GradNode {
     name: *const u8,
     length: usize,
     /// A hash of the name's address; never 0.
     pub hash: u64,
 }
 
-impl Node {
+impl GradNode {
     /// # Safety
     ///
     /// `node` is a live C++ object with virtual functions and a type description.
-    pub unsafe fn read(node: u64) -> Option<Node> {
+    pub unsafe fn read(node: u64) -> Option<GradNode> {
         // SAFETY: the caller's word: all of these are there, and what they lead to is constant.
         unsafe {
             let functions = word(node)?;
@@ -36,14 +36,14 @@ impl Node {
             if name == 0 {
                 return None;
             }
-            Some(Node::named(name as *const u8))
+            Some(GradNode::named(name as *const u8))
         }
     }
 
     /// # Safety
     ///
     /// A C string that stays mapped.
-    unsafe fn named(name: *const u8) -> Node {
+    unsafe fn named(name: *const u8) -> GradNode {
         const ONES: u64 = u64::MAX / 0xff;
         let (mut length, mut hash) = (0, 0u64);
         loop {
@@ -70,12 +70,12 @@ impl Node {
                 let rest = zeros.trailing_zeros() / 8;
                 let kept = if rest == 0 { 0 } else { step & (u64::MAX >> (64 - 8 * rest)) };
                 hash = fold(hash ^ kept, rest.into());
-                return Node { name, length: length + rest as usize, hash: hash.max(1) };
+                return GradNode { name, length: length + rest as usize, hash: hash.max(1) };
             }
             hash = fold(hash, step);
             length += if is_byte { 1 } else { 8 };
             if length >= NAME_MAX {
-                return Node { name, length, hash: hash.max(1) };
+                return GradNode { name, length, hash: hash.max(1) };
             }
         }
     }
@@ -97,27 +97,27 @@ unsafe fn word(at: u64) -> Option<u64> {
 
 /// The readable name of the type: the last part of its name, and of its template argument if that is a
 /// single type. A name of an unsupported form is returned unchanged.
-pub fn readable<'r>(mangled: &'r [u8], room: &'r mut [u8]) -> &'r [u8] {
+pub fn readable<'r>(mangled: &'r [u8], buffer: &'r mut [u8]) -> &'r [u8] {
     // The name of a type that is local to a file begins with a mark.
     let mangled = mangled.strip_prefix(b"*").unwrap_or(mangled);
-    let mut parts = Parts { left: mangled };
+    let mut parts = NameParts { left: mangled };
     let Some(name) = parts.last_of_name() else { return mangled };
-    let inner = parts.left.strip_prefix(b"I").and_then(|left| Parts { left }.last_of_name());
+    let inner = parts.left.strip_prefix(b"I").and_then(|left| NameParts { left }.last_of_name());
     let Some(inner) = inner else { return name };
     let mut length = 0;
     for part in [name, b"<", inner, b">"] {
-        let Some(place) = room.get_mut(length..length + part.len()) else { return name };
-        place.copy_from_slice(part);
+        let Some(free) = buffer.get_mut(length..length + part.len()) else { return name };
+        free.copy_from_slice(part);
         length += part.len();
     }
-    room.get(..length).unwrap_or(name)
+    buffer.get(..length).unwrap_or(name)
 }
 
-struct Parts<'m> {
+struct NameParts<'m> {
     left: &'m [u8],
 }
 
-impl<'m> Parts<'m> {
+impl<'m> NameParts<'m> {
     /// The last identifier of a name: of `N5torch8autograd5ErrorE` as of `5Error`.
     fn last_of_name(&mut self) -> Option<&'m [u8]> {
         let (is_nested, mut last) = (self.left.first() == Some(&b'N'), None);
@@ -168,11 +168,11 @@ mod tests {
             ("N99999999999999999999aE", "N99999999999999999999aE"),
             ("", ""),
         ] {
-            let mut room = [0; 100];
-            let said = readable(mangled.as_bytes(), &mut room);
+            let mut buffer = [0; 100];
+            let said = readable(mangled.as_bytes(), &mut buffer);
             assert_eq!(core::str::from_utf8(said).unwrap(), expected);
         }
-        assert_eq!(readable(b"N1a1bI1cEE", &mut [0; 3]), b"b", "no room");
+        assert_eq!(readable(b"N1a1bI1cEE", &mut [0; 3]), b"b", "no buffer");
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
                         page[from + flipped] = b'b';
                     }
                     // SAFETY: a C string in the vector.
-                    let node = unsafe { Node::named(page[from..].as_ptr()) };
+                    let node = unsafe { GradNode::named(page[from..].as_ptr()) };
                     assert_eq!(node.length, length);
                     assert_eq!(node.mangled(), &page[from..from + length]);
                     let crosses = from + length + 8 > edge;
@@ -212,9 +212,9 @@ mod tests {
         let table = [description.as_ptr() as u64, 0];
         let object = [&raw const table[1] as u64, 0];
         // SAFETY: laid out as a C++ object's, and live.
-        let node = unsafe { Node::read(object.as_ptr() as u64) }.unwrap();
+        let node = unsafe { GradNode::read(object.as_ptr() as u64) }.unwrap();
         assert_eq!(node.mangled(), &name[..name.len() - 1]);
         // SAFETY: nothing is read where an address cannot be one.
-        assert!(unsafe { Node::read(0) }.is_none() && unsafe { Node::read(7) }.is_none());
+        assert!(unsafe { GradNode::read(0) }.is_none() && unsafe { GradNode::read(7) }.is_none());
     }
 }

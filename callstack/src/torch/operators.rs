@@ -29,15 +29,15 @@ struct Operator {
     name: u64,
 }
 
-struct Open {
+struct OpenOperators {
     depth: Cell<usize>,
     strays_seen: Cell<u32>,
     operators: [Cell<Operator>; DEPTH_MAX],
 }
 
 thread_local! {
-    static OPEN: Open = const {
-        Open {
+    static OPEN: OpenOperators = const {
+        OpenOperators {
             depth: Cell::new(0),
             strays_seen: Cell::new(0),
             operators: [const { Cell::new(Operator { record: 0, name: 0 }) }; DEPTH_MAX],
@@ -45,22 +45,22 @@ thread_local! {
     };
 }
 
-impl Open {
-    fn get(&self, place: usize) -> Operator {
-        self.operators.get(place).map_or(Operator { record: 0, name: 0 }, Cell::get)
+impl OpenOperators {
+    fn get(&self, index: usize) -> Operator {
+        self.operators.get(index).map_or(Operator { record: 0, name: 0 }, Cell::get)
     }
 
     /// Whether an operator is shown as a frame: one directly inside another of the same name (another
     /// overload) is not.
-    fn is_frame(&self, place: usize) -> bool {
-        let name = self.get(place).name;
-        name as u32 != UNNAMED && (place == 0 || self.get(place - 1).name != name)
+    fn is_frame(&self, index: usize) -> bool {
+        let name = self.get(index).name;
+        name as u32 != UNNAMED && (index == 0 || self.get(index - 1).name != name)
     }
 
     /// Removes an operator from the list; it need not be the last.
-    fn remove(&self, place: usize) {
+    fn remove(&self, index: usize) {
         let depth = self.depth.get();
-        for later in place + 1..depth {
+        for later in index + 1..depth {
             if let Some(to) = self.operators.get(later - 1) {
                 to.set(self.get(later));
             }
@@ -68,8 +68,8 @@ impl Open {
         self.depth.set(depth.saturating_sub(1));
     }
 
-    fn place_of(&self, record: u64) -> Option<usize> {
-        (0..self.depth.get()).rev().find(|place| self.get(*place).record == record)
+    fn index_of(&self, record: u64) -> Option<usize> {
+        (0..self.depth.get()).rev().find(|index| self.get(*index).record == record)
     }
 
     #[inline(always)]
@@ -90,8 +90,8 @@ impl Open {
         for back in 1..=missed {
             let stray = STRAYS.get(count.wrapping_sub(back) as usize % STRAYS_MAX);
             let record = stray.map_or(0, |stray| stray.load(Ordering::Relaxed));
-            if let Some(place) = self.place_of(record) {
-                self.remove(place);
+            if let Some(index) = self.index_of(record) {
+                self.remove(index);
             }
         }
     }
@@ -115,8 +115,8 @@ pub fn begin(record: u64, name: u32, generation: u32) {
 /// Records that an operator ends on this thread.
 #[inline(always)]
 pub fn end(record: u64) {
-    OPEN.with(|open| match open.place_of(record) {
-        Some(place) => open.remove(place),
+    OPEN.with(|open| match open.index_of(record) {
+        Some(index) => open.remove(index),
         None => stray(record),
     });
 }
@@ -142,7 +142,7 @@ pub fn hash() -> u64 {
         let depth = open.depth.get();
         (0..depth).fold(
             0,
-            |hash, place| if open.is_frame(place) { fold(hash, open.get(place).name).max(1) } else { hash },
+            |hash, index| if open.is_frame(index) { fold(hash, open.get(index).name).max(1) } else { hash },
         )
     })
 }
@@ -150,9 +150,9 @@ pub fn hash() -> u64 {
 /// Calls `put` with the definition of each operator's name, innermost first.
 pub fn each_name(generation: u32, mut put: impl FnMut(u32)) {
     OPEN.with(|open| {
-        for place in (0..open.depth.get()).rev() {
-            let name = open.get(place).name;
-            if open.is_frame(place) && (name >> 32) as u32 == generation {
+        for index in (0..open.depth.get()).rev() {
+            let name = open.get(index).name;
+            if open.is_frame(index) && (name >> 32) as u32 == generation {
                 put(name as u32);
             }
         }

@@ -5,12 +5,12 @@
 //! passes overlap, so a new one that overlaps a recorded one proves that the recorded one is gone; its
 //! record is then removed.
 //!
-//! A pass that began unnoticed may have the address of a recorded one. Its number distinguishes it,
-//! because numbers rise from pass to pass. A recorded pass's number is read as it begins, at the offset
-//! that PyTorch's own functions contain ([`super::places`]). If those functions have an unknown form, the
-//! number of a new pass is taken to be the lowest that no earlier pass had. A recorded pass is then used
-//! only if no other can be the thread's, and passes that threads begin at the same moment may get no
-//! calling stack. Otherwise none is reported.
+//! A pass that began unnoticed may have the address of a recorded one. Its number distinguishes it, because
+//! numbers rise from pass to pass. A recorded pass's number is read as it begins, at the offset that
+//! PyTorch's own functions contain ([`super::pass_offsets`]). If those functions have an unknown form, the
+//! number of a new pass is taken to be the lowest that no earlier pass had. A recorded pass is then used only
+//! if no other can be the thread's, and passes that threads begin at the same moment may get no calling
+//! stack. Otherwise none is reported.
 //!
 //! The ends of passes are not seen and need not be. The records are bounded: the latest 512.
 
@@ -45,7 +45,7 @@ struct Pass {
     outer_frame: AtomicU64,
     outer_stack: AtomicU64,
     /// Trace id, span id, and flags below the remote bit.
-    works_for: [AtomicU64; 4],
+    active_span: [AtomicU64; 4],
     /// The pass's number, if it is known.
     number: AtomicU64,
     /// The lowest number that the pass can have.
@@ -60,7 +60,7 @@ static PASSES: [Pass; PASSES_MAX] = [const {
         caller: AtomicU64::new(0),
         outer_frame: AtomicU64::new(0),
         outer_stack: AtomicU64::new(0),
-        works_for: [const { AtomicU64::new(0) }; 4],
+        active_span: [const { AtomicU64::new(0) }; 4],
         number: AtomicU64::new(NO_NUMBER),
         at_least: AtomicU64::new(0),
         engine: AtomicU32::new(0),
@@ -71,7 +71,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Pass {
     fn caller_outside(&self) -> Caller {
-        let [lower, upper, span, rest] = self.works_for.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [lower, upper, span, rest] = self.active_span.each_ref().map(|word| word.load(Ordering::Relaxed));
         Caller { trace: [lower, upper], span, flags: (rest >> 8) as u8, remote: rest as u8 }
     }
 }
@@ -80,8 +80,8 @@ impl Pass {
 pub fn note(at: u64, beginning: Beginning, generation: u32, stack: u32, outside: Outside) {
     forget_about(at);
     let first = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
-    let places = (0..PASSES_MAX).filter_map(|step| PASSES.get((first + step) % PASSES_MAX));
-    for pass in places {
+    let free_passes = (0..PASSES_MAX).filter_map(|step| PASSES.get((first + step) % PASSES_MAX));
+    for pass in free_passes {
         if pass.is_taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             continue;
         }
@@ -94,7 +94,7 @@ pub fn note(at: u64, beginning: Beginning, generation: u32, stack: u32, outside:
         pass.outer_stack.store(outside.stack, Ordering::Relaxed);
         let Caller { trace: [lower, upper], span, flags, remote } = outside.caller;
         let words = [lower, upper, span, u64::from(flags) << 8 | u64::from(remote)];
-        for (to, word) in pass.works_for.iter().zip(words) {
+        for (to, word) in pass.active_span.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
         pass.number.store(beginning.number.map_or(NO_NUMBER, u64::from), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A recorded trace that never ends: three steps of a PyTorch training run on an H200, over and over, each time
-//! later and with other correlation ids; what is defined stays as it was.
+//! A recorded trace without end: three steps of a PyTorch training run on an H200, repeated with later times
+//! and other correlation ids. The definitions stay the same.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use gputrace_collector::batch::{Batch, Counters};
 use gputrace_collector::trace_file::TraceReader;
 use gputrace_wire::cell::{Cell, kind};
 
-/// As the recorder gathers them: a process's rings go out together when one has so many cells.
+/// The recorder passes on all rings of a process when one has so many cells.
 const CELLS_FULL: usize = 8192;
 
 /// Host calls, device records and ranges of one round, by ring in the order in which they go out.
@@ -15,22 +15,22 @@ pub struct Recorded {
     /// Session, process and definitions.
     pub head: Vec<Batch>,
     rings: Vec<(u32, Vec<Cell>)>,
-    /// Entries of one round, and those of them that are kernels' records.
+    /// The number of entries of one round, and of kernel records among them.
     pub entries: u64,
     pub kernels: u64,
-    /// All of them that are device records, which is what is executed: every call of this trace has its record.
+    /// The number of device records: every call of this trace has its record.
     pub executed: u64,
     correlations: u64,
     /// From the first to the last, by the processor's clock and by the others.
     ticks: u64,
     span_ns: u64,
     first: [u64; 2],
-    /// By how much moments of a round lie closer together than they did.
+    /// The factor by which the times of a round are compressed.
     scale: f64,
     counters: Counters,
 }
 
-/// A part of the stream: what was gathered when a ring was full.
+/// A part of the stream: the cells of each ring when one of them was full.
 pub type Part = Vec<(u32, Vec<Cell>)>;
 
 impl Recorded {
@@ -99,7 +99,7 @@ impl Recorded {
                 _ => {}
             }
         }
-        // Both clocks go on by the same time, as far as the trace's own rate tells.
+        // Both clocks advance by the same time, computed with the trace's own rate.
         let rate = head_rate(&recorded.head);
         recorded.first = first;
         recorded.ticks = last[0] - first[0] + 1_000;
@@ -107,7 +107,8 @@ impl Recorded {
         recorded
     }
 
-    /// The same moments `round` rounds later. What a ring begins with comes once.
+    /// Appends the cells of a round, with times `round` rounds later. The first marks of a ring come only
+    /// once.
     fn round(&self, round: u64, into: &mut [(u32, Vec<Cell>)]) {
         let moved = |at: u64, first: u64, by: u64| {
             let since = at.wrapping_sub(first).cast_signed();
@@ -115,7 +116,7 @@ impl Recorded {
             first.wrapping_add_signed(since) + by
         };
         let (ticks, ns) = (round * self.ticks, round * self.span_ns);
-        // Anchors come by time: of those that lie a few microseconds apart now, one in 50 ms is enough.
+        // Compressed anchors would be a few microseconds apart; one in 50 ms is enough.
         let mut anchors = match self.scale {
             1.0 => usize::MAX,
             _ => usize::from(round.is_multiple_of(50_000_000 / self.span_ns.clamp(1, 50_000_000))),
@@ -161,7 +162,7 @@ impl Recorded {
                         let (at, monotonic_ns) = (cell.u64_at(8), cell.u64_at(16));
                         let passed_ns = (at - self.first[0]) as f64 * self.span_ns as f64 / self.ticks as f64;
                         later(&mut cell, 8, self.first[0], ticks);
-                        // The wall's clock is scaled by its distance from the first moment, too.
+                        // CLOCK_REALTIME is also scaled by its distance from the first moment.
                         let first_ns = monotonic_ns.wrapping_sub(passed_ns as u64);
                         let back = monotonic_ns - moved(monotonic_ns, first_ns, 0);
                         for at in [16, 24] {
@@ -184,7 +185,7 @@ impl Recorded {
         }
     }
 
-    /// Rounds from `first` on, until a ring is full; and the round after them.
+    /// The rounds from `first` on until a ring is full, and the number of the next round.
     #[allow(dead_code)]
     pub fn part(&self, first: u64) -> (Part, u64) {
         let mut part: Part = self.rings.iter().map(|(ring, _)| (*ring, Vec::new())).collect();
@@ -196,7 +197,7 @@ impl Recorded {
         (part, round)
     }
 
-    /// The same, with so many events a second: what a round has comes faster than it did, and takes as long.
+    /// Compresses the times so that so many events come in a second. Durations of kernels stay the same.
     #[allow(dead_code)]
     pub fn at_rate(mut self, events_a_second: u64) -> Recorded {
         let ns = self.entries * 1_000_000_000 / events_a_second;
@@ -206,7 +207,7 @@ impl Recorded {
         self
     }
 
-    /// Those rounds, by ring.
+    /// The cells of some rounds, by ring.
     #[allow(dead_code)]
     pub fn rounds(&self, rounds: std::ops::Range<u64>) -> Part {
         let mut part: Part = self.rings.iter().map(|(ring, _)| (*ring, Vec::new())).collect();
@@ -214,7 +215,7 @@ impl Recorded {
         part
     }
 
-    /// What a process says of itself.
+    /// The process's counters.
     #[allow(dead_code)]
     pub fn counters(&self) -> Batch {
         Batch::Counters(self.counters.clone())

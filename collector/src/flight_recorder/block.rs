@@ -1,4 +1,4 @@
-//! A block of a trace file that is not in a file: encoded once, shared by the dumps that hold it.
+//! A block of a trace file in memory: encoded once, and shared by the snapshots that contain it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Block {
         }
     }
 
-    /// What it takes in memory.
+    /// The bytes that the block takes in memory.
     pub fn bytes(&self) -> usize {
         self.stored.len() + size_of::<Block>() + 2 * size_of::<usize>()
     }

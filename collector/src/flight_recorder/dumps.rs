@@ -1,4 +1,4 @@
-//! Writing snapshots while the session goes on, off the threads that must keep up with it.
+//! Writes snapshots during the session, on a thread of their own.
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -9,19 +9,19 @@ use crate::error::Error;
 use crate::flight_recorder::snapshot::Snapshot;
 use crate::stream::clock::realtime_ns;
 
-/// Dumps that a session writes because a process crashed. A program whose workers die by the
-/// hundred would fill the disk; the last seconds are still written at the end.
+/// The most dumps of a session for crashed processes. A program whose workers crash by the hundred would fill
+/// the disk; the last seconds are still written at the end.
 const CRASHES_MAX: u32 = 8;
-/// Snapshots that wait to be written. Each may hold a whole window.
+/// The most snapshots that wait to be written. Each may hold a whole window.
 const WAITING_MAX: usize = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DumpReason {
     /// A process ended without a good-bye.
     Crash,
-    /// The recorder got the signal for it.
+    /// The recorder got SIGUSR2.
     Signal,
-    /// Somebody asked over the control socket.
+    /// A request over the control socket.
     Request,
     /// The session's end.
     Exit,
@@ -38,10 +38,10 @@ impl DumpReason {
     }
 }
 
-/// Writes a snapshot with all that goes beside it, and says where. The text is the dump's name.
+/// Writes a snapshot and the files beside it under a name, and returns the path.
 pub type WriteDump = Box<dyn FnMut(&Snapshot, &str) -> Result<PathBuf, String> + Send>;
 
-/// Somebody wants a dump, and may wait to hear of it.
+/// A request for a dump; `reply` gets its result.
 #[derive(Debug)]
 pub(crate) struct DumpRequest {
     pub reason: DumpReason,
@@ -67,7 +67,7 @@ pub(crate) struct Dumper {
     thread: JoinHandle<Vec<Dump>>,
     number: u32,
     crashes: u32,
-    /// Dumps that were due and were not begun.
+    /// Requested dumps that were not begun.
     passed_over: Vec<Dump>,
 }
 
@@ -81,7 +81,7 @@ impl Dumper {
         Ok(Dumper { jobs, thread, number: 0, crashes: 0, passed_over: Vec::new() })
     }
 
-    /// Has a snapshot written, unless there are too many; then that is said.
+    /// Queues a snapshot for writing. If there are too many, replies that it is not written.
     pub fn dump(&mut self, request: DumpRequest, snapshot: impl FnOnce() -> Snapshot) {
         if request.reason == DumpReason::Crash {
             self.crashes += 1;
@@ -94,7 +94,8 @@ impl Dumper {
         }
         self.number += 1;
         let name = format!("dump-{}-{:03}-{}", moment(realtime_ns()), self.number, request.reason.name());
-        // There is room, and nobody else sends; if the thread is gone, the request hears nothing.
+        // The queue has space, and only this thread fills it. If the writing thread has ended, there is no
+        // reply.
         let _ = self.jobs.send(Job { snapshot: snapshot(), name, request });
     }
 
@@ -108,7 +109,7 @@ impl Dumper {
         }
     }
 
-    /// Waits for what is being written.
+    /// Waits for the dumps in progress.
     pub fn finish(self) -> Vec<Dump> {
         drop(self.jobs);
         let mut dumps = self.thread.join().unwrap_or_default();
@@ -124,8 +125,7 @@ fn run(jobs: &Receiver<Job>, mut write: WriteDump) -> Vec<Dump> {
         if let Some(reply) = reply {
             let _ = reply.try_send(result.clone());
         }
-        // The first of each reason that failed is enough to know; those written are told all, up to
-        // a number that nobody asks for by hand.
+        // All are listed, up to a number that no user requests by hand.
         if dumps.len() < 1000 {
             dumps.push(Dump { reason, result });
         }
@@ -133,7 +133,7 @@ fn run(jobs: &Receiver<Job>, mut write: WriteDump) -> Vec<Dump> {
     dumps
 }
 
-/// A moment on CLOCK_REALTIME as names have it, in UTC, so that they are in order: 20260131T235959Z.
+/// A moment on CLOCK_REALTIME for file names, in UTC, so that names sort by time: 20260131T235959Z.
 fn moment(realtime_ns: u64) -> String {
     let seconds = realtime_ns / 1_000_000_000;
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

@@ -1,5 +1,5 @@
-//! What is kept of a process for as long as it lives, and of a dead one while the window has
-//! events of it.
+//! The state of a process that the window keeps while the process runs, and later while it holds events of
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::model::clock::Clocks;
 #[derive(Debug)]
 pub struct Kept {
     pub begin: ProcessBegin,
-    /// Never dropped while the process is kept: an id of an hour ago is used now.
+    /// Never dropped while the process is kept, since old ids are still used.
     pub definitions: Vec<Block>,
-    /// Marks of what went.
+    /// Marks of evicted batches.
     pub before: Marks,
     pub clocks: Clocks,
-    /// The device records' epoch by ring.
+    /// The epoch of device records, by ring.
     pub epochs: BTreeMap<u32, u32>,
     pub counters: Counters,
     pub end: Option<(ProcessEnd, u64)>,
-    /// Batches in the window, and those of them with events.
+    /// The number of batches in the window, and of those with events.
     pub batches: usize,
     pub batches_with_events: usize,
-    /// What went of it and what is in the window.
+    /// Counts of all its events, evicted ones too.
     pub counts: LeftOut,
 }
 
@@ -43,19 +43,19 @@ impl Kept {
         }
     }
 
-    /// About what it takes in memory, its batches in the window aside.
+    /// Roughly the bytes in memory, without batches in the window.
     pub fn bytes(&self) -> usize {
         let definitions: usize = self.definitions.iter().map(Block::bytes).sum();
         let epochs = self.epochs.len() * 2 * size_of::<(u32, u32)>();
         size_of::<Kept>() + definitions + self.before.bytes() + epochs
     }
 
-    /// What it says to have lost.
+    /// The losses that the process counted.
     pub fn lost(&self) -> u64 {
         self.counters.losses().fold(self.counters.ring_full, |sum, (_, count)| sum.saturating_add(count))
     }
 
-    /// Its last batches, if nothing more comes: one that has not ended still runs at `now_ns`.
+    /// The process's last batches in a snapshot. A process that has not ended is still running at `now_ns`.
     pub fn ending(&self, now_ns: u64) -> [Batch; 2] {
         let (end, monotonic_ns) = self.end.unwrap_or((ProcessEnd::Running, now_ns));
         let process = self.begin.process;

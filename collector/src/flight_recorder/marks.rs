@@ -1,4 +1,5 @@
-//! Entries that later ones need to be understood: whose a ring is, epochs, clocks, and gaps.
+//! Marks: entries that later entries depend on, such as the thread of a ring, epochs, clock anchors, and
+//! gaps.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,16 +9,16 @@ use gputrace_wire::clock::mark::EpochBegin;
 
 use crate::batch::{Batch, Gap};
 
-/// Anchors kept of one epoch: two give a rate.
+/// Anchors kept of one epoch; two determine the rate.
 const ANCHORS_OF_EPOCH: usize = 2;
 /// As many epochs as the model remembers.
 const EPOCHS_MAX: usize = 64;
-/// Calls that made nodes of graphs.
+/// The most calls kept that created graph nodes.
 const NODES_MAX: usize = 1 << 15;
-/// The ring of entries that are of no ring.
+/// The ring number of entries without a ring.
 const NO_RING: u32 = u32::MAX;
 
-/// The marks of one batch of a ring, or of all that a process had before the window.
+/// The marks of one batch of a ring, or of all evicted batches of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     /// The last of each ring: `THREAD_BEGIN`, `EPOCH_BEGIN`, and the thread's `CALLER`.
@@ -28,7 +29,7 @@ pub struct Marks {
     anchors: Vec<Cell>,
     /// By reason.
     gaps: Vec<Gap>,
-    /// Which calls made nodes of graphs: a graph that was captured long ago is replayed now.
+    /// The calls that created graph nodes: a graph that was captured long ago may be launched now.
     nodes: VecDeque<Cell>,
 }
 
@@ -47,7 +48,8 @@ impl Marks {
             }
             kind::ANCHOR => self.take_anchor(cell),
             kind::GRAPH_NODE => self.take_node(cell),
-            // What is no loss says where a ring was taken over: of no use once entries before went.
+            // A gap that is no loss marks where a collector took the ring over; without earlier entries it is
+            // useless.
             kind::GAP => {
                 let gap = Gap::from_cell(cell).filter(|gap| gap.loss().is_some());
                 gap.into_iter().for_each(|gap| self.take_gap(gap));
@@ -94,7 +96,7 @@ impl Marks {
         }
     }
 
-    /// Goes on with what came after.
+    /// Adds the marks of a later batch.
     pub fn absorb(&mut self, later: &Marks) {
         for (ring, [thread, epoch, caller]) in &later.rings {
             let known = self.rings.entry(*ring).or_default();
@@ -107,13 +109,13 @@ impl Marks {
         later.nodes.iter().for_each(|cell| self.take_node(cell));
     }
 
-    /// What it takes in memory.
+    /// The bytes that the marks take in memory.
     pub fn bytes(&self) -> usize {
         let single = self.epochs.len() + self.anchors.len() + self.gaps.len() + self.nodes.len();
         (single + 4 * self.rings.len()) * size_of::<Cell>()
     }
 
-    /// The marks as a stream, for whatever comes after them.
+    /// The marks as batches that precede the window's.
     pub fn batches(&self, process: u32) -> Vec<Batch> {
         let gaps = self.gaps.iter().map(Gap::to_cell);
         let single = self.epochs.iter().chain(&self.anchors).chain(&self.nodes);
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_made_a_graphs_nodes_is_remembered_up_to_a_bound() {
+    fn stacks_of_graph_nodes_are_remembered_up_to_a_bound() {
         let made = |node| NodesMade { stack: 5, ticks: 1, node, count: 1, child: 0 }.to_cell();
         let (mut before, mut later) = (Marks::default(), Marks::default());
         before.take(3, &made(1 << 32));

@@ -1,10 +1,9 @@
-//! The flight recorder: the last seconds of a session in bounded memory, written when asked for.
+//! The flight recorder: the last seconds of a session in bounded memory, written on request.
 //!
-//! Stands where the trace file stands otherwise: takes the stream's batches and keeps them as the
-//! encoded blocks that a trace file is made of, a few bytes an event. What grows too old, by the
-//! times of the events themselves, goes and is counted; what later events need to be understood
-//! (who a process is, its definitions, clocks, whose a ring is) stays. A snapshot of that is a
-//! whole trace: it is written, read and reported like any other, and says that it is an excerpt.
+//! The window replaces the trace file: it keeps the stream's batches as the encoded blocks of a trace file, a
+//! few bytes an event. Events that are too old, by their own times, are evicted and counted. What later
+//! events depend on stays: processes, definitions, clocks, the threads of rings. A snapshot is a whole trace:
+//! it is written, read and reported like any other, and is marked as an excerpt.
 
 mod block;
 mod dumps;

@@ -1,4 +1,4 @@
-//! What a batch of cells says of itself: when its events were, how many, and its marks.
+//! Scans a batch of cells for the times and counts of its events, and for its marks.
 
 use gputrace_wire::call::LONG_DURATION_SHIFT;
 use gputrace_wire::cell::{Cell, flag, kind};
@@ -9,23 +9,23 @@ use crate::batch::LeftOut;
 use crate::flight_recorder::marks::Marks;
 use crate::model::clock::Clocks;
 
-/// The kinds that are events: what the stream says of itself is none.
+/// The first kind that is an event; lower kinds describe the stream itself.
 const FIRST_EVENT: u16 = kind::LAUNCH;
 
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// On CLOCK_MONOTONIC, the ends of the event that ended first and of the one that ended last.
+    /// The first and the last end of an event, on CLOCK_MONOTONIC.
     pub ended_ns: Option<(u64, u64)>,
-    /// Whether there is an event at all; its time may be unknown.
+    /// Whether there is an event; its time may be unknown.
     pub has_events: bool,
     pub counts: LeftOut,
     pub marks: Marks,
 }
 
-/// Looks through whole entries of one ring. `epoch` is the ring's, and goes on.
+/// Scans whole entries of one ring. `epoch` is the ring's current epoch and is updated.
 pub fn scan(ring: u32, cells: &[Cell], clocks: &mut Clocks, epoch: &mut u32) -> Scan {
     let mut scan = Scan::default();
-    // Least and greatest ends, by clock: mapping keeps their order, so only these are mapped.
+    // The least and the greatest end by clock. Conversion keeps the order, so only these are converted.
     let mut calls: Option<(u64, u64)> = None;
     let mut records: Option<(u64, u64)> = None;
     let widen = |range: &mut Option<(u64, u64)>, at: u64| {
@@ -51,7 +51,7 @@ pub fn scan(ring: u32, cells: &[Cell], clocks: &mut Clocks, epoch: &mut u32) -> 
             }
             kind::ANCHOR => clocks.anchor(&Anchor::from_cell(first)),
             kind::EPOCH_BEGIN => {
-                // Times before it are of the epoch before.
+                // The records before it belong to the previous epoch.
                 if let Some(range) = records.take() {
                     map(&mut scan.ended_ns, range, |at| clocks.device_to_monotonic_ns(*epoch, at));
                 }

@@ -1,4 +1,4 @@
-//! What a window held at one moment: a trace in memory, to be written or modelled.
+//! The content of the window at one moment: a trace in memory, to be written or modelled.
 
 use std::io;
 use std::path::Path;
@@ -11,19 +11,19 @@ use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::trace_file::{BlockDecoder, TraceWriter};
 
-/// A process's frame around its events.
+/// What precedes and follows a process's events.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ProcessPart {
     begin: Batch,
     definitions: Vec<Block>,
-    /// The marks of events that went.
+    /// The marks of evicted events.
     before: Vec<Batch>,
     ending: [Batch; 2],
 }
 
-impl Part {
-    pub fn new(kept: &Kept, now_ns: u64) -> Part {
-        Part {
+impl ProcessPart {
+    pub fn new(kept: &Kept, now_ns: u64) -> ProcessPart {
+        ProcessPart {
             begin: Batch::ProcessBegin(kept.begin.clone()),
             definitions: kept.definitions.clone(),
             before: kept.before.batches(kept.begin.process),
@@ -36,7 +36,7 @@ impl Part {
 pub struct Snapshot {
     pub(super) begin: SessionBegin,
     pub(super) excerpt: Excerpt,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ProcessPart>,
     pub(super) blocks: Vec<Block>,
     pub(super) unrecorded: Vec<String>,
     pub(super) wall_ns: u64,
@@ -86,7 +86,7 @@ impl Snapshot {
         })
     }
 
-    /// What it comes to: the same as its file would.
+    /// Feeds the trace to a model, with the same result as from its file.
     pub fn model<S: Sink>(&self, sink: S) -> io::Result<(Totals, S)> {
         let mut decoder = BlockDecoder::new()?;
         let mut model = Model::new(sink);
@@ -94,7 +94,7 @@ impl Snapshot {
             match step {
                 Step::Batch(batch) => model.consume(batch),
                 Step::Block(block) => {
-                    // Nobody but us has had these bytes.
+                    // We encoded these bytes, so this hardly ever fails.
                     let decoded = decoder.decode(&block.encoded());
                     let decoded = decoded.map_err(|reason| io::Error::other(reason.to_string()))?;
                     decoded.iter().for_each(|batch| model.consume(batch));

@@ -1,4 +1,4 @@
-//! The window on made-up streams: what stays, what goes, and that what stays can be read.
+//! The window on constructed streams: what is kept, what is evicted, and that snapshots can be read.
 
 use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::{Cell, kind};
@@ -20,9 +20,9 @@ const START: u64 = 1000 * SECOND;
 const LATE: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Calls(Vec<HostCall>);
+struct CollectedCalls(Vec<HostCall>);
 
-impl Sink for Calls {
+impl Sink for CollectedCalls {
     fn host_call(&mut self, call: &HostCall, _: &Definitions) {
         self.0.push(call.clone());
     }
@@ -57,7 +57,7 @@ fn window(seconds: u64, bytes_max: usize, batches: &[Batch]) -> Window {
     window
 }
 
-/// A process that says whose its ring is, then launches once a second.
+/// A process with a ring of thread 9 that launches once a second.
 fn launches(process: u32, count: u64) -> Vec<Batch> {
     let mark = ThreadBegin { thread: 9, ticks: START }.to_cell();
     let mut batches = vec![begin(process), cells(process, vec![mark])];
@@ -66,13 +66,13 @@ fn launches(process: u32, count: u64) -> Vec<Batch> {
 }
 
 #[test]
-fn events_go_by_their_own_times_and_are_counted() {
+fn events_are_evicted_by_their_own_times_and_counted() {
     let window = window(5, usize::MAX, &launches(0, 60));
     let snapshot = window.snapshot("exit", LATE);
-    let (totals, Calls(calls)) = snapshot.model(Calls::default()).unwrap();
+    let (totals, CollectedCalls(calls)) = snapshot.model(CollectedCalls::default()).unwrap();
     let starts: Vec<_> = calls.iter().map(|call| (call.start_ns - START) / SECOND).collect();
     assert_eq!(starts, [54, 55, 56, 57, 58, 59]);
-    assert!(calls.iter().all(|call| call.thread == 9), "whose the ring is went with the first batch");
+    assert!(calls.iter().all(|call| call.thread == 9), "the ring's mark was in the first batch");
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
     assert_eq!(excerpt.left_out.launches + totals.counts.launches, 60);
     assert_eq!((excerpt.from_ns, excerpt.to_ns), (START + 54 * SECOND + 10, START + 59 * SECOND + 10));
@@ -81,7 +81,7 @@ fn events_go_by_their_own_times_and_are_counted() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_had_no_room_is_said() {
+fn memory_is_bounded_and_evicted_events_are_counted() {
     let window = window(3600, 8 << 10, &launches(0, 2000));
     assert!(window.bytes() <= 8 << 10, "{}", window.bytes());
     let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
@@ -91,7 +91,7 @@ fn memory_is_bounded_and_what_had_no_room_is_said() {
 }
 
 #[test]
-fn days_of_anchors_neither_grow_nor_push_events_out() {
+fn days_of_anchors_neither_grow_nor_evict_events() {
     let mut batches = launches(0, 3);
     batches.extend((0..10_000u64).map(|second| {
         let at = START + second * SECOND;
@@ -105,7 +105,7 @@ fn days_of_anchors_neither_grow_nor_push_events_out() {
 }
 
 #[test]
-fn a_dead_process_goes_with_its_last_event_and_its_gaps_are_kept_while_it_lives() {
+fn exited_process_is_evicted_after_its_last_event_and_gaps_stay() {
     let mut batches = launches(0, 3);
     let at = START + 3 * SECOND;
     batches.push(Batch::ProcessEnd { process: 0, end: ProcessEnd::Exit, monotonic_ns: at });
@@ -120,9 +120,9 @@ fn a_dead_process_goes_with_its_last_event_and_its_gaps_are_kept_while_it_lives(
     assert_eq!(totals.losses().get("damaged_rings"), Some(&4));
 }
 
-/// No event pushes them out, and what they defined is not little.
+/// No event evicts them, and each has definitions.
 #[test]
-fn of_programs_that_use_no_gpu_the_latest_are_kept() {
+fn latest_programs_without_gpu_work_are_kept() {
     let mut window = window(5, usize::MAX, &launches(0, 3));
     let end = |process, end| Batch::ProcessEnd { process, end, monotonic_ns: START + 3 * SECOND };
     let text: Vec<u8> = (0..4096u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -145,13 +145,13 @@ fn of_programs_that_use_no_gpu_the_latest_are_kept() {
     let pids: Vec<u32> = totals.processes.iter().map(|process| process.begin.pid).collect();
     let quiet = pids.len() - 1;
     assert!((QUIET_KEPT..2 * QUIET_KEPT).contains(&quiet), "{quiet}");
-    assert_eq!((pids[0], totals.counts.launches), (100, 3), "who has events stays");
+    assert_eq!((pids[0], totals.counts.launches), (100, 3), "the process with events is kept");
     assert_eq!(pids[1..], (5_101 - quiet as u32..5_101).collect::<Vec<_>>());
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
     assert_eq!(excerpt.left_out.processes, 5_000 - quiet as u64);
 }
 
-/// Text that no compression makes shorter.
+/// Bytes that cannot be compressed.
 fn noise(bytes: u32, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
@@ -164,7 +164,7 @@ fn noise(bytes: u32, seed: u32) -> Vec<u8> {
 }
 
 #[test]
-fn of_programs_that_use_no_gpu_and_define_much_the_latest_are_kept_that_have_room() {
+fn latest_programs_without_gpu_work_are_kept_within_a_byte_limit() {
     const PROGRAMS: u32 = 100;
     const DEFINED: u32 = 1 << 20;
     let mut window = window(5, usize::MAX, &launches(0, 3));
@@ -181,18 +181,18 @@ fn of_programs_that_use_no_gpu_and_define_much_the_latest_are_kept_that_have_roo
         }
         most_bytes = most_bytes.max(window.bytes());
     }
-    // One is over before it is looked at.
+    // The limit is exceeded by one process before it is applied.
     assert!(most_bytes < QUIET_BYTES_MAX + 3 * DEFINED as usize / 2, "{most_bytes}");
     assert!(most_bytes > QUIET_BYTES_MAX / 2, "{most_bytes}");
     let (totals, _) = window.snapshot("exit", LATE).model(()).unwrap();
     let pids: Vec<u32> = totals.processes.iter().map(|process| process.begin.pid).collect();
     let quiet = pids.len() as u32 - 1;
     assert!((7..=16).contains(&quiet), "{quiet}");
-    assert_eq!((pids[0], totals.counts.launches), (100, 3), "who has events stays");
+    assert_eq!((pids[0], totals.counts.launches), (100, 3), "the process with events is kept");
     assert_eq!(pids[1..], (101 + PROGRAMS - quiet..101 + PROGRAMS).collect::<Vec<_>>());
     let excerpt = totals.sessions[0].excerpt.clone().unwrap();
     assert_eq!(excerpt.left_out.processes, u64::from(PROGRAMS - quiet));
-    // One that takes more than all may is held by itself.
+    // One process that exceeds the limit alone is kept.
     let records = |ids: std::ops::RangeInclusive<u32>| {
         let record = |id| Definition { kind: def::CODE, id, fields: Vec::new(), text: noise(16 << 10, id) };
         Batch::Definitions { process: PROGRAMS + 1, records: ids.map(record).collect() }
@@ -207,7 +207,7 @@ fn of_programs_that_use_no_gpu_and_define_much_the_latest_are_kept_that_have_roo
 }
 
 #[test]
-fn a_process_that_lies_about_the_future_pushes_nobody_out() {
+fn future_times_of_one_process_evict_no_other() {
     let mut window = window(5, usize::MAX, &launches(0, 3));
     window.push(&begin(1), START + 3 * SECOND).unwrap();
     window.push(&cells(1, vec![launch(START + 9999 * SECOND)]), START + 3 * SECOND).unwrap();
@@ -216,17 +216,17 @@ fn a_process_that_lies_about_the_future_pushes_nobody_out() {
 }
 
 #[test]
-fn the_file_says_the_same_as_the_snapshot() {
+fn file_of_a_snapshot_equals_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.gputrace");
     let snapshot = window(5, usize::MAX, &launches(0, 60)).snapshot("signal", START + 60 * SECOND);
     snapshot.write(&path).unwrap();
     let mut reader = TraceReader::open(&path).unwrap();
-    let mut model = Model::new(Calls::default());
+    let mut model = Model::new(CollectedCalls::default());
     reader.by_ref().for_each(|batch| model.consume(&batch));
     assert_eq!(reader.damage(), None);
-    let (totals, Calls(calls)) = model.finish();
-    let (expected, Calls(expected_calls)) = snapshot.model(Calls::default()).unwrap();
+    let (totals, CollectedCalls(calls)) = model.finish();
+    let (expected, CollectedCalls(expected_calls)) = snapshot.model(CollectedCalls::default()).unwrap();
     assert_eq!(calls, expected_calls);
     assert_eq!(totals.counts, expected.counts);
     assert_eq!(totals.sessions, expected.sessions);

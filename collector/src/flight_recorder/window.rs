@@ -1,8 +1,8 @@
-//! The window over the stream: batches as encoded blocks, oldest first, bounded by time and bytes.
+//! The window over the stream: batches as encoded blocks, oldest first, bounded in time and bytes.
 //!
-//! A batch goes when all its events are older than the window's length, counted from the newest
-//! event of the session: from events, not from the clock on the wall, so that a program that hangs
-//! still shows what it did before. Anchors alone move nothing.
+//! A batch is evicted when all its events are older than the window's length. Age is counted from the newest
+//! event of the session and not from the wall clock, so that the window of a program that hangs still shows
+//! what it did before. Clock anchors alone evict nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -12,30 +12,29 @@ use crate::flight_recorder::block::Block;
 use crate::flight_recorder::kept::Kept;
 use crate::flight_recorder::marks::Marks;
 use crate::flight_recorder::scan::scan;
-use crate::flight_recorder::snapshot::{Part, Snapshot};
+use crate::flight_recorder::snapshot::{ProcessPart, Snapshot};
 use crate::trace_file::encode::BlockEncoder;
 
-/// The most that batches take, unless somebody says otherwise: some eight million launches with
-/// their records.
+/// The default limit of bytes for batches: some eight million launches with their records.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// Processes that ended without an event in the window, the latest: at least so many are kept, and twice as many at
-/// most. Where programs come and go that use no GPU, no event pushes them out.
+/// At least so many, and at most twice as many, of the latest processes that ended without an event in the
+/// window are kept. Programs that use no GPU make no events that would evict them.
 pub const QUIET_KEPT: usize = 256;
-/// The most that those take together, definitions included; when they take more, the oldest go until they take half of
-/// it. One alone stays whatever it takes: it may be the one that somebody asks about, and a process's definitions are
-/// bounded by themselves.
+/// The most bytes of those processes, definitions included. Above it the oldest are evicted until half of it
+/// is left. A single process is kept whatever its size: the user may ask about it, and its definitions are
+/// bounded themselves.
 pub const QUIET_BYTES_MAX: usize = 16 << 20;
 
-/// A batch of cells, or a process's end, which takes no block.
+/// A batch of cells, or a process's end, which has no block.
 #[derive(Debug)]
 struct Entry {
     process: u32,
     ring: Option<u32>,
     blocks: Vec<Block>,
-    /// When its last event ended; that of the newest event before it if it has none.
+    /// When its last event ended. Without events, when the newest event before it ended.
     last_ns: u64,
-    /// When its first event ended, if it has any whose time is known.
+    /// When its first event ended, if the time of one is known.
     first_ns: Option<u64>,
     has_events: bool,
     counts: LeftOut,
@@ -56,7 +55,7 @@ pub struct Window {
     left_out: LeftOut,
     wall_ns: Option<u64>,
     unrecorded: Vec<String>,
-    /// Processes that ended without an event in it, in that order, with the bytes that each takes.
+    /// Processes that ended without an event in the window, in that order, each with its bytes.
     quiet: VecDeque<(u32, usize)>,
     quiet_bytes: usize,
 }
@@ -81,12 +80,12 @@ impl Window {
         })
     }
 
-    /// What is held takes so many bytes, definitions included.
+    /// The bytes held, definitions included.
     pub fn bytes(&self) -> usize {
         self.bytes + self.definition_bytes
     }
 
-    /// The most that events may take of it.
+    /// The most bytes of events.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
@@ -108,8 +107,8 @@ impl Window {
         self.processes.get(&process).is_some_and(|kept| kept.batches_with_events > 0)
     }
 
-    /// Takes the next batch. `now_ns` is the time on CLOCK_MONOTONIC: no event is later than that,
-    /// whatever its process says; one that could be would push out everybody else's.
+    /// Adds a batch. `now_ns` is the time on CLOCK_MONOTONIC; event times are limited to it, since a wrong
+    /// later time would evict the events of all processes.
     pub fn push(&mut self, batch: &Batch, now_ns: u64) -> io::Result<()> {
         match batch {
             Batch::SessionBegin(begin) => {
@@ -156,7 +155,7 @@ impl Window {
             }
             Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
             Batch::Unrecorded(lines) => self.unrecorded.clone_from(lines),
-            // Only a stream that was kept in part says so.
+            // Only excerpts have these.
             Batch::Excerpt(_) | Batch::SizeLimit(_) => {}
         }
         Ok(())
@@ -171,7 +170,7 @@ impl Window {
         Ok(blocks)
     }
 
-    /// A process's end is an entry too, so that a dead process goes as its last event does.
+    /// Adds a process's end as an entry, so that an exited process is evicted after its last event.
     fn end(&mut self, process: u32, end: ProcessEnd, monotonic_ns: u64) {
         let Some(kept) = self.processes.get_mut(&process) else { return };
         kept.end = Some((end, monotonic_ns));
@@ -196,9 +195,10 @@ impl Window {
         }
     }
 
-    /// Half of them at a time, by number or by bytes, since each time takes a look at all that is held.
+    /// Evicts half of the quiet processes at a time, by number or by bytes, since each time walks all
+    /// entries.
     fn drop_quiet_processes(&mut self) {
-        // Some may have gone with the events around them.
+        // Some may have been evicted already.
         let processes = &self.processes;
         self.quiet.retain(|(process, _)| processes.contains_key(process));
         self.quiet_bytes = self.quiet.iter().map(|(_, bytes)| bytes).sum();
@@ -218,7 +218,7 @@ impl Window {
         }
         for entry in std::mem::take(&mut self.entries) {
             match oldest.contains(&entry.process) {
-                true => self.let_go(&entry),
+                true => self.release(&entry),
                 false => self.entries.push_back(entry),
             }
         }
@@ -240,8 +240,8 @@ impl Window {
         self.evict();
     }
 
-    /// While nothing happens, clocks are still anchored, for days. Of such batches of a ring, with
-    /// nothing but others of the kind behind them, the last is enough.
+    /// An idle program still writes clock anchors, for days. Of consecutive batches of a ring without events
+    /// only the last is kept.
     fn drop_quiet_before(&mut self, entry: &Entry) {
         let quiet = self.entries.iter().rev().take_while(|known| !known.has_events && known.ring.is_some());
         let same = |known: &Entry| known.process == entry.process && known.ring == entry.ring;
@@ -249,11 +249,11 @@ impl Window {
             return;
         };
         if let Some(old) = self.entries.remove(self.entries.len() - 1 - back) {
-            self.let_go(&old);
+            self.release(&old);
         }
     }
 
-    /// Lets the oldest go until what is held, definitions included, takes no more than that.
+    /// Evicts the oldest until at most so many bytes are held, definitions included.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.bytes_max = self.bytes_max.min(bytes.saturating_sub(self.definition_bytes));
         self.evict();
@@ -270,11 +270,11 @@ impl Window {
             if !too_old {
                 self.left_out.over_capacity = self.left_out.over_capacity.saturating_add(old.counts.entries);
             }
-            self.let_go(&old);
+            self.release(&old);
         }
     }
 
-    fn let_go(&mut self, old: &Entry) {
+    fn release(&mut self, old: &Entry) {
         self.bytes -= old.bytes;
         self.left_out.add(&old.counts);
         let Some(kept) = self.processes.get_mut(&old.process) else { return };
@@ -289,7 +289,7 @@ impl Window {
         }
     }
 
-    /// What is held now, as a whole trace.
+    /// The current content as a whole trace.
     pub fn snapshot(&self, reason: &str, now_ns: u64) -> Snapshot {
         let first_ns = self.entries.iter().filter_map(|entry| entry.first_ns).min();
         let excerpt = Excerpt {
@@ -300,7 +300,7 @@ impl Window {
             left_out: self.left_out,
         };
         let wall_ns = self.wall_ns.unwrap_or_else(|| now_ns.saturating_sub(self.begin.monotonic_ns));
-        let parts = self.processes.values().map(|kept| Part::new(kept, now_ns)).collect();
+        let parts = self.processes.values().map(|kept| ProcessPart::new(kept, now_ns)).collect();
         let blocks = self.entries.iter().flat_map(|entry| entry.blocks.iter().cloned()).collect();
         let unrecorded = self.unrecorded.clone();
         Snapshot { begin: self.begin.clone(), excerpt, parts, blocks, unrecorded, wall_ns }

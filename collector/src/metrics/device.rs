@@ -1,4 +1,4 @@
-//! What one device executed for a process.
+//! Metrics of what one device executed for a process.
 
 use crate::histogram::Unit;
 use crate::label::uuid;
@@ -10,7 +10,7 @@ use crate::model::operation::Direction;
 use crate::spans::describe::memcpy_kind;
 use crate::spans::span::{Attribute, Value};
 
-/// Devices of a process that have points of their own; the others share one that says so.
+/// The most devices of a process with points of their own; the others share one with `otel.metric.overflow`.
 pub const DEVICES_MAX: usize = 64;
 
 const DIRECTIONS: [Direction; 6] = [
@@ -24,7 +24,7 @@ const DIRECTIONS: [Direction; 6] = [
 
 #[derive(Debug)]
 pub struct DeviceMetrics {
-    /// `None` of those that share one.
+    /// `None` for the devices that share a point.
     pub ordinal: Option<u32>,
     pub kernels: Total<u64>,
     pub durations: Distribution,
@@ -63,7 +63,7 @@ impl DeviceMetrics {
         Some(copies)
     }
 
-    /// What points of it are marked with.
+    /// The attributes of the device's points.
     pub fn attributes(&self, definitions: &Definitions) -> Vec<Attribute> {
         let Some(ordinal) = self.ordinal else { return vec![("otel.metric.overflow", Value::Flag(true))] };
         let mut attributes = vec![("cuda.device.index", Value::number(ordinal))];
@@ -76,8 +76,8 @@ impl DeviceMetrics {
         attributes
     }
 
-    /// `durations_too`: kernels' durations are not told by name.
-    pub fn tell(&mut self, durations_too: bool, definitions: &Definitions, page: &mut Page) {
+    /// `durations_too`: kernel durations are emitted here, not by kernel name.
+    pub fn emit(&mut self, durations_too: bool, definitions: &Definitions, page: &mut Page) {
         let attributes = self.attributes(definitions);
         page.count(&i::KERNELS, &attributes, &mut self.kernels);
         if durations_too {

@@ -1,10 +1,10 @@
-//! The one table of metrics: names, kinds, units and what they mean.
+//! The table of metrics: names, kinds, units and descriptions.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Counted event by event.
     Counter,
-    /// A total that is kept elsewhere and looked at.
+    /// A total that is kept elsewhere and read now and then.
     Observed,
     /// Goes up and down.
     UpDown,
@@ -15,7 +15,7 @@ pub enum Kind {
 pub struct Instrument {
     pub name: &'static str,
     pub kind: Kind,
-    /// By UCUM; empty where the vocabulary that the name is of has none.
+    /// In UCUM; empty if the vocabulary that defines the name gives no unit.
     pub unit: &'static str,
     pub about: &'static str,
 }

@@ -1,9 +1,9 @@
-//! Durations by kernel, where they are asked for: those that took the most time have points of their own, and
-//! the others share one a device.
+//! Durations by kernel, where `--metrics-kernels` asks for them: the kernels with the most time have points
+//! of their own, the others share one for each device.
 //!
-//! A total that is told must never go down, so who has a point keeps it: the places are given as
-//! metrics are first told, by the time that kernels took until then, and what is left of them later on. Of differences
-//! each is by itself, and the places are given anew.
+//! A cumulative total must never go down, so a kernel keeps its point. The points are given when metrics are
+//! first emitted, by time so far, and points that are left are given later. Deltas are independent of each
+//! other, so with them the points are given anew each time.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::metrics::page::{Distribution, Exemplar};
 use crate::metrics::settings::Temporality;
 use crate::model::definitions::Definitions;
 
-/// Kernels among which places are given; more are of the others at once.
+/// The most kernels that compete for points; more go to the shared point at once.
 const CANDIDATES_MAX: usize = 2048;
-/// Names that are known again by their text.
+/// The most names that are looked up by their text.
 const NAMES_MAX: usize = 1 << 14;
-/// The longest name of a point.
+/// The longest kernel name of a point.
 const NAME_MAX_BYTES: usize = 256;
 
 const OTHER: &str = "other";
 
-/// Place of the device, and the definition that the name was first seen in.
+/// Index of the device, and the first definition of the kernel's name.
 type Key = (usize, u32);
 
 #[derive(Debug)]
@@ -31,15 +31,15 @@ pub struct TopKernels {
     most: usize,
     own: FxHashMap<Key, Distribution>,
     candidates: FxHashMap<Key, Distribution>,
-    /// By place of the device.
+    /// By index of the device.
     other: FxHashMap<usize, Distribution>,
-    /// Several definitions may have one name.
+    /// The first definition with the same name, by definition.
     names: FxHashMap<u32, u32>,
     by_text: FxHashMap<Arc<str>, u32>,
 }
 
 impl TopKernels {
-    /// `None` for none.
+    /// `None` if no kernel may have a point.
     pub fn new(most: usize) -> Option<TopKernels> {
         (most > 0).then(|| TopKernels {
             most,
@@ -87,8 +87,8 @@ impl TopKernels {
         first
     }
 
-    /// Gives what places there are to those that took the most time.
-    fn settle(&mut self) {
+    /// Gives the points that are left to the candidates with the most time.
+    fn rank(&mut self) {
         let mut candidates: Vec<_> = self.candidates.drain().collect();
         candidates.sort_by_key(|(key, of)| (std::cmp::Reverse(of.histogram.sum()), *key));
         for (key, of) in candidates {
@@ -100,31 +100,31 @@ impl TopKernels {
         }
     }
 
-    /// Every point: the device's place, the name, what it holds.
-    pub fn tell(
+    /// Calls `emit` for every point with the device's index, the kernel's name and the durations.
+    pub fn emit(
         &mut self,
         temporality: Temporality,
         definitions: &Definitions,
-        mut tell: impl FnMut(usize, &str, &mut Distribution),
+        mut emit: impl FnMut(usize, &str, &mut Distribution),
     ) {
-        self.settle();
+        self.rank();
         let mut own: Vec<_> = self.own.iter_mut().collect();
         own.sort_by_key(|(key, _)| **key);
-        let mut told = FxHashSet::default();
+        let mut names_emitted = FxHashSet::default();
         for ((device, name), of) in own {
             let name = full_name(*name, Some(definitions));
             let end = name.floor_char_boundary(NAME_MAX_BYTES);
             let mut cut = name.get(..end).unwrap_or_default().to_owned();
-            // Long names may begin alike; points that look alike would replace each other.
-            while cut == OTHER || !told.insert((*device, cut.clone())) {
+            // Long names may begin alike, and points with equal attributes would replace each other.
+            while cut == OTHER || !names_emitted.insert((*device, cut.clone())) {
                 cut.push('\'');
             }
-            tell(*device, &cut, of);
+            emit(*device, &cut, of);
         }
         let mut other: Vec<_> = self.other.iter_mut().collect();
         other.sort_by_key(|(device, _)| **device);
         for (device, of) in other {
-            tell(*device, OTHER, of);
+            emit(*device, OTHER, of);
         }
         if temporality == Temporality::Delta {
             self.own.clear();

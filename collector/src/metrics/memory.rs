@@ -1,8 +1,8 @@
-//! What is allocated: bytes by kind of memory, and how much is in use.
+//! Allocated memory: bytes by kind, and how much is in use.
 //!
-//! A call that frees says where, not how much, so allocations are remembered by address. Threads' calls arrive in
-//! any order: a free is matched by time, and may come before what it frees. What goes with its context is freed by no
-//! call: from then on nobody knows how much is in use.
+//! A call that frees names an address and no size, so allocations are remembered by address. Calls of several
+//! threads arrive in any order: a free is matched by time, and may come before its allocation. No call frees
+//! what ends with its context, so after that the memory in use is unknown.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,16 @@ use gputrace_wire::call::{self, memory};
 
 use crate::metrics::total::Total;
 
-/// Allocations that are remembered; with more, nobody knows how much is in use.
+/// The most remembered allocations; with more, the memory in use is unknown.
 const LIVE_MAX: usize = 1 << 16;
-/// Frees that wait for their allocation, the latest; most that do are of what was allocated before tracing began.
+/// The most frees that wait for their allocation. Most of them are of memory from before tracing began.
 const EARLY_MAX: usize = 1024;
 pub const KINDS: usize = 9;
 
-/// Memory of the program's own.
+/// The program's own host memory.
 pub const REGISTERED: &str = "registered";
 
-/// What a kind of memory is called, by [`memory`].
+/// The names of kinds of memory, by their numbers in [`memory`].
 pub const NAMES: [&str; KINDS] =
     ["unknown", "device", "pinned", "managed", "pool", REGISTERED, "virtual", "pageable", "array"];
 
@@ -34,21 +34,21 @@ pub struct OfKind {
 }
 
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct MemoryUse {
     kinds: [OfKind; KINDS],
-    live: FxHashMap<Place, Vec<Live>>,
+    live: FxHashMap<AllocationKey, Vec<Allocation>>,
     live_count: usize,
-    early: FxHashMap<Place, Vec<u64>>,
-    /// The same, in the order in which they came.
-    early_order: VecDeque<(Place, u64)>,
-    /// When a context last took memory with it.
-    context_went_ns: u64,
-    /// Allocations that were not remembered, or may have gone with a context.
+    early: FxHashMap<AllocationKey, Vec<u64>>,
+    /// The same frees in order of arrival.
+    early_order: VecDeque<(AllocationKey, u64)>,
+    /// When a context last ended.
+    context_ended_ns: u64,
+    /// Allocations that were not remembered, or may have ended with a context.
     pub forgotten: u64,
 }
 
-/// Numbers of different kinds may be the same.
-type Place = (Space, u64);
+/// An address or handle; equal numbers of different spaces are different allocations.
+type AllocationKey = (Space, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Space {
@@ -58,43 +58,43 @@ enum Space {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct Allocation {
     /// When the allocating call returned.
     since_ns: u64,
     bytes: u64,
     kind: usize,
 }
 
-impl Memory {
+impl MemoryUse {
     pub fn allocated(&mut self, what: &call::Memory, returned_ns: u64) {
         let kind = Some(usize::from(what.memory)).filter(|kind| *kind < KINDS).unwrap_or(0);
         let Some(of_kind) = self.kinds.get_mut(kind) else { return };
         of_kind.calls.add(1);
         of_kind.allocated.add(what.bytes);
-        let place = place(what);
-        if let Some(frees) = self.early.get_mut(&place) {
-            // The first that began after the allocation was there.
+        let key = key(what);
+        if let Some(frees) = self.early.get_mut(&key) {
+            // The first free that began after the allocation.
             let later = frees.iter().enumerate().filter(|(_, at)| **at >= returned_ns);
             if let Some(index) = later.min_by_key(|(_, at)| **at).map(|(index, _)| index) {
                 let began_ns = frees.swap_remove(index);
                 if frees.is_empty() {
-                    self.early.remove(&place);
+                    self.early.remove(&key);
                 }
-                if let Some(turn) = self.early_order.iter().position(|free| *free == (place, began_ns)) {
+                if let Some(turn) = self.early_order.iter().position(|free| *free == (key, began_ns)) {
                     self.early_order.remove(turn);
                 }
                 of_kind.freed.add(what.bytes);
                 return;
             }
         }
-        if self.live_count >= LIVE_MAX || returned_ns < self.context_went_ns {
+        if self.live_count >= LIVE_MAX || returned_ns < self.context_ended_ns {
             self.forgotten += 1;
             return;
         }
         of_kind.in_use = of_kind.in_use.saturating_add(what.bytes);
-        // Nearly always there is one.
-        let live = self.live.entry(place).or_insert_with(|| Vec::with_capacity(1));
-        live.push(Live { since_ns: returned_ns, bytes: what.bytes, kind });
+        // Nearly always an address has one allocation.
+        let live = self.live.entry(key).or_insert_with(|| Vec::with_capacity(1));
+        live.push(Allocation { since_ns: returned_ns, bytes: what.bytes, kind });
         self.live_count += 1;
     }
 
@@ -102,19 +102,19 @@ impl Memory {
         if what.address == 0 {
             return;
         }
-        let place = place(what);
-        let known = self.live.get_mut(&place).and_then(|all| {
+        let key = key(what);
+        let known = self.live.get_mut(&key).and_then(|all| {
             let before = all.iter().enumerate().filter(|(_, live)| live.since_ns <= began_ns);
             let latest = before.max_by_key(|(_, live)| live.since_ns)?.0;
             Some((all.swap_remove(latest), all.is_empty()))
         });
         let Some((live, was_last)) = known else {
-            self.wait_for_allocation(place, began_ns);
+            self.wait_for_allocation(key, began_ns);
             return;
         };
         self.live_count -= 1;
         if was_last {
-            self.live.remove(&place);
+            self.live.remove(&key);
         }
         if let Some(of_kind) = self.kinds.get_mut(live.kind) {
             of_kind.in_use = of_kind.in_use.saturating_sub(live.bytes);
@@ -122,16 +122,16 @@ impl Memory {
         }
     }
 
-    /// A context went, with all that was allocated in it. Which that was, nobody told: what is there may be gone.
-    pub fn context_went(&mut self, began_ns: u64) {
-        self.context_went_ns = self.context_went_ns.max(began_ns);
+    /// A context ended, and its allocations with it. No call says which these are, so any may be gone.
+    pub fn context_ended(&mut self, began_ns: u64) {
+        self.context_ended_ns = self.context_ended_ns.max(began_ns);
         self.forgotten += self.live_count as u64;
         self.live.clear();
         self.live_count = 0;
     }
 
-    /// The one that has waited longest makes room: an allocation is hardly ever so late.
-    fn wait_for_allocation(&mut self, place: Place, began_ns: u64) {
+    /// Holds a free. If too many wait, the oldest is dropped: its allocation hardly ever comes so late.
+    fn wait_for_allocation(&mut self, key: AllocationKey, began_ns: u64) {
         if self.early_order.len() >= EARLY_MAX
             && let Some((oldest, at_ns)) = self.early_order.pop_front()
             && let Some(frees) = self.early.get_mut(&oldest)
@@ -143,29 +143,29 @@ impl Memory {
                 self.early.remove(&oldest);
             }
         }
-        self.early.entry(place).or_default().push(began_ns);
-        self.early_order.push_back((place, began_ns));
+        self.early.entry(key).or_default().push(began_ns);
+        self.early_order.push_back((key, began_ns));
     }
 
-    /// Each kind, with its name.
+    /// All kinds with their names.
     pub fn kinds(&mut self) -> impl Iterator<Item = (&'static str, &mut OfKind)> {
         NAMES.into_iter().zip(&mut self.kinds)
     }
 
-    /// Whether it is known how much is in use.
+    /// Whether the memory in use is known.
     pub fn is_known(&self) -> bool {
         self.forgotten == 0
     }
 }
 
 impl OfKind {
-    /// `None` where there never was any.
+    /// `None` if memory of the kind was never allocated.
     pub fn in_use(&self) -> Option<u64> {
         (self.calls != Total::default()).then_some(self.in_use)
     }
 }
 
-fn place(what: &call::Memory) -> Place {
+fn key(what: &call::Memory) -> AllocationKey {
     let space = match what.memory {
         memory::REGISTERED => Space::Registered,
         memory::VIRTUAL => Space::Handles,
@@ -182,22 +182,23 @@ mod tests {
         call::Memory { memory: memory::DEVICE, bytes, address, pool: 0 }
     }
 
-    fn in_use(memory: &mut Memory) -> Vec<(&'static str, u64, Option<u64>)> {
-        let told = memory.kinds().map(|(name, kind)| (name, kind.in_use(), kind.freed));
-        told.filter_map(|(name, used, freed)| {
-            let freed = { freed }.tell(crate::metrics::Temporality::Cumulative);
-            Some((name, used?, freed))
-        })
-        .collect()
+    fn in_use(memory: &mut MemoryUse) -> Vec<(&'static str, u64, Option<u64>)> {
+        let kinds = memory.kinds().map(|(name, kind)| (name, kind.in_use(), kind.freed));
+        kinds
+            .filter_map(|(name, used, freed)| {
+                let freed = { freed }.report(crate::metrics::Temporality::Cumulative);
+                Some((name, used?, freed))
+            })
+            .collect()
     }
 
     #[test]
-    fn what_is_freed_is_no_longer_in_use_whoever_frees_it() {
-        let mut memory = Memory::default();
+    fn freed_memory_is_not_in_use_whatever_call_frees_it() {
+        let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
         memory.allocated(&call::Memory { memory: memory::MANAGED, ..device(0x2000, 7) }, 11);
         memory.allocated(&call::Memory { memory: memory::VIRTUAL, ..device(0x1000, 5) }, 12);
-        // Managed memory is freed as the device's.
+        // Managed memory is freed by the same call as device memory.
         memory.freed(&device(0x2000, 0), 20);
         memory.freed(&device(0, 0), 21);
         assert_eq!(
@@ -207,24 +208,24 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_used_again_is_told_apart_by_time() {
-        let mut memory = Memory::default();
+    fn reused_addresses_are_distinguished_by_time() {
+        let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
-        // Another thread's, which got the address after the free that comes last.
+        // Another thread gets the address again after the free, which arrives last.
         memory.allocated(&device(0x1000, 40), 30);
         memory.freed(&device(0x1000, 0), 20);
         assert_eq!(in_use(&mut memory), [("device", 40, Some(100))]);
         // A free that comes before its allocation.
         memory.freed(&device(0x3000, 0), 50);
         memory.allocated(&device(0x3000, 9), 60);
-        assert_eq!(in_use(&mut memory), [("device", 49, Some(100))], "that free was of another one");
+        assert_eq!(in_use(&mut memory), [("device", 49, Some(100))], "that free was of another allocation");
         memory.allocated(&device(0x3000, 1), 45);
         assert_eq!(in_use(&mut memory), [("device", 49, Some(101))]);
     }
 
     #[test]
-    fn beyond_what_is_remembered_nothing_is_claimed() {
-        let mut memory = Memory::default();
+    fn usage_is_unknown_beyond_the_remembered_allocations() {
+        let mut memory = MemoryUse::default();
         for at in 0..LIVE_MAX as u64 + 1 {
             memory.allocated(&device(1 + at, 1), at);
         }
@@ -237,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn a_free_that_comes_early_is_matched_however_many_found_nothing_before() {
-        let mut memory = Memory::default();
+    fn early_frees_are_matched_after_many_unmatched_ones() {
+        let mut memory = MemoryUse::default();
         for at in 0..2 * EARLY_MAX as u64 {
             memory.freed(&device(1 << 40 | at, 0), 5);
         }
@@ -246,30 +247,30 @@ mod tests {
         memory.allocated(&device(0x1000, 9), 40);
         assert_eq!(in_use(&mut memory), [("device", 0, Some(9))]);
         assert_eq!(memory.early_order.len(), EARLY_MAX - 1);
-        // The oldest made room.
+        // The oldest free was dropped.
         memory.allocated(&device(1 << 40, 3), 1);
         memory.allocated(&device(1 << 40 | (2 * EARLY_MAX as u64 - 1), 5), 1);
         assert_eq!(in_use(&mut memory), [("device", 3, Some(14))]);
     }
 
     #[test]
-    fn once_a_context_took_memory_with_it_nothing_is_claimed() {
-        let mut memory = Memory::default();
+    fn usage_is_unknown_after_a_context_ended_with_allocations() {
+        let mut memory = MemoryUse::default();
         memory.allocated(&device(0x1000, 100), 10);
         memory.freed(&device(0x1000, 0), 20);
-        memory.context_went(30);
-        assert!(memory.is_known(), "nothing was there");
+        memory.context_ended(30);
+        assert!(memory.is_known(), "no memory was in use");
         memory.allocated(&device(0x1000, 100), 40);
-        memory.context_went(50);
+        memory.context_ended(50);
         assert_eq!((memory.is_known(), memory.forgotten, memory.live_count), (false, 1, 0));
-        // Another thread's, from before it went.
+        // Another thread's allocation, from before the context ended.
         memory.allocated(&device(0x2000, 1), 45);
         assert_eq!((memory.forgotten, memory.live_count), (2, 0));
-        // What is freed is told all the same.
+        // What is freed is kinds all the same.
         memory.allocated(&device(0x1000, 7), 60);
         memory.freed(&device(0x1000, 0), 70);
         assert_eq!(
-            memory.kinds().nth(1).map(|(_, of)| of.freed.tell(crate::metrics::Temporality::Cumulative)),
+            memory.kinds().nth(1).map(|(_, of)| of.freed.report(crate::metrics::Temporality::Cumulative)),
             Some(Some(107))
         );
     }

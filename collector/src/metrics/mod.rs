@@ -1,8 +1,9 @@
-//! Metrics: what the model counts, as OpenTelemetry has it. docs/METRICS.md is the table of names.
+//! OpenTelemetry metrics of what the model found. docs/METRICS.md is the table of names.
 //!
-//! A sink of the model's adds up by process and tells now and then, by the stream's time. Every event is counted, those that
-//! become no span too. No clock is read: the same stream makes the same metrics. Kinds, devices, errors and names are
-//! bounded in number; what does not fit stands under a point that says so.
+//! [`Metrics`] is a sink of the model. It adds up by process and emits at intervals of the stream's time.
+//! Every event is counted, also those that become no span. It reads no clock, so the same stream gives the
+//! same metrics. The numbers of kinds, devices, errors and names are bounded; what exceeds a bound is counted
+//! in a point that is marked as such.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod device;
@@ -19,7 +20,7 @@ mod sink;
 mod tests;
 mod total;
 
-pub use otlp_json::OtlpJson;
+pub use otlp_json::MetricJson;
 pub use sender::MetricsSender;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};
-pub use sink::{Metrics, Receiver};
+pub use sink::{Metrics, MetricsReceiver};

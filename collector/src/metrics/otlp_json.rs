@@ -1,25 +1,25 @@
-//! Metrics as lines of OTLP/JSON, one request a line: what the OpenTelemetry Collector reads from files.
+//! Writes metrics as OTLP/JSON, one request a line, as the OpenTelemetry Collector reads files.
 
 use std::io::{self, Write};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 
-use crate::metrics::sink::Receiver;
+use crate::metrics::sink::MetricsReceiver;
 
 #[derive(Debug)]
-pub struct OtlpJson<W> {
+pub struct MetricJson<W> {
     output: W,
     requests: u64,
-    /// The first thing that went wrong; nothing is written from then on.
+    /// The first write error; nothing is written after it.
     failure: Option<io::Error>,
 }
 
-impl<W: Write> OtlpJson<W> {
-    pub fn new(output: W) -> OtlpJson<W> {
-        OtlpJson { output, requests: 0, failure: None }
+impl<W: Write> MetricJson<W> {
+    pub fn new(output: W) -> MetricJson<W> {
+        MetricJson { output, requests: 0, failure: None }
     }
 
-    /// How many requests were written, to what.
+    /// Returns how many requests were written, and the output.
     pub fn finish(mut self) -> io::Result<(u64, W)> {
         match self.failure {
             Some(failure) => Err(failure),
@@ -34,7 +34,7 @@ impl<W: Write> OtlpJson<W> {
     }
 }
 
-impl<W: Write> Receiver for OtlpJson<W> {
+impl<W: Write> MetricsReceiver for MetricJson<W> {
     fn metrics(&mut self, request: ExportMetricsServiceRequest) {
         if self.failure.is_none() {
             self.failure = self.write(&request).err();

@@ -1,4 +1,4 @@
-//! A process's metrics at one moment, as OTLP's messages.
+//! A process's metrics at one moment, as OTLP messages.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -15,20 +15,21 @@ use crate::metrics::total::Total;
 use crate::spans::otlp::{SCHEMA_URL, attribute, scope};
 use crate::spans::span::{Attribute, Value};
 
-/// Points in one request. The longest, a kernel's with its name, has 1.5 KiB as protobuf, and 4 KiB as JSON.
+/// The most points in a request. The longest, a kernel's with its name, has 1.5 KiB in protobuf, and 4 KiB in
+/// JSON.
 const POINTS_MAX: usize = 500;
 
-/// The slowest of an interval, and the span that it is.
+/// The slowest value of an interval, and its span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exemplar {
     pub value: u64,
-    /// When it ended, on CLOCK_MONOTONIC.
+    /// The end of the span, on CLOCK_MONOTONIC.
     pub at_ns: u64,
     pub trace_id: u128,
     pub span_id: u64,
 }
 
-/// A histogram with the exemplar of the interval at hand.
+/// A histogram with the exemplar of the current interval.
 #[derive(Clone, Debug)]
 pub struct Distribution {
     pub histogram: Histogram,
@@ -44,7 +45,8 @@ impl Distribution {
         Distribution::new(Unit::Seconds)
     }
 
-    /// Of what may be a span: `exemplar` is asked for only if it is the slowest so far.
+    /// Adds a value of an operation that may be a span. `exemplar` is called only if the value is the
+    /// greatest so far.
     #[inline]
     pub fn add_span(&mut self, value: u64, is_span: bool, exemplar: impl FnOnce() -> Exemplar) {
         self.histogram.add(value);
@@ -64,11 +66,11 @@ impl Distribution {
 pub struct Page {
     metrics: Vec<proto::Metric>,
     preference: Preference,
-    /// On CLOCK_REALTIME: the process's begin, the last time that something was told, and now.
+    /// On CLOCK_REALTIME: when the process began, when its metrics were last emitted, and now.
     begin_ns: u64,
     last_ns: u64,
     now_ns: u64,
-    /// From CLOCK_MONOTONIC.
+    /// The difference of the two clocks.
     realtime_less_monotonic_ns: i128,
 }
 
@@ -100,13 +102,13 @@ impl Page {
     }
 
     pub fn count(&mut self, instrument: &Instrument, attributes: &[Attribute], total: &mut Total<u64>) {
-        if let Some(value) = total.tell(self.temporality(instrument)) {
+        if let Some(value) = total.report(self.temporality(instrument)) {
             self.number(instrument, attributes, Number::AsInt(whole(value)));
         }
     }
 
     pub fn time(&mut self, instrument: &Instrument, total: &mut Total<f64>) {
-        if let Some(seconds) = total.tell(self.temporality(instrument)) {
+        if let Some(seconds) = total.report(self.temporality(instrument)) {
             self.number(instrument, &[], Number::AsDouble(seconds));
         }
     }
@@ -137,7 +139,7 @@ impl Page {
         }
     }
 
-    /// Where differences are told, it is empty afterwards; the exemplar goes in any case.
+    /// With delta temporality the histogram is empty afterwards. The exemplar is always taken.
     pub fn histogram(&mut self, instrument: &Instrument, attributes: &[Attribute], of: &mut Distribution) {
         let exemplar = of.exemplar.take();
         if of.histogram.count() == 0 {
@@ -185,7 +187,7 @@ impl Page {
         }
     }
 
-    /// The metric's data; its points are told one after the other.
+    /// The data of the metric, which is added if it is new.
     fn metric(&mut self, instrument: &Instrument, empty: impl FnOnce() -> Data) -> Option<&mut Data> {
         let known = self.metrics.iter().position(|metric| metric.name == instrument.name);
         let at = known.unwrap_or_else(|| {
@@ -213,19 +215,19 @@ impl Page {
         u64::try_from(at.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Requests that a receiver takes; none where there is nothing to tell.
+    /// Requests of at most [`POINTS_MAX`] points; none if there is no point.
     pub fn requests(self, resource: &Resource) -> Vec<ExportMetricsServiceRequest> {
         let mut pages: Vec<Vec<proto::Metric>> = Vec::new();
-        let mut room = 0;
+        let mut free = 0;
         for mut metric in self.metrics {
             loop {
-                if room == 0 {
+                if free == 0 {
                     pages.push(Vec::new());
-                    room = POINTS_MAX;
+                    free = POINTS_MAX;
                 }
                 let points = points(&metric);
-                let rest = split_off(&mut metric, room);
-                room -= points.min(room);
+                let rest = split_off(&mut metric, free);
+                free -= points.min(free);
                 if let Some(page) = pages.last_mut() {
                     page.push(metric);
                 }
@@ -253,7 +255,7 @@ fn request(metrics: Vec<proto::Metric>, resource: Resource) -> ExportMetricsServ
     }
 }
 
-/// How many points a request has.
+/// The number of points in a request.
 pub fn points_of(request: &ExportMetricsServiceRequest) -> usize {
     let metrics = request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics);
     metrics.map(points).sum()
@@ -267,7 +269,7 @@ fn points(metric: &proto::Metric) -> usize {
     }
 }
 
-/// Keeps so many points; the same metric with the others.
+/// Keeps the first `keep` points. Returns the same metric with the others, if there are any.
 fn split_off(metric: &mut proto::Metric, keep: usize) -> Option<proto::Metric> {
     let data = match &mut metric.data {
         Some(Data::Sum(sum)) if sum.data_points.len() > keep => {
@@ -297,7 +299,7 @@ fn number_of(temporality: Temporality) -> i32 {
     temporality as i32
 }
 
-/// OTLP has no whole numbers without a sign.
+/// OTLP integers are signed; a larger number becomes the greatest.
 fn whole(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

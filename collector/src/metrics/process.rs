@@ -1,4 +1,4 @@
-//! One process's metrics: what was added up since it began, and when it is told next.
+//! One process's metrics: the sums since it began, and when they are next emitted.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::failed_calls::{self, Category, has_failed};
 use crate::metrics::device::{DEVICES_MAX, DeviceMetrics};
 use crate::metrics::instruments as i;
 use crate::metrics::kernels::TopKernels;
-use crate::metrics::memory::{Memory, REGISTERED};
+use crate::metrics::memory::{MemoryUse, REGISTERED};
 use crate::metrics::page::{Distribution, Exemplar, Page};
 use crate::metrics::settings::Settings;
 use crate::metrics::total::Total;
@@ -39,11 +39,11 @@ const CLASSES: [CallClass; 11] = [
     CallClass::Other,
 ];
 
-/// What the host waits for, and what is counted of each.
+/// What the host waits for, and the instrument that counts the waits.
 const WAITS: [(&str, i::Instrument); 3] =
     [("stream", i::STREAM_WAITS), ("event", i::EVENT_WAITS), ("context", i::DEVICE_WAITS)];
 
-/// Types of errors that have a point of their own; the others share one.
+/// The most types of errors with points of their own; the others share one.
 const ERRORS_MAX: usize = 64;
 const OTHER_ERRORS: (&str, &str) = ("_OTHER", "other");
 
@@ -56,13 +56,13 @@ pub struct ProcessMetrics {
     seed: ProcessSeed,
     realtime_less_monotonic_ns: i128,
     start_ns: u64,
-    /// When it was told last, on CLOCK_MONOTONIC, and is to be told next.
-    told_ns: u64,
+    /// When metrics were last emitted, and when they are next due, on CLOCK_MONOTONIC.
+    emitted_ns: u64,
     due_ns: u64,
-    /// Whether anything came since.
-    is_news: bool,
+    /// Whether anything was added since.
+    has_changed: bool,
     sampling: Sampling,
-    /// All so far, by which spans are numbered too.
+    /// Operations so far; spans are numbered by it too.
     operations: u64,
     callers: Callers,
     launches: Total<u64>,
@@ -70,7 +70,7 @@ pub struct ProcessMetrics {
     calls: [Distribution; CLASSES.len()],
     waits: [(Total<u64>, Distribution); WAITS.len()],
     events_recorded: Total<u64>,
-    memory: Memory,
+    memory: MemoryUse,
     errors: Errors,
     devices: Vec<DeviceMetrics>,
     kernels: Option<TopKernels>,
@@ -91,9 +91,9 @@ impl ProcessMetrics {
             seed: session_seed.process(process),
             realtime_less_monotonic_ns: i128::from(session.realtime_ns) - i128::from(session.monotonic_ns),
             start_ns,
-            told_ns: start_ns,
+            emitted_ns: start_ns,
             due_ns: start_ns.saturating_add(settings.interval_ns),
-            is_news: false,
+            has_changed: false,
             sampling: settings.sampling,
             operations: 0,
             callers: Callers::default(),
@@ -102,7 +102,7 @@ impl ProcessMetrics {
             calls: std::array::from_fn(|_| Distribution::seconds()),
             waits: std::array::from_fn(|_| (Total::default(), Distribution::seconds())),
             events_recorded: Total::default(),
-            memory: Memory::default(),
+            memory: MemoryUse::default(),
             errors: BTreeMap::new(),
             devices: Vec::new(),
             kernels: TopKernels::new(settings.kernels),
@@ -126,7 +126,7 @@ impl ProcessMetrics {
 
     #[inline]
     pub fn host_call(&mut self, call: &HostCall, trace_id: u128, definitions: &Definitions) {
-        self.is_news = true;
+        self.has_changed = true;
         let (seed, callers, duration_ns) = (self.seed, &self.callers, call.duration_ns);
         let end_ns = call.start_ns.saturating_add(duration_ns);
         let failed = has_failed(call, definitions);
@@ -170,7 +170,7 @@ impl ProcessMetrics {
             (_, Detail::Other { operation: operation::DESTROY, .. })
                 if definitions.api(call.api).is_some_and(ends_context) =>
             {
-                self.memory.context_went(call.start_ns);
+                self.memory.context_ended(call.start_ns);
             }
             _ => {}
         }
@@ -178,10 +178,10 @@ impl ProcessMetrics {
 
     #[inline]
     pub fn operation(&mut self, operation: &Operation, trace_id: u128, definitions: &Definitions) {
-        self.is_news = true;
+        self.has_changed = true;
         self.operations += 1;
         let (seed, callers, number) = (self.seed, &self.callers, self.operations);
-        let at = place_of(&mut self.devices, operation.device);
+        let at = index_of(&mut self.devices, operation.device);
         let Some(device) = self.devices.get_mut(at) else { return };
         let timing = operation.timing;
         let Timing { start_ns, duration_ns } = timing.unwrap_or(Timing { start_ns: 0, duration_ns: 0 });
@@ -234,9 +234,9 @@ impl ProcessMetrics {
         }
     }
 
-    /// Takes totals in that are kept elsewhere. Whether it is time to tell.
-    pub fn snapshot(&mut self, snapshot: &ProcessSnapshot<'_>) -> bool {
-        self.is_news = true;
+    /// Sets totals that are kept elsewhere. Returns whether metrics are due.
+    pub fn take_snapshot(&mut self, snapshot: &ProcessSnapshot<'_>) -> bool {
+        self.has_changed = true;
         for (reason, count) in snapshot.lost() {
             self.dropped.entry(reason).or_default().set(count);
         }
@@ -253,23 +253,23 @@ impl ProcessMetrics {
         now_ns >= self.due_ns
     }
 
-    /// All of it at that moment, on CLOCK_MONOTONIC; `None` if nothing came since it was told last.
-    pub fn tell(&mut self, at_ns: u64, settings: &Settings, definitions: &Definitions) -> Option<Page> {
-        if !std::mem::take(&mut self.is_news) {
+    /// The metrics at a moment on CLOCK_MONOTONIC; `None` if nothing was added since they were last emitted.
+    pub fn emit(&mut self, at_ns: u64, settings: &Settings, definitions: &Definitions) -> Option<Page> {
+        if !std::mem::take(&mut self.has_changed) {
             return None;
         }
-        // No two points of one kind are of one moment.
-        let now_ns = at_ns.max(self.told_ns.saturating_add(1));
-        let times = [self.start_ns, self.told_ns, now_ns];
+        // Two points of one series must not have the same time.
+        let now_ns = at_ns.max(self.emitted_ns.saturating_add(1));
+        let times = [self.start_ns, self.emitted_ns, now_ns];
         let mut page = Page::new(settings.preference, times, self.realtime_less_monotonic_ns);
-        self.told_ns = now_ns;
+        self.emitted_ns = now_ns;
         let passed = now_ns.saturating_sub(self.start_ns) / settings.interval_ns.max(1);
         self.due_ns = self.start_ns.saturating_add((passed + 1).saturating_mul(settings.interval_ns.max(1)));
 
         page.count(&i::LAUNCHES, &[], &mut self.launches);
         page.count(&i::GRAPH_LAUNCHES, &[], &mut self.graph_launches);
-        self.tell_devices(definitions, &mut page);
-        self.tell_memory(&mut page);
+        self.emit_devices(definitions, &mut page);
+        self.emit_memory(&mut page);
         for ((what, instrument), (calls, durations)) in WAITS.iter().zip(&mut self.waits) {
             page.count(instrument, &[], calls);
             page.histogram(&i::WAIT_DURATION, &[("gpu.sync.waited_for", Value::text(what))], durations);
@@ -294,15 +294,15 @@ impl ProcessMetrics {
         Some(page)
     }
 
-    fn tell_devices(&mut self, definitions: &Definitions, page: &mut Page) {
+    fn emit_devices(&mut self, definitions: &Definitions, page: &mut Page) {
         let by_name = self.kernels.is_some();
         for device in &mut self.devices {
-            device.tell(!by_name, definitions, page);
+            device.emit(!by_name, definitions, page);
         }
         if let Some(kernels) = &mut self.kernels {
             let marks: Vec<_> = self.devices.iter().map(|device| device.attributes(definitions)).collect();
             let temporality = page.temporality(&i::KERNEL_DURATION);
-            kernels.tell(temporality, definitions, |device, name, of| {
+            kernels.emit(temporality, definitions, |device, name, of| {
                 let mut attributes = marks.get(device).cloned().unwrap_or_default();
                 attributes.push(("gpu.kernel", Value::text(name)));
                 page.histogram(&i::KERNEL_DURATION, &attributes, of);
@@ -310,7 +310,7 @@ impl ProcessMetrics {
         }
     }
 
-    fn tell_memory(&mut self, page: &mut Page) {
+    fn emit_memory(&mut self, page: &mut Page) {
         let is_known = self.memory.is_known();
         for (name, kind) in self.memory.kinds() {
             if name == REGISTERED {
@@ -331,17 +331,17 @@ impl ProcessMetrics {
     }
 }
 
-/// Whether a call gives back all that was allocated in a context. `cuDevicePrimaryCtxRelease` does so for the last
-/// who holds it only, and who that is, no call tells.
+/// Whether a call frees all memory of a context. `cuDevicePrimaryCtxRelease` does so only for the last holder
+/// of the context, and no call says who that is.
 fn ends_context(api: &str) -> bool {
     ["cuCtxDestroy", "cuDevicePrimaryCtxReset"]
         .iter()
         .any(|name| api.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("_v")))
 }
 
-/// Place of the device of that ordinal.
+/// Index of the device with that ordinal.
 #[inline]
-fn place_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
+fn index_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
     let known = devices.iter().position(|device| device.ordinal == Some(ordinal));
     known.unwrap_or_else(|| {
         match devices.len() {
@@ -353,7 +353,7 @@ fn place_of(devices: &mut Vec<DeviceMetrics>, ordinal: u32) -> usize {
     })
 }
 
-/// The trace of the span that something was done for, if it was for one of somebody else's.
+/// The trace of the active span of another tracer, if there is one.
 fn trace_of(callers: &Callers, caller: u32) -> Option<u128> {
     let [lower, upper] = callers.get(caller)?.trace;
     Some(u128::from(upper) << 64 | u128::from(lower))
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_a_context_s_memory_with_it_is_known_in_every_version() {
+    fn calls_that_end_a_context_are_known_in_every_version() {
         for api in
             ["cuCtxDestroy", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"]
         {

@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use prost::Message;
 
 use crate::metrics::page::points_of;
-use crate::metrics::sink::Receiver;
+use crate::metrics::sink::MetricsReceiver;
 use crate::otlp::{EncodedRequest, OnFull, Sender, Signal};
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl MetricsSender {
     }
 }
 
-impl Receiver for MetricsSender {
+impl MetricsReceiver for MetricsSender {
     fn metrics(&mut self, request: ExportMetricsServiceRequest) {
         let items = points_of(&request) as u64;
         let request = EncodedRequest { body: request.encode_to_vec(), items };

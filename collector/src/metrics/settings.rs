@@ -1,26 +1,26 @@
-//! How metrics are told: how often, as totals or as differences, under which names.
+//! How metrics are emitted: how often, with which temporality, and with which resource.
 
 use crate::spans::{Naming, Sampling};
 
-/// As OpenTelemetry's SDKs have it.
+/// The default of OpenTelemetry's SDKs.
 const INTERVAL_NS: u64 = 60_000_000_000;
-/// The most kernels that have points of their own.
+/// The most kernels with points of their own.
 pub const KERNELS_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Temporality {
     /// Since the process began.
     Cumulative,
-    /// Since the last time.
+    /// Since metrics were last emitted.
     Delta,
 }
 
-/// What somebody prefers, by kind of instrument. What goes up and down is cumulative always.
+/// The preferred temporality by kind of instrument. Up-down counters are always cumulative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preference {
-    /// Of what is counted event by event.
+    /// Of counters and histograms.
     pub counted: Temporality,
-    /// Of totals that are kept elsewhere and looked at.
+    /// Of observed totals, which are kept elsewhere.
     pub observed: Temporality,
 }
 
@@ -28,9 +28,9 @@ pub struct Preference {
 pub struct Settings {
     pub interval_ns: u64,
     pub preference: Preference,
-    /// How many kernels have points of their own; the others share one.
+    /// The number of kernels with points of their own; the others share one.
     pub kernels: usize,
-    /// By which exemplars are chosen: they point at what becomes a span.
+    /// Decides which operations may be exemplars: those that become spans.
     pub sampling: Sampling,
     pub naming: Naming,
 }
@@ -49,8 +49,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From the values of OTEL_METRIC_EXPORT_INTERVAL and OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE;
-    /// empty is unset. Also what of them is not used, and why.
+    /// Parses OTEL_METRIC_EXPORT_INTERVAL and OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE; an empty
+    /// value counts as unset. Also returns complaints about malformed values.
     pub fn from_variables(interval: Option<&str>, preference: Option<&str>) -> (Settings, Vec<String>) {
         let mut settings = Settings::default();
         let mut complaints = Vec::new();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_honoured_and_nonsense_is_said() {
+    fn variables_are_read_and_invalid_values_are_reported() {
         let (settings, complaints) = Settings::from_variables(Some(" 1500 "), Some("LowMemory"));
         assert!(complaints.is_empty());
         assert_eq!(settings.interval_ns, 1_500_000_000);

@@ -1,4 +1,4 @@
-//! The model's stream of facts as metrics, by process.
+//! The model's sink that makes metrics, process by process.
 
 use gputrace_wire::caller::Caller;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -11,15 +11,15 @@ use crate::model::ProcessSnapshot;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
-use crate::spans::joined::{Family, Who};
 use crate::spans::otlp::resource_message;
+use crate::spans::process_trace::{Family, Who};
 
-/// Whoever takes metrics that are ready to be sent.
-pub trait Receiver {
+/// Takes requests that are ready to be sent.
+pub trait MetricsReceiver {
     fn metrics(&mut self, request: ExportMetricsServiceRequest);
 }
 
-impl<F: FnMut(ExportMetricsServiceRequest)> Receiver for F {
+impl<F: FnMut(ExportMetricsServiceRequest)> MetricsReceiver for F {
     fn metrics(&mut self, request: ExportMetricsServiceRequest) {
         self(request);
     }
@@ -29,24 +29,24 @@ impl<F: FnMut(ExportMetricsServiceRequest)> Receiver for F {
 pub struct Metrics<R> {
     receiver: R,
     settings: Settings,
-    processes: FxHashMap<u32, Running>,
+    processes: FxHashMap<u32, MetricsProcess>,
     family: Family,
 }
 
 #[derive(Debug)]
-struct Running {
+struct MetricsProcess {
     who: Who,
     metrics: ProcessMetrics,
-    /// Known once something first comes of it.
+    /// Known at the process's first event.
     trace_id: Option<u128>,
 }
 
-impl<R: Receiver> Metrics<R> {
+impl<R: MetricsReceiver> Metrics<R> {
     pub fn new(receiver: R, settings: Settings) -> Metrics<R> {
         Metrics { receiver, settings, processes: FxHashMap::default(), family: Family::default() }
     }
 
-    /// What was malformed, once each, and whoever took the metrics.
+    /// Returns complaints about malformed variables, and the receiver.
     pub fn finish(self) -> (Vec<String>, R) {
         (self.family.complaints().to_vec(), self.receiver)
     }
@@ -61,26 +61,26 @@ impl<R: Receiver> Metrics<R> {
         act(&mut running.metrics, trace_id);
     }
 
-    fn tell(&mut self, number: u32, at_ns: u64, definitions: &Definitions) {
+    fn emit(&mut self, number: u32, at_ns: u64, definitions: &Definitions) {
         let Some(running) = self.processes.get_mut(&number) else { return };
-        let Some(page) = running.metrics.tell(at_ns, &self.settings, definitions) else { return };
+        let Some(page) = running.metrics.emit(at_ns, &self.settings, definitions) else { return };
         let resource = resource_message(definitions, &self.settings.naming);
         page.requests(&resource).into_iter().for_each(|request| self.receiver.metrics(request));
     }
 }
 
-impl<R: Receiver> Sink for Metrics<R> {
+impl<R: MetricsReceiver> Sink for Metrics<R> {
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
         let metrics = ProcessMetrics::new(process, session, &self.settings);
         let who = Who { session: metrics.session, pid: process.pid, parent_pid: process.parent_pid };
         self.family.begin(session);
         self.family.add(who, metrics.root());
-        self.processes.insert(number, Running { who, metrics, trace_id: None });
+        self.processes.insert(number, MetricsProcess { who, metrics, trace_id: None });
     }
 
-    /// Its children may be done before anything but its definitions has come.
+    /// Joins the trace early: children may end before the first event of their parent.
     fn defines(&mut self, number: u32, definitions: &Definitions) {
-        if let Some(Running { who, trace_id: None, .. }) = self.processes.get(&number) {
+        if let Some(MetricsProcess { who, trace_id: None, .. }) = self.processes.get(&number) {
             self.family.join(*who, definitions);
         }
     }
@@ -107,23 +107,23 @@ impl<R: Receiver> Sink for Metrics<R> {
 
     fn snapshot(&mut self, number: u32, snapshot: &ProcessSnapshot<'_>, definitions: &Definitions) {
         let is_due =
-            self.processes.get_mut(&number).is_some_and(|running| running.metrics.snapshot(snapshot));
+            self.processes.get_mut(&number).is_some_and(|running| running.metrics.take_snapshot(snapshot));
         if is_due {
-            self.tell(number, snapshot.at_ns, definitions);
+            self.emit(number, snapshot.at_ns, definitions);
         }
     }
 
-    /// A process that does nothing for long is told about all the same, while it is watched.
+    /// Emits the metrics of an idle process too.
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
         if self.processes.get(&number).is_some_and(|running| running.metrics.is_due(now_ns)) {
-            self.tell(number, now_ns, definitions);
+            self.emit(number, now_ns, definitions);
         }
     }
 
-    /// What came since it was told last is told at the end.
+    /// Emits what was added since metrics were last emitted.
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
-        self.tell(number, last_seen_ns, definitions);
-        if let Some(Running { who, metrics, .. }) = self.processes.remove(&number) {
+        self.emit(number, last_seen_ns, definitions);
+        if let Some(MetricsProcess { who, metrics, .. }) = self.processes.remove(&number) {
             self.family.end(who, metrics.root());
         }
     }

@@ -1,4 +1,4 @@
-//! Metrics of recorded traces against the report of the same, and of streams made for the purpose.
+//! Metrics of recorded traces compared with their reports, and metrics of constructed streams.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,10 +20,10 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::metrics::instruments;
-use crate::metrics::{Metrics, OtlpJson, Preference, Receiver, Settings, Temporality};
+use crate::metrics::{MetricJson, Metrics, MetricsReceiver, Preference, Settings, Temporality};
 use crate::model::Model;
 use crate::report::Report;
-use crate::spans::{Receiver as SpanReceiver, Sampling, Span, Spans};
+use crate::spans::{Sampling, Span, SpanReceiver, SpanSink};
 use crate::trace_file::TraceReader;
 
 const DELTA: Preference = Preference { counted: Temporality::Delta, observed: Temporality::Delta };
@@ -33,7 +33,7 @@ fn fixture(name: &str) -> Vec<Batch> {
     TraceReader::open(&path).unwrap().collect()
 }
 
-fn told(batches: &[Batch], settings: Settings) -> Vec<ExportMetricsServiceRequest> {
+fn emitted(batches: &[Batch], settings: Settings) -> Vec<ExportMetricsServiceRequest> {
     let mut requests = Vec::new();
     let mut model = Model::new(Metrics::new(|request| requests.push(request), settings));
     batches.iter().for_each(|batch| model.consume(batch));
@@ -65,7 +65,7 @@ impl Point {
         }
     }
 
-    /// How many, and how much in all.
+    /// The count, and the sum.
     fn value(&self) -> (u64, f64) {
         match self {
             Point::Number(NumberDataPoint { value: Some(Number::AsInt(value)), .. }) => (1, *value as f64),
@@ -76,7 +76,7 @@ impl Point {
     }
 }
 
-/// Name, point and temporality of all that was told, in order.
+/// Name, point and temporality of all emitted points, in order.
 fn points(requests: &[ExportMetricsServiceRequest]) -> Vec<(String, Point, AggregationTemporality)> {
     let mut all = Vec::new();
     let metrics = requests.iter().flat_map(|request| &request.resource_metrics);
@@ -101,7 +101,7 @@ fn last(requests: &[ExportMetricsServiceRequest]) -> BTreeMap<(String, String), 
     points(requests).into_iter().map(|(name, point, _)| ((name, point.attributes()), point)).collect()
 }
 
-/// How many and how much over all series of a metric whose attributes have that.
+/// Count and sum over all series of a metric that have an attribute.
 fn sum(last: &BTreeMap<(String, String), Point>, name: &str, having: &str) -> (u64, f64) {
     let has = |attributes: &str| having.is_empty() || attributes.split(' ').any(|one| one == having);
     let of = last.iter().filter(|((known, attributes), _)| known == name && has(attributes));
@@ -116,7 +116,7 @@ fn reported(batches: &[Batch]) -> Report {
 }
 
 /// Value and times of a point.
-type Told = ((u64, f64), (u64, u64));
+type ValueAndTimes = ((u64, f64), (u64, u64));
 
 /// Seconds of a sum of whole nanoseconds.
 fn seconds(ns: u64) -> f64 {
@@ -126,7 +126,7 @@ fn seconds(ns: u64) -> f64 {
 #[track_caller]
 fn agrees(batches: &[Batch], settings: Settings) {
     let report = reported(batches);
-    let last = last(&told(batches, settings));
+    let last = last(&emitted(batches, settings));
     let near = |(count, sum): (u64, f64), expected: (u64, f64)| {
         assert_eq!(count, expected.0);
         assert!((sum - expected.1).abs() <= expected.1 * 1e-12, "{sum} {}", expected.1);
@@ -162,7 +162,7 @@ fn agrees(batches: &[Batch], settings: Settings) {
 }
 
 #[test]
-fn the_last_totals_of_recorded_traces_are_the_report_s() {
+fn last_totals_of_recorded_traces_equal_the_report() {
     for name in ["pytorch-h200.gputrace", "demo-h200.gputrace"] {
         let batches = fixture(name);
         agrees(&batches, Settings::default());
@@ -198,13 +198,13 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
         let (start_ns, end_ns) = (at_ns + 7_000, at_ns + 7_000 + duration_ns);
         let place = Place { correlation, start_ns, end_ns, ..Place::default() };
         let record = Kernel { place, name: 1 + number as u32 % 2, ..Kernel::default() }.to_cells();
-        // Some launches are for a request of somebody else's, in a trace of its own.
+        // Some launches are for a request in another trace.
         let caller = match number % 4 {
             0 | 1 | 3 => Caller::NOBODY,
             _ => Caller { trace: [7, 8 + number as u64], span: 9, flags: 1, remote: 1 },
         };
-        let works = WorksFor { caller, ticks: at_ns }.to_cell();
-        let cells: Vec<Cell> = [works, call.to_cell()].into_iter().chain(record).collect();
+        let active_span = WorksFor { caller, ticks: at_ns }.to_cell();
+        let cells: Vec<Cell> = [active_span, call.to_cell()].into_iter().chain(record).collect();
         batches.push(Batch::Cells { process: 0, ring: 0, cells });
         let mut values = [0; Counter::COUNT];
         values[Counter::NoRing as usize] = 10 * number as u64;
@@ -215,7 +215,7 @@ fn stream(durations_ns: &[u64]) -> Vec<Batch> {
             ring_full: 3,
             written: 0,
             sampled_hooks: 1,
-            // The mean goes down for a while: what is told must not.
+            // The mean goes down for a while; the emitted total must not.
             sampled_ticks: if number == 4 { 100 } else { 1_000 },
         }));
     }
@@ -231,22 +231,22 @@ const DURATIONS_NS: [u64; 6] = [2_000, 300_000, 500_000, 4_000, 1_000_000, 0];
 fn totals_never_go_down_and_differences_add_up_to_them() {
     let batches = stream(&DURATIONS_NS);
     let interval_ns = 2_000_000_000;
-    let totals = told(&batches, Settings { interval_ns, ..Settings::default() });
-    let differences = told(&batches, Settings { interval_ns, preference: DELTA, ..Settings::default() });
+    let totals = emitted(&batches, Settings { interval_ns, ..Settings::default() });
+    let differences = emitted(&batches, Settings { interval_ns, preference: DELTA, ..Settings::default() });
     assert!(totals.len() >= 3, "{}", totals.len());
-    let mut before: BTreeMap<(String, String), Told> = BTreeMap::new();
+    let mut before: BTreeMap<(String, String), ValueAndTimes> = BTreeMap::new();
     for (name, point, temporality) in points(&totals) {
         assert_eq!(temporality, AggregationTemporality::Cumulative);
         let (start, at) = point.times();
         assert_eq!(start, 5_000_000_000_000, "the process's begin");
-        let told = ((name, point.attributes()), (point.value(), (start, at)));
-        if let Some((value, (_, last))) = before.get(&told.0) {
-            assert!(value.0 <= point.value().0 && value.1 <= point.value().1, "{told:?} after {value:?}");
-            assert!(*last < at, "{told:?} is of the moment before");
+        let series = ((name, point.attributes()), (point.value(), (start, at)));
+        if let Some((value, (_, last))) = before.get(&series.0) {
+            assert!(value.0 <= point.value().0 && value.1 <= point.value().1, "{series:?} after {value:?}");
+            assert!(*last < at, "{series:?} is of the moment before");
         }
-        before.insert(told.0, told.1);
+        before.insert(series.0, series.1);
     }
-    let mut added: BTreeMap<(String, String), Told> = BTreeMap::new();
+    let mut added: BTreeMap<(String, String), ValueAndTimes> = BTreeMap::new();
     for (name, point, temporality) in points(&differences) {
         assert_eq!(temporality, AggregationTemporality::Delta);
         let entry = added.entry((name.clone(), point.attributes())).or_insert(((0, 0.0), (0, 0)));
@@ -268,9 +268,9 @@ fn totals_never_go_down_and_differences_add_up_to_them() {
 }
 
 #[test]
-fn who_prefers_little_memory_gets_differences_of_what_is_counted_and_totals_of_what_is_looked_at() {
+fn lowmemory_gives_deltas_of_counters_and_totals_of_observed_instruments() {
     let (settings, _) = Settings::from_variables(Some("1000"), Some("lowmemory"));
-    for (name, _, temporality) in points(&told(&stream(&DURATIONS_NS), settings)) {
+    for (name, _, temporality) in points(&emitted(&stream(&DURATIONS_NS), settings)) {
         let is_ours = name.starts_with("gputrace.");
         let expected =
             if is_ours { AggregationTemporality::Cumulative } else { AggregationTemporality::Delta };
@@ -278,9 +278,9 @@ fn who_prefers_little_memory_gets_differences_of_what_is_counted_and_totals_of_w
     }
 }
 
-struct Kept(Vec<Span>);
+struct KeptSpans(Vec<Span>);
 
-impl SpanReceiver for Kept {
+impl SpanReceiver for KeptSpans {
     fn span(&mut self, span: Span, _: &crate::model::definitions::Definitions) {
         self.0.push(span);
     }
@@ -290,13 +290,13 @@ impl SpanReceiver for Kept {
 #[test]
 fn exemplars_are_the_slowest_spans_of_their_interval() {
     let batches = stream(&DURATIONS_NS);
-    let mut model = Model::new(Spans::new(Kept(Vec::new()), Sampling::default()));
+    let mut model = Model::new(SpanSink::new(KeptSpans(Vec::new()), Sampling::default()));
     batches.iter().for_each(|batch| model.consume(batch));
     let spans = model.finish().1.finish().1.0;
     let settings = Settings { interval_ns: 2_000_000_000, ..Settings::default() };
     let mut found = Vec::new();
     let mut traces = std::collections::BTreeSet::new();
-    for (name, point, _) in points(&told(&batches, settings)) {
+    for (name, point, _) in points(&emitted(&batches, settings)) {
         let Point::Histogram(point) = point else { continue };
         for exemplar in &point.exemplars {
             let span = spans.iter().find(|span| span.id.to_be_bytes() == exemplar.span_id[..]);
@@ -314,10 +314,10 @@ fn exemplars_are_the_slowest_spans_of_their_interval() {
 }
 
 #[test]
-fn the_kernels_that_take_the_most_time_have_points_and_the_others_share_one() {
+fn kernels_with_the_most_time_have_points_and_the_others_share_one() {
     let batches = fixture("pytorch-h200.gputrace");
     let report = reported(&batches);
-    let last = last(&told(&batches, Settings { kernels: 2, ..Settings::default() }));
+    let last = last(&emitted(&batches, Settings { kernels: 2, ..Settings::default() }));
     let mut named: Vec<(String, (u64, f64))> = last
         .iter()
         .filter(|((name, _), _)| name == "gpu.cuda.kernel.duration")
@@ -346,7 +346,7 @@ fn many_devices_and_kernels_stay_bounded_and_requests_small() {
     }
     batches.extend(end);
     for settings in [Settings::default(), Settings { kernels: 1_000, ..Settings::default() }] {
-        let requests = told(&batches, settings);
+        let requests = emitted(&batches, settings);
         let last = last(&requests);
         assert_eq!(sum(&last, "gpu.cuda.kernel.executions", "").1, 3_000.0);
         assert_eq!(sum(&last, "gpu.cuda.kernel.duration", ""), (3_000, seconds(2_999 * 3_000 / 2)));
@@ -364,8 +364,8 @@ fn many_devices_and_kernels_stay_bounded_and_requests_small() {
 
 #[test]
 fn metrics_are_read_back_from_json_as_they_were() {
-    let requests = told(&fixture("pytorch-h200.gputrace"), Settings::default());
-    let mut output = OtlpJson::new(Vec::new());
+    let requests = emitted(&fixture("pytorch-h200.gputrace"), Settings::default());
+    let mut output = MetricJson::new(Vec::new());
     requests.iter().for_each(|request| output.metrics(request.clone()));
     let (written, bytes) = output.finish().unwrap();
     assert_eq!(written, requests.len() as u64);
@@ -378,7 +378,7 @@ fn metrics_are_read_back_from_json_as_they_were() {
 }
 
 #[test]
-fn the_page_of_metrics_has_each_of_them() {
+fn metrics_page_lists_every_instrument() {
     let page = include_str!("../../../docs/METRICS.md");
     for instrument in instruments::ALL {
         let kind = match instrument.kind {

@@ -1,11 +1,11 @@
-//! A total, and how much of it was told: what both temporalities are made of.
+//! A total, and how much of it was reported, from which both temporalities are computed.
 
 use crate::metrics::settings::Temporality;
 
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Total<T> {
     now: T,
-    told: T,
+    reported: T,
 }
 
 impl Total<u64> {
@@ -14,12 +14,12 @@ impl Total<u64> {
         self.now = self.now.saturating_add(more);
     }
 
-    /// What is to be told of a number that was counted here; `None` if there is nothing new.
-    pub fn tell(&mut self, temporality: Temporality) -> Option<u64> {
+    /// The value to report; `None` if there is none.
+    pub fn report(&mut self, temporality: Temporality) -> Option<u64> {
         match temporality {
             Temporality::Cumulative => (self.now > 0).then_some(self.now),
             Temporality::Delta => {
-                let new = self.now.saturating_sub(std::mem::replace(&mut self.told, self.now));
+                let new = self.now.saturating_sub(std::mem::replace(&mut self.reported, self.now));
                 (new > 0).then_some(new)
             }
         }
@@ -27,7 +27,7 @@ impl Total<u64> {
 }
 
 impl<T: Copy + PartialOrd + Default> Total<T> {
-    /// A total that somebody else keeps; it never goes down.
+    /// Sets a total that is kept elsewhere; it never goes down.
     pub fn set(&mut self, now: T) {
         if now > self.now {
             self.now = now;
@@ -36,11 +36,11 @@ impl<T: Copy + PartialOrd + Default> Total<T> {
 }
 
 impl Total<f64> {
-    pub fn tell(&mut self, temporality: Temporality) -> Option<f64> {
+    pub fn report(&mut self, temporality: Temporality) -> Option<f64> {
         match temporality {
             Temporality::Cumulative => (self.now > 0.0).then_some(self.now),
             Temporality::Delta => {
-                let new = self.now - std::mem::replace(&mut self.told, self.now);
+                let new = self.now - std::mem::replace(&mut self.reported, self.now);
                 (new > 0.0).then_some(new)
             }
         }
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn differences_add_up_to_the_total() {
         let mut total = Total::<u64>::default();
-        assert_eq!(total.tell(Temporality::Delta), None);
+        assert_eq!(total.report(Temporality::Delta), None);
         total.add(5);
-        assert_eq!(total.tell(Temporality::Delta), Some(5));
-        assert_eq!(total.tell(Temporality::Delta), None);
+        assert_eq!(total.report(Temporality::Delta), Some(5));
+        assert_eq!(total.report(Temporality::Delta), None);
         total.set(12);
         total.set(3);
-        assert_eq!(total.tell(Temporality::Delta), Some(7));
-        assert_eq!(total.tell(Temporality::Cumulative), Some(12));
+        assert_eq!(total.report(Temporality::Delta), Some(7));
+        assert_eq!(total.report(Temporality::Cumulative), Some(12));
     }
 }

@@ -1,4 +1,4 @@
-//! How long to wait between attempts: longer each time, and never two senders in step.
+//! The wait between attempts: longer each time, and random, so that senders do not retry at the same moment.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Backoff {
     attempts: u32,
-    /// Seeded by the system, so that many processes that lose one back end do not come back as one.
+    /// Seeded by the system: many processes that lost the same back end must not all return at once.
     random: u64,
 }
 
@@ -18,7 +18,7 @@ impl Backoff {
         Backoff { attempts: 0, random: RandomState::new().build_hasher().finish() | 1 }
     }
 
-    /// Whether there was no wait since the last success.
+    /// Whether there was no wait since the last reset.
     pub fn is_fresh(&self) -> bool {
         self.attempts == 0
     }
@@ -27,7 +27,7 @@ impl Backoff {
         self.attempts = 0;
     }
 
-    /// The next wait, from half of its full length to all of it.
+    /// The next wait, between half of its full length and all of it.
     pub fn next(&mut self) -> Duration {
         let full = FIRST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
         self.attempts = self.attempts.saturating_add(1);

@@ -1,4 +1,4 @@
-//! One signal's connection: a request goes out as its protocol has it, and an answer comes back.
+//! One signal's connection: sends a request over its protocol and interprets the response.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::otlp::answer::{Answer, one_line};
 use crate::otlp::config::Target;
+use crate::otlp::delivery::{Delivery, one_line};
 use crate::otlp::{Protocol, failure, grpc, http, tls};
 
 type Pool = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// What is read of an answer.
+/// The most bytes of a response that are read.
 const ANSWER_MAX_BYTES: usize = 1 << 20;
-/// How long a connection is kept that nobody uses; load balancers drop them after a minute.
+/// How long an idle connection is kept; load balancers drop them after a minute.
 const IDLE: Duration = Duration::from_secs(45);
 const AGENT: &str = concat!("gputrace/", env!("CARGO_PKG_VERSION"));
 
@@ -29,7 +29,7 @@ pub struct Client {
     target: Target,
     tls: rustls::ClientConfig,
     pool: Pool,
-    /// Whether it ever answered.
+    /// Whether the back end ever answered.
     is_known: bool,
 }
 
@@ -39,7 +39,7 @@ impl Client {
         let tls = if target.endpoint.is_tls() {
             tls::config(&target.tls)?
         } else {
-            // Never used; the connector wants one.
+            // Never used, but the connector requires one.
             let provider = rustls::crypto::ring::default_provider();
             rustls::ClientConfig::builder_with_provider(provider.into())
                 .with_safe_default_protocol_versions()
@@ -55,7 +55,7 @@ impl Client {
         &self.target
     }
 
-    /// A request's body as it goes out, however often.
+    /// Encodes and compresses a request's body, once for all attempts.
     pub fn prepare(&self, body: Vec<u8>) -> Result<Bytes, String> {
         let Target { protocol, gzip, signal, .. } = self.target;
         let body = if protocol == Protocol::HttpJson { http::to_json(signal, &body)? } else { body };
@@ -63,10 +63,10 @@ impl Client {
         Ok(if protocol == Protocol::Grpc { grpc::frame(&body, gzip) } else { body }.into())
     }
 
-    pub async fn send(&mut self, body: Bytes) -> Answer {
+    pub async fn send(&mut self, body: Bytes) -> Delivery {
         let request = match self.request(body) {
             Ok(request) => request,
-            Err(error) => return Answer::Refused { why: format!("no request can be made: {error}") },
+            Err(error) => return Delivery::Rejected { why: format!("no request can be made: {error}") },
         };
         let protocol = self.target.protocol;
         let exchange = async {
@@ -86,14 +86,14 @@ impl Client {
                         http::answer(protocol, head.status, &head.headers, &body)
                     }
                 }
-                Err(error) => Answer::away(one_line(&format!("its answer ended early: {error}"))),
+                Err(error) => Delivery::unreachable(one_line(&format!("its answer ended early: {error}"))),
             }
         };
         let answer = tokio::time::timeout(self.target.timeout, exchange).await;
         answer.unwrap_or_else(|_| {
-            // The connection may be one that nobody hears any more.
+            // The other end of this connection may be gone.
             self.pool = pool(&self.target, &self.tls);
-            Answer::away(format!("no answer within {} ms", self.target.timeout.as_millis()))
+            Delivery::unreachable(format!("no answer within {} ms", self.target.timeout.as_millis()))
         })
     }
 
@@ -103,7 +103,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        // The program's own name, where the user has none to tell.
+        // Our own name, unless the user set one.
         if !headers.iter().any(|(name, _)| name == USER_AGENT) {
             request = request.header(USER_AGENT, AGENT);
         }
@@ -112,7 +112,7 @@ impl Client {
                 let request = request
                     .header(CONTENT_TYPE, "application/grpc")
                     .header(TE, "trailers")
-                    // A server that is sent gzip answers in it.
+                    // A server that gets gzip may answer with gzip.
                     .header("grpc-accept-encoding", "gzip,identity")
                     .header("grpc-timeout", format!("{}m", timeout.as_millis().min(99_999_999)));
                 if *gzip { request.header("grpc-encoding", "gzip") } else { request }

@@ -1,26 +1,26 @@
-//! What to send where, from `--otlp` and the OTEL_ variables. Whatever is malformed is an error: nothing is sent
-//! somewhere else or otherwise than was asked for.
+//! The exporter's configuration, from `--otlp` and the OTEL_ variables. A malformed value is an error, since
+//! data must not go elsewhere, or in another way, than the user asked for.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-use crate::otlp::endpoint::{self, Endpoint, Form};
+use crate::otlp::endpoint::{self, Endpoint, UrlForm};
 use crate::otlp::headers;
 use crate::otlp::tls::Files;
 use crate::otlp::{Protocol, Signal};
 
-/// What `--otlp` was given.
+/// The value of `--otlp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// For all signals, whatever endpoints the variables name.
+    /// A URL for all signals, which wins over endpoints in variables.
     Url(String),
-    /// The variables say it all.
+    /// `env`: the variables name the endpoints.
     Variables,
 }
 
-/// One signal's way.
+/// Where and how one signal is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     pub signal: Signal,
@@ -28,20 +28,20 @@ pub struct Target {
     pub endpoint: Endpoint,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub gzip: bool,
-    /// For one request.
+    /// Of one request.
     pub timeout: Duration,
     pub tls: Files,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Config {
+pub struct ExporterConfig {
     pub(super) targets: Vec<Target>,
-    /// Why a signal is not sent, or nothing is.
+    /// Messages about signals that are not sent.
     pub notes: Vec<String>,
 }
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The wait at the end of a program, and how much longer than a request's it is.
+/// The longest wait at the end of a program, and how much longer it is than a request's timeout.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 const DRAIN_MORE: Duration = Duration::from_millis(500);
 const GRPC_PORT: u16 = 4317;
@@ -52,11 +52,11 @@ impl Asked {
     }
 }
 
-impl Config {
-    /// `variable` looks up the environment.
-    pub fn new(asked: &Asked, variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+impl ExporterConfig {
+    /// `variable` reads an environment variable.
+    pub fn new(asked: &Asked, variable: impl Fn(&str) -> Option<String>) -> Result<ExporterConfig, String> {
         let variables = Variables { look_up: &variable };
-        let mut config = Config::default();
+        let mut config = ExporterConfig::default();
         if variables.is_true("OTEL_SDK_DISABLED") {
             config.notes.push("OTEL_SDK_DISABLED=true: nothing is sent".to_owned());
             return Ok(config);
@@ -77,8 +77,8 @@ impl Config {
         self.targets.iter().any(|target| target.signal == signal)
     }
 
-    /// The same for that signal alone.
-    pub fn only(mut self, signal: Signal) -> Config {
+    /// Keeps that signal alone.
+    pub fn only(mut self, signal: Signal) -> ExporterConfig {
         self.targets.retain(|target| target.signal == signal);
         self
     }
@@ -87,13 +87,13 @@ impl Config {
         self.targets.is_empty()
     }
 
-    /// How long the end of a program waits for what is queued.
+    /// How long the end of a program waits for the queue to be sent.
     pub fn drain_limit(&self) -> Duration {
-        // An attempt that comes to nothing is over by then, and can be told.
+        // So that an attempt in progress fails within the limit, and its error is reported.
         self.timeout().saturating_add(DRAIN_MORE).min(DRAIN_MAX)
     }
 
-    /// The longest that one request may take.
+    /// The longest timeout of a request.
     pub fn timeout(&self) -> Duration {
         self.targets.iter().map(|target| target.timeout).max().unwrap_or(TIMEOUT)
     }
@@ -101,11 +101,11 @@ impl Config {
 
 fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Target, String> {
     let own = |name: &str| variables.of_signal(signal, name);
-    let told = own("PROTOCOL").map(|(name, value)| {
+    let named = own("PROTOCOL").map(|(name, value)| {
         Protocol::parse(&value)
             .ok_or_else(|| format!("{name}={value} is none of grpc, http/protobuf and http/json"))
     });
-    let told = told.transpose()?;
+    let named = named.transpose()?;
     let from_variables = own("ENDPOINT");
     let (name, text, is_exact) = match (asked, &from_variables) {
         (Asked::Url(url), _) => ("--otlp".to_owned(), url.clone(), false),
@@ -113,14 +113,14 @@ fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Ta
             (name.clone(), value.clone(), name != "OTEL_EXPORTER_OTLP_ENDPOINT")
         }
         (Asked::Variables, None) => {
-            let port = if told == Some(Protocol::Grpc) { GRPC_PORT } else { 4318 };
+            let port = if named == Some(Protocol::Grpc) { GRPC_PORT } else { 4318 };
             ("the default".to_owned(), format!("http://localhost:{port}"), false)
         }
     };
-    // Where nobody says what is spoken there, the usual port of gRPC does.
+    // Without a named protocol, the usual port of gRPC decides.
     let protocol =
-        told.unwrap_or(if port(&text) == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
-    let form = if is_exact { Form::Exact(&text) } else { Form::Base(&text) };
+        named.unwrap_or(if port(&text) == Some(GRPC_PORT) { Protocol::Grpc } else { Protocol::HttpProtobuf });
+    let form = if is_exact { UrlForm::Exact(&text) } else { UrlForm::Base(&text) };
     let insecure = own("INSECURE").is_some_and(|(_, value)| value.trim().eq_ignore_ascii_case("true"));
     let endpoint = Endpoint::parse(form, signal, protocol, insecure)
         .map_err(|why| format!("{name} {}: {why}", shown(&text)))?;
@@ -164,7 +164,8 @@ fn port(url: &str) -> Option<u16> {
     authority.rsplit_once(':')?.1.parse().ok()
 }
 
-/// A URL that cannot be read, as far as it holds no secrets: scheme and host, where it can be told which part the host is.
+/// The scheme and host of a malformed URL, for messages: without secrets, and without the host if the URL is
+/// ambiguous.
 fn shown(url: &str) -> String {
     let (scheme, rest) = endpoint::split_scheme(url.trim());
     let scheme = scheme.map(|scheme| format!("{scheme}://")).unwrap_or_default();
@@ -186,7 +187,7 @@ struct Variables<'a> {
 }
 
 impl Variables<'_> {
-    /// Empty is unset.
+    /// The variable's value; an empty one counts as unset.
     fn value(&self, name: &str) -> Option<String> {
         (self.look_up)(name).filter(|value| !value.trim().is_empty())
     }
@@ -195,7 +196,7 @@ impl Variables<'_> {
         self.value(name).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
     }
 
-    /// The signal's own goes before the one for all; with the name of the one that counts.
+    /// The name and value of the signal's own variable, else of the one for all signals.
     fn of_signal(&self, signal: Signal, name: &str) -> Option<(String, String)> {
         let own = match signal {
             Signal::Traces => "TRACES_",
@@ -212,8 +213,8 @@ impl Variables<'_> {
 mod tests {
     use super::*;
 
-    fn config(asked: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
-        Config::new(&Asked::parse(asked), |name| {
+    fn config(asked: &str, variables: &[(&str, &str)]) -> Result<ExporterConfig, String> {
+        ExporterConfig::new(&Asked::parse(asked), |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_is_the_one_said_else_the_ports() {
+    fn protocol_is_the_named_one_or_that_of_the_port() {
         let url = "http://h:4318";
         assert_eq!(shown(url, &[])[0], "http/protobuf http://h:4318/v1/traces");
         assert_eq!(
@@ -235,11 +236,11 @@ mod tests {
         assert!(shown("http://h:4317", &[])[0].starts_with("grpc http://h:4317/opentelemetry"));
         let said = [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")];
         assert_eq!(shown("http://h:4317", &said)[0], "http/protobuf http://h:4317/v1/traces");
-        assert!(shown("http://h:4317", &said)[1].starts_with("grpc "), "that was said of traces alone");
+        assert!(shown("http://h:4317", &said)[1].starts_with("grpc "), "the variable is for traces alone");
     }
 
     #[test]
-    fn the_signals_variables_win_and_empty_is_unset() {
+    fn signal_variables_win_and_empty_is_unset() {
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318/base"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://one/own"),
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!((traces.timeout, metrics.timeout), (Duration::from_millis(250), TIMEOUT));
         assert!(traces.tls.roots.as_ref().is_some_and(|(_, path)| path.ends_with("one.pem")));
         assert!(metrics.tls.roots.as_ref().is_some_and(|(_, path)| path.ends_with("all.pem")));
-        // A URL on the command line is for both.
+        // A URL on the command line is for both signals.
         assert_eq!(shown("http://other:1", &variables)[0], "http/protobuf http://other:1/v1/traces");
     }
 
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_is_not_sent_and_said() {
+    fn disabled_signals_are_not_sent_and_reported() {
         let off = config("http://h:1", &[("OTEL_SDK_DISABLED", "true")]).unwrap();
         assert!(off.is_empty());
         assert_eq!(off.notes, ["OTEL_SDK_DISABLED=true: nothing is sent"]);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_an_error_without_secrets() {
+    fn malformed_settings_are_errors_without_secrets() {
         for (asked, variable, value, why) in [
             ("https://me:secret@h:x/p?secret", "", "", "--otlp https://h: its port is none"),
             ("me:secret@h", "", "", "--otlp h: it does not begin with http:// or https://"),
@@ -311,15 +312,15 @@ mod tests {
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT h:1: it does",
             ),
         ] {
-            let told = config(asked, &[(variable, value)]).unwrap_err();
-            assert!(told.contains(why), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let error = config(asked, &[(variable, value)]).unwrap_err();
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 
-    /// Wherever a delimiter in a password makes its parts look like a host, a port, a path or a scheme.
+    /// A delimiter in a password can make parts of it look like a host, a port, a path or a scheme.
     #[test]
-    fn no_part_of_a_password_is_in_a_message() {
+    fn messages_have_no_part_of_a_password() {
         let ambiguous = "a / ? or # in a password is written %2F";
         for (url, why) in [
             ("http://me:sec/ret@h:4318", ambiguous),
@@ -342,15 +343,15 @@ mod tests {
             ("me:sec/ret@h:4318", "does not begin with http:// or https://"),
         ] {
             let of_variable = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url)];
-            for told in [config(url, &[]), config("env", &of_variable)].map(Result::unwrap_err) {
-                assert!(told.contains(why), "{url}: {told}");
-                assert!(!told.contains("sec") && !told.contains("ret"), "{url}: {told}");
+            for error in [config(url, &[]), config("env", &of_variable)].map(Result::unwrap_err) {
+                assert!(error.contains(why), "{url}: {error}");
+                assert!(!error.contains("sec") && !error.contains("ret"), "{url}: {error}");
             }
         }
         let grpc = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         for url in ["me:sec/ret@h:4317", "me:12/ret@h:4317", "me:sec?ret@h", "grpc://me:sec/ret@h"] {
-            let told = config(url, &grpc).unwrap_err();
-            assert!(!told.contains("sec") && !told.contains("ret"), "{url}: {told}");
+            let error = config(url, &grpc).unwrap_err();
+            assert!(!error.contains("sec") && !error.contains("ret"), "{url}: {error}");
         }
     }
 }

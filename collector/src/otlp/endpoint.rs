@@ -1,4 +1,4 @@
-//! Where a signal goes: URLs by OTLP's rules. What may be secret in one is in no message.
+//! Endpoint URLs by OTLP's rules. No message shows a part of a URL that may be secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,18 +7,18 @@ use hyper::header::HeaderValue;
 
 use crate::otlp::{Protocol, Signal, headers};
 
-/// A URL that was asked for, and how.
+/// A URL from the user, and how its path is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form<'a> {
-    /// For all signals: over HTTP each has a path of its own below it.
+pub enum UrlForm<'a> {
+    /// A URL for all signals: over HTTP the signal's path is appended.
     Base(&'a str),
-    /// For this signal: used as it is.
+    /// A URL for one signal, used as it is.
     Exact(&'a str),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Where requests are posted to.
+    /// The URL to which requests are posted.
     pub uri: Uri,
     /// From a user name and password in the URL.
     pub authorization: Option<HeaderValue>,
@@ -26,12 +26,12 @@ pub struct Endpoint {
 
 impl Endpoint {
     pub fn parse(
-        form: Form<'_>,
+        form: UrlForm<'_>,
         signal: Signal,
         protocol: Protocol,
         insecure: bool,
     ) -> Result<Endpoint, String> {
-        let (Form::Base(asked) | Form::Exact(asked)) = form;
+        let (UrlForm::Base(asked) | UrlForm::Exact(asked)) = form;
         let asked = asked.trim();
         let with_scheme;
         let (scheme, rest) = split_scheme(asked);
@@ -45,7 +45,7 @@ impl Endpoint {
             None => return Err("it does not begin with http:// or https://".to_owned()),
         };
         if is_ambiguous(rest) {
-            // Read by the letter, a part of a password would be looked up as a host, and be shown.
+            // Parsed literally, a part of the password would be looked up as a host, and shown.
             return Err("there is an @ behind a / ? or #\n  \
                 hint: a / ? or # in a password is written %2F, %3F or %23, and an @ elsewhere %40"
                 .to_owned());
@@ -76,7 +76,7 @@ impl Endpoint {
         self.uri.scheme_str() == Some("https")
     }
 
-    /// For messages: neither its user nor what stands behind a question mark.
+    /// The URL for messages: without user, password and query.
     pub fn shown(&self, protocol: Protocol) -> String {
         let host = self.uri.authority().map_or("", |authority| authority.as_str());
         let path = if protocol == Protocol::Grpc { "" } else { self.uri.path() };
@@ -84,7 +84,7 @@ impl Endpoint {
     }
 }
 
-/// The scheme, where what stands before :// is one, and the rest.
+/// Splits a URL at `://` into scheme and rest; no scheme if the text before it is none.
 pub(super) fn split_scheme(url: &str) -> (Option<&str>, &str) {
     let is_scheme = |text: &str| {
         let mut bytes = text.bytes();
@@ -97,12 +97,12 @@ pub(super) fn split_scheme(url: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Whether it cannot be told where user and password end: an @ stands behind the first delimiter.
+/// Whether an @ follows the first delimiter, so that the end of user and password is uncertain.
 pub(super) fn is_ambiguous(rest: &str) -> bool {
     rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'))
 }
 
-fn path(form: Form<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String {
+fn path(form: UrlForm<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String {
     let below = match signal {
         Signal::Traces => "v1/traces",
         Signal::Metrics => "v1/metrics",
@@ -116,9 +116,9 @@ fn path(form: Form<'_>, signal: Signal, protocol: Protocol, uri: &Uri) -> String
     }
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     match form {
-        Form::Exact(_) => format!("{}{query}", uri.path()),
-        Form::Base(_) => {
-            // Who gives the whole of one signal's means its base.
+        UrlForm::Exact(_) => format!("{}{query}", uri.path()),
+        UrlForm::Base(_) => {
+            // The user may have given the full URL of one signal.
             let base = uri.path().trim_end_matches('/');
             let base =
                 ["/v1/traces", "/v1/metrics"].iter().find_map(|end| base.strip_suffix(end)).unwrap_or(base);
@@ -139,15 +139,15 @@ fn basic(userinfo: &str) -> Result<HeaderValue, String> {
 mod tests {
     use super::*;
 
-    fn uri(form: Form<'_>, signal: Signal, protocol: Protocol) -> String {
+    fn uri(form: UrlForm<'_>, signal: Signal, protocol: Protocol) -> String {
         Endpoint::parse(form, signal, protocol, false).unwrap().uri.to_string()
     }
 
     #[test]
     fn a_base_gets_the_signals_path_and_an_exact_one_is_used_as_it_is() {
-        use Form::{Base, Exact};
         use Protocol::{Grpc, HttpProtobuf};
         use Signal::{Metrics, Traces};
+        use UrlForm::{Base, Exact};
         for (form, signal, protocol, expected) in [
             (Base("http://h:4318"), Traces, HttpProtobuf, "http://h:4318/v1/traces"),
             (Base("http://h:4318/"), Metrics, HttpProtobuf, "http://h:4318/v1/metrics"),
@@ -170,7 +170,7 @@ mod tests {
     fn grpc_needs_no_scheme() {
         for (insecure, scheme) in [(true, "http"), (false, "https")] {
             let endpoint =
-                Endpoint::parse(Form::Base("h:4317"), Signal::Traces, Protocol::Grpc, insecure).unwrap();
+                Endpoint::parse(UrlForm::Base("h:4317"), Signal::Traces, Protocol::Grpc, insecure).unwrap();
             assert_eq!(endpoint.shown(Protocol::Grpc), format!("{scheme}://h:4317"));
         }
     }
@@ -179,14 +179,14 @@ mod tests {
     fn users_become_a_header_and_are_not_shown() {
         let url = "https://me:pass%40word@h:1/x?token=secret";
         let endpoint =
-            Endpoint::parse(Form::Exact(url), Signal::Traces, Protocol::HttpProtobuf, false).unwrap();
+            Endpoint::parse(UrlForm::Exact(url), Signal::Traces, Protocol::HttpProtobuf, false).unwrap();
         assert_eq!(endpoint.shown(Protocol::HttpProtobuf), "https://h:1/x");
         assert_eq!(endpoint.uri.to_string(), "https://h:1/x?token=secret");
         assert_eq!(endpoint.authorization.unwrap(), "Basic bWU6cGFzc0B3b3Jk");
     }
 
     #[test]
-    fn malformed_urls_are_told() {
+    fn malformed_urls_are_errors() {
         for (text, why) in [
             ("h:4318", "it does not begin with http:// or https://"),
             ("", "it does not begin with http:// or https://"),
@@ -197,8 +197,8 @@ mod tests {
             ("http://h:0", "its port is none from 1 to 65535"),
             ("http://:80", "it has no host"),
         ] {
-            let told = Endpoint::parse(Form::Base(text), Signal::Traces, Protocol::HttpProtobuf, false);
-            assert_eq!(told.unwrap_err(), why, "{text}");
+            let error = Endpoint::parse(UrlForm::Base(text), Signal::Traces, Protocol::HttpProtobuf, false);
+            assert_eq!(error.unwrap_err(), why, "{text}");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Why a request did not get through, in words, from what the layers below say.
+//! Explains to the user why a request failed, from the errors of hyper, rustls and the system.
 
 use std::error::Error;
 use std::io;
 
-use crate::otlp::answer::{Answer, Kind, one_line};
+use crate::otlp::delivery::{Delivery, RetryCause, one_line};
 use crate::otlp::{Protocol, grpc};
 
-/// `is_known`: whether it has answered before, so that it speaks what it should.
-pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is_known: bool) -> Answer {
+/// `is_known`: whether the back end has answered before, so that the protocol is the right one.
+pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is_known: bool) -> Delivery {
     let is_doubtful = !is_known && !error.is_connect();
     let error: &(dyn Error + 'static) = error;
-    let wrong = |why: String| Answer::Later { why, after: None, kind: Kind::Wrong };
+    let wrong = |why: String| Delivery::RetryLater { why, after: None, cause: RetryCause::WrongService };
     let mut texts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -26,24 +26,24 @@ pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is
             Some(error) => error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase(),
             None => error.to_string(),
         };
-        // It talks first, as HTTP/2 does.
+        // The server sends first, as HTTP/2 servers do.
         if protocol != Protocol::Grpc && text.contains("unexpected message from connection") {
             return wrong(format!("it does not speak HTTP there; {}", grpc::WRONG));
         }
         if protocol == Protocol::Grpc && text.contains("frame with invalid size") {
             return wrong(format!("it does not speak gRPC there; {}", grpc::WRONG));
         }
-        // What stands above a reason often has it in its own text.
+        // An error's text often contains that of its source.
         texts.retain(|above| !above.contains(&text) && !above.starts_with("client error"));
         texts.push(text);
         next = error.source();
     }
     texts.dedup();
     let why = one_line(&texts.join(": "));
-    Answer::away(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
+    Delivery::unreachable(if is_doubtful { format!("{why}; {}", grpc::WRONG) } else { why })
 }
 
-/// An I/O error's own source is its inside's, so that the inside is asked for by name.
+/// Finds a TLS error inside I/O errors. `source` skips the error inside an I/O error, so `get_ref` is used.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     let nested = inside.and_then(|inside| inside.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);

@@ -1,8 +1,9 @@
-//! OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`, values percent-decoded. Values are secrets: none is in any message.
+//! Parses OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value` with percent-encoded values. Values are
+//! secrets, so no message contains one.
 
 use hyper::header::{HeaderName, HeaderValue};
 
-/// Names that the transport sets by itself.
+/// Headers that the transport sets itself.
 const OURS: [&str; 9] = [
     "connection",
     "content-encoding",
@@ -19,13 +20,13 @@ pub fn parse(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let members = text.split(',').map(str::trim).enumerate().filter(|(_, member)| !member.is_empty());
     members
         .map(|(index, member)| {
-            let place = index + 1;
+            let number = index + 1;
             let (name, value) = member
                 .split_once('=')
-                .ok_or_else(|| format!("its member {place} is not of the form name=value"))?;
+                .ok_or_else(|| format!("its member {number} is not of the form name=value"))?;
             let name = name.trim();
             let name = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| format!("the name of its member {place} is none that a header may have"))?;
+                .map_err(|_| format!("the name of its member {number} is none that a header may have"))?;
             if OURS.contains(&name.as_str()) || name.as_str().starts_with("grpc-") {
                 return Err(format!("{name} is set by gputrace itself"));
             }
@@ -40,7 +41,7 @@ pub fn parse(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         .collect()
 }
 
-/// Percent-decoded; `None` where a percent sign means nothing.
+/// Percent-decodes a text; `None` if no two digits follow a percent sign.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_headers_are_told_without_their_values() {
+    fn malformed_headers_are_reported_without_their_values() {
         for (text, why) in [
             ("secret", "its member 1 is not of the form name=value"),
             ("a=1,b c=secret", "the name of its member 2 is none that a header may have"),
@@ -77,9 +78,9 @@ mod tests {
             ("content-type=secret", "content-type is set by gputrace itself"),
             ("grpc-timeout=secret", "grpc-timeout is set by gputrace itself"),
         ] {
-            let told = parse(text).unwrap_err();
-            assert_eq!(told, why);
-            assert!(!told.contains("secret"));
+            let error = parse(text).unwrap_err();
+            assert_eq!(error, why);
+            assert!(!error.contains("secret"));
         }
     }
 }

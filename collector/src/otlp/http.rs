@@ -1,4 +1,4 @@
-//! OTLP over HTTP: protobuf or JSON in the body, the outcome in the status.
+//! OTLP over HTTP: bodies as protobuf or JSON, and the outcome of a response.
 
 use std::io::Read;
 use std::time::{Duration, SystemTime};
@@ -13,10 +13,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message;
 use serde_json::Value;
 
-use crate::otlp::answer::{Answer, Kind, one_line};
+use crate::otlp::delivery::{Delivery, RetryCause, one_line};
 use crate::otlp::{Protocol, Signal};
 
-/// A request that is protobuf as JSON.
+/// Converts a protobuf request to JSON.
 pub fn to_json(signal: Signal, body: &[u8]) -> Result<Vec<u8>, String> {
     let malformed = |error: prost::DecodeError| format!("a request cannot be made JSON: {error}");
     let json = match signal {
@@ -27,36 +27,38 @@ pub fn to_json(signal: Signal, body: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// `protocol` is the request's: a response has the same encoding unless its content type is the other one.
-pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+pub fn answer(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Delivery {
     if status.is_success() {
         return success(protocol, status, headers, body);
     }
-    let said = said(headers, body);
+    let message = error_message(headers, body);
     let why = match status.canonical_reason() {
-        _ if !said.is_empty() => format!("it answers {}: {said}", status.as_u16()),
+        _ if !message.is_empty() => format!("it answers {}: {message}", status.as_u16()),
         Some(reason) => format!("it answers {} {reason}", status.as_u16()),
         None => format!("it answers {}", status.as_u16()),
     };
     match status.as_u16() {
-        429 | 502 | 503 | 504 => Answer::Later { why, after: retry_after(headers), kind: Kind::Busy },
-        404 => Answer::Refused { why: format!("{why}; is the path right, and is OTLP spoken there?") },
-        401 | 403 => Answer::Refused {
+        429 | 502 | 503 | 504 => {
+            Delivery::RetryLater { why, after: retry_after(headers), cause: RetryCause::Busy }
+        }
+        404 => Delivery::Rejected { why: format!("{why}; is the path right, and is OTLP spoken there?") },
+        401 | 403 => Delivery::Rejected {
             why: format!("{why}; who may send is usually told by OTEL_EXPORTER_OTLP_HEADERS"),
         },
-        415 => Answer::Refused { why: format!("{why}; try another OTEL_EXPORTER_OTLP_PROTOCOL") },
-        _ => Answer::Refused { why },
+        415 => Delivery::Rejected { why: format!("{why}; try another OTEL_EXPORTER_OTLP_PROTOCOL") },
+        _ => Delivery::Rejected { why },
     }
 }
 
-/// What else answers 200: a proxy's login page, a web server whose path is right by chance.
+/// The hint for a 200 that is not OTLP's: a proxy's login page, or a web server that has the path by chance.
 const NOT_OTLP: &str = "which is no answer of OTLP: check the host, the port and the path, and whether a proxy \
                         or a login stands before it";
 
-/// An empty body says that all was taken, whatever its content type: frameworks add one by default. A body
-/// without a content type is read if it can be. Any other body must be what OTLP answers with.
-fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+/// An empty body means full success whatever its content type, since frameworks add one by default. A body
+/// without a content type is decoded if possible. Any other body must be an OTLP response.
+fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Delivery {
     if body.is_empty() {
-        return Answer::taken(0, "");
+        return Delivery::accepted(0, "");
     }
     let decoded = match content_type(headers).as_deref() {
         Some("text/html" | "application/xhtml+xml") => None,
@@ -71,21 +73,22 @@ fn success(protocol: Protocol, status: StatusCode, headers: &HeaderMap, body: &[
     };
     match (decoded, headers.get(CONTENT_TYPE)) {
         (Some(answer), _) => answer,
-        (None, None) => Answer::taken(0, ""),
+        (None, None) => Delivery::accepted(0, ""),
         (None, Some(kind)) => {
             let kind = one_line(&String::from_utf8_lossy(kind.as_bytes()));
-            Answer::Refused { why: format!("it answers {} with {kind}, {NOT_OTLP}", status.as_u16()) }
+            Delivery::Rejected { why: format!("it answers {} with {kind}, {NOT_OTLP}", status.as_u16()) }
         }
     }
 }
 
-/// In lower case and without parameters.
+/// The content type in lower case, without parameters.
 fn content_type(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-/// The body without its content encoding. None was asked for, but a server may answer as it was sent to.
+/// The decompressed body. We ask for no compression, but a server may answer with the encoding of the
+/// request.
 fn plain(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
     const PLAIN_MAX_BYTES: u64 = 1 << 20;
     match headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().to_ascii_lowercase()).as_deref() {
@@ -103,27 +106,27 @@ fn is_json(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
-/// Both signals' responses are laid out alike.
-fn from_protobuf(body: &[u8]) -> Option<Answer> {
-    ExportTraceServiceResponse::decode(body).is_ok().then(|| Answer::from_protobuf(body))
+/// The responses of both signals have the same fields.
+fn from_protobuf(body: &[u8]) -> Option<Delivery> {
+    ExportTraceServiceResponse::decode(body).is_ok().then(|| Delivery::from_protobuf(body))
 }
 
-fn from_json(body: &[u8]) -> Option<Answer> {
+fn from_json(body: &[u8]) -> Option<Delivery> {
     let response: Value = serde_json::from_slice(body).ok().filter(Value::is_object)?;
     let partial = &response["partialSuccess"];
     let rejected = ["rejectedSpans", "rejectedDataPoints"].iter().find_map(|key| {
         let value = &partial[*key];
         value.as_u64().or_else(|| value.as_str()?.parse().ok())
     });
-    Some(Answer::taken(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
+    Some(Delivery::accepted(rejected.unwrap_or(0), partial["errorMessage"].as_str().unwrap_or_default()))
 }
 
-/// The message of a google.rpc.Status, else the text, if it is any.
-fn said(headers: &HeaderMap, body: &[u8]) -> String {
+/// The error message: that of a google.rpc.Status, else the body if it is text.
+fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
     let is_protobuf =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-protobuf"));
     if is_protobuf {
-        return crate::otlp::grpc::Status::decode(body)
+        return crate::otlp::grpc::RpcStatus::decode(body)
             .map(|status| one_line(&status.message))
             .unwrap_or_default();
     }
@@ -137,7 +140,7 @@ fn said(headers: &HeaderMap, body: &[u8]) -> String {
     if is_text || is_json(headers) { one_line(&String::from_utf8_lossy(body)) } else { String::new() }
 }
 
-/// Seconds, or a date.
+/// The wait of a Retry-After header: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -151,19 +154,24 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn answered(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Answer {
+    fn answered(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Delivery {
         answered_to(Protocol::HttpProtobuf, status, headers, body)
     }
 
-    fn answered_to(protocol: Protocol, status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Answer {
+    fn answered_to(
+        protocol: Protocol,
+        status: u16,
+        headers: &[(&'static str, &str)],
+        body: &[u8],
+    ) -> Delivery {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         answer(protocol, StatusCode::from_u16(status).unwrap(), &headers.collect(), body)
     }
 
     #[test]
-    fn only_what_the_specification_names_is_tried_again() {
+    fn statuses_that_the_specification_names_are_retried() {
         for status in 300..600 {
-            let is_later = matches!(answered(status, &[], b""), Answer::Later { .. });
+            let is_later = matches!(answered(status, &[], b""), Delivery::RetryLater { .. });
             assert_eq!(is_later, [429, 502, 503, 504].contains(&status), "{status}");
         }
     }
@@ -171,7 +179,7 @@ mod tests {
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let after = |value: &str| match answered(503, &[("retry-after", value)], b"") {
-            Answer::Later { after, .. } => after,
+            Delivery::RetryLater { after, .. } => after,
             other => panic!("{other:?}"),
         };
         assert_eq!(after("7"), Some(Duration::from_secs(7)));
@@ -184,20 +192,24 @@ mod tests {
     #[test]
     fn partial_success_is_read_in_both_forms() {
         let json = br#"{"partialSuccess":{"rejectedSpans":"5","errorMessage":"too\nold"}}"#;
-        assert_eq!(answered(200, &[("content-type", "application/json")], json), Answer::taken(5, "too old"));
+        assert_eq!(
+            answered(200, &[("content-type", "application/json")], json),
+            Delivery::accepted(5, "too old")
+        );
         let points = br#"{"partialSuccess":{"rejectedDataPoints":2}}"#;
-        assert_eq!(answered(200, &[("content-type", "application/json")], points), Answer::taken(2, ""));
+        assert_eq!(answered(200, &[("content-type", "application/json")], points), Delivery::accepted(2, ""));
         let protobuf = [0x0a, 0x02, 0x08, 0x05];
-        assert_eq!(answered(200, &[], &protobuf), Answer::taken(5, ""));
+        assert_eq!(answered(200, &[], &protobuf), Delivery::accepted(5, ""));
     }
 
     #[test]
-    fn what_the_back_end_says_is_passed_on() {
-        let Answer::Refused { why } = answered(400, &[("content-type", "text/plain")], b"bad\nspan") else {
+    fn text_of_the_back_end_is_passed_on() {
+        let Delivery::Rejected { why } = answered(400, &[("content-type", "text/plain")], b"bad\nspan")
+        else {
             panic!()
         };
         assert_eq!(why, "it answers 400: bad span");
-        let Answer::Refused { why } = answered(404, &[("content-type", "text/html")], b"<html>") else {
+        let Delivery::Rejected { why } = answered(404, &[("content-type", "text/html")], b"<html>") else {
             panic!()
         };
         assert!(why.starts_with("it answers 404 Not Found; is the path right"), "{why}");
@@ -208,14 +220,14 @@ mod tests {
         let page = b"<!DOCTYPE html><title>Sign in</title>";
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             for kind in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "text/plain"] {
-                let Answer::Refused { why } = answered_to(protocol, 200, &[("content-type", kind)], page)
+                let Delivery::Rejected { why } = answered_to(protocol, 200, &[("content-type", kind)], page)
                 else {
                     panic!("{protocol:?} {kind}")
                 };
                 assert!(why.starts_with(&format!("it answers 200 with {kind}, which is no answer")), "{why}");
             }
         }
-        // A page may be bytes that decode, and says that it is a page.
+        // A page may consist of bytes that decode, but its content type says HTML.
         let decodes = [0x0a, 0x02, 0x08, 0x05];
         for (kind, body) in [
             ("text/html", &decodes[..]),
@@ -224,26 +236,26 @@ mod tests {
             ("application/json", b"{"),
         ] {
             let answer = answered(200, &[("content-type", kind)], body);
-            assert!(matches!(answer, Answer::Refused { .. }), "{kind}: {answer:?}");
+            assert!(matches!(answer, Delivery::Rejected { .. }), "{kind}: {answer:?}");
         }
     }
 
     #[test]
     fn a_success_that_is_empty_or_without_a_type_is_one() {
-        let taken = Answer::taken(0, "");
+        let taken = Delivery::accepted(0, "");
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             assert_eq!(answered_to(protocol, 202, &[], b""), taken);
             assert_eq!(answered_to(protocol, 200, &[("content-type", "text/html")], b""), taken);
             assert_eq!(answered_to(protocol, 200, &[], b"thanks"), taken);
-            // A response may be in the other encoding than the request, if it says so.
+            // A response may have another encoding than the request, if its content type names it.
             assert_eq!(answered_to(protocol, 200, &[("content-type", "application/json")], b"{}"), taken);
             let rejects = [0x0a, 0x02, 0x08, 0x05];
             let kind = [("content-type", "application/x-protobuf")];
-            assert_eq!(answered_to(protocol, 200, &kind, &rejects), Answer::taken(5, ""));
+            assert_eq!(answered_to(protocol, 200, &kind, &rejects), Delivery::accepted(5, ""));
         }
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gzip, b"{\"partialSuccess\":{\"rejectedSpans\":\"2\"}}").unwrap();
         let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
-        assert_eq!(answered(200, &headers, &gzip.finish().unwrap()), Answer::taken(2, ""));
+        assert_eq!(answered(200, &headers, &gzip.finish().unwrap()), Delivery::accepted(2, ""));
     }
 }

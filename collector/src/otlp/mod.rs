@@ -1,20 +1,20 @@
-//! OTLP's way out: what is encoded is queued, and one thread of its own sends it to back ends.
+//! The OTLP exporter: a queue of encoded requests for each signal, and one thread that sends them.
 //!
-//! Whoever has something to send never waits and never hears an error: a back end that is away,
-//! slow or refuses costs the rest of the program nothing, and what becomes of each item is counted.
+//! Senders of requests neither wait nor get errors, so that a back end that is unreachable, slow or rejects
+//! requests does not disturb the rest of the program. The outcome of every item is counted.
 
-mod answer;
 mod backoff;
 mod client;
 mod config;
+mod delivery;
 mod endpoint;
 mod failure;
 mod grpc;
 mod headers;
 mod http;
-mod lane;
 mod queue;
 mod sender;
+mod signal_queue;
 mod status;
 mod tls;
 mod worker;
@@ -22,14 +22,14 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Asked, Config};
-pub use lane::OnFull;
+pub use config::{Asked, ExporterConfig};
 pub use queue::{EncodedRequest, POINTS_MAX_BYTES, REQUEST_MAX_BYTES, SPANS_MAX_BYTES};
-pub use sender::{Exporter, Sender, Source};
-pub use status::{SignalStatus, Status};
-pub use worker::News;
+pub use sender::{Exporter, RequestSource, Sender};
+pub use signal_queue::OnFull;
+pub use status::{ExportStatus, SignalStatus};
+pub use worker::OnDiagnostic;
 
-/// What a request is of; each has an endpoint, headers and a queue of its own.
+/// An OpenTelemetry signal. Each has its own endpoint, headers and queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Signal {
     Traces,
@@ -39,7 +39,7 @@ pub enum Signal {
 impl Signal {
     pub const ALL: [Signal; 2] = [Signal::Traces, Signal::Metrics];
 
-    /// What its requests consist of.
+    /// What the items of its requests are called.
     pub fn items(self) -> &'static str {
         match self {
             Signal::Traces => "spans",

@@ -1,20 +1,21 @@
-//! What waits to be sent, of one signal: bounded by bytes. Where it is full the oldest goes, since what
-//! stands above other spans ends, and comes, after them.
+//! A queue of encoded requests, bounded in bytes. A full queue drops its oldest request: parent spans end
+//! after their children, so the newest requests hold the parents.
 
 use std::collections::VecDeque;
 
 /// A request as it goes over the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedRequest {
-    /// An ExportTraceServiceRequest or ExportMetricsServiceRequest as protobuf, shorter than [`REQUEST_MAX_BYTES`].
+    /// ExportTraceServiceRequest or ExportMetricsServiceRequest as protobuf, shorter than
+    /// [`REQUEST_MAX_BYTES`].
     pub body: Vec<u8>,
     /// How many spans or data points are in it.
     pub items: u64,
 }
 
-/// A receiver takes requests of 4 MiB where nobody told it otherwise.
+/// Receivers accept requests of up to 4 MiB by default.
 pub const REQUEST_MAX_BYTES: usize = 3 << 20 | 1 << 19;
-/// What waits at most, of spans and of data points.
+/// The most bytes of a queue, of spans and of data points.
 pub const SPANS_MAX_BYTES: usize = 24 << 20;
 pub const POINTS_MAX_BYTES: usize = 4 << 20;
 
@@ -31,7 +32,7 @@ impl Queue {
         Queue { waiting: VecDeque::new(), bytes: 0, items: 0, max_bytes }
     }
 
-    /// Puts a request last; says how many items had to go for it.
+    /// Appends a request. Returns how many items were dropped for it.
     pub fn push(&mut self, mut request: EncodedRequest) -> u64 {
         request.body.shrink_to_fit();
         let mut gone = 0;
@@ -53,7 +54,7 @@ impl Queue {
         Some(first)
     }
 
-    /// Whether one more would cost another its place.
+    /// Whether a request of so many bytes would make the queue drop another.
     pub fn is_full_for(&self, bytes: usize) -> bool {
         !self.waiting.is_empty() && self.bytes + bytes > self.max_bytes
     }
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_loses_its_oldest_and_says_how_much() {
+    fn a_full_queue_drops_its_oldest_and_counts_them() {
         let mut queue = Queue::new(100);
         assert_eq!(queue.push(request(1, 40)), 0);
         assert_eq!(queue.push(request(2, 40)), 0);
@@ -93,9 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn what_alone_is_too_large_is_taken_all_the_same() {
+    fn a_request_larger_than_the_queue_is_taken_alone() {
         let mut queue = Queue::new(10);
-        assert!(!queue.is_full_for(50), "or whoever waits for room would wait for ever");
+        assert!(!queue.is_full_for(50), "otherwise a sender would wait for ever");
         assert_eq!(queue.push(request(1, 50)), 0);
         assert_eq!(queue.items(), 1);
     }

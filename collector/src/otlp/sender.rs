@@ -1,4 +1,4 @@
-//! The thread that sends, and how others hand it what to send.
+//! The exporter's thread, and the handle by which other threads queue requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::otlp::client::Client;
-use crate::otlp::config::Config;
-use crate::otlp::lane::{Lane, OnFull, max_bytes};
+use crate::otlp::config::ExporterConfig;
 use crate::otlp::queue::{EncodedRequest, REQUEST_MAX_BYTES};
-use crate::otlp::status::Status;
-use crate::otlp::worker::{News, Said, Worker};
+use crate::otlp::signal_queue::{OnFull, SignalQueue, max_bytes};
+use crate::otlp::status::ExportStatus;
+use crate::otlp::worker::{OnDiagnostic, Reported, Worker};
 use crate::otlp::{Protocol, Signal};
 
-/// Whoever has requests now and then: asked on the sender's thread twice a second, when woken, and at the end.
-pub trait Source: Send {
+/// Produces requests. The exporter's thread asks it twice a second, when woken, and at the end.
+pub trait RequestSource: Send {
     fn send(&mut self, to: &Sender);
 }
 
 const ASKED_EVERY: Duration = Duration::from_millis(500);
-/// JSON of a request is at most so many times as long as protobuf.
+/// A request as JSON is at most so many times as long as in protobuf.
 const JSON_FACTOR: usize = 4;
 
-/// Hands requests over, from any thread; never waits, unless asked to.
+/// Queues requests, from any thread.
 #[derive(Clone)]
 pub struct Sender {
-    lanes: Arc<[(Arc<Lane>, Protocol)]>,
+    queues: Arc<[(Arc<SignalQueue>, Protocol)]>,
     wake: Arc<Notify>,
 }
 
@@ -39,17 +39,17 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    fn lane(&self, signal: Signal) -> Option<&(Arc<Lane>, Protocol)> {
-        self.lanes.iter().find(|(lane, _)| lane.signal == signal)
+    fn queue(&self, signal: Signal) -> Option<&(Arc<SignalQueue>, Protocol)> {
+        self.queues.iter().find(|(queue, _)| queue.signal == signal)
     }
 
     pub fn sends(&self, signal: Signal) -> bool {
-        self.lane(signal).is_some()
+        self.queue(signal).is_some()
     }
 
-    /// How long a request's protobuf may be.
+    /// The most bytes of a request in protobuf.
     pub fn request_max_bytes(&self, signal: Signal) -> usize {
-        match self.lane(signal) {
+        match self.queue(signal) {
             Some((_, Protocol::HttpJson)) => REQUEST_MAX_BYTES / JSON_FACTOR,
             _ => REQUEST_MAX_BYTES,
         }
@@ -57,31 +57,31 @@ impl Sender {
 
     /// Queues a request. Requests of a signal that is not sent are ignored.
     pub fn send(&self, signal: Signal, request: EncodedRequest, on_full: OnFull) {
-        if let Some((lane, _)) = self.lane(signal) {
-            lane.push(request, on_full);
+        if let Some((queue, _)) = self.queue(signal) {
+            queue.push(request, on_full);
         }
     }
 
-    /// Has the sources asked soon.
+    /// Makes the exporter's thread ask its sources soon.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    pub fn status(&self) -> Status {
-        let mut status = Status::default();
-        for (lane, _) in self.lanes.iter() {
-            status.set(lane.signal, lane.status());
+    pub fn status(&self) -> ExportStatus {
+        let mut status = ExportStatus::default();
+        for (queue, _) in self.queues.iter() {
+            status.set(queue.signal, queue.status());
         }
         status
     }
 
-    /// Why a signal is given up, if it is.
-    pub fn given_up(&self) -> Option<String> {
-        self.lanes.iter().find_map(|(lane, _)| lane.closed())
+    /// Why the queue of a signal was closed, if one was.
+    pub fn closed_because(&self) -> Option<String> {
+        self.queues.iter().find_map(|(queue, _)| queue.closed())
     }
 }
 
-/// The running thread; it ends with this value.
+/// The running thread. Dropping this value ends it.
 #[derive(Debug)]
 pub struct Exporter {
     sender: Sender,
@@ -90,48 +90,49 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Reads certificates and starts to send. `patience`: how long to go on while nothing is taken; `None`: for ever.
+    /// Reads certificates and starts the thread. `patience`: how long to go on while the back end accepts
+    /// nothing; `None`: until the end is ordered.
     pub fn start(
-        config: Config,
-        sources: Vec<Box<dyn Source>>,
-        news: News,
+        config: ExporterConfig,
+        sources: Vec<Box<dyn RequestSource>>,
+        on_diagnostic: OnDiagnostic,
         patience: Option<Duration>,
     ) -> Result<Exporter, String> {
-        let mut lanes = Vec::new();
+        let mut queues = Vec::new();
         let mut clients = Vec::new();
         for target in config.targets {
-            lanes.push((Arc::new(Lane::new(&target)), target.protocol));
+            queues.push((Arc::new(SignalQueue::new(&target)), target.protocol));
             clients.push(Client::new(target)?);
         }
-        let sender = Sender { lanes: lanes.into(), wake: Arc::new(Notify::new()) };
+        let sender = Sender { queues: queues.into(), wake: Arc::new(Notify::new()) };
         let (end, ordered) = watch::channel(None);
         let (drain, drains) = watch::channel(None);
         let workers: Vec<_> = sender
-            .lanes
+            .queues
             .iter()
             .zip(clients)
-            .map(|((lane, _), client)| Worker {
-                lane: Arc::clone(lane),
+            .map(|((queue, _), client)| Worker {
+                signal_queue: Arc::clone(queue),
                 client,
-                news: Arc::clone(&news),
+                on_diagnostic: Arc::clone(&on_diagnostic),
                 end: drains.clone(),
                 patience,
-                said: Said::default(),
+                reported: Reported::default(),
             })
             .collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            // For looking up names, which may hang.
+            // For host name look-ups, which may hang.
             .max_blocking_threads(2)
             .build()
             .map_err(|error| format!("the sender cannot start: {error}"))?;
         let asked = sender.clone();
         let send = move || {
-            runtime.block_on(send(asked.clone(), sources, workers, news, ordered, drain));
+            runtime.block_on(send(asked.clone(), sources, workers, on_diagnostic, ordered, drain));
             runtime.shutdown_background();
-            for (lane, _) in asked.lanes.iter() {
-                lane.close("the sender has ended");
+            for (queue, _) in asked.queues.iter() {
+                queue.close("the sender has ended");
             }
         };
         let thread = Builder::new()
@@ -145,10 +146,10 @@ impl Exporter {
         self.sender.clone()
     }
 
-    /// From now on it sends what is left, until all of it is taken or the time is up. A later order may bring the end
+    /// Makes the thread end once all is sent, or when the time is up. A later call may bring the deadline
     /// forward.
     pub fn order_end(&self, limit: Duration) {
-        // A year is as good as for ever.
+        // A larger limit would overflow.
         let limit = limit.min(Duration::from_secs(365 * 86_400));
         self.end.send_if_modified(|end| {
             let asked = Instant::now() + limit;
@@ -160,13 +161,13 @@ impl Exporter {
         });
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the end, ordered now if it is not yet.
-    pub fn finish(mut self, limit: Duration) -> Status {
+    /// Orders the end, if that is not done yet, and waits for it.
+    pub fn finish(mut self, limit: Duration) -> ExportStatus {
         self.end_within(limit);
         self.sender.status()
     }
@@ -189,9 +190,9 @@ impl Drop for Exporter {
 
 async fn send(
     sender: Sender,
-    mut sources: Vec<Box<dyn Source>>,
+    mut sources: Vec<Box<dyn RequestSource>>,
     workers: Vec<Worker>,
-    news: News,
+    on_diagnostic: OnDiagnostic,
     mut ordered: watch::Receiver<Option<Instant>>,
     drain: watch::Sender<Option<Instant>>,
 ) {
@@ -203,15 +204,16 @@ async fn send(
             changed = ordered.changed() => if changed.is_err() { break },
         }
         sources.iter_mut().for_each(|source| source.send(&sender));
-        tell_drops(&sender, &news);
-        for ((lane, _), _) in sender.lanes.iter().zip(&tasks).filter(|(_, task)| task.is_finished()) {
-            // One that gave up has said why; whoever waits for room must not wait for one that is gone.
-            lane.close("the sender ended early: this is a defect of gputrace");
+        report_drops(&sender, &on_diagnostic);
+        for ((queue, _), _) in sender.queues.iter().zip(&tasks).filter(|(_, task)| task.is_finished()) {
+            // A worker that gave up has closed its queue. This closes that of a worker that failed, so that
+            // nobody waits for it.
+            queue.close("the sender ended early: this is a defect of gputrace");
         }
     }
-    // Once more: what came last may have come since.
+    // The sources may have got their last data meanwhile.
     sources.iter_mut().for_each(|source| source.send(&sender));
-    tell_drops(&sender, &news);
+    report_drops(&sender, &on_diagnostic);
     let ended = async {
         for task in &tasks {
             wait_for(task).await;
@@ -221,11 +223,11 @@ async fn send(
         () = ended => {}
         () = time_is_up(&mut ordered, &drain) => {}
     }
-    // A task that has not ended by then ends here; what it was sending stays counted as queued.
+    // A task still running is aborted; the request that it was sending stays counted as queued.
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Tells the workers how long they have, which an order may shorten.
+/// Passes the deadline on to the workers, and waits for it. A later order may bring it forward.
 async fn time_is_up(ordered: &mut watch::Receiver<Option<Instant>>, drain: &watch::Sender<Option<Instant>>) {
     loop {
         let end = (*ordered.borrow_and_update()).unwrap_or_else(Instant::now);
@@ -244,9 +246,9 @@ async fn wait_for(task: &tokio::task::JoinHandle<()>) {
     }
 }
 
-fn tell_drops(sender: &Sender, news: &News) {
-    for (lane, _) in sender.lanes.iter().filter(|(lane, _)| lane.has_news_of_drops()) {
-        let (items, mib) = (lane.signal.items(), max_bytes(lane.signal) >> 20);
-        news(&format!("OTLP: {items} are dropped: {mib} MiB of them wait already; the oldest go"));
+fn report_drops(sender: &Sender, on_diagnostic: &OnDiagnostic) {
+    for (queue, _) in sender.queues.iter().filter(|(queue, _)| queue.has_unreported_drops()) {
+        let (items, mib) = (queue.signal.items(), max_bytes(queue.signal) >> 20);
+        on_diagnostic(&format!("OTLP: {items} are dropped: {mib} MiB of them wait already; the oldest go"));
     }
 }

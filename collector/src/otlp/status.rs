@@ -1,40 +1,40 @@
-//! How sending goes, in numbers, for summaries and for those who ask meanwhile.
+//! Counters of the exporter, for summaries and `gputrace ctl`.
 
 use serde::Serialize;
 
 use crate::otlp::Signal;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Status {
-    /// `None`: not sent at all.
+pub struct ExportStatus {
+    /// `None`: the signal is not sent.
     pub traces: Option<SignalStatus>,
     pub metrics: Option<SignalStatus>,
 }
 
-/// Of one signal; items are spans or data points. Every item that was given is in exactly one of `sent`, `queued`,
-/// `dropped` and `rejected`.
+/// Counters of one signal, in items: spans or data points. Every item is counted in exactly one of `sent`,
+/// `queued`, `dropped` and `rejected`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SignalStatus {
-    /// Without what may be secret in it.
+    /// The URL without secrets.
     pub endpoint: String,
     pub protocol: &'static str,
-    /// Taken by the back end.
+    /// Accepted by the back end.
     pub sent: u64,
-    /// Requests that it answered well.
+    /// Requests that the back end accepted.
     pub requests: u64,
-    /// Waiting, with what is under way.
+    /// Waiting or being sent.
     pub queued: u64,
     pub queued_bytes: u64,
-    /// Gone from the full queue.
+    /// Dropped from a full queue.
     pub dropped: u64,
-    /// Refused by the back end for good.
+    /// Rejected by the back end for good.
     pub rejected: u64,
     /// Attempts after the first of a request.
     pub retries: u64,
     pub last_error: Option<String>,
 }
 
-impl Status {
+impl ExportStatus {
     pub fn of(&self, signal: Signal) -> Option<&SignalStatus> {
         match signal {
             Signal::Traces => self.traces.as_ref(),
@@ -49,7 +49,7 @@ impl Status {
         }
     }
 
-    /// Whether everything that was given has been taken.
+    /// Whether the back end has accepted every item.
     pub fn is_all_delivered(&self) -> bool {
         Signal::ALL.iter().filter_map(|signal| self.of(*signal)).all(|status| status.undelivered() == 0)
     }

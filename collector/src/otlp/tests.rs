@@ -1,4 +1,4 @@
-//! The sender against back ends that are well, slow, full, away or something else.
+//! The exporter with back ends that work, are slow, reject, are unreachable, or are something else.
 
 mod fake;
 
@@ -10,19 +10,20 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1 as proto;
 use prost::Message;
 
-use crate::otlp::lane::max_bytes;
 use crate::otlp::queue::REQUEST_MAX_BYTES;
+use crate::otlp::signal_queue::max_bytes;
 use crate::otlp::{
-    Asked, Config, EncodedRequest, Exporter, News, OnFull, Sender, Signal, SignalStatus, Source,
+    Asked, EncodedRequest, Exporter, ExporterConfig, OnDiagnostic, OnFull, RequestSource, Sender, Signal,
+    SignalStatus,
 };
 use fake::{Fake, Reply, Speaks};
 
-/// Long enough for a machine that is busy.
+/// Long enough for a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 struct Run {
     exporter: Exporter,
-    news: Arc<Mutex<Vec<String>>>,
+    diagnostics: Arc<Mutex<Vec<String>>>,
 }
 
 fn start(url: &str, variables: &[(&str, &str)]) -> Run {
@@ -32,16 +33,16 @@ fn start(url: &str, variables: &[(&str, &str)]) -> Run {
 fn start_with(
     url: &str,
     variables: &[(&str, &str)],
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Box<dyn RequestSource>>,
     patience: Option<Duration>,
 ) -> Result<Run, String> {
-    let config = Config::new(&Asked::parse(url), |name| {
+    let config = ExporterConfig::new(&Asked::parse(url), |name| {
         variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
     })?;
-    let news = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&news);
-    let hear: News = Arc::new(move |text| hears.lock().unwrap().push(text.to_owned()));
-    Ok(Run { exporter: Exporter::start(config, sources, hear, patience)?, news })
+    let diagnostics = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&diagnostics);
+    let hear: OnDiagnostic = Arc::new(move |text| hears.lock().unwrap().push(text.to_owned()));
+    Ok(Run { exporter: Exporter::start(config, sources, hear, patience)?, diagnostics })
 }
 
 impl Run {
@@ -67,11 +68,11 @@ impl Run {
 
     fn finish(self, limit: Duration) -> (SignalStatus, Vec<String>) {
         let status = self.exporter.finish(limit).traces.unwrap();
-        (status, self.news.lock().unwrap().clone())
+        (status, self.diagnostics.lock().unwrap().clone())
     }
 }
 
-/// A request with so many spans that are told apart by the first id.
+/// A request with `count` spans, whose ids begin at `first`.
 fn spans(first: u64, count: u64) -> EncodedRequest {
     let span = |id: u64| proto::Span { span_id: id.to_be_bytes().to_vec(), ..proto::Span::default() };
     let spans = (first..first + count).map(span).collect();
@@ -98,9 +99,9 @@ fn each_protocol_brings_the_same_spans() {
             let run = start(&fake.url(), &variables);
             run.send(spans(7, 3));
             run.send(spans(70, 2));
-            let (status, news) = run.finish(LONG);
+            let (status, diagnostics) = run.finish(LONG);
             assert_eq!((status.sent, status.requests, status.undelivered()), (5, 2, 0), "{status:?}");
-            assert!(news.is_empty(), "{news:?}");
+            assert!(diagnostics.is_empty(), "{diagnostics:?}");
             let seen = fake.seen();
             assert_eq!(seen.len(), 2);
             assert_eq!(seen[0].headers["x-key"], "a b");
@@ -120,9 +121,9 @@ fn each_protocol_brings_the_same_spans() {
     }
 }
 
-/// Refused for now is sent again, the same bytes; what is asked for is waited for.
+/// A request to be retried is sent again with the same bytes, after the wait that the back end asked for.
 #[test]
-fn what_is_refused_for_now_is_sent_again() {
+fn retryable_requests_are_sent_again() {
     let busy = Reply::Http(503, vec![("retry-after", "1".to_owned())], "");
     for (speaks, replies) in [
         (Speaks::Http, vec![busy, Reply::Ok]),
@@ -139,15 +140,18 @@ fn what_is_refused_for_now_is_sent_again() {
             let waited = seen[1].at - seen[0].at;
             assert!(waited >= Duration::from_secs(1), "{waited:?}");
         }
-        let (status, news) = run.finish(LONG);
+        let (status, diagnostics) = run.finish(LONG);
         assert_eq!((status.retries, status.rejected), (replies.len() as u64 - 1, 0));
-        assert_eq!(news.len(), 2, "that it waits and that it goes on, once each: {news:?}");
-        assert!(news[0].contains("takes no spans: it answers ") && news[1].contains("takes spans again"));
+        assert_eq!(diagnostics.len(), 2, "that it waits and that it goes on, once each: {diagnostics:?}");
+        assert!(
+            diagnostics[0].contains("takes no spans: it answers ")
+                && diagnostics[1].contains("takes spans again")
+        );
     }
 }
 
 #[test]
-fn what_is_refused_for_good_is_not_sent_again_and_counted() {
+fn rejected_requests_are_counted_and_not_sent_again() {
     for (speaks, refusal, why) in [
         (Speaks::Http, Reply::Http(400, vec![], "bad"), "it answers 400: bad"),
         (Speaks::Http, Reply::Http(401, vec![], ""), "OTEL_EXPORTER_OTLP_HEADERS"),
@@ -158,11 +162,11 @@ fn what_is_refused_for_good_is_not_sent_again_and_counted() {
         let protocol = if speaks == Speaks::Grpc { "grpc" } else { "http/protobuf" };
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
         (0..3).for_each(|at| run.send(spans(at * 10, 2)));
-        let (status, news) = run.finish(LONG);
+        let (status, diagnostics) = run.finish(LONG);
         assert_eq!((status.rejected, status.sent, status.retries), (4, 2, 0), "{status:?}");
         assert_eq!(fake.seen().len(), 3);
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert!(news[0].contains(why), "{news:?}");
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+        assert!(diagnostics[0].contains(why), "{diagnostics:?}");
     }
 }
 
@@ -176,15 +180,15 @@ fn partial_success_is_counted_and_said_once() {
         let protocol = if speaks == Speaks::Grpc { "grpc" } else { "http/protobuf" };
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
         (0..3).for_each(|at| run.send(spans(at * 10, 5)));
-        let (status, news) = run.finish(LONG);
-        // No more can be rejected than there were.
+        let (status, diagnostics) = run.finish(LONG);
+        // No more items can be rejected than were sent.
         assert_eq!((status.sent, status.rejected, status.retries), (3 + 4, 2 + 1 + 5, 0));
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert!(news[0].contains("rejects spans, of this request 2: too old"), "{news:?}");
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+        assert!(diagnostics[0].contains("rejects spans, of this request 2: too old"), "{diagnostics:?}");
     }
 }
 
-/// The queue waits for a back end that is away, and for one that dies with a request under way.
+/// The queue waits for an unreachable back end, and for one that ends during a request.
 #[test]
 fn a_back_end_that_comes_back_gets_what_was_queued() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -222,7 +226,7 @@ fn a_back_end_that_does_not_answer_costs_the_timeout_and_the_end_its_limit() {
     assert_eq!(status.last_error.unwrap(), "no answer within 100 ms");
 }
 
-/// Whoever sends never waits, however long the queue; what does not fit is the oldest.
+/// Senders never wait, however full the queue is; it drops its oldest requests.
 #[test]
 fn a_full_queue_is_bounded_and_counts_what_goes() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
@@ -237,19 +241,19 @@ fn a_full_queue_is_bounded_and_counts_what_goes() {
     }
     assert!(begin.elapsed() < Duration::from_secs(8), "less than one answer's time: {:?}", begin.elapsed());
     let begin = Instant::now();
-    while run.news.lock().unwrap().is_empty() {
+    while run.diagnostics.lock().unwrap().is_empty() {
         assert!(begin.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(5));
     }
-    let (status, news) = run.finish(Duration::ZERO);
+    let (status, diagnostics) = run.finish(Duration::ZERO);
     assert_eq!(status.queued + status.dropped, number as u64 * 1000);
     assert!(status.dropped >= 2000, "{status:?}");
-    assert!(news[0].contains("spans are dropped: 24 MiB of them wait already"), "{news:?}");
+    assert!(diagnostics[0].contains("spans are dropped: 24 MiB of them wait already"), "{diagnostics:?}");
 }
 
-/// One whose request the back end cannot take does not hold up the others for ever.
+/// A request that the back end cannot process does not block the others for ever.
 #[test]
-fn a_request_that_is_aborted_again_and_again_is_given_up() {
+fn a_request_aborted_again_and_again_is_rejected() {
     let mut replies = vec![Reply::Grpc(11, "too long"); 5];
     replies.push(Reply::Ok);
     let fake = Fake::new(Speaks::Grpc, &replies);
@@ -262,7 +266,7 @@ fn a_request_that_is_aborted_again_and_again_is_given_up() {
 }
 
 #[test]
-fn the_wrong_protocol_is_told() {
+fn a_wrong_protocol_is_reported() {
     for (speaks, protocol, why) in [
         (Speaks::Http, "grpc", "gRPC is usually spoken on port 4317"),
         (Speaks::Grpc, "http/protobuf", "it does not speak HTTP there"),
@@ -271,14 +275,17 @@ fn the_wrong_protocol_is_told() {
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
         run.send(spans(1, 1));
         run.waits_until(|status| status.retries > 0);
-        let (status, news) = run.finish(Duration::ZERO);
+        let (status, diagnostics) = run.finish(Duration::ZERO);
         assert_eq!((status.sent, status.queued), (0, 1));
-        assert_eq!(news.len(), 1, "{news:?}");
-        assert!(news[0].contains(why) && news[0].contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{news:?}");
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+        assert!(
+            diagnostics[0].contains(why) && diagnostics[0].contains("OTEL_EXPORTER_OTLP_PROTOCOL"),
+            "{diagnostics:?}"
+        );
     }
 }
 
-/// Who waits for a back end hears that there is no hope, and nobody waits for room for ever.
+/// After the patience the queue is closed, and nobody waits for it any more.
 #[test]
 fn patience_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -289,14 +296,14 @@ fn patience_ends() {
     for _ in 0..20 {
         run.sender().send(Signal::Traces, large.clone(), OnFull::Waits);
     }
-    assert!(run.sender().given_up().is_some_and(|why| why.contains("connection refused")));
+    assert!(run.sender().closed_because().is_some_and(|why| why.contains("connection refused")));
     let (status, _) = run.finish(Duration::MAX);
     assert_eq!((status.undelivered(), status.sent), (200, 0));
 }
 
-/// The same with a back end that is slow: nothing is dropped.
+/// With a slow back end nothing is dropped.
 #[test]
-fn who_waits_for_room_loses_nothing() {
+fn waiting_senders_lose_nothing() {
     let fake = Fake::new(Speaks::Http, &[Reply::Ok]);
     let run = start_with(&fake.url(), &[], Vec::new(), Some(LONG)).unwrap();
     let large = EncodedRequest { body: vec![0; REQUEST_MAX_BYTES - 1], items: 10 };
@@ -310,7 +317,7 @@ fn who_waits_for_room_loses_nothing() {
 #[test]
 fn sources_are_asked_while_it_runs_and_at_the_end() {
     struct Counts(u64);
-    impl Source for Counts {
+    impl RequestSource for Counts {
         fn send(&mut self, to: &Sender) {
             self.0 += 1;
             to.send(Signal::Traces, spans(self.0, 1), OnFull::DropsOldest);
@@ -324,7 +331,7 @@ fn sources_are_asked_while_it_runs_and_at_the_end() {
     assert!(status.sent > before && status.undelivered() == 0, "{status:?}");
 }
 
-/// An authority of our own, a certificate for this machine by it, and one for a client.
+/// A certificate authority, a server certificate by it for this machine, and a client certificate.
 struct Authority {
     folder: tempfile::TempDir,
     server: rustls::ServerConfig,
@@ -335,7 +342,7 @@ fn authority(wants_client: bool) -> Authority {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Each its own name, or one would seem to be another with a wrong key.
+    // Each authority needs its own name, or it would look like another one with a wrong key.
     let name = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos().to_string();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     let certificate = params.self_signed(&key).unwrap();
@@ -392,7 +399,7 @@ fn tls_trusts_the_named_authority_and_no_other() {
                     ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", &certificate[..]),
                     ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", &key[..]),
                 ];
-                // Without them it is refused.
+                // Without a client certificate the server refuses the connection.
                 let run = start(&url, &variables);
                 run.send(spans(1, 1));
                 run.waits_until(|status| status.last_error.is_some());
@@ -401,14 +408,14 @@ fn tls_trusts_the_named_authority_and_no_other() {
             }
             let run = start(&url, &variables);
             run.send(spans(1, 1));
-            let (status, news) = run.finish(LONG);
-            assert_eq!((status.sent, fake.seen().len()), (1, 1), "{protocol} {news:?}");
+            let (status, diagnostics) = run.finish(LONG);
+            assert_eq!((status.sent, fake.seen().len()), (1, 1), "{protocol} {diagnostics:?}");
         }
     }
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted_is_told() {
+fn an_untrusted_certificate_is_reported() {
     let (authority, other) = (authority(false), authority(false));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let fake = Fake::at(listener, Speaks::Http, &[Reply::Ok], Some(authority.server.clone()));
@@ -422,19 +429,19 @@ fn a_certificate_that_is_not_trusted_is_told() {
         let run = start(&url, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", &root)]);
         run.send(spans(1, 1));
         run.waits_until(|status| status.retries > 0);
-        let (status, news) = run.finish(Duration::ZERO);
+        let (status, diagnostics) = run.finish(Duration::ZERO);
         assert_eq!(status.queued, 1);
-        assert!(news.len() == 1 && news[0].contains(why), "{news:?}");
+        assert!(diagnostics.len() == 1 && diagnostics[0].contains(why), "{diagnostics:?}");
     }
     assert!(fake.seen().is_empty());
 }
 
 #[test]
 fn a_certificate_that_cannot_be_read_stops_the_start() {
-    let told =
+    let error =
         start_with("https://h", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem")], Vec::new(), None);
-    let told = told.map(|_| ()).unwrap_err();
-    assert_eq!(told, "OTEL_EXPORTER_OTLP_CERTIFICATE /nowhere.pem: no such file or directory");
+    let error = error.map(|_| ()).unwrap_err();
+    assert_eq!(error, "OTEL_EXPORTER_OTLP_CERTIFICATE /nowhere.pem: no such file or directory");
 }
 
 #[test]
@@ -445,7 +452,7 @@ fn an_end_that_is_ordered_can_be_brought_forward() {
     run.exporter.order_end(Duration::from_secs(600));
     run.waits_until(|_| !fake.seen().is_empty());
     assert!(!run.exporter.has_ended());
-    // A later time is no earlier one.
+    // A later deadline does not replace an earlier one.
     run.exporter.order_end(Duration::from_secs(1200));
     run.exporter.order_end(Duration::ZERO);
     let begin = Instant::now();

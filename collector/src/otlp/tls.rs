@@ -1,4 +1,4 @@
-//! Whom a TLS connection trusts and what it shows for itself.
+//! TLS settings: trusted authorities and the client's own certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// PEM files, each with the variable that names it.
+/// PEM files, each with the variable that named it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Files {
-    /// Trusted instead of what this machine trusts.
+    /// Authorities to trust instead of the system's.
     pub roots: Option<(String, PathBuf)>,
-    /// The client's own, with its key.
+    /// The client's own certificate; `key` is its key.
     pub certificate: Option<(String, PathBuf)>,
     pub key: Option<(String, PathBuf)>,
 }
@@ -85,24 +85,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_cannot_be_used_are_told() {
+    fn unusable_files_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let named = |file: &str, text: &str| {
             let path = folder.path().join(file);
             std::fs::write(&path, text).unwrap();
             Some(("VARIABLE".to_owned(), path))
         };
-        let told = |files: Files| config(&files).map(drop).unwrap_err();
+        let error_of = |files: Files| config(&files).map(drop).unwrap_err();
         let missing = Some(("VARIABLE".to_owned(), folder.path().join("missing.pem")));
-        let told_missing = told(Files { roots: missing, ..Files::default() });
-        assert!(told_missing.contains("missing.pem: no such file"), "{told_missing}");
-        let told_empty = told(Files { roots: named("empty.pem", ""), ..Files::default() });
-        assert!(told_empty.contains("empty.pem: there is no certificate in it"), "{told_empty}");
+        let missing_error = error_of(Files { roots: missing, ..Files::default() });
+        assert!(missing_error.contains("missing.pem: no such file"), "{missing_error}");
+        let empty_error = error_of(Files { roots: named("empty.pem", ""), ..Files::default() });
+        assert!(empty_error.contains("empty.pem: there is no certificate in it"), "{empty_error}");
         let broken = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
-        let told_broken = told(Files { roots: named("broken.pem", broken), ..Files::default() });
-        assert!(told_broken.contains("broken.pem: it is no PEM file"), "{told_broken}");
+        let broken_error = error_of(Files { roots: named("broken.pem", broken), ..Files::default() });
+        assert!(broken_error.contains("broken.pem: it is no PEM file"), "{broken_error}");
         let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        let told_garbage = told(Files { roots: named("garbage.pem", garbage), ..Files::default() });
-        assert!(told_garbage.contains("garbage.pem: a certificate in it is malformed"), "{told_garbage}");
+        let garbage_error = error_of(Files { roots: named("garbage.pem", garbage), ..Files::default() });
+        assert!(garbage_error.contains("garbage.pem: a certificate in it is malformed"), "{garbage_error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Sends one signal's queue, one request after the other, each until it is taken or refused for good.
+//! Sends one signal's queue, one request after another, each until the back end accepts or rejects it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::otlp::answer::{Answer, Kind};
 use crate::otlp::backoff::Backoff;
 use crate::otlp::client::Client;
-use crate::otlp::lane::{Lane, max_bytes};
+use crate::otlp::delivery::{Delivery, RetryCause};
 use crate::otlp::queue::EncodedRequest;
+use crate::otlp::signal_queue::{SignalQueue, max_bytes};
 
-/// How often a request is tried that the back end gives up itself: one that it cannot take would hold up all others.
+/// Attempts at a request that the back end aborts, so that one request cannot block the others for ever.
 const ABORTED_MAX: u32 = 5;
-/// Attempts at a back end that is not what it should be, where somebody waits for it.
+/// Attempts at a wrong service, if somebody waits for the queue.
 const WRONG_MAX: u32 = 3;
-/// Between attempts once the end has come.
+/// The longest wait between attempts once the end was ordered.
 const LAST_WAIT: Duration = Duration::from_millis(500);
-/// A back end that asks for more patience is asked again all the same.
+/// The longest wait that a back end can ask for.
 const AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// Takes one-line diagnostics for the user, on the sender's thread; each is given once.
-pub type News = Arc<dyn Fn(&str) + Send + Sync>;
+pub type OnDiagnostic = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub struct Worker {
-    pub lane: Arc<Lane>,
+    pub signal_queue: Arc<SignalQueue>,
     pub client: Client,
-    pub news: News,
-    /// Set once nothing more is queued: then all is to be sent until that moment.
+    pub on_diagnostic: OnDiagnostic,
+    /// The deadline, set once no more requests are queued.
     pub end: watch::Receiver<Option<Instant>>,
-    /// How long to go on without anything taken; `None`: as long as the program does.
+    /// How long to go on while nothing is accepted; `None`: until the end.
     pub patience: Option<Duration>,
-    pub said: Said,
+    pub reported: Reported,
 }
 
-/// What has been said; each is said once.
+/// Which diagnostics were given; each is given once.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct Reported {
     later: bool,
     again: bool,
     refused: bool,
@@ -47,82 +47,88 @@ pub struct Said {
 impl Worker {
     pub async fn run(mut self) {
         let mut backoff = Backoff::new();
-        let mut moved = Instant::now();
+        let mut last_progress = Instant::now();
         while let Some(request) = self.next().await {
-            // What was idle has not been waiting for the back end.
+            // Idle time does not count against the patience.
             if backoff.is_fresh() {
-                moved = Instant::now();
+                last_progress = Instant::now();
             }
-            if !self.deliver(request, &mut backoff, &mut moved).await {
+            if !self.deliver(request, &mut backoff, &mut last_progress).await {
                 return;
             }
         }
     }
 
-    /// `None` at the end, when all is done.
+    /// The next request; `None` at the end, when the queue is empty.
     async fn next(&mut self) -> Option<EncodedRequest> {
         loop {
-            // Looked at first: what is queued before the end is said is there by then.
+            // Read before the queue is: requests queued before the end was ordered must be found.
             let is_end = self.end.borrow().is_some();
-            let request = self.lane.take();
+            let request = self.signal_queue.take();
             if request.is_some() || is_end {
                 return request;
             }
             tokio::select! {
-                () = self.lane.arrived.notified() => {}
+                () = self.signal_queue.arrived.notified() => {}
                 changed = self.end.changed() => if changed.is_err() { return None },
             }
         }
     }
 
-    /// Whether to go on with the next.
-    async fn deliver(&mut self, request: EncodedRequest, backoff: &mut Backoff, moved: &mut Instant) -> bool {
+    /// Sends a request until it has an outcome. Returns whether to go on with the next.
+    async fn deliver(
+        &mut self,
+        request: EncodedRequest,
+        backoff: &mut Backoff,
+        last_progress: &mut Instant,
+    ) -> bool {
         let body = match self.client.prepare(request.body) {
             Ok(body) => body,
             Err(why) => {
-                self.refuse(&why);
+                self.reject(&why);
                 return true;
             }
         };
         let mut aborted = 0;
         let mut wrong = 0;
         loop {
-            let (why, after, kind) = match self.client.send(body.clone()).await {
-                Answer::Taken { rejected, message } => {
+            let (why, after, cause) = match self.client.send(body.clone()).await {
+                Delivery::Accepted { rejected, message } => {
                     backoff.reset();
-                    *moved = Instant::now();
-                    self.take(rejected, &message);
+                    *last_progress = Instant::now();
+                    self.accept(rejected, &message);
                     return true;
                 }
-                Answer::Refused { why } => {
+                Delivery::Rejected { why } => {
                     backoff.reset();
-                    *moved = Instant::now();
-                    self.refuse(&why);
+                    *last_progress = Instant::now();
+                    self.reject(&why);
                     return true;
                 }
-                Answer::Later { why, after, kind } => (why, after, kind),
+                Delivery::RetryLater { why, after, cause } => (why, after, cause),
             };
-            aborted += u32::from(kind == Kind::Aborted);
-            wrong += u32::from(kind == Kind::Wrong);
+            aborted += u32::from(cause == RetryCause::Aborted);
+            wrong += u32::from(cause == RetryCause::WrongService);
             if aborted >= ABORTED_MAX {
-                self.refuse(&why);
+                self.reject(&why);
                 return true;
             }
             self.fails(&why);
-            let is_over =
-                self.patience.is_some_and(|patience| moved.elapsed() > patience || wrong >= WRONG_MAX);
+            let is_over = self
+                .patience
+                .is_some_and(|patience| last_progress.elapsed() > patience || wrong >= WRONG_MAX);
             if is_over {
-                self.lane.close(&why);
+                self.signal_queue.close(&why);
                 return false;
             }
             if !self.wait(after, backoff).await {
                 return false;
             }
-            self.lane.retries();
+            self.signal_queue.retries();
         }
     }
 
-    /// Until the next attempt; whether there is to be one.
+    /// Waits for the next attempt. Returns false if the deadline comes first.
     async fn wait(&mut self, after: Option<Duration>, backoff: &mut Backoff) -> bool {
         let asked = after.map(|after| after.min(AFTER_MAX));
         let mut wait = asked.unwrap_or_default().max(backoff.next());
@@ -132,7 +138,7 @@ impl Worker {
                 () = sleep(wait) => return true,
                 changed = self.end.changed() => if changed.is_err() { return false },
             }
-            // The end has come meanwhile: what the back end asked for stands, our own patience does not.
+            // The end was ordered meanwhile. A wait that the back end asked for goes on, our own does not.
             wait = match asked {
                 Some(_) => until.saturating_duration_since(Instant::now()),
                 None => return true,
@@ -142,47 +148,47 @@ impl Worker {
         }
         let end = *self.end.borrow();
         if end.is_some_and(|end| Instant::now() + wait >= end) {
-            // Nothing can come of waiting.
+            // The deadline comes first.
             return false;
         }
         sleep(wait).await;
         true
     }
 
-    fn take(&mut self, rejected: u64, message: &str) {
-        self.lane.taken(rejected);
-        let (items, endpoint) = (self.lane.signal.items(), self.endpoint());
-        if self.said.later && !std::mem::replace(&mut self.said.again, true) {
-            (self.news)(&format!("OTLP: {endpoint} takes {items} again"));
+    fn accept(&mut self, rejected: u64, message: &str) {
+        self.signal_queue.accepted(rejected);
+        let (items, endpoint) = (self.signal_queue.signal.items(), self.endpoint());
+        if self.reported.later && !std::mem::replace(&mut self.reported.again, true) {
+            (self.on_diagnostic)(&format!("OTLP: {endpoint} takes {items} again"));
         }
-        if (rejected > 0 || !message.is_empty()) && !std::mem::replace(&mut self.said.rejected, true) {
-            let said = if message.is_empty() { String::new() } else { format!(": {message}") };
-            let told = match rejected {
-                0 => format!("OTLP: {endpoint} takes {items} with a warning{said}"),
-                _ => format!("OTLP: {endpoint} rejects {items}, of this request {rejected}{said}"),
+        if (rejected > 0 || !message.is_empty()) && !std::mem::replace(&mut self.reported.rejected, true) {
+            let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
+            let text = match rejected {
+                0 => format!("OTLP: {endpoint} takes {items} with a warning{detail}"),
+                _ => format!("OTLP: {endpoint} rejects {items}, of this request {rejected}{detail}"),
             };
-            (self.news)(&told);
+            (self.on_diagnostic)(&text);
         }
         if rejected > 0 {
-            self.lane.fails(&format!("rejected in part: {message}"));
+            self.signal_queue.fails(&format!("rejected in part: {message}"));
         }
     }
 
-    fn refuse(&mut self, why: &str) {
-        self.lane.refused();
-        self.lane.fails(why);
-        if !std::mem::replace(&mut self.said.refused, true) {
-            let (items, endpoint) = (self.lane.signal.items(), self.endpoint());
-            (self.news)(&format!("OTLP: {endpoint} refuses {items}: {why}"));
+    fn reject(&mut self, why: &str) {
+        self.signal_queue.rejected();
+        self.signal_queue.fails(why);
+        if !std::mem::replace(&mut self.reported.refused, true) {
+            let (items, endpoint) = (self.signal_queue.signal.items(), self.endpoint());
+            (self.on_diagnostic)(&format!("OTLP: {endpoint} refuses {items}: {why}"));
         }
     }
 
     fn fails(&mut self, why: &str) {
-        self.lane.fails(why);
-        if !std::mem::replace(&mut self.said.later, true) {
-            let (items, endpoint) = (self.lane.signal.items(), self.endpoint());
-            let mib = max_bytes(self.lane.signal) >> 20;
-            (self.news)(&format!(
+        self.signal_queue.fails(why);
+        if !std::mem::replace(&mut self.reported.later, true) {
+            let (items, endpoint) = (self.signal_queue.signal.items(), self.endpoint());
+            let mib = max_bytes(self.signal_queue.signal) >> 20;
+            (self.on_diagnostic)(&format!(
                 "OTLP: {endpoint} takes no {items}: {why}\n  they wait, {mib} MiB at most, and are sent again"
             ));
         }

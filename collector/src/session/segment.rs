@@ -168,8 +168,8 @@ impl Segment {
         let rings = headers
             .iter()
             .map(|header| {
-                let ring = Layout::ring_place(header, bytes).and_then(|(offset, cells)| {
-                    // SAFETY: `ring_place` checked that the cells lie inside, aligned to 64.
+                let ring = Layout::ring_extent(header, bytes).and_then(|(offset, cells)| {
+                    // SAFETY: `ring_extent` checked that the cells lie inside, aligned to 64.
                     let words = unsafe { mapping.words(offset, cells * CELL_WORDS) };
                     Ring::new(&header.head, &header.tail, words).ok()
                 });

@@ -1,5 +1,7 @@
-//! Spans on their way from the model to the sender: held as they are for half a second, and encoded on the
-//! sender's thread.
+//! Batches spans on their way from the model to the OTLP sender.
+//!
+//! The model's thread only adds spans to a batch; the sender's thread takes the batch about twice a second
+//! and encodes it. If the sender's thread is late, the model's thread encodes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,19 +9,19 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
-use crate::otlp::{EncodedRequest, OnFull, Sender, Signal, Source};
+use crate::otlp::{EncodedRequest, OnFull, RequestSource, Sender, Signal};
 use crate::spans::encode::Encoder;
 use crate::spans::otlp::resource_message;
-use crate::spans::{Naming, Receiver, Span};
+use crate::spans::{Naming, Span, SpanReceiver};
 
-/// Spans of one request, at most.
+/// The most spans in one request.
 const REQUEST_MAX_SPANS: usize = 1000;
-/// With so many held the sender's thread is woken.
+/// At so many held spans the sender's thread is woken.
 const WAKE_AT: usize = 1000;
-/// With so many it is late, and who brings them encodes them.
+/// At so many held spans the sender's thread is late, and the model's thread encodes them.
 const HELD_MAX: usize = 4096;
 
-/// Takes spans for the sender.
+/// Receives spans from the model.
 #[derive(Debug)]
 pub struct SpanBatcher {
     held: SharedBatches,
@@ -28,7 +30,7 @@ pub struct SpanBatcher {
     on_full: OnFull,
 }
 
-/// Shared with the sender's thread.
+/// The held spans, shared with the sender's thread.
 #[derive(Clone, Debug, Default)]
 struct SharedBatches(Arc<Mutex<Batches>>);
 
@@ -39,8 +41,9 @@ struct Batches {
 }
 
 impl SpanBatcher {
-    /// The receiver, and what the sender's thread asks. Nothing is sent before [`SpanBatcher::send_by`].
-    pub fn new(naming: Naming, on_full: OnFull) -> (SpanBatcher, Box<dyn Source>) {
+    /// Returns the receiver, and the source for the sender's thread. Nothing is sent before
+    /// [`SpanBatcher::send_by`].
+    pub fn new(naming: Naming, on_full: OnFull) -> (SpanBatcher, Box<dyn RequestSource>) {
         let held = SharedBatches::default();
         (SpanBatcher { held: held.clone(), sender: None, naming, on_full }, Box::new(held))
     }
@@ -49,7 +52,7 @@ impl SpanBatcher {
         SpanBatcher { sender: Some(sender), ..self }
     }
 
-    /// Hands over what is held.
+    /// Encodes and queues the held spans.
     pub fn flush(&self) {
         let batches = std::mem::take(&mut *self.held.0.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(sender) = &self.sender {
@@ -58,7 +61,7 @@ impl SpanBatcher {
     }
 }
 
-impl Receiver for SpanBatcher {
+impl SpanReceiver for SpanBatcher {
     fn span(&mut self, span: Span, definitions: &Definitions) {
         let Some(sender) = &self.sender else { return };
         let mut batches = self.held.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +88,7 @@ impl Receiver for SpanBatcher {
     fn process_ended(&mut self, _: u32, _: &Definitions) {}
 }
 
-impl Source for SharedBatches {
+impl RequestSource for SharedBatches {
     fn send(&mut self, to: &Sender) {
         let batches = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         batches.encode(to, OnFull::DropsOldest);
@@ -101,7 +104,7 @@ impl Batches {
     }
 }
 
-/// Spans of one process in as many requests as they need, each shorter than `max_bytes`.
+/// Encodes spans of one process into as many requests as they need, each shorter than `max_bytes`.
 fn requests(resource: &Resource, spans: &[Span], max_bytes: usize, mut send: impl FnMut(EncodedRequest)) {
     let mut encoder = Encoder::new(resource);
     for span in spans {

@@ -1,7 +1,8 @@
-//! Which line of the program a span comes of, and how the program came there.
+//! The line of the program that a span comes from, and the Python stack above it.
 //!
-//! Python's frames only: they need nothing but the trace, while native ones need the files that they are in. The line is the
-//! innermost one of the program's own ([`crate::source::is_own`]; of a `<string>` only where there is no other). Each stack is looked at once; what is kept is bounded.
+//! Only Python frames are used: they need nothing but the trace, while native frames need the program's
+//! files. The line is the innermost one of user code ([`crate::source::is_own`]); a line of a `<string>`
+//! counts only if there is no other. Each stack is read once, and what is kept is bounded.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::model::definitions::Definitions;
 use crate::source::{Code, FileNames, begin_of, is_made};
 use crate::spans::span::{Attribute, Value};
 
-/// Stacks whose line is kept, and texts of whole stacks.
+/// The most stacks whose line is kept, and whose text is.
 const LINES_MAX: usize = 1 << 17;
 const TEXTS_MAX: usize = 1 << 10;
-/// Bytes of such a text. A back end keeps one for each slow span.
+/// The most bytes of a stack's text. A back end stores one with each slow span.
 const TEXT_MAX_BYTES: usize = 2048;
-/// Stands for frames further out.
+/// Replaces the outer frames of a text that was cut.
 const MORE: &str = "  ...\n";
 
 /// The lines of one process's stacks.
@@ -26,7 +27,7 @@ const MORE: &str = "  ...\n";
 pub struct Lines {
     files: FileNames,
     codes: FxHashMap<u32, Option<Code>>,
-    /// Bytes of line tables that were decoded.
+    /// Bytes of line tables that were decoded so far.
     decoded_bytes: usize,
     lines: FxHashMap<u32, Option<At>>,
     texts: FxHashMap<u32, Arc<str>>,
@@ -52,7 +53,7 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// What a span of that stack says of it, with all frames where it is `slow`.
+    /// Adds the stack's attributes to a span: the line, and all frames if the span is `slow`.
     pub fn describe(&mut self, stack: u32, slow: bool, definitions: &Definitions, to: &mut Vec<Attribute>) {
         if stack == 0 {
             return;
@@ -94,7 +95,7 @@ impl Lines {
         found
     }
 
-    /// As Python writes it: the innermost call comes last.
+    /// The stack as Python's tracebacks show it: the innermost call comes last.
     fn text(&mut self, stack: u32, definitions: &Definitions) -> Arc<str> {
         if let Some(known) = self.texts.get(&stack) {
             return known.clone();
@@ -126,8 +127,8 @@ impl Lines {
         text
     }
 
-    /// Calls `seen` with the frames of a stack, innermost first, as long as it says so: the code and the position
-    /// in it, or none for what is no Python frame.
+    /// Calls `seen` with the frames of a stack, innermost first, until it returns false. It gets the code, or
+    /// `None` for a native frame, and the position in the code.
     fn each(
         &mut self,
         stack: u32,
@@ -135,7 +136,8 @@ impl Lines {
         mut seen: impl FnMut(Option<&Code>, u64) -> bool,
     ) {
         let (mut next, mut left) = (stack, FRAMES_MAX);
-        // What a stack begins with is another one, said before: the numbers fall, and so this ends.
+        // A stack may begin with another one, which was defined before it: ids only get smaller, so this
+        // ends.
         while next != 0
             && let Some((outer, frames)) = begin_of(definitions, next)
         {
@@ -153,7 +155,8 @@ impl Lines {
     fn code(&mut self, id: u32, definitions: &Definitions) -> Option<&Code> {
         let Lines { files, decoded_bytes, .. } = self;
         let read = || {
-            // A piece of a table is of one table only: all together are no longer than what was said.
+            // All tables together have no more bytes than were defined, since pieces belong to one table
+            // each.
             let left = definitions.code_bytes().saturating_sub(*decoded_bytes);
             let mut rest = left;
             let code = Code::read(definitions, files, id, &mut rest);

@@ -1,4 +1,4 @@
-//! What spans are called and what stands in them. The table of it is docs/SPANS.md.
+//! Names and attributes of spans. docs/SPANS.md is their table.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::source::{KernelSource, KernelSources};
 use crate::spans::sampling::Sampling;
 use crate::spans::span::{Attribute, Value};
 
-/// What is looked up once for many spans of a process.
+/// Looks up kernel names, sources and devices once for all spans of a process.
 #[derive(Debug, Default)]
 pub struct Describer {
     kernels: KernelTable,
@@ -113,7 +113,8 @@ impl Describer {
         (name, attributes)
     }
 
-    /// Where the kernel is written; of a graph's node, where all of its name are.
+    /// The kernel's source line. A graph node does not name its function: it has a line only if all kernels
+    /// of its name have the same.
     fn source(
         &mut self,
         call: Option<&HostCall>,
@@ -143,7 +144,7 @@ impl Describer {
     }
 }
 
-/// A host call by itself.
+/// Describes a host call.
 pub fn call(call: &HostCall, sampling: &Sampling, definitions: &Definitions) -> Described {
     let api = definitions.call_name(call.api);
     let mut attributes = vec![
@@ -176,8 +177,7 @@ pub fn call(call: &HostCall, sampling: &Sampling, definitions: &Definitions) -> 
     (name, attributes)
 }
 
-/// What is known of a call because it failed: the error, and what it was asked for, as far as a call that succeeds
-/// does not have it too.
+/// The attributes that only a failed call has: the error, and the arguments that caused it.
 fn error(call: &HostCall, definitions: &Definitions) -> Vec<Attribute> {
     let mut attributes = vec![
         ("error.type", text(failed_calls::name(call.status))),
@@ -212,7 +212,7 @@ fn error(call: &HostCall, definitions: &Definitions) -> Vec<Attribute> {
     attributes
 }
 
-/// What a failed call's status says.
+/// The error message of a failed call.
 pub fn failure(call: &HostCall, definitions: &Definitions) -> String {
     let api = definitions.call_name(call.api);
     format!("{api} returned {} ({})", failed_calls::name(call.status), call.status)
@@ -246,7 +246,7 @@ fn shape(kernel: &Kernel) -> impl Iterator<Item = Attribute> {
         ("gpu.cuda.block_dim", sides(kernel.block)),
         ("gpu.cuda.shared_mem_bytes", Value::number(shared)),
     ];
-    // What nobody said is left out, never 0.
+    // An unknown number is left out, not 0.
     let registers =
         (kernel.registers > 0).then(|| ("gpu.cuda.registers_per_thread", Value::number(kernel.registers)));
     let cluster = kernel.cluster.iter().any(|side| *side > 0);
@@ -264,7 +264,7 @@ fn transfer(direction: Direction, bytes: u64, duration_ns: u64) -> [Attribute; 5
     ]
 }
 
-/// As OpenTelemetry's eBPF instrumentation calls it.
+/// The direction's name in OpenTelemetry's eBPF instrumentation.
 pub(crate) fn memcpy_kind(direction: Direction) -> &'static str {
     match direction {
         Direction::CpuToGpu => "HtoD",
@@ -276,24 +276,24 @@ pub(crate) fn memcpy_kind(direction: Direction) -> &'static str {
     }
 }
 
-/// 10^6 bytes a second; 0 where no time was taken.
+/// Millions of bytes a second; 0 if the duration is 0.
 fn bandwidth_mbps(bytes: u64, duration_ns: u64) -> f64 {
     if duration_ns == 0 { 0.0 } else { bytes as f64 * 1e3 / duration_ns as f64 }
 }
 
-/// The memories at both ends, and the host's if one of them is: it is what makes a transfer slow.
+/// The kinds of memory at both ends. `memory_kind` is the host's, which decides how fast a transfer is.
 fn memories(direction: Direction, source: u8, target: u8) -> impl Iterator<Item = Attribute> {
     let (source, target) = (memory(source), memory(target));
-    let telling = if direction == Direction::GpuToCpu { target } else { source };
+    let host = if direction == Direction::GpuToCpu { target } else { source };
     let named = [
-        ("gpu_transfer.memory_kind", telling),
+        ("gpu_transfer.memory_kind", host),
         ("gpu_transfer.source_memory", source),
         ("gpu_transfer.target_memory", target),
     ];
     named.into_iter().filter_map(|(key, memory)| Some((key, text(memory?))))
 }
 
-/// By CUPTI's numbers; `None` where it does not say.
+/// The name of one of CUPTI's kinds of memory; `None` for unknown.
 fn memory(kind: u8) -> Option<&'static str> {
     Some(match kind {
         1 => "pageable",
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_s_node_is_written_where_all_of_its_name_are() {
+    fn graph_nodes_have_the_source_that_all_kernels_of_their_name_share() {
         use crate::batch::Definition;
         use crate::source::kernels_tests::{called, joined};
         use gputrace_wire::definition::kind;
@@ -338,22 +338,22 @@ mod tests {
         let mut describer = Describer::default();
         let found: Vec<_> = describer.source(None, 1, &definitions).collect();
         assert_eq!(found.last(), Some(&line));
-        // A kernel of that name of whose lines nothing is known may be the node's.
+        // The node may be of another kernel of that name, whose line is not known.
         let without = Definition { kind: kind::FUNCTION, id: 5, fields: vec![0, 1, 0], text: Vec::new() };
         definitions.add(&without);
         assert_eq!(describer.source(None, 1, &definitions).count(), 0);
         let launch = gputrace_wire::call::Launch { function: 4, ..Default::default() };
         let call = HostCall { detail: Detail::Launch(launch), ..HostCall::default() };
         let found: Vec<_> = describer.source(Some(&call), 1, &definitions).collect();
-        assert_eq!(found.last(), Some(&line), "the launch says which it is");
+        assert_eq!(found.last(), Some(&line), "the launch names its function");
     }
 
     #[test]
-    fn the_host_s_memory_tells_of_a_transfer() {
-        let told =
+    fn transfers_name_the_memory_of_the_host() {
+        let kinds =
             |direction, source, target| -> Vec<Attribute> { memories(direction, source, target).collect() };
-        assert_eq!(told(Direction::GpuToCpu, 3, 1)[0], ("gpu_transfer.memory_kind", text("pageable")));
-        assert_eq!(told(Direction::CpuToGpu, 2, 3)[0], ("gpu_transfer.memory_kind", text("pinned")));
-        assert_eq!(told(Direction::CpuToGpu, 0, 0), []);
+        assert_eq!(kinds(Direction::GpuToCpu, 3, 1)[0], ("gpu_transfer.memory_kind", text("pageable")));
+        assert_eq!(kinds(Direction::CpuToGpu, 2, 3)[0], ("gpu_transfer.memory_kind", text("pinned")));
+        assert_eq!(kinds(Direction::CpuToGpu, 0, 0), []);
     }
 }

@@ -1,5 +1,5 @@
-//! Spans straight to protobuf: nothing of theirs is copied into messages first, which would cost five times as much.
-//! A test compares with the messages that prost makes.
+//! Encodes spans as protobuf directly. Building prost's messages first would cost five times as much; a test
+//! compares the bytes with what prost encodes.
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1 as proto;
@@ -16,11 +16,11 @@ const FIXED_64: u8 = 1;
 const BYTES: u8 = 2;
 const FIXED_32: u8 = 5;
 
-/// Requests with spans of one process, in the making.
+/// Builds requests with spans of one process.
 pub struct Encoder {
     resource: Vec<u8>,
     scope: Vec<u8>,
-    /// The spans, each with its head.
+    /// The encoded spans, each with tag and length.
     spans: Vec<u8>,
     count: u64,
 }
@@ -35,12 +35,12 @@ impl Encoder {
         }
     }
 
-    /// What a request has beside its spans, at most: heads, and the schema twice.
+    /// The most bytes of a request beside its spans: resource, scope, the schema URL twice, tags and lengths.
     fn around_bytes(&self) -> usize {
         self.resource.len() + self.scope.len() + 2 * SCHEMA_URL.len() + 64
     }
 
-    /// Takes a span in. What is full without it comes back.
+    /// Adds a span. If the request would become too long, returns it without the span and begins another.
     pub fn add(&mut self, span: &Span, max_bytes: usize, max_spans: u64) -> Option<EncodedRequest> {
         let before = self.spans.len();
         write_span(&mut self.spans, span);
@@ -55,7 +55,7 @@ impl Encoder {
         full
     }
 
-    /// The rest.
+    /// Returns the last request.
     pub fn finish(mut self) -> Option<EncodedRequest> {
         (self.count > 0).then(|| self.request())
     }
@@ -67,9 +67,9 @@ impl Encoder {
         let scope_spans = field_bytes(self.scope.len()) + spans.len() + schema_bytes;
         let resource_spans = field_bytes(self.resource.len()) + field_bytes(scope_spans) + schema_bytes;
         let mut body = Vec::with_capacity(field_bytes(resource_spans));
-        head(&mut body, 1, resource_spans);
+        prefix(&mut body, 1, resource_spans);
         write_bytes(&mut body, 1, &self.resource);
-        head(&mut body, 2, scope_spans);
+        prefix(&mut body, 2, scope_spans);
         write_bytes(&mut body, 1, &self.scope);
         body.extend_from_slice(&spans);
         write_bytes(&mut body, 3, SCHEMA_URL.as_bytes());
@@ -78,9 +78,9 @@ impl Encoder {
     }
 }
 
-/// As field 2 of ScopeSpans.
+/// Writes a span as field 2 of ScopeSpans.
 fn write_span(out: &mut Vec<u8>, span: &Span) {
-    head(out, 2, span_bytes(span));
+    prefix(out, 2, span_bytes(span));
     write_bytes(out, 1, &span.trace_id.to_be_bytes());
     write_bytes(out, 2, &span.id.to_be_bytes());
     write_text(out, 3, &span.trace_state);
@@ -92,22 +92,22 @@ fn write_span(out: &mut Vec<u8>, span: &Span) {
     write_fixed_64(out, 7, span.start_ns);
     write_fixed_64(out, 8, span.end_ns);
     for (key, value) in &span.attributes {
-        head(out, 9, attribute_bytes(key, value));
+        prefix(out, 9, attribute_bytes(key, value));
         write_bytes(out, 1, key.as_bytes());
-        head(out, 2, value_bytes(value));
+        prefix(out, 2, value_bytes(value));
         write_value(out, value);
     }
     for event in &span.events {
-        head(out, 11, event_bytes(event.at_ns, event.name));
+        prefix(out, 11, event_bytes(event.at_ns, event.name));
         write_fixed_64(out, 1, event.at_ns);
         write_text(out, 2, event.name);
     }
     if let Some(message) = &span.error {
-        head(out, 15, error_bytes(message));
+        prefix(out, 15, error_bytes(message));
         write_text(out, 2, message);
         write_number(out, 3, proto::status::StatusCode::Error as u64);
     }
-    // The one field whose tag takes two bytes.
+    // Field 16 is the only one whose tag takes two bytes.
     encode_varint(u64::from(16 << 3 | FIXED_32), out);
     out.extend_from_slice(&flags(span).to_le_bytes());
 }
@@ -115,7 +115,7 @@ fn write_span(out: &mut Vec<u8>, span: &Span) {
 fn span_bytes(span: &Span) -> usize {
     let attributes = span.attributes.iter().map(|(key, value)| field_bytes(attribute_bytes(key, value)));
     let events = span.events.iter().map(|event| field_bytes(event_bytes(event.at_ns, event.name)));
-    // Ids of 16 and 8 bytes, the kind, and flags, each with its head.
+    // The ids of 16 and 8 bytes, the kind, and the flags, each with its tag and length.
     let fixed = 18 + 10 + 2 + 6;
     fixed
         + text_bytes(&span.trace_state)
@@ -140,7 +140,7 @@ fn error_bytes(message: &str) -> usize {
     text_bytes(message) + 2
 }
 
-/// One of them is always there, an empty one too.
+/// Writes an AnyValue. An empty value is written too.
 fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Text(text) => write_bytes(out, 1, text.as_bytes()),
@@ -157,9 +157,9 @@ fn write_value(out: &mut Vec<u8>, value: &Value) {
             out.extend_from_slice(&real.to_le_bytes());
         }
         Value::Texts(texts) => {
-            head(out, 5, texts.iter().map(|text| field_bytes(field_bytes(text.len()))).sum());
+            prefix(out, 5, texts.iter().map(|text| field_bytes(field_bytes(text.len()))).sum());
             for text in texts {
-                head(out, 1, field_bytes(text.len()));
+                prefix(out, 1, field_bytes(text.len()));
                 write_bytes(out, 1, text.as_bytes());
             }
         }
@@ -182,22 +182,22 @@ fn tag(out: &mut Vec<u8>, field: u8, kind: u8) {
     out.push(field << 3 | kind);
 }
 
-fn head(out: &mut Vec<u8>, field: u8, length: usize) {
+fn prefix(out: &mut Vec<u8>, field: u8, length: usize) {
     tag(out, field, BYTES);
     encode_varint(length as u64, out);
 }
 
-/// With its head, of a field below 16.
+/// The length of a field with number below 16, with its tag and length prefix.
 fn field_bytes(length: usize) -> usize {
     1 + encoded_len_varint(length as u64) + length
 }
 
 fn write_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    head(out, field, bytes.len());
+    prefix(out, field, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-/// An empty one is left out.
+/// Writes a string field; an empty string is left out, as proto3 does.
 fn write_text(out: &mut Vec<u8>, field: u8, text: &str) {
     if !text.is_empty() {
         write_bytes(out, field, text.as_bytes());
@@ -213,7 +213,7 @@ fn write_number(out: &mut Vec<u8>, field: u8, number: u64) {
     encode_varint(number, out);
 }
 
-/// A 0 is left out.
+/// Writes a fixed64 field; 0 is left out, as proto3 does.
 fn write_fixed_64(out: &mut Vec<u8>, field: u8, number: u64) {
     if number != 0 {
         tag(out, field, FIXED_64);
@@ -281,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spans_are_encoded_as_their_messages_are(spans in spans()) {
+        fn encoded_spans_equal_those_of_prost(spans in spans()) {
             let attributes = vec![KeyValue { key: "service.name".to_owned(), ..KeyValue::default() }];
             let resource = Resource { attributes, ..Resource::default() };
             let mut encoder = Encoder::new(&resource);

@@ -1,11 +1,11 @@
-//! Ids of traces and spans, worked out from what they stand for.
+//! Ids of traces and spans, computed from what they identify.
 //!
-//! The same trace exported twice has the same ids, so that a back end gets the same spans and not
-//! others of the same look; and the id of a span is known before it is known whether it is kept.
+//! The same trace exported twice has the same ids, so a back end gets the same spans again and no copies. And
+//! a span's id is known before the span exists.
 
 use crate::batch::{ProcessBegin, SessionBegin};
 
-/// What a span id is for; no two kinds share ids but by chance.
+/// What a span id identifies; ids of two kinds are equal by chance only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Of {
@@ -15,11 +15,11 @@ pub enum Of {
     Operation = 4,
 }
 
-/// Where the ids of a session come from.
+/// From which the ids of a session are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SessionSeed(u64);
 
-/// Where the ids of a process's spans come from.
+/// From which the ids of a process's spans are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessSeed(u64);
 
@@ -33,13 +33,13 @@ impl SessionSeed {
         SessionSeed(mix(mix(mix(command, session.realtime_ns), session.monotonic_ns), 0))
     }
 
-    /// The trace of processes to which nobody gave one.
+    /// The trace of processes without a TRACEPARENT.
     pub fn trace(self) -> u128 {
         let high = u128::from(mix(self.0, 1));
         (high << 64 | u128::from(mix(self.0, 2))).max(1)
     }
 
-    /// The span that stands for the session's command.
+    /// The span of the session's command.
     pub fn run(self) -> u64 {
         mix(self.0, 3).max(1)
     }
@@ -57,7 +57,7 @@ impl ProcessSeed {
     }
 }
 
-/// Two words into one that depends on every bit of both (the finaliser of splitmix64).
+/// Mixes two words into one that depends on every bit of both (the finaliser of splitmix64).
 fn mix(seed: u64, word: u64) -> u64 {
     let mut mixed = (seed ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_the_same_each_time_and_differ_by_what_they_stand_for() {
+    fn ids_are_reproducible_and_unique() {
         let session = SessionBegin { realtime_ns: 7, ..SessionBegin::default() };
         let seed = SessionSeed::new(&session);
         assert_eq!(seed.trace(), SessionSeed::new(&session.clone()).trace());

@@ -1,9 +1,10 @@
-//! The ranges of a process that may still become spans, or be the parent of one.
+//! The ranges of a process that may still become spans.
 //!
-//! A range ends before or after what was done in it is known: a kernel may run long after. So a
-//! range that is open when something in it becomes a span is marked, and is one itself when it
-//! ends; one that has ended is held for a while and is made one then. A parent that is named is
-//! thus always a span. Past the bound the oldest are forgotten, and what comes of them so late stands under the process.
+//! A range becomes a span if anything in it does, so that a span's parent always exists. A kernel may run
+//! long after the range ended that it was launched in. Therefore an open range is marked when something in it
+//! becomes a span, and is emitted at its end; an ended range is held for a while and emitted once it is
+//! needed. Past the bound the oldest ended ranges are forgotten; the process is the parent of what still
+//! comes of them.
 
 use std::collections::VecDeque;
 
@@ -16,17 +17,17 @@ const ENDED_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub struct KnownRanges {
-    /// Whether something in it is a span.
+    /// Whether something in the range is a span.
     open: FxHashMap<u32, bool>,
-    ended: FxHashMap<u32, Ended>,
-    /// Those that have ended, oldest first.
+    ended: FxHashMap<u32, EndedRange>,
+    /// Ended ranges, the oldest first.
     order: VecDeque<u32>,
-    /// Ranges that have become spans and are to be told.
+    /// Ranges that have become spans and are not emitted yet.
     chosen: Vec<RangeInstance>,
 }
 
 #[derive(Debug)]
-struct Ended {
+struct EndedRange {
     range: RangeInstance,
     is_span: bool,
 }
@@ -36,13 +37,13 @@ impl KnownRanges {
         self.open.insert(number, false);
     }
 
-    /// Takes the range in. Whether it is a span is known already if something in it is.
+    /// Holds a range that ended. It is a span at once if something in it is.
     pub fn ends(&mut self, range: &RangeInstance) {
         let is_span = self.open.remove(&range.number).unwrap_or(false);
         if is_span {
             self.chosen.push(*range);
         }
-        self.ended.insert(range.number, Ended { range: *range, is_span });
+        self.ended.insert(range.number, EndedRange { range: *range, is_span });
         self.order.push_back(range.number);
         if self.order.len() > ENDED_MAX
             && let Some(oldest) = self.order.pop_front()
@@ -51,7 +52,7 @@ impl KnownRanges {
         }
     }
 
-    /// Makes a range a span, if it is still known: a parent from now on. Its number, else 0.
+    /// Makes a range a span, if it is still known. Returns its number, else 0.
     pub fn choose(&mut self, number: u32) -> u32 {
         if let Some(is_wanted) = self.open.get_mut(&number) {
             *is_wanted = true;
@@ -64,7 +65,7 @@ impl KnownRanges {
         number
     }
 
-    /// One of the ranges that became spans since they were last asked for.
+    /// Takes one of the ranges that became spans.
     pub fn next_chosen(&mut self) -> Option<RangeInstance> {
         self.chosen.pop()
     }
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_gone_is_no_parent() {
+    fn forgotten_ranges_are_no_parents() {
         let mut ranges = KnownRanges::default();
         for number in 1..=ENDED_MAX as u32 + 1 {
             ranges.begins(number);

@@ -1,22 +1,22 @@
-//! Spans: what the model knows, as OpenTelemetry has it. docs/SPANS.md is the table of names.
+//! OpenTelemetry spans of what the model found. docs/SPANS.md is the table of names.
 //!
-//! A sink of the model's decides what becomes a span and under which other it stands, and gives
-//! finished spans to a receiver, which writes or sends them. No clock is read and nothing is drawn
-//! at random: the same stream makes the same spans, with the same ids.
+//! [`SpanSink`] is fed by the model. It decides what becomes a span and which span is its parent, and passes
+//! finished spans to a [`SpanReceiver`], which writes or sends them. It reads no clock and draws no random
+//! number, so the same stream gives the same spans with the same ids.
 
 mod batcher;
 mod code;
-mod contest;
 pub(crate) mod describe;
 mod encode;
 pub(crate) mod ids;
-pub(crate) mod joined;
 mod known_ranges;
 pub(crate) mod otlp;
 pub mod otlp_json;
 mod process;
+pub(crate) mod process_trace;
 pub(crate) mod resource;
 pub mod run;
+mod sampler;
 pub(crate) mod sampling;
 mod sink;
 pub(crate) mod span;
@@ -25,8 +25,8 @@ mod tests;
 mod trace_context;
 
 pub use batcher::SpanBatcher;
-pub use otlp_json::OtlpJson;
+pub use otlp_json::SpanJson;
 pub use resource::Naming;
 pub use sampling::Sampling;
-pub use sink::Spans;
-pub use span::{Receiver, Span, Value};
+pub use sink::SpanSink;
+pub use span::{Span, SpanReceiver, Value};

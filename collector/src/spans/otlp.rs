@@ -1,4 +1,4 @@
-//! Spans as OTLP's messages.
+//! Converts spans to OTLP messages.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -10,9 +10,9 @@ use crate::model::definitions::Definitions;
 use crate::spans::resource::{Naming, resource};
 use crate::spans::span::{Span, Value};
 
-/// The schema that the names of attributes are of, where they are OpenTelemetry's.
+/// The schema of those attribute names that OpenTelemetry defines.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
-/// Flags of a span beside W3C's: whether it is known that its parent is remote, and whether it is.
+/// OTLP's span flags beside W3C's: whether the next flag is valid, and whether the parent is remote.
 const PARENT_IS_KNOWN: u32 = 0x100;
 const PARENT_IS_REMOTE: u32 = 0x200;
 
@@ -31,13 +31,13 @@ pub fn request(spans: Vec<proto::Span>, resource: Resource) -> ExportTraceServic
     }
 }
 
-/// What all that comes of a process is of.
+/// The resource of a process's spans and metrics.
 pub fn resource_message(definitions: &Definitions, naming: &Naming) -> Resource {
     let attributes = resource(definitions, naming).into_iter().map(|(key, value)| attribute(&key, value));
     Resource { attributes: attributes.collect(), ..Resource::default() }
 }
 
-/// Who made it.
+/// The instrumentation scope: gputrace.
 pub fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: "gputrace".to_owned(),

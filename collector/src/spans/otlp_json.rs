@@ -1,4 +1,4 @@
-//! Spans as lines of OTLP/JSON, one request a line: what the OpenTelemetry Collector reads from files.
+//! Writes spans as OTLP/JSON, one request a line, as the OpenTelemetry Collector reads files.
 
 use std::io::{self, Write};
 
@@ -9,27 +9,27 @@ use crate::model::definitions::Definitions;
 use crate::otlp::REQUEST_MAX_BYTES;
 use crate::spans::otlp;
 use crate::spans::resource::Naming;
-use crate::spans::span::{Receiver, Span};
+use crate::spans::span::{Span, SpanReceiver};
 
-/// Spans of a process that are held for one request.
+/// The most spans of one process in a request.
 const HELD_MAX: usize = 2000;
 
 #[derive(Debug)]
-pub struct OtlpJson<W> {
+pub struct SpanJson<W> {
     output: W,
     naming: Naming,
     held: FxHashMap<u32, Vec<proto::Span>>,
     spans: u64,
-    /// The first thing that went wrong; nothing is written from then on.
+    /// The first write error; nothing is written after it.
     failure: Option<io::Error>,
 }
 
-impl<W: Write> OtlpJson<W> {
-    pub fn new(output: W, naming: Naming) -> OtlpJson<W> {
-        OtlpJson { output, naming, held: FxHashMap::default(), spans: 0, failure: None }
+impl<W: Write> SpanJson<W> {
+    pub fn new(output: W, naming: Naming) -> SpanJson<W> {
+        SpanJson { output, naming, held: FxHashMap::default(), spans: 0, failure: None }
     }
 
-    /// How many spans were written, to what.
+    /// Returns how many spans were written, and the output.
     pub fn finish(mut self) -> io::Result<(u64, W)> {
         match self.failure {
             Some(failure) => Err(failure),
@@ -47,7 +47,7 @@ impl<W: Write> OtlpJson<W> {
         }
     }
 
-    /// In halves, until each fits.
+    /// Writes one request, or halves of it until each is short enough.
     fn write_split(&mut self, spans: Vec<proto::Span>, definitions: &Definitions) -> io::Result<()> {
         let request = otlp::request(spans, otlp::resource_message(definitions, &self.naming));
         let mut line = serde_json::to_vec(&request)?;
@@ -67,7 +67,7 @@ impl<W: Write> OtlpJson<W> {
     }
 }
 
-impl<W: Write> Receiver for OtlpJson<W> {
+impl<W: Write> SpanReceiver for SpanJson<W> {
     fn span(&mut self, span: Span, definitions: &Definitions) {
         let held = self.held.entry(span.process).or_default();
         held.push(otlp::span(span));
@@ -116,7 +116,7 @@ mod tests {
 
     fn written(spans: impl Iterator<Item = Span>) -> Vec<String> {
         let definitions = Definitions::default();
-        let mut output = OtlpJson::new(Vec::new(), Naming::default());
+        let mut output = SpanJson::new(Vec::new(), Naming::default());
         spans.for_each(|span| output.span(span, &definitions));
         output.process_ended(1, &definitions);
         let (_, bytes) = output.finish().unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_fails_is_told() {
+    fn a_failing_output_is_reported() {
         struct Full;
         impl Write for Full {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -165,7 +165,7 @@ mod tests {
             }
         }
         let definitions = Definitions::default();
-        let mut output = OtlpJson::new(Full, Naming::default());
+        let mut output = SpanJson::new(Full, Naming::default());
         output.span(span(1, 10), &definitions);
         output.process_ended(1, &definitions);
         assert_eq!(output.finish().err().map(|error| error.kind()), Some(io::ErrorKind::StorageFull));

@@ -1,8 +1,8 @@
-//! One process's spans: what becomes one, and under which other it stands.
+//! One process's spans: which operations become spans, and which span is the parent of each.
 //!
-//! Under a process stand its ranges and host calls, by the range that they were made in; under what
-//! launched it, each thing that a device did. Where that is no span, the nearest one around it takes
-//! its place. What was done for a span of somebody else's stands under that, in its trace, and so do ranges. Nothing is written here, and all that is held is bounded.
+//! The parent of a host call is the range that it was made in; the parent of a device operation is the call
+//! that launched it, if that is a span, else the call's range. Without a range it is the active span of
+//! another tracer, in that span's trace, and else the process's own span. All tables here are bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::model::instances::RangeInstance;
 use crate::model::operation::{Anomaly, HostCall, Operation, Verdict};
 use crate::model::sticky::is_sticky;
 use crate::spans::code::Lines;
-use crate::spans::contest::Contest;
 use crate::spans::describe::{self, Describer};
 use crate::spans::ids::{Of, ProcessSeed, SessionSeed};
-use crate::spans::joined::Joined;
 use crate::spans::known_ranges::KnownRanges;
+use crate::spans::process_trace::ProcessTrace;
+use crate::spans::sampler::TopSampler;
 use crate::spans::sampling::Sampling;
-use crate::spans::span::{Event, Receiver, Span, Value};
+use crate::spans::span::{Event, Span, SpanReceiver, Value};
 use crate::spans::trace_context::SAMPLED;
 
-/// Calls that are spans and may have launched something that is not known yet.
+/// Remembered calls that are spans and whose device operations may still come.
 const LAUNCHES_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -42,30 +42,30 @@ pub struct ProcessSpans {
     start_ns: u64,
     sampling: Sampling,
     describer: Describer,
-    contest: Contest<Candidate>,
+    sampler: TopSampler<SpanCandidate>,
     ranges: KnownRanges,
     callers: Callers,
     lines: Lines,
     launches: Launches,
     operations: u64,
-    told: u64,
-    left_out: LeftOut,
-    /// The error that stays with which the context was lost.
+    emitted: u64,
+    left_out: LeftOutSpans,
+    /// The sticky error with which the context was lost.
     lost_with: Option<u16>,
 }
 
-/// Calls and operations that do not become spans, by why. Ranges are counted where they are forgotten.
+/// Counts calls and operations that do not become spans, by reason. A range counts only once it is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct LeftOut {
+struct LeftOutSpans {
     short: u64,
     by_rate: u64,
     /// Operations without device times.
     untimed: u64,
-    /// Kernels without a history; they may be spans all the same.
+    /// Kernels whose history is too short to compare with; they may still be spans.
     unjudged: u64,
 }
 
-/// From CLOCK_MONOTONIC to CLOCK_REALTIME, as both were at the session's begin.
+/// Both clocks at the beginning of the session, to convert CLOCK_MONOTONIC to CLOCK_REALTIME.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     monotonic_ns: u64,
@@ -73,14 +73,14 @@ struct Clock {
 }
 
 #[derive(Debug)]
-enum Candidate {
+enum SpanCandidate {
     Call(HostCall),
     Operation {
         operation: Operation,
         number: u64,
         anomaly: Option<Anomaly>,
     },
-    /// By its number.
+    /// The range's number.
     Range(u32),
 }
 
@@ -101,14 +101,14 @@ impl ProcessSpans {
             start_ns: process.start_monotonic_ns,
             sampling,
             describer: Describer::default(),
-            contest: Contest::new(sampling.rate),
+            sampler: TopSampler::new(sampling.rate),
             ranges: KnownRanges::default(),
             callers: Callers::default(),
             lines: Lines::default(),
             launches: Launches::default(),
             operations: 0,
-            told: 0,
-            left_out: LeftOut::default(),
+            emitted: 0,
+            left_out: LeftOutSpans::default(),
             lost_with: None,
         }
     }
@@ -117,22 +117,23 @@ impl ProcessSpans {
         self.seed.span(Of::Process, 0, 0)
     }
 
-    pub fn host_call<R: Receiver>(&mut self, call: &HostCall, to: &mut Teller<'_, R>) {
+    pub fn host_call<R: SpanReceiver>(&mut self, call: &HostCall, to: &mut SpanOutput<'_, R>) {
         let failed = has_failed(call, to.definitions);
         if !failed && !self.sampling.is_candidate(call.duration_ns) {
             self.left_out.short += 1;
             return;
         }
         let end_ns = call.start_ns.saturating_add(call.duration_ns);
-        // What fails since the context is lost says nothing new, and a program may go on asking as fast as it can.
+        // Once the context is lost every call fails with the same error, and a program may retry as fast as
+        // it can.
         let is_new = failed && self.lost_with != Some(call.status);
         if failed && is_sticky(call.status) {
             self.lost_with = Some(call.status);
         }
-        self.enter(Candidate::Call(call.clone()), end_ns, call.duration_ns, is_new, to);
+        self.offer(SpanCandidate::Call(call.clone()), end_ns, call.duration_ns, is_new, to);
     }
 
-    pub fn operation<R: Receiver>(&mut self, operation: &Operation, to: &mut Teller<'_, R>) {
+    pub fn operation<R: SpanReceiver>(&mut self, operation: &Operation, to: &mut SpanOutput<'_, R>) {
         self.operations += 1;
         let Some(timing) = operation.timing else {
             self.left_out.untimed += 1;
@@ -146,11 +147,11 @@ impl ProcessSpans {
         }
         let end_ns = timing.start_ns.saturating_add(timing.duration_ns);
         let candidate =
-            Candidate::Operation { operation: operation.clone(), number: self.operations, anomaly };
-        self.enter(candidate, end_ns, timing.duration_ns, anomaly.is_some(), to);
+            SpanCandidate::Operation { operation: operation.clone(), number: self.operations, anomaly };
+        self.offer(candidate, end_ns, timing.duration_ns, anomaly.is_some(), to);
     }
 
-    /// The number stands for that span of somebody else's from now on.
+    /// From now on the number identifies that span of another tracer.
     pub fn caller(&mut self, number: u32, caller: &Caller) {
         self.callers.learn(number, caller);
     }
@@ -159,30 +160,30 @@ impl ProcessSpans {
         self.ranges.begins(range.number);
     }
 
-    pub fn range_ends<R: Receiver>(&mut self, range: &RangeInstance, to: &mut Teller<'_, R>) {
+    pub fn range_ends<R: SpanReceiver>(&mut self, range: &RangeInstance, to: &mut SpanOutput<'_, R>) {
         self.ranges.ends(range);
         let duration_ns = range.end_ns.saturating_sub(range.start_ns);
         if self.sampling.is_candidate(duration_ns) {
-            self.enter(Candidate::Range(range.number), range.end_ns, duration_ns, false, to);
+            self.offer(SpanCandidate::Range(range.number), range.end_ns, duration_ns, false, to);
         }
-        self.tell_ranges(to);
+        self.emit_ranges(to);
     }
 
-    /// Tells what nothing can win against any more.
-    pub fn time_passes<R: Receiver>(&mut self, now_ns: u64, to: &mut Teller<'_, R>) {
-        if self.contest.ends_by(now_ns) {
+    /// Emits the spans of a second that is over.
+    pub fn time_passes<R: SpanReceiver>(&mut self, now_ns: u64, to: &mut SpanOutput<'_, R>) {
+        if self.sampler.ends_second_by(now_ns) {
             self.close_second(to);
         }
     }
 
-    /// Tells all that is held, and the process itself.
-    pub fn ends<R: Receiver>(&mut self, end_ns: u64, to: &mut Teller<'_, R>) {
+    /// Emits all held spans, and the process's own.
+    pub fn ends<R: SpanReceiver>(&mut self, end_ns: u64, to: &mut SpanOutput<'_, R>) {
         self.close_second(to);
         let joined = to.joined.clone();
         let mut attributes = vec![
             ("gpu.backend", Value::text("cuda")),
             ("gputrace.operations", Value::number(self.operations)),
-            ("gputrace.spans", Value::number(self.told + 1)),
+            ("gputrace.spans", Value::number(self.emitted + 1)),
             ("gputrace.left_out.short", Value::number(self.left_out.short)),
             ("gputrace.left_out.by_rate", Value::number(self.left_out.by_rate)),
             ("gputrace.left_out.untimed", Value::number(self.left_out.untimed)),
@@ -195,112 +196,115 @@ impl ProcessSpans {
         let command = command.filter(|command| !command.is_empty()).unwrap_or_else(|| self.pid.to_string());
         let name = format!("process: {}", command.rsplit('/').next().unwrap_or(&command));
         let (start_ns, parent) = (self.start_ns, joined.parent);
-        let place = Place { parent, parent_is_remote: joined.parent_is_remote, ..self.place(0, 0, &joined) };
-        let span = self.span((name, attributes), self.root(), place, (start_ns, end_ns));
+        let parent =
+            SpanParent { parent, parent_is_remote: joined.parent_is_remote, ..self.parent_of(0, 0, &joined) };
+        let span = self.span((name, attributes), self.root(), parent, (start_ns, end_ns));
         to.receiver.span(span, to.definitions);
     }
 
-    fn enter<R: Receiver>(
+    fn offer<R: SpanReceiver>(
         &mut self,
-        candidate: Candidate,
+        candidate: SpanCandidate,
         end_ns: u64,
         duration_ns: u64,
         is_certain: bool,
-        to: &mut Teller<'_, R>,
+        to: &mut SpanOutput<'_, R>,
     ) {
-        if self.contest.is_over(end_ns) {
+        if self.sampler.is_over(end_ns) {
             self.close_second(to);
         }
-        let lost = self.contest.enter(candidate, end_ns, duration_ns, is_certain);
-        // A range may yet become a span, by what is in it.
-        let is_left_out = matches!(lost, Some(Candidate::Call(_) | Candidate::Operation { .. }));
+        let lost = self.sampler.offer(candidate, end_ns, duration_ns, is_certain);
+        // A displaced range may still become a span, for what is in it.
+        let is_left_out = matches!(lost, Some(SpanCandidate::Call(_) | SpanCandidate::Operation { .. }));
         self.left_out.by_rate += u64::from(is_left_out);
     }
 
-    /// What won the second becomes spans: calls first, since what they launched stands under them.
-    fn close_second<R: Receiver>(&mut self, to: &mut Teller<'_, R>) {
-        let mut winners = self.contest.winners();
-        winners.sort_unstable_by_key(Candidate::order);
-        for winner in winners {
-            match winner {
-                Candidate::Range(number) => {
+    /// Emits the selected candidates of the second: calls first, since they are parents of what they
+    /// launched.
+    fn close_second<R: SpanReceiver>(&mut self, to: &mut SpanOutput<'_, R>) {
+        let mut selected = self.sampler.selected();
+        selected.sort_unstable_by_key(SpanCandidate::order);
+        for candidate in selected {
+            match candidate {
+                SpanCandidate::Range(number) => {
                     let is_forgotten = self.ranges.choose(number) == 0;
                     self.left_out.by_rate += u64::from(is_forgotten);
                 }
-                Candidate::Call(call) => self.tell_call(&call, to),
-                Candidate::Operation { operation, number, anomaly } => {
-                    self.tell_operation(&operation, number, anomaly, to);
+                SpanCandidate::Call(call) => self.emit_call(&call, to),
+                SpanCandidate::Operation { operation, number, anomaly } => {
+                    self.emit_operation(&operation, number, anomaly, to);
                 }
             }
         }
-        self.tell_ranges(to);
+        self.emit_ranges(to);
     }
 
-    fn tell_call<R: Receiver>(&mut self, call: &HostCall, to: &mut Teller<'_, R>) {
+    fn emit_call<R: SpanReceiver>(&mut self, call: &HostCall, to: &mut SpanOutput<'_, R>) {
         let id = self.call_id(call);
         if matches!(call.kind, kind::LAUNCH | kind::GRAPH_LAUNCH | kind::COPY | kind::FILL) {
             self.launches.insert(id);
         }
-        let place = self.place(call.range, call.caller, to.joined);
+        let parent = self.parent_of(call.range, call.caller, to.joined);
         let described = describe::call(call, &self.sampling, to.definitions);
         let times = (call.start_ns, call.start_ns.saturating_add(call.duration_ns));
-        let mut span = self.span(described, id, place, times);
-        let says_all = self.sampling.is_slow(call.duration_ns) || has_failed(call, to.definitions);
-        self.lines.describe(call.stack, says_all, to.definitions, &mut span.attributes);
+        let mut span = self.span(described, id, parent, times);
+        let is_detailed = self.sampling.is_slow(call.duration_ns) || has_failed(call, to.definitions);
+        self.lines.describe(call.stack, is_detailed, to.definitions, &mut span.attributes);
         let error = has_failed(call, to.definitions).then(|| describe::failure(call, to.definitions));
-        self.tell(Span { error, ..span }, to);
+        self.emit(Span { error, ..span }, to);
     }
 
-    fn tell_operation<R: Receiver>(
+    fn emit_operation<R: SpanReceiver>(
         &mut self,
         operation: &Operation,
         number: u64,
         anomaly: Option<Anomaly>,
-        to: &mut Teller<'_, R>,
+        to: &mut SpanOutput<'_, R>,
     ) {
         let Some(timing) = operation.timing else { return };
-        let place = match &operation.call {
+        let parent = match &operation.call {
             Some(call) => {
-                let place = self.place(call.range, call.caller, to.joined);
+                let parent = self.parent_of(call.range, call.caller, to.joined);
                 let id = self.call_id(call);
-                // Whatever was told in another trace is no parent.
-                match self.launches.contains(id) && place.is_whole {
-                    true => Place { parent: id, parent_is_remote: false, ..place },
-                    false => place,
+                // A call whose caller was forgotten may have been emitted in another trace.
+                match self.launches.contains(id) && parent.is_whole {
+                    true => SpanParent { parent: id, parent_is_remote: false, ..parent },
+                    false => parent,
                 }
             }
-            None => self.place(0, 0, to.joined),
+            None => self.parent_of(0, 0, to.joined),
         };
         let described =
             self.describer.operation(operation, timing.duration_ns, anomaly, &self.sampling, to.definitions);
         let id = self.seed.span(Of::Operation, number, 0);
         let times = (timing.start_ns, timing.start_ns.saturating_add(timing.duration_ns));
-        let mut span = self.span(described, id, place, times);
+        let mut span = self.span(described, id, parent, times);
         let stack = operation.call.as_ref().map_or(0, |call| call.stack);
         let is_slow = self.sampling.is_slow(timing.duration_ns);
         self.lines.describe(stack, is_slow, to.definitions, &mut span.attributes);
         let launch = operation.call.as_ref().map(|call| call.start_ns);
         span.events
             .extend(launch.map(|at_ns| Event { name: "launch", at_ns: self.clock.realtime_ns(at_ns) }));
-        self.tell(span, to);
+        self.emit(span, to);
     }
 
-    /// Ranges that became spans, and those around them, which are ones thereby.
-    fn tell_ranges<R: Receiver>(&mut self, to: &mut Teller<'_, R>) {
+    /// Emits ranges that became spans. Doing so makes the ranges around them spans too.
+    fn emit_ranges<R: SpanReceiver>(&mut self, to: &mut SpanOutput<'_, R>) {
         while let Some(range) = self.ranges.next_chosen() {
-            let place = self.place(range.around, range.caller, to.joined);
+            let parent = self.parent_of(range.around, range.caller, to.joined);
             let described = describe::range(&range, to.definitions);
             let times = (range.start_ns, range.end_ns);
-            let span = self.span(described, self.range_id(range.number), place, times);
-            self.tell(span, to);
+            let span = self.span(described, self.range_id(range.number), parent, times);
+            self.emit(span, to);
         }
     }
 
-    /// Under the span of that range, which is one from now on; else under the caller's or the process's.
-    fn place(&mut self, range: u32, caller: u32, joined: &Joined) -> Place {
+    /// The parent of what was done in a range for a caller: the range, which becomes a span; else the
+    /// caller's span; else the process's.
+    fn parent_of(&mut self, range: u32, caller: u32, joined: &ProcessTrace) -> SpanParent {
         let of = self.callers.get(caller).copied();
         let is_whole = caller == 0 || of.is_some();
-        // One that was forgotten had a trace of its own, which its ranges are in.
+        // The ranges of a forgotten caller are in that caller's trace.
         let range = if is_whole { self.ranges.choose(range) } else { 0 };
         let parent = match (range, &of) {
             (0, Some(of)) => of.span,
@@ -311,15 +315,15 @@ impl ProcessSpans {
         let state = || joined.state.clone();
         match of {
             None => {
-                let Joined { trace_id, flags, .. } = *joined;
-                Place { trace_id, flags, state: state(), parent, parent_is_remote, is_whole }
+                let ProcessTrace { trace_id, flags, .. } = *joined;
+                SpanParent { trace_id, flags, state: state(), parent, parent_is_remote, is_whole }
             }
             Some(of) => {
                 let [lower, upper] = of.trace;
                 let trace_id = u128::from(upper) << 64 | u128::from(lower);
-                // The state is of the trace that the process was given.
+                // The trace state belongs to the trace that the process was given.
                 let state = if trace_id == joined.trace_id { state() } else { Arc::default() };
-                Place { trace_id, flags: of.flags & SAMPLED, state, parent, parent_is_remote, is_whole }
+                SpanParent { trace_id, flags: of.flags & SAMPLED, state, parent, parent_is_remote, is_whole }
             }
         }
     }
@@ -337,7 +341,7 @@ impl ProcessSpans {
         &self,
         (name, attributes): describe::Described,
         id: u64,
-        Place { trace_id, flags, state, parent, parent_is_remote, .. }: Place,
+        SpanParent { trace_id, flags, state, parent, parent_is_remote, .. }: SpanParent,
         (start_ns, end_ns): (u64, u64),
     ) -> Span {
         Span {
@@ -357,30 +361,30 @@ impl ProcessSpans {
         }
     }
 
-    fn tell<R: Receiver>(&mut self, span: Span, to: &mut Teller<'_, R>) {
-        self.told += 1;
+    fn emit<R: SpanReceiver>(&mut self, span: Span, to: &mut SpanOutput<'_, R>) {
+        self.emitted += 1;
         to.receiver.span(span, to.definitions);
     }
 }
 
-/// Where a span stands.
+/// A span's trace and parent.
 #[derive(Debug)]
-struct Place {
+struct SpanParent {
     trace_id: u128,
     flags: u8,
     state: Arc<str>,
     parent: u64,
     parent_is_remote: bool,
-    /// Whether that is where it belongs, or was for whom it was forgotten.
+    /// False if the caller's span was forgotten, so that this is a substitute.
     is_whole: bool,
 }
 
-/// Where spans go, and what they share.
+/// Where a process's spans go, and what they share.
 #[derive(Debug)]
-pub struct Teller<'a, R> {
+pub struct SpanOutput<'a, R> {
     pub receiver: &'a mut R,
     pub definitions: &'a Definitions,
-    pub joined: &'a Joined,
+    pub joined: &'a ProcessTrace,
 }
 
 impl Clock {
@@ -390,17 +394,17 @@ impl Clock {
     }
 }
 
-impl Candidate {
+impl SpanCandidate {
     fn order(&self) -> (bool, u64) {
         match self {
-            Candidate::Call(call) => (false, call.start_ns),
-            Candidate::Operation { number, .. } => (true, *number),
-            Candidate::Range(number) => (true, u64::from(*number)),
+            SpanCandidate::Call(call) => (false, call.start_ns),
+            SpanCandidate::Operation { number, .. } => (true, *number),
+            SpanCandidate::Range(number) => (true, u64::from(*number)),
         }
     }
 }
 
-/// The latest calls that are spans and launched something.
+/// The latest calls that are spans and launch device operations.
 #[derive(Debug, Default)]
 struct Launches {
     known: FxHashSet<u64>,

@@ -1,4 +1,4 @@
-//! What a process's spans are of: the service, the process, its machine and how it was traced.
+//! The OpenTelemetry resource of a process: service, process, host, and how it was traced.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::model::definitions::Definitions;
 use crate::spans::span::Value;
 use crate::spans::trace_context::{Malformed, resource_attributes};
 
-/// What whoever exports wants spans to be called; it wins over what the program was given.
+/// The service name and resource attributes of the exporting user; they win over the program's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Naming {
     service: Option<String>,
@@ -23,75 +23,77 @@ impl Naming {
     }
 }
 
-/// A resource in the making; what is said first of a key stands.
+/// A resource being built; the first value of a key is kept.
 #[derive(Debug, Default)]
 struct Resource(Vec<(Cow<'static, str>, Value)>);
 
 impl Resource {
-    fn say(&mut self, key: impl Into<Cow<'static, str>>, value: Value) {
+    fn add(&mut self, key: impl Into<Cow<'static, str>>, value: Value) {
         let key = key.into();
         if !self.0.iter().any(|(known, _)| *known == key) {
             self.0.push((key, value));
         }
     }
 
-    fn said(&mut self, key: &'static str, text: Option<&str>) {
+    fn add_text(&mut self, key: &'static str, text: Option<&str>) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            self.say(key, Value::text(text));
+            self.add(key, Value::text(text));
         }
     }
 }
 
-/// The resource of a process, as far as it is known; malformed attributes are left out.
+/// The attributes of a process's resource; unknown and malformed ones are left out.
 pub fn resource(definitions: &Definitions, naming: &Naming) -> Vec<(Cow<'static, str>, Value)> {
     let mut resource = Resource::default();
-    resource.said("service.name", naming.service.as_deref());
+    resource.add_text("service.name", naming.service.as_deref());
     for (key, value) in &naming.attributes {
-        resource.say(key.clone(), Value::text(value));
+        resource.add(key.clone(), Value::text(value));
     }
-    resource.said("service.name", definitions.origin(origin_of::SERVICE_NAME));
+    resource.add_text("service.name", definitions.origin(origin_of::SERVICE_NAME));
     let given = definitions.origin(origin_of::RESOURCE_ATTRIBUTES).map(resource_attributes);
     for (key, value) in given.and_then(Result::ok).unwrap_or_default() {
-        resource.say(key, Value::text(&value));
+        resource.add(key, Value::text(&value));
     }
     let process = definitions.process().unwrap_or_default();
     let command = process.command.first().map_or("", String::as_str);
     let program = command.rsplit('/').next().unwrap_or(command);
-    resource
-        .said("service.name", Some(if program.is_empty() { "unknown_service:gputrace" } else { program }));
+    resource.add_text(
+        "service.name",
+        Some(if program.is_empty() { "unknown_service:gputrace" } else { program }),
+    );
     if process.pid != 0 {
-        resource.say("process.pid", Value::number(process.pid));
-        resource.say("process.parent_pid", Value::number(process.parent_pid));
+        resource.add("process.pid", Value::number(process.pid));
+        resource.add("process.parent_pid", Value::number(process.parent_pid));
     }
-    resource.said("process.executable.name", Some(program));
-    resource.said("process.command", Some(command));
+    resource.add_text("process.executable.name", Some(program));
+    resource.add_text("process.command", Some(command));
     let arguments = process.command.iter().filter(|argument| !argument.is_empty());
     let arguments: Vec<_> = arguments.map(|argument| argument.as_str().into()).collect();
     if !arguments.is_empty() {
-        resource.say("process.command_args", Value::Texts(arguments));
+        resource.add("process.command_args", Value::Texts(arguments));
     }
-    resource.said("host.name", definitions.origin(origin_of::HOST_NAME));
-    resource.said("host.arch", definitions.origin(origin_of::HOST_ARCH).map(architecture));
-    resource.say("os.type", Value::text("linux"));
+    resource.add_text("host.name", definitions.origin(origin_of::HOST_NAME));
+    resource.add_text("host.arch", definitions.origin(origin_of::HOST_ARCH).map(architecture));
+    resource.add("os.type", Value::text("linux"));
     if process.driver_version > 0 {
         let (major, minor) = (process.driver_version / 1000, process.driver_version % 1000 / 10);
-        resource.say("gpu.library.cuda", Value::text(&format!("{major}.{minor}")));
+        resource.add("gpu.library.cuda", Value::text(&format!("{major}.{minor}")));
     }
     let has_times = definitions.has_device_records() && definitions.rung() != rung::HOOKS;
     let mut capabilities = vec!["host_calls".into()];
     capabilities.extend(has_times.then(|| "device_times".into()));
-    resource.say("gpu.tracing.backends", Value::Texts(vec!["cuda".into()]));
-    resource.say("gpu.tracing.capabilities", Value::Texts(capabilities));
+    resource.add("gpu.tracing.backends", Value::Texts(vec!["cuda".into()]));
+    resource.add("gpu.tracing.capabilities", Value::Texts(capabilities));
     if definitions.simulated() {
-        resource.say("gpu.tracing.simulated", Value::Flag(true));
+        resource.add("gpu.tracing.simulated", Value::Flag(true));
     }
-    resource.say("telemetry.sdk.name", Value::text("gputrace"));
-    resource.say("telemetry.sdk.language", Value::text("rust"));
-    resource.say("telemetry.sdk.version", Value::text(env!("CARGO_PKG_VERSION")));
+    resource.add("telemetry.sdk.name", Value::text("gputrace"));
+    resource.add("telemetry.sdk.language", Value::text("rust"));
+    resource.add("telemetry.sdk.version", Value::text(env!("CARGO_PKG_VERSION")));
     resource.0
 }
 
-/// The name that OpenTelemetry has for what the kernel calls otherwise.
+/// OpenTelemetry's name of an architecture.
 fn architecture(machine: &str) -> &str {
     match machine {
         "x86_64" => "amd64",

@@ -1,8 +1,8 @@
-//! The span of a whole run: what `gputrace run` names to its command as TRACEPARENT.
+//! The span of a whole run, whose context `gputrace run` gives to its command as TRACEPARENT.
 //!
-//! Its id is worked out from the session's beginning, so that the program's own spans can stand under
-//! it before there is any of ours. Processes that nobody else gave a span stand under it, and it is told
-//! last, when it is known how long it was.
+//! Its id is computed from the beginning of the session, so that the program's own spans can name it as their
+//! parent before it exists. It is the parent of processes without another TRACEPARENT. It is emitted last,
+//! when its duration is known.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use rustc_hash::FxHashMap;
 use crate::batch::{Definition, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::span::{Receiver, Span, Value};
+use crate::spans::span::{Span, SpanReceiver, Value};
 use crate::spans::trace_context::{Malformed, SAMPLED, TraceParent};
 
-/// What a session gave to its command, and what it had been given itself.
+/// The context that a session gives to its command, and the one that it was given itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handed {
+pub struct RunContext {
     pub context: TraceParent,
     pub caller: Option<TraceParent>,
 }
 
-impl Handed {
-    /// `None` where a session gave nothing.
-    pub fn of(session: &SessionBegin) -> Option<Handed> {
+impl RunContext {
+    /// `None` if the session gives no context to its command.
+    pub fn of(session: &SessionBegin) -> Option<RunContext> {
         session.hands_on.then(|| {
             let seed = SessionSeed::new(session);
-            let caller = Handed::caller(session).and_then(Result::ok);
+            let caller = RunContext::caller(session).and_then(Result::ok);
             let trace_id = caller.map_or_else(|| seed.trace(), |caller| caller.trace_id);
             let flags = caller.map_or(SAMPLED, |caller| caller.flags & SAMPLED);
-            Handed { context: TraceParent { trace_id, span_id: seed.run(), flags }, caller }
+            RunContext { context: TraceParent { trace_id, span_id: seed.run(), flags }, caller }
         })
     }
 
-    /// What the session was given, if it was.
+    /// The session's own TRACEPARENT, if it has one.
     pub fn caller(session: &SessionBegin) -> Option<Result<TraceParent, Malformed>> {
         Some(&session.traceparent).filter(|text| !text.is_empty()).map(|text| TraceParent::parse(text))
     }
@@ -42,37 +42,37 @@ impl Handed {
 
 /// The TRACEPARENT that a session gives to its command.
 pub fn traceparent(session: &SessionBegin) -> Option<String> {
-    Handed::of(session).map(|handed| handed.context.to_string())
+    RunContext::of(session).map(|handed| handed.context.to_string())
 }
 
 /// Why the TRACEPARENT that a session was given is not used, if it is not.
 pub fn complaint(session: &SessionBegin) -> Option<String> {
-    Handed::caller(session)?.err().map(|why| why.to_string())
+    RunContext::caller(session)?.err().map(|why| why.to_string())
 }
 
 /// The runs of all sessions in the stream.
 #[derive(Debug, Default)]
 pub struct Runs {
-    runs: FxHashMap<SessionSeed, Run>,
-    /// In order of appearance.
+    runs: FxHashMap<SessionSeed, RunSpan>,
+    /// Sessions in the order in which they began.
     order: Vec<SessionSeed>,
 }
 
 #[derive(Debug)]
-struct Run {
-    handed: Handed,
+struct RunSpan {
+    handed: RunContext,
     command: Vec<String>,
     realtime_ns: u64,
     monotonic_ns: u64,
     end_monotonic_ns: u64,
     processes: u64,
-    /// Of the first process that ended: what telemetry is called there, and the machine.
+    /// Service name, resource attributes and host of the first process that ended.
     origins: Vec<(u64, String)>,
     state: Arc<str>,
 }
 
 impl Runs {
-    pub fn begin(&mut self, session: &SessionBegin, handed: Handed) {
+    pub fn begin(&mut self, session: &SessionBegin, handed: RunContext) {
         let seed = SessionSeed::new(session);
         if self.runs.contains_key(&seed) {
             return;
@@ -80,7 +80,7 @@ impl Runs {
         self.order.push(seed);
         self.runs.insert(
             seed,
-            Run {
+            RunSpan {
                 handed,
                 command: session.command.clone(),
                 realtime_ns: session.realtime_ns,
@@ -111,19 +111,19 @@ impl Runs {
                 origin_of::HOST_NAME,
                 origin_of::HOST_ARCH,
             ];
-            let said = kept.into_iter().filter_map(|of| Some((of, definitions.origin(of)?.to_owned())));
-            run.origins = said.collect();
+            let known = kept.into_iter().filter_map(|of| Some((of, definitions.origin(of)?.to_owned())));
+            run.origins = known.collect();
         }
         if trace_id == run.handed.context.trace_id && run.state.is_empty() {
             run.state = Arc::clone(state);
         }
     }
 
-    /// Tells the spans of all runs that had a process.
-    pub fn finish<R: Receiver>(&mut self, receiver: &mut R) {
+    /// Emits the spans of all runs that had a process.
+    pub fn finish<R: SpanReceiver>(&mut self, receiver: &mut R) {
         let runs = std::mem::take(&mut self.runs);
         for (at, seed) in self.order.drain(..).enumerate() {
-            // Numbers of processes begin at the other end.
+            // Processes are numbered from 0, runs from the other end.
             let number = u32::MAX - u32::try_from(at).unwrap_or(0);
             if let Some(run) = runs.get(&seed).filter(|run| run.processes > 0) {
                 let definitions = run.definitions();
@@ -134,9 +134,9 @@ impl Runs {
     }
 }
 
-impl Run {
+impl RunSpan {
     fn span(&self, process: u32) -> Span {
-        let Handed { context, caller } = self.handed;
+        let RunContext { context, caller } = self.handed;
         let command = self.command.first().map_or("", String::as_str);
         let length_ns = self.end_monotonic_ns.saturating_sub(self.monotonic_ns);
         Span {
@@ -159,7 +159,7 @@ impl Run {
         }
     }
 
-    /// What its resource is made of.
+    /// The definitions from which its resource is made.
     fn definitions(&self) -> Definitions {
         let mut definitions = Definitions::default();
         let origins = self.origins.iter().map(|(of, text)| (kind::ORIGIN, vec![*of], text.clone()));

@@ -1,12 +1,12 @@
-//! What becomes a span of its own accord; the rest is in the report's counts and histograms.
+//! The options that decide which operations become spans. All are counted in the report and in metrics.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sampling {
-    /// What takes at least this long is slow, and a span.
+    /// Operations that take at least this long are slow, and candidates for spans.
     pub threshold_ns: u64,
-    /// Whether all that is shorter is one as well.
+    /// Whether shorter operations are candidates too.
     pub all: bool,
-    /// How many a process may have a second by being slow; the slowest win.
+    /// The most spans of a process in a second; the slowest candidates are chosen.
     pub rate: Option<usize>,
 }
 

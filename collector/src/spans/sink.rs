@@ -1,4 +1,4 @@
-//! The model's stream of facts as spans, by process.
+//! The model's sink that makes spans, process by process.
 
 use gputrace_wire::caller::Caller;
 use rustc_hash::FxHashMap;
@@ -8,32 +8,32 @@ use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
-use crate::spans::joined::{Family, Joined, Who};
-use crate::spans::process::{ProcessSpans, Teller};
+use crate::spans::process::{ProcessSpans, SpanOutput};
+use crate::spans::process_trace::{Family, ProcessTrace, Who};
 use crate::spans::run::Runs;
 use crate::spans::sampling::Sampling;
-use crate::spans::span::Receiver;
+use crate::spans::span::SpanReceiver;
 
 #[derive(Debug)]
-pub struct Spans<R> {
+pub struct SpanSink<R> {
     receiver: R,
     sampling: Sampling,
-    processes: FxHashMap<u32, Running>,
+    processes: FxHashMap<u32, SpanProcess>,
     family: Family,
     runs: Runs,
 }
 
 #[derive(Debug)]
-struct Running {
+struct SpanProcess {
     who: Who,
     spans: ProcessSpans,
-    /// Decided when something first comes of it: what it was given is known by then.
-    joined: Option<Joined>,
+    /// Decided at the process's first event, when its environment is known.
+    joined: Option<ProcessTrace>,
 }
 
-impl<R: Receiver> Spans<R> {
-    pub fn new(receiver: R, sampling: Sampling) -> Spans<R> {
-        Spans {
+impl<R: SpanReceiver> SpanSink<R> {
+    pub fn new(receiver: R, sampling: Sampling) -> SpanSink<R> {
+        SpanSink {
             receiver,
             sampling,
             processes: FxHashMap::default(),
@@ -42,7 +42,7 @@ impl<R: Receiver> Spans<R> {
         }
     }
 
-    /// What was malformed, once each, and whoever took the spans.
+    /// Returns complaints about malformed variables, and the receiver.
     pub fn finish(mut self) -> (Vec<String>, R) {
         self.runs.finish(&mut self.receiver);
         (self.family.complaints().to_vec(), self.receiver)
@@ -53,19 +53,19 @@ impl<R: Receiver> Spans<R> {
         &mut self,
         process: u32,
         definitions: &Definitions,
-        act: impl FnOnce(&mut ProcessSpans, &mut Teller<'_, R>),
+        act: impl FnOnce(&mut ProcessSpans, &mut SpanOutput<'_, R>),
     ) {
-        // What comes of a process after its end comes of no process that there is.
+        // Events after a process's end are ignored.
         let Some(running) = self.processes.get_mut(&process) else { return };
         let joined = match &running.joined {
             Some(joined) => joined,
             None => running.joined.insert(self.family.join(running.who, definitions)),
         };
-        act(&mut running.spans, &mut Teller { receiver: &mut self.receiver, definitions, joined });
+        act(&mut running.spans, &mut SpanOutput { receiver: &mut self.receiver, definitions, joined });
     }
 }
 
-impl<R: Receiver> Sink for Spans<R> {
+impl<R: SpanReceiver> Sink for SpanSink<R> {
     const JUDGES: bool = true;
 
     fn process_begins(&mut self, number: u32, process: &ProcessBegin, session: &SessionBegin) {
@@ -75,12 +75,12 @@ impl<R: Receiver> Sink for Spans<R> {
             self.runs.begin(session, handed);
         }
         self.family.add(who, spans.root());
-        self.processes.insert(number, Running { who, spans, joined: None });
+        self.processes.insert(number, SpanProcess { who, spans, joined: None });
     }
 
-    /// Its children may be done before anything but its definitions has come.
+    /// Joins the trace early: children may end before the first event of their parent.
     fn defines(&mut self, number: u32, definitions: &Definitions) {
-        if let Some(Running { who, joined: None, .. }) = self.processes.get(&number) {
+        if let Some(SpanProcess { who, joined: None, .. }) = self.processes.get(&number) {
             self.family.join(*who, definitions);
         }
     }
@@ -108,7 +108,7 @@ impl<R: Receiver> Sink for Spans<R> {
     }
 
     fn time_passes(&mut self, number: u32, now_ns: u64, definitions: &Definitions) {
-        // Before anything has come of it, it may not be known yet what it was given.
+        // Before a process's first event its environment may not be known.
         if self.processes.get(&number).is_some_and(|running| running.joined.is_some()) {
             self.with(number, definitions, |spans, to| spans.time_passes(now_ns, to));
         }
@@ -116,11 +116,12 @@ impl<R: Receiver> Sink for Spans<R> {
 
     fn process_ends(&mut self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
         self.with(number, definitions, |_, _| {});
-        let Some(Running { who, mut spans, joined: Some(joined) }) = self.processes.remove(&number) else {
+        let Some(SpanProcess { who, mut spans, joined: Some(joined) }) = self.processes.remove(&number)
+        else {
             return;
         };
         let joined = self.family.under_parent(who, joined);
-        let mut to = Teller { receiver: &mut self.receiver, definitions, joined: &joined };
+        let mut to = SpanOutput { receiver: &mut self.receiver, definitions, joined: &joined };
         spans.ends(last_seen_ns, &mut to);
         self.family.end(who, spans.root());
         let trace = (joined.trace_id, &joined.state);

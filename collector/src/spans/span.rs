@@ -1,4 +1,4 @@
-//! A span, ready to be sent: ids, times, names and attributes; no format of anybody's.
+//! A finished span: ids, times, name and attributes, in no particular format.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ const TEXT_MAX_BYTES: usize = 4096;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Span {
-    /// Number of the process, as the model has it.
+    /// The model's number of the process.
     pub process: u32,
     pub trace_id: u128,
     pub id: u64,
     /// 0 for none.
     pub parent: u64,
-    /// Whether the parent is a span of somebody else's.
+    /// Whether the parent is a span of another tracer.
     pub parent_is_remote: bool,
-    /// The trace's, as W3C has them.
+    /// W3C trace flags.
     pub flags: u8,
     pub trace_state: Arc<str>,
     pub name: String,
@@ -24,7 +24,7 @@ pub struct Span {
     pub end_ns: u64,
     pub attributes: Vec<Attribute>,
     pub events: Vec<Event>,
-    /// What failed, in words.
+    /// The error message, if the operation failed.
     pub error: Option<String>,
 }
 
@@ -52,12 +52,12 @@ impl Value {
         Value::Text(text.get(..end).unwrap_or_default().into())
     }
 
-    /// The same of a text that others have too.
+    /// Like [`Value::text`], sharing a text that is short enough.
     pub fn shared(text: Arc<str>) -> Value {
         if text.len() > TEXT_MAX_BYTES { Value::text(&text) } else { Value::Text(text) }
     }
 
-    /// OTLP has no numbers without a sign; what does not fit is the most that does.
+    /// OTLP integers are signed; a larger number becomes the greatest.
     pub fn number(number: impl TryInto<i64>) -> Value {
         Value::Number(number.try_into().unwrap_or(i64::MAX))
     }
@@ -68,8 +68,8 @@ impl Value {
     }
 }
 
-/// Whoever takes finished spans. A process's come before its end is told.
-pub trait Receiver {
+/// Takes finished spans. All spans of a process come before its end.
+pub trait SpanReceiver {
     fn span(&mut self, span: Span, definitions: &crate::model::definitions::Definitions);
     fn process_ended(&mut self, process: u32, definitions: &crate::model::definitions::Definitions);
 }

@@ -1,4 +1,4 @@
-//! Spans of built streams: which there are, under which they stand, and what stands in them.
+//! Spans of constructed streams: which there are, their parents, and their attributes.
 
 mod code;
 mod contexts;
@@ -17,19 +17,19 @@ use proptest::prelude::*;
 use crate::batch::{Batch, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::Model;
 use crate::model::definitions::Definitions;
-use crate::spans::{Receiver, Sampling, Span, Spans, Value};
+use crate::spans::{Sampling, Span, SpanReceiver, SpanSink, Value};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[derive(Default)]
-struct Taken {
+struct TakenSpans {
     spans: Vec<Span>,
     ended: Vec<u32>,
 }
 
-impl Receiver for Taken {
+impl SpanReceiver for TakenSpans {
     fn span(&mut self, span: Span, _: &Definitions) {
         assert!(!self.ended.contains(&span.process), "a span after the process's end");
         self.spans.push(span);
@@ -39,21 +39,21 @@ impl Receiver for Taken {
     }
 }
 
-/// A session, to feed entries to.
-struct Feed(Model<Spans<Taken>>);
+/// A session to which tests feed entries.
+struct SpanFeed(Model<SpanSink<TakenSpans>>);
 
-impl Feed {
-    fn new(sampling: Sampling) -> Feed {
-        let mut model = Model::new(Spans::new(Taken::default(), sampling));
+impl SpanFeed {
+    fn new(sampling: Sampling) -> SpanFeed {
+        let mut model = Model::new(SpanSink::new(TakenSpans::default(), sampling));
         let session =
             SessionBegin { realtime_ns: 1_000_000 * MS, monotonic_ns: 0, ..SessionBegin::default() };
         model.consume(&Batch::SessionBegin(session));
-        Feed(model)
+        SpanFeed(model)
     }
 
-    /// One process that has said what it is.
-    fn one(sampling: Sampling) -> Feed {
-        let mut feed = Feed::new(sampling);
+    /// A feed with one process that is defined.
+    fn one(sampling: Sampling) -> SpanFeed {
+        let mut feed = SpanFeed::new(sampling);
         feed.process(0, 100, 1, &[]);
         feed
     }
@@ -97,7 +97,7 @@ impl Feed {
     }
 }
 
-/// What is so of any spans: ids are their own, times are in order, and a parent is a span.
+/// Checks what holds for all spans: ids are unique, times are in order, and parents exist.
 fn check(spans: &[Span]) {
     let ids: BTreeSet<u64> = spans.iter().map(|span| span.id).collect();
     assert_eq!(ids.len(), spans.len(), "an id comes twice");
@@ -178,15 +178,15 @@ fn pop(position: u32, start_ticks: u64, end_ticks: u64) -> Cell {
 }
 
 #[test]
-fn a_kernel_stands_under_the_range_that_it_was_launched_in_whichever_ends_first() {
+fn kernels_are_children_of_their_range_whichever_ends_first() {
     for record_first in [true, false] {
-        let mut feed = Feed::one(Sampling::default());
+        let mut feed = SpanFeed::one(Sampling::default());
         let record = kernel(1, 30 * US, 900 * US);
         feed.cells(0, &[push(0, 10 * US), launch(20 * US, 5 * US, 1)]);
         if record_first {
             feed.records(0, &record);
         }
-        // Shorter than the threshold, and so is its neighbour, in which nothing was done.
+        // This range is shorter than the threshold, and so is the next one, which contains nothing.
         feed.cells(0, &[pop(0, 10 * US, 40 * US), push(0, 50 * US), pop(0, 50 * US, 60 * US)]);
         if !record_first {
             feed.records(0, &record);
@@ -213,7 +213,7 @@ fn a_kernel_stands_under_the_range_that_it_was_launched_in_whichever_ends_first(
 
 #[test]
 fn a_slow_launch_is_a_span_between_its_range_and_its_kernel() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     feed.cells(0, &[push(0, US), push(1, 2 * US), launch(3 * US, 200 * US, 1), pop(1, 2 * US, 4 * MS)]);
     feed.records(0, &kernel(1, 5 * MS, MS));
     feed.cells(0, &[pop(0, US, 9 * MS)]);
@@ -227,8 +227,8 @@ fn a_slow_launch_is_a_span_between_its_range_and_its_kernel() {
 }
 
 #[test]
-fn a_range_that_nobody_ended_is_there_for_what_was_done_in_it() {
-    let mut feed = Feed::one(Sampling::default());
+fn unended_range_is_the_parent_of_its_kernels() {
+    let mut feed = SpanFeed::one(Sampling::default());
     feed.cells(0, &[push(0, 10 * US), launch(20 * US, 5 * US, 1)]);
     feed.records(0, &kernel(1, 30 * US, 900 * US));
     feed.end(0, 50 * MS);
@@ -240,8 +240,8 @@ fn a_range_that_nobody_ended_is_there_for_what_was_done_in_it() {
 }
 
 #[test]
-fn waits_say_what_for_and_memory_how_much_and_failures_what() {
-    let mut feed = Feed::one(Sampling::default());
+fn waits_allocations_and_failures_are_described() {
+    let mut feed = SpanFeed::one(Sampling::default());
     let call = |kind, start_ticks, duration_ticks, status, detail| {
         Call { kind, api: 2, start_ticks, duration_ticks, status, detail, ..Call::default() }.to_cell()
     };
@@ -273,7 +273,7 @@ fn waits_say_what_for_and_memory_how_much_and_failures_what() {
 
 #[test]
 fn transfers_say_direction_bandwidth_and_memory() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     let place = Place { correlation: 9, start_ns: MS, end_ns: 26 * MS, ..Place::default() };
     let copy = DeviceCopy {
         place,
@@ -290,13 +290,13 @@ fn transfers_say_direction_bandwidth_and_memory() {
     assert!((bandwidth - 419.4).abs() < 0.05, "{bandwidth}");
     assert_eq!(value(transfer, "gpu_transfer.memory_kind"), Some(&Value::text("pageable")));
     assert_eq!(value(transfer, "cuda.memcpy.kind"), Some(&Value::text("HtoD")));
-    assert_eq!(transfer.parent, named(&spans, "process: python3").id, "nobody knows what launched it");
+    assert_eq!(transfer.parent, named(&spans, "process: python3").id, "its launch is unknown");
 }
 
 #[test]
-fn the_slowest_of_a_second_win_and_those_left_out_are_counted() {
+fn slowest_operations_of_a_second_are_spans_and_the_rest_is_counted() {
     let sampling = Sampling { rate: Some(3), ..Sampling::default() };
-    let mut feed = Feed::one(sampling);
+    let mut feed = SpanFeed::one(sampling);
     for at in 1..=20u32 {
         let start_ns = u64::from(at) * 10 * MS;
         feed.cells(
@@ -320,7 +320,7 @@ fn the_slowest_of_a_second_win_and_those_left_out_are_counted() {
         .collect();
     kernels.sort_unstable();
     assert_eq!(kernels, [150, 1800, 2000, 2000]);
-    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 3, "of those that won, no others");
+    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 3, "only those of selected kernels");
     assert!(named(&spans, "cuda_call: cuLaunchKernel").error.is_some());
     let root = named(&spans, "process: python3");
     assert_eq!(value(root, "gputrace.left_out.by_rate"), Some(&Value::Number(17)));
@@ -329,7 +329,7 @@ fn the_slowest_of_a_second_win_and_those_left_out_are_counted() {
 
 #[test]
 fn a_kernel_far_from_its_history_is_a_span_however_short() {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     for at in 1..=60u32 {
         let duration_us = if at == 50 { 60 } else { 20 };
         feed.records(0, &kernel(at, u64::from(at) * MS, duration_us * US));
@@ -343,9 +343,9 @@ fn a_kernel_far_from_its_history_is_a_span_however_short() {
 }
 
 #[test]
-fn all_is_all() {
+fn every_operation_is_a_span_with_all_spans() {
     let all = Sampling { all: true, rate: None, ..Sampling::default() };
-    let mut feed = Feed::one(all);
+    let mut feed = SpanFeed::one(all);
     for at in 1..=5_000u32 {
         let start_ns = u64::from(at) * US;
         feed.cells(0, &[push(0, start_ns), launch(start_ns + 1, 2, at), pop(0, start_ns, start_ns + 5)]);
@@ -366,7 +366,7 @@ fn all_is_all() {
 
 #[test]
 fn processes_join_the_trace_that_they_were_given() {
-    let mut feed = Feed::new(Sampling::default());
+    let mut feed = SpanFeed::new(Sampling::default());
     let given = [
         (origin_of::TRACEPARENT, TRACE),
         (origin_of::TRACESTATE, "vendor=x"),
@@ -377,7 +377,7 @@ fn processes_join_the_trace_that_they_were_given() {
     feed.process(1, 101, 100, &given);
     feed.process(2, 102, 101, &[]);
     feed.process(3, 103, 100, &[(origin_of::TRACEPARENT, other)]);
-    // Of the first nothing but its definitions has come when the others end.
+    // The first process has only definitions when the others end.
     (1..4).for_each(|process| feed.end(process, MS));
     feed.end(0, MS);
     let (mut spans, complaints) = feed.finish();
@@ -395,9 +395,9 @@ fn processes_join_the_trace_that_they_were_given() {
 }
 
 #[test]
-fn without_a_trace_or_with_a_malformed_one_a_session_is_one() {
+fn sessions_without_a_valid_traceparent_have_one_trace() {
     let run = |origins: &[(u64, &str)]| {
-        let mut feed = Feed::new(Sampling::default());
+        let mut feed = SpanFeed::new(Sampling::default());
         feed.process(0, 100, 1, origins);
         feed.process(1, 101, 100, origins);
         feed.process(2, 200, 1, origins);
@@ -424,13 +424,13 @@ fn without_a_trace_or_with_a_malformed_one_a_session_is_one() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order, a parent that is named is there, and no id comes twice.
+    /// In any order of entries, every named parent exists and every id is unique.
     #[test]
-    fn parents_are_spans_whatever_comes(
+    fn parents_exist_in_any_order_of_entries(
         steps in prop::collection::vec((0u8..6, 0u32..4, 1u64..300), 0..300),
         rate in 1usize..6,
     ) {
-        let mut feed = Feed::one(Sampling { rate: Some(rate), ..Sampling::default() });
+        let mut feed = SpanFeed::one(Sampling { rate: Some(rate), ..Sampling::default() });
         let mut now_ns = MS;
         let mut pushed = Vec::new();
         for (at, (what, position, duration_us)) in steps.into_iter().enumerate() {

@@ -1,22 +1,22 @@
-//! The trace that a process is part of, as W3C's headers say it in environment variables.
+//! Parses W3C trace context and baggage from environment variables.
 //!
-//! What is malformed is left out whole and told; a trace that cannot be joined must not keep
-//! anybody from having spans.
+//! A malformed variable is ignored as a whole and reported; the process then still has spans, in another
+//! trace.
 
 use std::fmt;
 
 use gputrace_wire::caller::hexadecimal;
 
-/// The most members that tracestate may have, and the most that is handed on of it.
+/// The most members that tracestate may have, and the most bytes of it that are passed on.
 const STATE_MEMBERS_MAX: usize = 32;
 const STATE_MAX_BYTES: usize = 512;
-/// The most of baggage, by its standard.
+/// The most members of baggage, by its standard.
 const BAGGAGE_MEMBERS_MAX: usize = 180;
 
-/// W3C's flag for what is recorded.
+/// W3C's flag of a sampled trace.
 pub const SAMPLED: u8 = 1;
 
-/// The span of somebody else's that a process was started under.
+/// The span of another tracer that a process was started in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceParent {
     pub trace_id: u128,
@@ -30,7 +30,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Why something is not used.
+/// Why a variable is not used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed {
     variable: &'static str,
@@ -44,7 +44,7 @@ impl fmt::Display for Malformed {
 }
 
 impl TraceParent {
-    /// Reads `00-<32 hex>-<16 hex>-<2 hex>`. A later version may have more behind it.
+    /// Parses `00-<32 hex>-<16 hex>-<2 hex>`. In a later version more fields may follow.
     pub fn parse(text: &str) -> Result<TraceParent, Malformed> {
         let wrong = |why| Malformed { variable: "TRACEPARENT", why };
         let shape = || wrong("it is not of the form 00-<trace id>-<span id>-<flags>");
@@ -71,7 +71,7 @@ impl TraceParent {
     }
 }
 
-/// What tracestate has to be handed on: its members without blanks, cut to whole ones where it is long.
+/// The tracestate to pass on: its members without blanks, as many as fit.
 pub fn trace_state(text: &str) -> Result<String, Malformed> {
     let wrong = |why| Malformed { variable: "TRACESTATE", why };
     let mut kept = String::new();
@@ -123,12 +123,12 @@ fn is_state_value(value: &str) -> bool {
         && value.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'='))
 }
 
-/// `key=value,key=value;property`, percent-decoded, as (key, value). Properties are nobody's here.
+/// Parses `key=value,key=value;property`, percent-decoded, into (key, value). Properties are ignored.
 pub fn baggage(text: &str) -> Result<Vec<(String, String)>, Malformed> {
     pairs("BAGGAGE", text)
 }
 
-/// The value of OTEL_RESOURCE_ATTRIBUTES, which is written like baggage.
+/// Parses OTEL_RESOURCE_ATTRIBUTES, which has the form of baggage.
 pub fn resource_attributes(text: &str) -> Result<Vec<(String, String)>, Malformed> {
     pairs("OTEL_RESOURCE_ATTRIBUTES", text)
 }
@@ -156,7 +156,7 @@ fn pairs(variable: &'static str, text: &str) -> Result<Vec<(String, String)>, Ma
     Ok(found)
 }
 
-/// A `%` without two digits behind it stands for itself.
+/// A `%` that no two digits follow is kept as it is.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -184,7 +184,7 @@ mod tests {
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_traceparent_is_read_by_the_rules() {
+    fn traceparent_is_parsed() {
         let parent = TraceParent::parse(GOOD).unwrap();
         assert_eq!(parent.trace_id, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
         assert_eq!((parent.span_id, parent.flags), (0xb7ad_6b71_6920_3331, 1));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_traceparent_is_none() {
+    fn malformed_traceparent_is_rejected() {
         let mut bad = vec![
             String::new(),
             "00".to_owned(),
@@ -216,12 +216,12 @@ mod tests {
         for text in bad {
             assert!(TraceParent::parse(&text).is_err(), "{text}");
         }
-        let said = TraceParent::parse("x").unwrap_err().to_string();
-        assert_eq!(said, "TRACEPARENT is not used: it is not of the form 00-<trace id>-<span id>-<flags>");
+        let error = TraceParent::parse("x").unwrap_err().to_string();
+        assert_eq!(error, "TRACEPARENT is not used: it is not of the form 00-<trace id>-<span id>-<flags>");
     }
 
     #[test]
-    fn a_tracestate_is_handed_on_or_left_out_whole() {
+    fn tracestate_is_passed_on_or_left_out_whole() {
         assert_eq!(
             trace_state("rojo=00f067aa0ba902b7, congo=t61rcWkgMzE,,").unwrap(),
             "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"

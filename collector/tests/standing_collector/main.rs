@@ -11,7 +11,7 @@ use gputrace_collector::model::Model;
 use gputrace_collector::model::definitions::Definitions;
 use gputrace_collector::model::operation::{HostCall, Operation};
 use gputrace_collector::model::sink::Sink;
-use gputrace_collector::spans::{Receiver, Sampling, Span, Spans};
+use gputrace_collector::spans::{Sampling, Span, SpanReceiver, SpanSink};
 use heap::{Counting, held_bytes};
 use program::{BEGIN_NS, LAUNCHES, LENGTH_NS};
 
@@ -33,7 +33,7 @@ struct Count {
     ended: u64,
 }
 
-impl Receiver for Count {
+impl SpanReceiver for Count {
     fn span(&mut self, _: Span, _: &Definitions) {
         self.spans += 1;
     }
@@ -112,7 +112,7 @@ fn assert_flat<S: Sink>(sink: S) -> S {
 #[test]
 fn of_a_program_that_is_gone_spans_hold_nothing() {
     let sampling = Sampling { threshold_ns: 10_000, ..Sampling::default() };
-    let (complaints, told) = assert_flat(Spans::new(Count::default(), sampling)).finish();
+    let (complaints, told) = assert_flat(SpanSink::new(Count::default(), sampling)).finish();
     // All processes, and the run.
     assert_eq!((told.ended, complaints.len()), (u64::from(ALL) + 1, 0));
     assert!(told.spans > u64::from(ALL) * 12, "{}", told.spans);

@@ -24,8 +24,9 @@ impl ApiVersion {
     pub const CUDA_13_3: Self = Self(130_300);
     pub const CUDA_13_4: Self = Self(130_400);
 
-    /// The oldest version whose records [`crate::records`] may be given. No wheel has headers this old: what such
-    /// records hold is what newer headers say of the structs `Kernel5`, `Memcpy4`, `MemcpyPtoP3` and `Memset3`.
+    /// The oldest version whose records [`crate::records`] may be given. No wheel has headers this old: what
+    /// such records hold is what newer headers say of the structs `Kernel5`, `Memcpy4`, `MemcpyPtoP3` and
+    /// `Memset3`.
     pub const OLDEST: Self = Self::CUDA_11_1;
 
     /// Whether CUPTI survives a buffer request that is answered with NULL. Older ones crash on it.

@@ -1,7 +1,7 @@
 //! CUPTI's functions, looked up once in a loaded library.
 //!
-//! Loading the library is the caller's, and so is the look-up: the injected library exports a `dlsym` of its own
-//! and must reach the real one, which only it knows. Nothing is called here but that look-up.
+//! Loading the library is the caller's, and so is the look-up: the injected library exports a `dlsym` of its
+//! own and must reach the real one, which only it knows. Nothing is called here but that look-up.
 
 use core::ffi::{c_char, c_void};
 use core::fmt;
@@ -40,8 +40,8 @@ macro_rules! entry_points {
         }
 
         impl Cupti {
-            /// Looks every function up in the library behind `handle`. A failed look-up of an optional function may
-            /// leave a message for `dlerror`.
+            /// Looks every function up in the library behind `handle`. A failed look-up of an optional
+            /// function may leave a message for `dlerror`.
             ///
             /// # Errors
             /// The first required function that the library lacks. Optional ones become `None`.
@@ -85,8 +85,8 @@ macro_rules! entry_points {
         #[cfg(test)]
         const REQUIRED: &[&str] = &[$(stringify!($required_symbol)),*];
 
-        /// Compiles only if each signature above equals the one that bindgen read from the headers. Never called:
-        /// the prototypes are symbols that nothing here links.
+        /// Compiles only if each signature above equals the one that bindgen read from the headers. Never
+        /// called: the prototypes are symbols that nothing here links.
         #[cfg(test)]
         #[allow(dead_code)]
         fn signatures_are_those_of_the_headers() {
@@ -153,8 +153,8 @@ entry_points! {
 }
 
 impl Cupti {
-    /// The loaded library's own version. To be asked only where `cuInit` has succeeded: without a driver, 13.2
-    /// crashes in this call, and 13.3 and later return an error.
+    /// The loaded library's own version. To be asked only where `cuInit` has succeeded: without a driver,
+    /// 13.2 crashes in this call, and 13.3 and later return an error.
     ///
     /// # Errors
     /// What `cuptiGetVersion` returned instead of success.

@@ -1,7 +1,7 @@
 //! The CUDA driver API: handles, structs, enumerations and the signatures of its functions.
 //!
-//! `PFN_name_vNNNNN` is the signature of the variant that `cuGetProcAddress` returns from that CUDA version on;
-//! `_ptsz` and `_ptds` mark the per-thread-default-stream forms. Which symbol exports which variant is in
+//! `PFN_name_vNNNNN` is the signature of the variant that `cuGetProcAddress` returns from that CUDA version
+//! on; `_ptsz` and `_ptds` mark the per-thread-default-stream forms. Which symbol exports which variant is in
 //! `facts/driver_abi.txt`. Enumerations are newtypes around integers, so that values from newer drivers are
 //! harmless.
 

@@ -1,8 +1,8 @@
 //! Whole graph launches.
 
 prefix_record! {
-    /// A graph launch as one span: kind `GRAPH_TRACE`, from CUDA 11.7 on. While it is on, the graph's nodes have no
-    /// records.
+    /// A graph launch as one span: kind `GRAPH_TRACE`, from CUDA 11.7 on. While it is on, the graph's nodes
+    /// have no records.
     #[doc(alias = "CUpti_ActivityGraphTrace")]
     GraphTraceRecord {
         correlation_id: u32 = "correlationId" at 4;

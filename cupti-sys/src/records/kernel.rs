@@ -89,8 +89,8 @@ impl<'a> KernelRecord<'a> {
     /// The mangled name, unless CUPTI gave none.
     ///
     /// # Safety
-    /// CUPTI must still own the name: it shares one text among all records of a kernel and keeps it while it is
-    /// not finalized, so within the buffer's completion callback this holds.
+    /// CUPTI must still own the name: it shares one text among all records of a kernel and keeps it while it
+    /// is not finalized, so within the buffer's completion callback this holds.
     pub unsafe fn name(&self) -> Option<&'a CStr> {
         let name = self.name_pointer();
         if name.is_null() {

@@ -13,8 +13,8 @@ pub struct Field {
     pub since: ApiVersion,
 }
 
-/// Defines a reader. `since` is the first version that surely writes a field, and makes its accessor an `Option`;
-/// fields without it are in every supported version.
+/// Defines a reader. `since` is the first version that surely writes a field, and makes its accessor an
+/// `Option`; fields without it are in every supported version.
 macro_rules! prefix_record {
     (
         $(#[$doc:meta])*
@@ -62,8 +62,9 @@ macro_rules! prefix_record {
         $(#[$doc])*
         #[inline]
         pub fn $field(&self) -> $type {
-            // SAFETY: whoever made the reader vouched for the record, and every supported version's record reaches
-            // beyond this field. The type is an integer or a raw pointer, for which any bytes are a value.
+            // SAFETY: whoever made the reader vouched for the record, and every supported version's record
+            // reaches beyond this field. The type is an integer or a raw pointer, for which any bytes are a
+            // value.
             unsafe { self.start.add($offset).cast::<$type>().read_unaligned() }
         }
     };

@@ -20,7 +20,8 @@ impl<'a> Record<'a> {
     ///
     /// # Safety
     /// `start` must point to a record, as `cuptiActivityGetNextRecord` returns it, that a CUPTI of exactly
-    /// `version`, at least [`ApiVersion::OLDEST`], wrote, and that stays as it is for `'a`. It need not be aligned.
+    /// `version`, at least [`ApiVersion::OLDEST`], wrote, and that stays as it is for `'a`. It need not be
+    /// aligned.
     pub unsafe fn new(start: *const u8, version: ApiVersion) -> Self {
         // SAFETY: every record starts with its kind. Each reader is given a record of its own kind, and the
         // caller vouches for the rest.

@@ -27,9 +27,9 @@ fn facts() -> (Vec<Release>, Layouts) {
                 releases.push(Release { name, version, current: current.to_vec() });
             }
             [record, field, offset, size, _releases] => {
-                let place = (offset.parse().unwrap(), size.parse().unwrap());
+                let extent = (offset.parse().unwrap(), size.parse().unwrap());
                 // What was padding in one release may be named in a later one: the first name stands.
-                layouts.entry(record).or_default().entry(field).or_insert(place);
+                layouts.entry(record).or_default().entry(field).or_insert(extent);
             }
             _ => panic!("not understood: {line}"),
         }
@@ -53,7 +53,8 @@ const READERS: [(&str, &[Field]); 5] = [
     ("GraphTrace", GraphTraceRecord::FIELDS),
 ];
 
-/// Fields that a release writes and that cannot be read all the same, because it reports an older one's version.
+/// Fields that a release writes and that cannot be read all the same, because it reports an older one's
+/// version.
 const HIDDEN: [(&str, &str); 2] = [("12.0", "maxPotentialClusterSize"), ("12.0", "maxActiveClusters")];
 
 #[test]
@@ -63,13 +64,13 @@ fn each_field_is_where_the_headers_have_it_and_no_sooner() {
         for (family, fields) in READERS {
             let record = release.record(family);
             for field in fields {
-                let place = layouts[record].get(field.name);
+                let extent = layouts[record].get(field.name);
                 let context = format!("{} {record} {}", release.name, field.name);
                 if field.since <= release.version {
-                    assert_eq!(place, Some(&(field.offset, field.size)), "{context}");
+                    assert_eq!(extent, Some(&(field.offset, field.size)), "{context}");
                 } else if !HIDDEN.contains(&(release.name, field.name)) && field.name != "isDeviceLaunched" {
                     // `isDeviceLaunched` took the place of padding in structs that kept their names.
-                    assert_eq!(place, None, "{context} could be read from this release on");
+                    assert_eq!(extent, None, "{context} could be read from this release on");
                 }
             }
         }
@@ -308,7 +309,7 @@ fn grid_block_cluster_and_name() {
 }
 
 #[test]
-fn records_are_told_apart_by_kind() {
+fn records_are_read_by_their_kind() {
     let guarded = Guarded::new(248);
     let read = |kind| {
         guarded.set_kind(kind);

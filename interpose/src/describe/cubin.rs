@@ -76,7 +76,7 @@ impl InFile {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: a C string.
         let number = unsafe { system::open(path.as_ptr(), flags) };
-        Some(InFile(Descriptor::adopt(number)?))
+        Some(InFile(Descriptor::from_raw(number)?))
     }
 }
 

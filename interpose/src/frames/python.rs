@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gputrace_callstack::python::runtime::{self, Found};
+use gputrace_callstack::python::runtime::{self, RuntimeSearch};
 use gputrace_callstack::torch;
 use gputrace_producer::held_back::HeldBack;
 use gputrace_producer::session::Session;
@@ -47,13 +47,13 @@ pub fn search(session: &Session) {
         if originals::library_of(found) == Some(object) { found } else { core::ptr::null_mut() }
     });
     match found {
-        Found::Nothing => {}
-        Found::Known => {
+        RuntimeSearch::Nothing => {}
+        RuntimeSearch::Known => {
             let evaluation = libc_symbols::in_mapped(c"_PyEval_EvalFrameDefault", |_| true);
             let is_its_own = originals::library_of(evaluation) == Some(object);
             native::interpreter_is_at(known, if is_its_own { evaluation } else { core::ptr::null_mut() });
         }
-        Found::Unknown(version) => {
+        RuntimeSearch::Unknown(version) => {
             runtime::say_unread(session, version, b"is of a version that is not known")
         }
     }

@@ -1,6 +1,6 @@
 //! What prevents a session, in words for the user.
 
-use gputrace_producer::address_space::{self, Room};
+use gputrace_producer::address_space::{self, AddressSpace};
 use gputrace_producer::session::StartError;
 use gputrace_producer::{collector_process, descriptor, segment};
 
@@ -18,18 +18,18 @@ pub fn pass(bare: bool) -> Result<(), &'static [u8]> {
 }
 
 fn has_descriptors(_: bool) -> Option<&'static [u8]> {
-    (!descriptor::is_room())
+    (!descriptor::has_free_number())
         .then_some(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)")
 }
 
 fn has_address_space(_: bool) -> Option<&'static [u8]> {
-    match address_space::room() {
-        Room::Enough => None,
-        Room::Hardly => Some(
+    match address_space::available() {
+        AddressSpace::Enough => None,
+        AddressSpace::Hardly => Some(
             b"less than 1 GiB of address space is left, or 128 MiB of data, and the program may need that \
               (RLIMIT_AS, RLIMIT_DATA)",
         ),
-        Room::Unknown => Some(
+        AddressSpace::Unknown => Some(
             b"there is a limit of address space, and how much is in use cannot be known (/proc/self/statm cannot be read)",
         ),
     }

@@ -173,7 +173,7 @@ impl Tables {
 
     /// The same, plus the thread's position in its frames.
     pub fn stack_and_position(&self, session: &Session, slot: &Slot) -> (u32, Outside) {
-        let both = |stacks: &Stacks| (stacks.of_this_thread(session, slot).0, stacks.place(session));
+        let both = |stacks: &Stacks| (stacks.of_this_thread(session, slot).0, stacks.position(session));
         self.stacks.as_ref().map_or((0, Outside::default()), both)
     }
 

@@ -29,8 +29,8 @@ fn a_hand_over_that_nobody_takes_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_session_given_up_says_so() {
-    alone("ends::a_session_given_up_says_so", || {
+fn abandoned_session_says_bye() {
+    alone("ends::abandoned_session_says_bye", || {
         let (session, peer) = begin();
         session.abandon();
         assert!(session::current().is_none());

@@ -21,7 +21,7 @@ pub fn pair() -> (Socket, i32) {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
-    (Socket::adopt(ends[0]).unwrap(), ends[1])
+    (Socket::from_raw(ends[0]).unwrap(), ends[1])
 }
 
 /// Starts this process's session, with a peer that has taken the hand-over.
@@ -117,7 +117,7 @@ impl Peer {
     /// Takes all cells out of a ring.
     pub fn empty(&self, index: usize) -> Vec<Cell> {
         let header = self.ring(index);
-        let (offset, cells) = Layout::ring_place(header, self.bytes).unwrap();
+        let (offset, cells) = Layout::ring_extent(header, self.bytes).unwrap();
         // SAFETY: the layout was checked against the mapping.
         let words = unsafe {
             std::slice::from_raw_parts(self.base.add(offset).cast::<AtomicU64>(), cells * CELL_WORDS)
@@ -147,7 +147,7 @@ impl Peer {
 
 fn receive(socket: i32) -> Option<(Head, Option<i32>)> {
     let mut packet = [0u8; 4096];
-    let mut room = [0u64; 8];
+    let mut control = [0u64; 8];
     // SAFETY: zero is a valid msghdr; what is set below outlives the call, and the one control
     // message is looked at only where the kernel says that it is there.
     unsafe {
@@ -155,7 +155,7 @@ fn receive(socket: i32) -> Option<(Head, Option<i32>)> {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
-        message.msg_control = room.as_mut_ptr().cast();
+        message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of::<[u64; 8]>();
         let count = libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC);
         assert!(count >= 0, "{}", std::io::Error::last_os_error());

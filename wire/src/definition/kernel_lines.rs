@@ -64,14 +64,14 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
 /// Writes the encoding into a buffer. After a `None` the buffer's content is invalid.
 #[derive(Debug)]
 pub struct Writer<'r> {
-    room: &'r mut [u8],
+    buffer: &'r mut [u8],
     length: usize,
     count: u32,
 }
 
 impl<'r> Writer<'r> {
-    pub fn new(room: &'r mut [u8]) -> Writer<'r> {
-        Writer { room, length: HEAD_BYTES, count: 0 }
+    pub fn new(buffer: &'r mut [u8]) -> Writer<'r> {
+        Writer { buffer, length: HEAD_BYTES, count: 0 }
     }
 
     pub fn sequence(&mut self, sequence: Sequence<'_>) -> Option<()> {
@@ -87,9 +87,9 @@ impl<'r> Writer<'r> {
     /// To be called after the last sequence. Returns the total length, and the part of the buffer for the
     /// table and the strings, one after the other.
     pub fn rest(self, table_bytes: usize, string_bytes: usize) -> Option<(usize, &'r mut [u8])> {
-        let Writer { room, length, count } = self;
+        let Writer { buffer, length, count } = self;
         let bytes = table_bytes.checked_add(string_bytes)?;
-        let (before, behind) = room.split_at_mut_checked(length)?;
+        let (before, behind) = buffer.split_at_mut_checked(length)?;
         let rest = behind.get_mut(..bytes)?;
         let head = [count, u32::try_from(table_bytes).ok()?, u32::try_from(string_bytes).ok()?, 0];
         for (to, value) in before.get_mut(..HEAD_BYTES)?.as_chunks_mut().0.iter_mut().zip(head) {
@@ -100,7 +100,7 @@ impl<'r> Writer<'r> {
 
     fn put(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.length.checked_add(bytes.len())?;
-        self.room.get_mut(self.length..end)?.copy_from_slice(bytes);
+        self.buffer.get_mut(self.length..end)?.copy_from_slice(bytes);
         self.length = end;
         Some(())
     }
@@ -115,9 +115,9 @@ mod tests {
         sequences: &[(u32, u64, Vec<u8>)],
         table: &[u8],
         strings: &[u8],
-        room: &mut [u8],
+        buffer: &mut [u8],
     ) -> Option<usize> {
-        let mut writer = Writer::new(room);
+        let mut writer = Writer::new(buffer);
         for (place, address, name) in sequences {
             writer.sequence(Sequence { place: *place, address: *address, name })?;
         }
@@ -128,11 +128,11 @@ mod tests {
 
     #[test]
     fn kernel_lines_lie_as_the_format_says() {
-        let mut room = [7; 64];
-        let length = written(&[(0x59, 2, b"add".to_vec())], b"table", b"s", &mut room).unwrap();
+        let mut buffer = [7; 64];
+        let length = written(&[(0x59, 2, b"add".to_vec())], b"table", b"s", &mut buffer).unwrap();
         let head = [1, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
         let sequence = [0x59, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(room[..length], [&head[..], &sequence, b"addtables"].concat());
+        assert_eq!(buffer[..length], [&head[..], &sequence, b"addtables"].concat());
         assert_eq!(written(&[(0x59, 2, b"add".to_vec())], b"table", b"s", &mut [0; 40]), None);
     }
 
@@ -142,13 +142,13 @@ mod tests {
             sequences in prop::collection::vec((any::<u32>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..9)), 0..9),
             table: Vec<u8>, strings: Vec<u8>, missing in 1usize..9,
         ) {
-            let mut room = vec![1; 1024];
-            let length = written(&sequences, &table, &strings, &mut room).unwrap();
-            let lines = KernelLines::read(&room[..length]).unwrap();
+            let mut buffer = vec![1; 1024];
+            let length = written(&sequences, &table, &strings, &mut buffer).unwrap();
+            let lines = KernelLines::read(&buffer[..length]).unwrap();
             let read: Vec<_> = lines.sequences().map(|s| (s.place, s.address, s.name.to_vec())).collect();
             prop_assert_eq!((read, lines.table, lines.strings), (sequences, &table[..], &strings[..]));
             // Reading a cut encoding must not read past its end.
-            if let Some(lines) = KernelLines::read(&room[..length.saturating_sub(missing)]) {
+            if let Some(lines) = KernelLines::read(&buffer[..length.saturating_sub(missing)]) {
                 prop_assert!(lines.sequences().map(|s| s.name.len() + HEAD_BYTES).sum::<usize>() <= length);
             }
         }

@@ -51,12 +51,12 @@ fn no_source_file_is_overlooked() {
 
 #[test]
 fn constants_are_those_of_the_source() {
-    let mut told = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     for table in marked("constants:") {
         let [_, file, modules @ ..] = &table.marker[..] else { panic!("{:?}", table.marker) };
         let mut rows = Vec::new();
         for module in modules {
-            assert!(told.insert((file.clone(), module.clone())), "{file} {module} stands twice");
+            assert!(documented.insert((file.clone(), module.clone())), "{file} {module} stands twice");
             for (name, value) in source::constants(file, module) {
                 let of = if modules.len() > 1 { Some(module.clone()) } else { None };
                 rows.push(of.into_iter().chain([name, value]).collect::<Vec<_>>());
@@ -65,12 +65,12 @@ fn constants_are_those_of_the_source() {
         table.assert_begins_with(&rows);
     }
     let all: BTreeSet<_> = source::modules_with_constants().collect();
-    assert_eq!(told, all, "modules of constants in the document and in the source");
+    assert_eq!(documented, all, "modules of constants in the document and in the source");
 }
 
 #[test]
 fn structs_lie_as_the_document_says() {
-    let mut told = Vec::new();
+    let mut documented = Vec::new();
     for table in marked("struct:") {
         let [_, file, name] = &table.marker[..] else { panic!("{:?}", table.marker) };
         let fields = source::fields(file, name);
@@ -79,27 +79,27 @@ fn structs_lie_as_the_document_says() {
             .map(|field| vec![field.at.to_string(), field.bytes.to_string(), field.name.clone()])
             .collect();
         table.assert_begins_with(&rows);
-        told.push((name.clone(), fields.last().map_or(0, |last| last.at + last.bytes)));
+        documented.push((name.clone(), fields.last().map_or(0, |last| last.at + last.bytes)));
     }
-    told.sort_unstable();
+    documented.sort_unstable();
     // The source's own assertions pin some offsets; the sizes catch a field read wrongly here.
     let size = |bytes: usize| move |end: usize| end.next_multiple_of(64) == bytes;
-    assert_eq!(told.len(), 3);
-    assert!(told[0].0 == "Control" && size(size_of::<Control>())(told[0].1));
-    assert!(told[1].0 == "RingHeader" && size(size_of::<RingHeader>())(told[1].1));
-    assert!(told[2].0 == "SegmentHeader" && size(size_of::<SegmentHeader>())(told[2].1));
+    assert_eq!(documented.len(), 3);
+    assert!(documented[0].0 == "Control" && size(size_of::<Control>())(documented[0].1));
+    assert!(documented[1].0 == "RingHeader" && size(size_of::<RingHeader>())(documented[1].1));
+    assert!(documented[2].0 == "SegmentHeader" && size(size_of::<SegmentHeader>())(documented[2].1));
 }
 
 #[test]
 fn payloads_lie_as_the_document_says() {
-    let mut told = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     for table in marked("payload:") {
         let name = table.marker[1..].join(" ");
         let rows = payload::layout(&name).unwrap_or_else(|| panic!("no payload is called {name}"));
         table.assert_begins_with(&rows);
-        told.insert(name);
+        documented.insert(name);
     }
-    assert_eq!(told, payload::NAMES.iter().map(|name| name.to_string()).collect());
+    assert_eq!(documented, payload::NAMES.iter().map(|name| name.to_string()).collect());
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Segment {
 
     pub fn ring(&self) -> Ring<'_> {
         let header = self.ring_header();
-        let (offset, cells) = Layout::ring_place(header, self.bytes).unwrap();
+        let (offset, cells) = Layout::ring_extent(header, self.bytes).unwrap();
         Ring::new(&header.head, &header.tail, self.at(offset, cells * CELL_WORDS)).unwrap()
     }
 

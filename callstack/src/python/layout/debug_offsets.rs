@@ -1,37 +1,13 @@
 //! The table of offsets at the beginning of CPython's runtime from 3.13 on.
 
-use super::{ABSENT, Layout, table};
+use super::{ABSENT, Layout, OffsetWords, table};
 use crate::python::memory::Memory;
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 
-/// The index of each word of the table. Word 0 is the cookie, word 1 the version.
-#[derive(Clone, Copy, Debug)]
-pub struct Words {
-    pub free_threaded: u16,
-    pub thread_interp: u16,
-    pub thread_frame: u16,
-    pub thread_id: u16,
-    pub frame_previous: u16,
-    pub frame_code: u16,
-    pub frame_instruction: u16,
-    pub frame_owner: u16,
-    pub code_file: u16,
-    pub code_name: u16,
-    pub code_table: u16,
-    pub code_first_line: u16,
-    pub code_start: u16,
-    pub object_type: u16,
-    pub object_size: u16,
-    pub bytes_data: u16,
-    pub text_state: u16,
-    pub text_length: u16,
-    pub text_ascii: u16,
-}
-
 /// 3.14, whose table grew in the middle: two more words of the interpreter before the thread's, two
 /// more of the frame, one more of the code, four of sets.
-const WORDS_3_14: Words = Words {
+const WORDS_3_14: OffsetWords = OffsetWords {
     free_threaded: 2,
     thread_interp: 25,
     thread_frame: 26,
@@ -127,7 +103,7 @@ pub fn read<M: Memory>(memory: &M, runtime: u64) -> Option<Layout> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::memory::Image;
+    use crate::python::memory::ProcessImage;
 
     fn image(version: u64, set: &[(u16, u16)]) -> Vec<u8> {
         let mut words = vec![0u64; 100];
@@ -140,7 +116,7 @@ mod tests {
     }
 
     /// The words of 3.13 with the values that its headers give.
-    fn words_of(layout: &Layout, words: Words, free_threaded: u16) -> Vec<(u16, u16)> {
+    fn words_of(layout: &Layout, words: OffsetWords, free_threaded: u16) -> Vec<(u16, u16)> {
         vec![
             (words.free_threaded, free_threaded),
             (words.thread_interp, layout.thread_interp),
@@ -165,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_tells_what_its_headers_say() {
+    fn published_offsets_equal_those_of_the_headers() {
         for (layout, free_threaded) in [(table::V3_13, 0), (table::V3_13_FREE_THREADED, 1)] {
             let bytes = image(0x030d_00f0, &words_of(&layout, table::WORDS_3_13, free_threaded));
-            let memory = Image { start: 0x10_0000, bytes: &bytes };
+            let memory = ProcessImage { start: 0x10_0000, bytes: &bytes };
             assert_eq!(read(&memory, 0x10_0000), Some(layout));
         }
     }
@@ -179,13 +155,13 @@ mod tests {
         let mut words = words_of(&listed, WORDS_3_14, 1);
         words.extend([(FRAME_COPY_3_14, 80), (CODE_COPIES_3_14, 200)]);
         let bytes = image(0x030e_00f0, &words);
-        assert_eq!(read(&Image { start: 0x10_0000, bytes: &bytes }, 0x10_0000), Some(listed));
+        assert_eq!(read(&ProcessImage { start: 0x10_0000, bytes: &bytes }, 0x10_0000), Some(listed));
     }
 
     #[test]
     fn nonsense_is_no_layout() {
         let good = words_of(&table::V3_13, table::WORDS_3_13, 0);
-        let at = |bytes: &[u8]| read(&Image { start: 0x10_0000, bytes }, 0x10_0000);
+        let at = |bytes: &[u8]| read(&ProcessImage { start: 0x10_0000, bytes }, 0x10_0000);
         assert_eq!(at(&image(0x0310_00f0, &good)), None, "a version that nobody knows");
         assert_eq!(at(&image(0x040d_00f0, &good)), None);
         let mut far = good.clone();

@@ -1,7 +1,6 @@
 // Written by scripts/python-offsets; not to be edited. Facts of CPython's headers, version by version.
 
-use super::debug_offsets::Words;
-use super::{ABSENT, Layout};
+use super::{ABSENT, Layout, OffsetWords};
 
 pub const V3_8: Layout = Layout {
     minor: 8,
@@ -234,7 +233,7 @@ pub const V3_13_FREE_THREADED: Layout = Layout {
     code_parts: [56, 40, 48, 112],
 };
 
-pub const WORDS_3_13: Words = Words {
+pub const WORDS_3_13: OffsetWords = OffsetWords {
     free_threaded: 2,
     thread_interp: 22,
     thread_frame: 23,

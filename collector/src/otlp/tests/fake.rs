@@ -1,4 +1,4 @@
-//! A back end for tests: answers as it is told to, request by request, and keeps what it was sent.
+//! A back end for tests: gives the configured reply to each request and records what it got.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
@@ -27,15 +27,15 @@ pub enum Reply {
     Partial(i64, &'static str),
     Http(u16, Vec<(&'static str, String)>, &'static str),
     Grpc(u32, &'static str),
-    /// Never.
+    /// Never answers.
     Hangs,
 }
 
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenRequest {
     pub path: String,
     pub headers: HeaderMap,
-    /// Without frames and plain.
+    /// The decompressed message without its frame.
     pub body: Vec<u8>,
     pub at: Instant,
 }
@@ -48,13 +48,13 @@ pub enum Speaks {
 
 pub struct Fake {
     pub address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Fake {
-    /// The last reply is for all that come after.
+    /// The last reply is repeated.
     pub fn new(speaks: Speaks, replies: &[Reply]) -> Fake {
         Fake::at(TcpListener::bind("127.0.0.1:0").unwrap(), speaks, replies, None)
     }
@@ -84,7 +84,7 @@ impl Fake {
                         answer(request, speaks, Arc::clone(&keeps), replies.clone())
                     });
                     match tls {
-                        // Whom it does not trust, or who does not trust it, goes away.
+                        // If one side does not trust the other, the connection is closed.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(TokioIo::new(stream), speaks, service).await;
@@ -107,7 +107,7 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -131,7 +131,7 @@ where
         >,
     S::Future: Send + 'static,
 {
-    // A connection that breaks is what some of the tests are about.
+    // Some tests break connections on purpose.
     let _ = match speaks {
         Speaks::Http => hyper::server::conn::http1::Builder::new().serve_connection(io, service).await,
         Speaks::Grpc => {
@@ -143,7 +143,7 @@ where
 async fn answer(
     request: Request<Incoming>,
     speaks: Speaks,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     replies: Vec<Reply>,
 ) -> Result<Response<Body>, std::convert::Infallible> {
     let (head, body) = request.into_parts();
@@ -162,7 +162,7 @@ async fn answer(
     let number = {
         let mut seen = seen.lock().unwrap();
         let path = head.uri.path_and_query().unwrap().to_string();
-        seen.push(Seen { path, headers: head.headers, body: plain, at: Instant::now() });
+        seen.push(SeenRequest { path, headers: head.headers, body: plain, at: Instant::now() });
         seen.len() - 1
     };
     let reply = replies.get(number).or(replies.last()).cloned().unwrap_or(Reply::Ok);
@@ -209,7 +209,7 @@ fn grpc_response(body: Vec<u8>, code: u32, message: &str) -> Response<Body> {
     Response::builder().header("content-type", "application/grpc").body(body.boxed()).unwrap()
 }
 
-/// What is there already, as a stream.
+/// An iterator as a stream.
 struct Frames<I>(I);
 
 impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {

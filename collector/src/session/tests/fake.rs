@@ -116,7 +116,7 @@ impl FakeSegment {
 
     /// Writes an entry, waiting for room: nothing is dropped, however late the reader is.
     pub fn push_all(&self, ring: usize, cells: &[Cell]) {
-        while !self.producer(ring).has_room(cells.len() as u64) {
+        while !self.producer(ring).has_space(cells.len() as u64) {
             std::thread::yield_now();
         }
         assert!(self.push(ring, cells));

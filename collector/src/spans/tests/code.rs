@@ -1,12 +1,12 @@
-//! Where in the program spans come of.
+//! Source lines and stacks of spans.
 
 use gputrace_wire::definition::{Code, line_table, stack};
 
 use super::*;
 
-/// A process with codes of the program's own and of a library's, and stacks of them.
-fn feed(stacks: &[(u32, Vec<u64>)]) -> Feed {
-    let mut feed = Feed::one(Sampling::default());
+/// A process with code objects of the program and of a library, and stacks of them.
+fn feed(stacks: &[(u32, Vec<u64>)]) -> SpanFeed {
+    let mut feed = SpanFeed::one(Sampling::default());
     let mut records = Vec::new();
     for (id, name, file, first_line) in [
         (20, "serve", "/srv/app/server.py", 10),
@@ -39,7 +39,7 @@ fn launch_at(stack: u32, start_ticks: u64, duration_ticks: u64, correlation: u32
 }
 
 /// The span of a kernel that was launched with that stack.
-fn kernel_of(mut feed: Feed, stack: u32) -> Span {
+fn kernel_of(mut feed: SpanFeed, stack: u32) -> Span {
     feed.cells(0, &[launch_at(stack, 20 * US, 5 * US, 1)]);
     feed.records(0, &kernel(1, 30 * US, 500 * US));
     feed.end(0, 2_000 * US);
@@ -55,7 +55,7 @@ fn text(span: &Span, key: &str) -> String {
 }
 
 #[test]
-fn a_span_says_the_innermost_line_of_the_program_s_own_and_all_of_the_stack() {
+fn spans_have_the_innermost_user_line_and_the_whole_stack() {
     let begun = stack::NOT_BEGUN;
     let feed = feed(&[(30, vec![20, begun, 21, begun, 22, begun])]);
     let span = kernel_of(feed, 30);
@@ -69,7 +69,7 @@ fn a_span_says_the_innermost_line_of_the_program_s_own_and_all_of_the_stack() {
 }
 
 #[test]
-fn a_function_that_was_made_of_text_is_the_line_only_where_no_file_has_one() {
+fn functions_of_a_string_are_the_line_only_without_a_file() {
     let begun = stack::NOT_BEGUN;
     let stacks = [(30, vec![20, begun, 22, begun, 24, begun]), (31, vec![24, begun, 22, begun])];
     assert_eq!(text(&kernel_of(feed(&stacks), 30), "code.function.name"), "serve");
@@ -77,7 +77,7 @@ fn a_function_that_was_made_of_text_is_the_line_only_where_no_file_has_one() {
 }
 
 #[test]
-fn a_backward_pass_comes_of_the_line_that_called_it() {
+fn backward_pass_has_the_line_that_called_it() {
     let begun = stack::NOT_BEGUN;
     // Numbers fall: the caller's stack, then what stands for the engine.
     let feed = feed(&[(30, vec![20, begun, 21, begun]), (31, vec![30, 0, 23, 0, 22, begun])]);
@@ -87,7 +87,7 @@ fn a_backward_pass_comes_of_the_line_that_called_it() {
 }
 
 #[test]
-fn what_is_not_known_or_nobody_s_own_is_left_out() {
+fn unknown_and_library_lines_are_left_out() {
     let begun = stack::NOT_BEGUN;
     for frames in [vec![], vec![22, begun], vec![0, 0], vec![77, 0, 23, 0], vec![31, 0], vec![u64::MAX, 0]] {
         let span = kernel_of(feed(&[(31, frames.clone())]), 31);
@@ -99,7 +99,7 @@ fn what_is_not_known_or_nobody_s_own_is_left_out() {
 }
 
 #[test]
-fn a_deep_stack_is_cut_to_its_innermost_frames() {
+fn deep_stacks_are_cut_to_their_innermost_frames() {
     let begun = stack::NOT_BEGUN;
     let mut frames = [20, begun].repeat(300);
     frames.extend([21, begun]);

@@ -1,4 +1,4 @@
-//! Which trace spans are part of, and whose: the run's, the caller's, a request's.
+//! The trace and the parent of spans: the run's, the calling program's, or a request's.
 
 use gputrace_wire::caller::{Caller, WorksFor};
 
@@ -17,19 +17,19 @@ fn session(hands_on: bool, traceparent: &str) -> SessionBegin {
     }
 }
 
-fn feed(session: &SessionBegin) -> Feed {
-    let mut feed = Feed::new(Sampling::default());
+fn feed(session: &SessionBegin) -> SpanFeed {
+    let mut feed = SpanFeed::new(Sampling::default());
     feed.0.consume(&Batch::SessionBegin(session.clone()));
     feed
 }
 
 #[test]
-fn what_a_run_gives_to_its_command_is_the_parent_of_its_processes() {
+fn run_span_is_the_parent_of_its_processes() {
     for caller in ["", TRACE] {
         let session = session(true, caller);
         let given = run::traceparent(&session).unwrap();
         let mut feed = feed(&session);
-        // Two workers beside each other, one of which starts a third, and one that lost its environment.
+        // Two workers, one of which starts a third, and a process that lost its environment.
         let origins = [(origin_of::TRACEPARENT, given.as_str()), (origin_of::TRACESTATE, "vendor=x")];
         feed.process(0, 100, 1, &origins);
         feed.process(1, 101, 1, &origins);
@@ -58,7 +58,7 @@ fn what_a_run_gives_to_its_command_is_the_parent_of_its_processes() {
 }
 
 #[test]
-fn a_process_with_a_parent_of_its_own_is_not_the_run_s() {
+fn process_with_its_own_traceparent_is_not_a_child_of_the_run() {
     let session = session(true, "");
     let mut feed = feed(&session);
     feed.process(0, 100, 1, &[(origin_of::TRACEPARENT, TRACE)]);
@@ -70,15 +70,15 @@ fn a_process_with_a_parent_of_its_own_is_not_the_run_s() {
 }
 
 #[test]
-fn a_caller_that_did_not_sample_is_handed_on_as_it_was() {
+fn unsampled_traceparent_stays_unsampled() {
     let not_sampled = TRACE.replace("-01", "-00");
     let given = run::traceparent(&session(true, &not_sampled)).unwrap();
     assert!(given.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && given.ends_with("-00"), "{given}");
-    assert!(!given.contains("b7ad6b7169203331"), "a span of ours");
+    assert!(!given.contains("b7ad6b7169203331"), "a new span id");
 }
 
 #[test]
-fn without_a_context_of_the_run_s_own_there_is_no_span_of_it() {
+fn run_without_a_context_has_no_span() {
     for caller in ["", TRACE, "nonsense"] {
         let session = session(false, caller);
         assert_eq!(run::traceparent(&session), None);
@@ -91,7 +91,7 @@ fn without_a_context_of_the_run_s_own_there_is_no_span_of_it() {
 }
 
 #[test]
-fn a_malformed_parent_of_the_run_is_said_once_and_replaced() {
+fn malformed_parent_of_the_run_is_reported_once_and_replaced() {
     let session = session(true, "00-nonsense");
     assert!(run::complaint(&session).unwrap().starts_with("TRACEPARENT is not used: "));
     let given = run::traceparent(&session).unwrap();
@@ -110,7 +110,7 @@ fn request(number: u64) -> Caller {
     Caller { trace: [number, 0xabc], span: 0xf00 + number, flags: 1, remote: 0 }
 }
 
-fn works_for(number: u64) -> Cell {
+fn active_span(number: u64) -> Cell {
     let caller = if number == 0 { Caller::NOBODY } else { request(number) };
     WorksFor { caller, ticks: 1 }.to_cell()
 }
@@ -121,8 +121,8 @@ fn push_for(position: u32, start_ticks: u64, number: u64) -> [Cell; 2] {
     begin.to_cells(&request(number))
 }
 
-/// Under what each kernel stands, by when it was launched: a request's number, or the name of a span.
-fn under(spans: &[Span]) -> Vec<String> {
+/// The parent of each kernel, in order of launch: the request's number, or `-`, and the parent's name or id.
+fn parents(spans: &[Span]) -> Vec<String> {
     let mut kernels: Vec<&Span> = spans.iter().filter(|span| span.name.starts_with("cuda_kernel")).collect();
     kernels.sort_by_key(|kernel| kernel.events[0].at_ns);
     let names: BTreeMap<u64, &str> = spans.iter().map(|span| (span.id, span.name.as_str())).collect();
@@ -137,9 +137,9 @@ fn under(spans: &[Span]) -> Vec<String> {
     kernels.iter().map(of).collect()
 }
 
-/// Feeds entries; each launch in them has a kernel.
+/// Feeds entries; each launch among them gets a kernel.
 fn fed(cells: &[Vec<Cell>]) -> Vec<Span> {
-    let mut feed = Feed::one(Sampling::default());
+    let mut feed = SpanFeed::one(Sampling::default());
     let cells: Vec<Cell> = cells.concat();
     feed.cells(0, &cells);
     for call in cells.iter().filter_map(Call::from_cell) {
@@ -158,47 +158,47 @@ fn launched(number: u32) -> Vec<Cell> {
 }
 
 #[test]
-fn what_is_launched_for_a_request_stands_under_it_until_the_next() {
+fn launches_are_children_of_the_active_request() {
     let spans = fed(&[
         launched(1),
-        one(works_for(7)),
+        one(active_span(7)),
         launched(2),
         launched(3),
-        one(works_for(8)),
+        one(active_span(8)),
         launched(4),
-        one(works_for(0)),
+        one(active_span(0)),
         launched(5),
-        one(works_for(7)),
+        one(active_span(7)),
         one(ThreadBegin { thread: 3, ticks: 9 }.to_cell()),
         launched(6),
     ]);
     let process = "- process: python3";
-    assert_eq!(under(&spans), [process, "7 f07", "7 f07", "8 f08", process, process]);
+    assert_eq!(parents(&spans), [process, "7 f07", "7 f07", "8 f08", process, process]);
     let root = named(&spans, "process: python3");
     assert!(spans.iter().all(|span| span.trace_id == root.trace_id || span.trace_id >> 64 == 0xabc));
 }
 
 #[test]
-fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
+fn ranges_of_a_request_are_in_its_trace_alone() {
     let spans = fed(&[
-        // The server's loop is nobody's, and the request's ranges are inside of it.
+        // The server's loop belongs to no request; the request's ranges are inside it.
         one(push(0, 10)),
         launched(1),
-        one(works_for(7)),
+        one(active_span(7)),
         launched(2),
         one(push(1, 210 * US)),
         launched(3),
-        // Another task of the thread's takes its turn, and the first one again.
-        one(works_for(8)),
+        // Another task runs on the thread, then the first one again.
+        one(active_span(8)),
         launched(4),
-        one(works_for(7)),
+        one(active_span(7)),
         launched(5),
         one(pop(1, 210 * US, 600 * US)),
-        one(works_for(0)),
+        one(active_span(0)),
         launched(7),
         one(pop(0, 10, 800 * US)),
     ]);
-    assert_eq!(under(&spans), ["- step", "7 f07", "7 step", "8 f08", "7 step", "- step"]);
+    assert_eq!(parents(&spans), ["- step", "7 f07", "7 step", "8 f08", "7 step", "- step"]);
     let ranges: Vec<&Span> = spans.iter().filter(|span| span.name == "step").collect();
     let parents: BTreeSet<(u128, u64)> = ranges.iter().map(|span| (span.trace_id, span.parent)).collect();
     let root = named(&spans, "process: python3");
@@ -206,31 +206,31 @@ fn ranges_of_a_request_are_in_its_trace_and_others_hold_nothing_of_it() {
 }
 
 #[test]
-fn a_range_that_names_a_request_counts_for_whom_it_was_pushed() {
+fn ranges_belong_to_the_request_they_were_pushed_for() {
     let spans = fed(&[
         push_for(0, 10, 3).to_vec(),
         launched(1),
-        // A span that was begun inside of it goes before it, and so does another task's.
-        one(works_for(7)),
+        // A span that was begun inside the range wins over it, and so does another task's span.
+        one(active_span(7)),
         launched(2),
         push_for(1, 210 * US, 4).to_vec(),
         launched(3),
         one(push(2, 310 * US)),
         launched(4),
-        one(works_for(0)),
+        one(active_span(0)),
         launched(5),
-        one(works_for(7)),
+        one(active_span(7)),
         one(pop(2, 310 * US, 600 * US)),
         launched(6),
         one(pop(1, 210 * US, 700 * US)),
         launched(7),
-        one(works_for(0)),
+        one(active_span(0)),
         one(pop(0, 10, 800 * US)),
         launched(8),
     ]);
     let all = ["3 step", "7 f07", "4 step", "4 step", "3 step", "4 step", "7 f07", "- process: python3"];
-    assert_eq!(under(&spans), all);
-    // The range is the request's, and the one inside of it is its.
+    assert_eq!(parents(&spans), all);
+    // The range belongs to the request, and the range inside it too.
     let ranges: BTreeMap<u64, &Span> =
         spans.iter().filter(|span| span.name == "step").map(|span| (span.id, span)).collect();
     let in_4: Vec<&&Span> = ranges.values().filter(|span| span.trace_id as u64 == 4).collect();
@@ -240,13 +240,13 @@ fn a_range_that_names_a_request_counts_for_whom_it_was_pushed() {
 }
 
 #[test]
-fn a_request_that_was_forgotten_leaves_its_late_kernels_to_the_process() {
-    let mut feed = Feed::one(Sampling::default());
-    feed.cells(0, &[works_for(1), launch(20 * US, 5 * US, 1), works_for(2), launch(30 * US, 5 * US, 2)]);
-    let many: Vec<Cell> = (3..(1 << 16) + 3).map(works_for).collect();
+fn late_kernels_of_a_forgotten_request_are_children_of_the_process() {
+    let mut feed = SpanFeed::one(Sampling::default());
+    feed.cells(0, &[active_span(1), launch(20 * US, 5 * US, 1), active_span(2), launch(30 * US, 5 * US, 2)]);
+    let many: Vec<Cell> = (3..(1 << 16) + 3).map(active_span).collect();
     feed.cells(0, &many[..(1 << 16) - 1]);
     feed.records(0, &kernel(1, 100 * US, 500 * US));
     feed.records(0, &kernel(2, 700 * US, 500 * US));
     feed.end(0, 9_000 * US);
-    assert_eq!(under(&feed.finish().0), ["- process: python3", "2 f02"]);
+    assert_eq!(parents(&feed.finish().0), ["- process: python3", "2 f02"]);
 }

@@ -1,4 +1,4 @@
-//! Calls that failed: which become spans, and what these say of it.
+//! Failed calls: which become spans, and their attributes.
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn refused(kind: u16, api: u32, status: u16, at_us: u64, detail: Detail) -> Cell
 }
 
 #[test]
-fn a_failed_call_is_a_span_with_category_advice_and_what_it_asked_for() {
-    let mut feed = Feed::one(Sampling::default());
+fn failed_calls_are_spans_with_category_advice_and_arguments() {
+    let mut feed = SpanFeed::one(Sampling::default());
     let mut records = Vec::new();
     for (id, kind, text) in [
         (20, def::API, "cuMemAlloc_v2"),
@@ -60,8 +60,8 @@ fn a_failed_call_is_a_span_with_category_advice_and_what_it_asked_for() {
 }
 
 #[test]
-fn what_is_answered_so_by_design_is_no_error() {
-    let mut feed = Feed::one(Sampling { all: true, ..Sampling::default() });
+fn status_codes_that_are_answers_are_no_errors() {
+    let mut feed = SpanFeed::one(Sampling { all: true, ..Sampling::default() });
     let texts = [(20, "cuEventQuery"), (21, "cuModuleGetFunction")];
     let records =
         texts.map(|(id, text)| Definition { kind: def::API, id, fields: vec![], text: text.into() });
@@ -72,7 +72,7 @@ fn what_is_answered_so_by_design_is_no_error() {
         &[
             refused(kind::CALL, 20, 600, 10, Detail::default()),
             refused(kind::CALL, 21, 500, 20, look_up),
-            // A look-up that fails for another reason is no miss.
+            // A look-up that fails for another reason is a failure.
             refused(kind::CALL, 21, 400, 30, look_up),
         ],
     );
@@ -83,12 +83,12 @@ fn what_is_answered_so_by_design_is_no_error() {
 }
 
 #[test]
-fn of_calls_that_fail_since_the_context_is_lost_the_first_is_a_span_and_the_rest_goes_by_the_rate() {
-    let mut feed = Feed::one(Sampling { rate: Some(10), ..Sampling::default() });
+fn calls_that_fail_in_a_lost_context_are_limited_by_the_rate_after_the_first() {
+    let mut feed = SpanFeed::one(Sampling { rate: Some(10), ..Sampling::default() });
     let wait = Detail::Wait { what: call::wait::STREAM, handle: 1 };
     let many: Vec<Cell> = (0..100).map(|at| refused(kind::WAIT, 2, 719, 10 + at, wait)).collect();
     feed.cells(0, &many);
-    // Another error is another failure.
+    // A call with another error is a span of its own.
     feed.cells(0, &[refused(kind::LAUNCH, 2, 1, 500, Detail::Launch(Launch::default()))]);
     feed.end(0, 2_000 * US);
     let (spans, _) = feed.finish();
@@ -98,7 +98,7 @@ fn of_calls_that_fail_since_the_context_is_lost_the_first_is_a_span_and_the_rest
     };
     assert_eq!((errors("LAUNCH_FAILED"), errors("INVALID_VALUE")), (11, 1));
     let first = spans.iter().find(|span| span.error.is_some()).map(|span| span.start_ns);
-    assert_eq!(first, Some(1_000_000 * MS + 10 * US), "the first is there");
+    assert_eq!(first, Some(1_000_000 * MS + 10 * US), "the first is a span");
     let root = named(&spans, "process: python3");
     assert_eq!(value(root, "gputrace.left_out.by_rate"), Some(&Value::Number(89)));
 }

@@ -75,7 +75,7 @@ impl Delivery<'_> {
     fn entry_fits(&mut self) -> bool {
         match &mut self.out {
             // A kernel, and the cell that names the writer.
-            Out::Records { ring, .. } => self.session.is_current() && ring.has_room(CELLS_MAX),
+            Out::Records { ring, .. } => self.session.is_current() && ring.has_space(CELLS_MAX),
             Out::Own(_) => false,
         }
     }

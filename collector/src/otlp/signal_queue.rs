@@ -1,4 +1,4 @@
-//! One signal's queue and numbers: filled by any thread, emptied by the sender's.
+//! One signal's queue with its counters: any thread fills it, the exporter's thread empties it.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,26 +20,26 @@ pub enum OnFull {
 }
 
 #[derive(Debug)]
-pub struct Lane {
+pub struct SignalQueue {
     pub signal: Signal,
     state: Mutex<State>,
     pub arrived: Notify,
-    /// There is room again, or never will be.
-    room: Condvar,
+    /// Notified when a request was taken, or the queue was closed.
+    space: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     queue: Queue,
     status: SignalStatus,
-    /// Items and bytes under way.
+    /// Items and bytes of the request that is being sent.
     under_way: (u64, u64),
-    /// Nobody sends any more: why.
+    /// Why requests are no longer sent.
     closed: Option<String>,
-    dropped_is_told: bool,
+    drop_is_reported: bool,
 }
 
-/// The most that is queued, of a signal.
+/// The most bytes that a signal's queue holds.
 pub fn max_bytes(signal: Signal) -> usize {
     match signal {
         Signal::Traces => SPANS_MAX_BYTES,
@@ -47,8 +47,8 @@ pub fn max_bytes(signal: Signal) -> usize {
     }
 }
 
-impl Lane {
-    pub fn new(target: &Target) -> Lane {
+impl SignalQueue {
+    pub fn new(target: &Target) -> SignalQueue {
         let status = SignalStatus {
             endpoint: target.endpoint.shown(target.protocol),
             protocol: target.protocol.name(),
@@ -59,46 +59,52 @@ impl Lane {
             status,
             under_way: (0, 0),
             closed: None,
-            dropped_is_told: false,
+            drop_is_reported: false,
         };
-        Lane { signal: target.signal, state: Mutex::new(state), arrived: Notify::new(), room: Condvar::new() }
+        SignalQueue {
+            signal: target.signal,
+            state: Mutex::new(state),
+            arrived: Notify::new(),
+            space: Condvar::new(),
+        }
     }
 
-    /// Held for a few instructions only, by whomever.
+    /// The lock is held for a few instructions only.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Queues a request. A closed queue counts it as dropped.
     pub fn push(&self, request: EncodedRequest, on_full: OnFull) {
         let mut state = self.state();
         while on_full == OnFull::Waits
             && state.closed.is_none()
             && state.queue.is_full_for(request.body.len())
         {
-            let woken = self.room.wait_timeout(state, Duration::from_secs(1));
+            let woken = self.space.wait_timeout(state, Duration::from_secs(1));
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         if state.closed.is_some() {
             state.status.dropped += request.items;
             return;
         }
-        let gone = state.queue.push(request);
-        state.status.dropped += gone;
+        let dropped = state.queue.push(request);
+        state.status.dropped += dropped;
         drop(state);
         self.arrived.notify_one();
     }
 
-    /// The oldest, which counts as queued until it is told what became of it.
+    /// Takes the oldest request. It counts as queued until its outcome is set.
     pub fn take(&self) -> Option<EncodedRequest> {
         let mut state = self.state();
         let request = state.queue.pop()?;
         state.under_way = (request.items, request.body.len() as u64);
         drop(state);
-        self.room.notify_all();
+        self.space.notify_all();
         Some(request)
     }
 
-    pub fn taken(&self, rejected: u64) {
+    pub fn accepted(&self, rejected: u64) {
         let mut state = self.state();
         let (items, _) = std::mem::take(&mut state.under_way);
         let rejected = rejected.min(items);
@@ -107,7 +113,7 @@ impl Lane {
         state.status.rejected += rejected;
     }
 
-    pub fn refused(&self) {
+    pub fn rejected(&self) {
         let mut state = self.state();
         let (items, _) = std::mem::take(&mut state.under_way);
         state.status.rejected += items;
@@ -123,18 +129,18 @@ impl Lane {
 
     pub fn close(&self, why: &str) {
         self.state().closed.get_or_insert_with(|| why.to_owned());
-        self.room.notify_all();
+        self.space.notify_all();
     }
 
     pub fn closed(&self) -> Option<String> {
         self.state().closed.clone()
     }
 
-    /// Whether there are drops that nobody was told of: true once.
-    pub fn has_news_of_drops(&self) -> bool {
+    /// Whether items were dropped and this was not reported yet: true once.
+    pub fn has_unreported_drops(&self) -> bool {
         let mut state = self.state();
-        let has = state.status.dropped > 0 && !state.dropped_is_told;
-        state.dropped_is_told |= has;
+        let has = state.status.dropped > 0 && !state.drop_is_reported;
+        state.drop_is_reported |= has;
         has
     }
 

@@ -93,7 +93,7 @@ mod tests {
     ];
 
     #[test]
-    fn places_are_those_that_the_functions_have_in_them() {
+    fn offsets_are_those_in_the_functions() {
         let offsets = PassOffsets { number: 0x460, inside: 0x120 };
         assert_eq!(PassOffsets::of_code(&NUMBER, &INSIDE), Some(offsets));
         // A load of 64 bits before it, as of a thread-local, and the other form of addition.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_says_no_place_tells_none() {
+    fn code_without_an_offset_has_none() {
         for cut in 0..31 {
             assert_eq!(PassOffsets::of_code(&NUMBER[..cut], &INSIDE), None, "{cut}");
         }

@@ -1,4 +1,5 @@
-//! The trace that a process's spans are part of: the one that it was given, its parent's, or the session's.
+//! The trace that a process's spans belong to: that of its TRACEPARENT, its parent process's, or the
+//! session's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,33 +10,33 @@ use rustc_hash::FxHashMap;
 use crate::batch::SessionBegin;
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::run::Handed;
+use crate::spans::run::RunContext;
 use crate::spans::trace_context::{
     Malformed, SAMPLED, TraceParent, baggage, resource_attributes, trace_state,
 };
 
-/// Complaints that are kept; the same one is kept once.
+/// Complaints that are kept; equal ones are kept once.
 const COMPLAINTS_MAX: usize = 16;
-/// Members that are kept after their end. Children that are heard of later still stand under the run, or alone.
+/// Exited processes that are remembered. A child of a forgotten one is placed under the run, or is a root.
 const ENDED_MAX: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Joined {
+pub struct ProcessTrace {
     pub trace_id: u128,
-    /// Of the process's own span; 0 for none.
+    /// The parent of the process's own span; 0 for none.
     pub parent: u64,
     pub parent_is_remote: bool,
     pub flags: u8,
     pub state: Arc<str>,
     pub baggage: Vec<(String, String)>,
-    /// What the environment said.
+    /// TRACEPARENT of the process's environment.
     given: Option<TraceParent>,
 }
 
-impl Joined {
-    fn without_baggage(&self) -> Joined {
-        let Joined { trace_id, parent, parent_is_remote, flags, ref state, given, baggage: _ } = *self;
-        Joined {
+impl ProcessTrace {
+    fn without_baggage(&self) -> ProcessTrace {
+        let ProcessTrace { trace_id, parent, parent_is_remote, flags, ref state, given, baggage: _ } = *self;
+        ProcessTrace {
             trace_id,
             parent,
             parent_is_remote,
@@ -47,35 +48,36 @@ impl Joined {
     }
 }
 
-/// The processes of sessions, as far as their children must know them.
+/// What children inherit from the processes and runs of all sessions.
 #[derive(Debug, Default)]
 pub struct Family {
-    members: FxHashMap<(SessionSeed, u32), Member>,
-    /// Those that have ended, by their number and root, the oldest first.
+    members: FxHashMap<(SessionSeed, u32), FamilyMember>,
+    /// Exited processes with their root spans, the oldest first.
     ended: VecDeque<((SessionSeed, u32), u64)>,
-    /// What sessions gave to their commands: of the one at hand, and of others that have processes still.
-    runs: FxHashMap<SessionSeed, Run>,
-    /// The session at hand.
+    /// The contexts that sessions gave to their commands: of the current session, and of earlier ones with
+    /// processes that still run.
+    runs: FxHashMap<SessionSeed, SessionRun>,
+    /// The current session.
     latest: Option<SessionSeed>,
-    /// What was malformed, for people.
+    /// Messages for the user about malformed variables.
     complaints: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Run {
-    handed: Handed,
-    /// Processes of the session that have not ended.
+struct SessionRun {
+    handed: RunContext,
+    /// How many processes of the session run.
     running: usize,
 }
 
 #[derive(Debug)]
-struct Member {
+struct FamilyMember {
     root: u64,
-    /// Once it is known; without its baggage, which no child inherits.
-    joined: Option<Joined>,
+    /// Known once [`Family::join`] was called; without baggage, which no child inherits.
+    joined: Option<ProcessTrace>,
 }
 
-/// One of a family.
+/// Identifies a process and its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct Who {
     pub session: SessionSeed,
@@ -84,9 +86,9 @@ pub struct Who {
 }
 
 impl Family {
-    /// A session that gave its command a trace context, as what it came to. What the session itself was given may be
-    /// malformed.
-    pub fn begin(&mut self, session: &SessionBegin) -> Option<Handed> {
+    /// Begins a session. Returns the trace context that it gave to its command, if it gave one. Complains if
+    /// the session's own TRACEPARENT is malformed.
+    pub fn begin(&mut self, session: &SessionBegin) -> Option<RunContext> {
         let seed = SessionSeed::new(session);
         if self.latest.replace(seed) != Some(seed) {
             self.runs.retain(|known, run| *known == seed || run.running > 0);
@@ -94,24 +96,24 @@ impl Family {
         if let Some(known) = self.runs.get(&seed) {
             return Some(known.handed);
         }
-        let handed = Handed::of(session)?;
-        if let Some(Err(why)) = Handed::caller(session) {
+        let handed = RunContext::of(session)?;
+        if let Some(Err(why)) = RunContext::caller(session) {
             self.complain(why.to_string());
         }
-        self.runs.insert(seed, Run { handed, running: 0 });
+        self.runs.insert(seed, SessionRun { handed, running: 0 });
         Some(handed)
     }
 
-    /// A process began; whoever had its number before has ended.
+    /// A process began. An earlier process of the same pid has ended.
     pub fn add(&mut self, who: Who, root: u64) {
-        self.members.insert((who.session, who.pid), Member { root, joined: None });
+        self.members.insert((who.session, who.pid), FamilyMember { root, joined: None });
         if let Some(run) = self.runs.get_mut(&who.session) {
             run.running += 1;
         }
     }
 
-    /// A process ended; `root` tells it from a later one with its number. Only the last ones are remembered: a session
-    /// may go on for years.
+    /// A process ended; `root` distinguishes it from a later process of its pid. Only the latest are
+    /// remembered, since a session may last for years.
     pub fn end(&mut self, who: Who, root: u64) {
         if let Some(run) = self.runs.get_mut(&who.session) {
             run.running = run.running.saturating_sub(1);
@@ -128,26 +130,26 @@ impl Family {
         }
     }
 
-    /// Decides which trace a process is part of, from what it says and who started it, as far as is known.
-    pub fn join(&mut self, who: Who, definitions: &Definitions) -> Joined {
+    /// Decides which trace a process belongs to, from its environment and its parent process.
+    pub fn join(&mut self, who: Who, definitions: &Definitions) -> ProcessTrace {
         let given = self.read(definitions, origin_of::TRACEPARENT, TraceParent::parse);
         let run = self.runs.get(&who.session).map(|run| run.handed);
-        // Who got the run's own is in a trace of somebody else's only if the run was.
+        // A process with the run's own context is in another tracer's trace only if the run is.
         let run_given = run.filter(|run| given == Some(run.context));
         let state = match (given, run_given) {
-            (Some(_), None | Some(Handed { caller: Some(_), .. })) => {
+            (Some(_), None | Some(RunContext { caller: Some(_), .. })) => {
                 self.read(definitions, origin_of::TRACESTATE, trace_state).unwrap_or_default()
             }
             _ => String::new(),
         };
         let baggage = self.read(definitions, origin_of::BAGGAGE, baggage).unwrap_or_default();
-        // They are read where the process is described; here it is said if they cannot be.
+        // Read only to report malformed attributes; `resource` uses them.
         self.read(definitions, origin_of::RESOURCE_ATTRIBUTES, resource_attributes);
         let parent =
             self.members.get(&(who.session, who.parent_pid)).and_then(|parent| parent.joined.as_ref());
-        // A process that lost its environment is the run's all the same.
+        // A process that lost its environment still belongs to the run.
         let joined = match (given.or(run.map(|run| run.context).filter(|_| parent.is_none())), parent) {
-            (Some(given), _) => Joined {
+            (Some(given), _) => ProcessTrace {
                 trace_id: given.trace_id,
                 parent: given.span_id,
                 parent_is_remote: run.is_none_or(|run| run.context != given),
@@ -156,8 +158,10 @@ impl Family {
                 baggage,
                 given: Some(given),
             },
-            (None, Some(parent)) => Joined { parent: 0, parent_is_remote: false, baggage, ..parent.clone() },
-            (None, None) => Joined {
+            (None, Some(parent)) => {
+                ProcessTrace { parent: 0, parent_is_remote: false, baggage, ..parent.clone() }
+            }
+            (None, None) => ProcessTrace {
                 trace_id: who.session.trace(),
                 parent: 0,
                 parent_is_remote: false,
@@ -173,16 +177,15 @@ impl Family {
         joined
     }
 
-    /// The same with the parent of the process's own span: another process's, if that has started it
-    /// and nobody gave it a span of its own to stand under.
-    pub fn under_parent(&self, who: Who, joined: Joined) -> Joined {
+    /// Makes the parent process's span the parent of the process's span, if both have the same TRACEPARENT.
+    pub fn under_parent(&self, who: Who, joined: ProcessTrace) -> ProcessTrace {
         let parent = self.members.get(&(who.session, who.parent_pid)).filter(|_| who.parent_pid != who.pid);
-        let is_its = |parent: &&Member| {
+        let is_same_trace = |parent: &&FamilyMember| {
             let known = parent.joined.as_ref();
             known.is_some_and(|known| known.trace_id == joined.trace_id && known.given == joined.given)
         };
-        match parent.filter(is_its) {
-            Some(parent) => Joined { parent: parent.root, parent_is_remote: false, ..joined },
+        match parent.filter(is_same_trace) {
+            Some(parent) => ProcessTrace { parent: parent.root, parent_is_remote: false, ..joined },
             None => joined,
         }
     }
@@ -219,14 +222,14 @@ mod tests {
         Who { session: SessionSeed::new(&SessionBegin::default()), pid, parent_pid }
     }
 
-    /// A number that nobody has in the test.
+    /// A pid that no process has in these tests.
     const NOBODY: u32 = u32::MAX;
 
     #[test]
-    fn of_those_that_ended_the_last_are_remembered() {
+    fn ended_processes_are_remembered_up_to_a_bound() {
         let (mut family, definitions) = (Family::default(), Definitions::default());
         let max = ENDED_MAX as u32;
-        // One lives on all the time, one has a number that is taken again.
+        // One process runs all the time; the pid of another is used again.
         for pid in [1, 2] {
             family.add(who(pid, NOBODY), u64::from(pid));
             family.join(who(pid, NOBODY), &definitions);
@@ -247,13 +250,13 @@ mod tests {
             let joined = family.join(child, &definitions);
             family.under_parent(child, joined).parent
         };
-        assert_eq!(parent_of(2), 20, "the number's new owner runs");
+        assert_eq!(parent_of(2), 20, "the new process of that pid");
         let newest = 9 + 2 * max;
         assert_eq!(parent_of(newest), u64::from(newest));
-        assert_eq!(parent_of(newest - max), 0, "it stands alone");
+        assert_eq!(parent_of(newest - max), 0, "a root");
     }
 
-    /// One that another collector takes over may outlive its session.
+    /// A process that another collector takes over may outlive its session.
     #[test]
     fn runs_are_remembered_while_processes_of_theirs_run() {
         let (mut family, definitions) = (Family::default(), Definitions::default());
@@ -272,7 +275,7 @@ mod tests {
                 assert_eq!(joined.parent, family.runs[&of(number, pid).session].handed.context.span_id);
                 family.end(of(number, pid), pid.into());
             }
-            assert_eq!(family.runs.len(), 2, "the one at hand, and the first");
+            assert_eq!(family.runs.len(), 2, "the current run, and the first");
         }
         assert_eq!(family.join(of(0, 7), &definitions).parent, handed.context.span_id);
         family.end(of(0, 7), 7);
