@@ -1,4 +1,4 @@
-//! What tells two names apart that people would shorten to the same one.
+//! The differences between two names that have the same short name.
 
 use crate::names::argument::{Detail, argument, part};
 use crate::names::identifier::is_filler;
@@ -6,19 +6,19 @@ use crate::names::path::{NameNode, PathPart, parse};
 use crate::names::short::{bare, structure};
 use crate::names::vocabulary as known;
 
-/// Differences looked for; what has more is another kernel altogether.
+/// The most differences that are collected.
 const DIFFERENCES_MAX: usize = 12;
-/// Parts and arguments compared.
+/// The most parts and arguments that are compared.
 const COMPARED_MAX: usize = 2000;
-/// How much of a differing argument is shown.
+/// The detail of a differing argument.
 const SHOWN: Detail = Detail { depth: 1, arguments: 3, flags: true, elements: true };
-/// Arguments this long that are shown already are not shown again.
+/// An argument of at least this length that the short name shows is not repeated.
 const SAME_MIN_BYTES: usize = 8;
-/// Longer words are no marks.
+/// Longer words are not used as marks.
 const WORD_MAX_CHARS: usize = 40;
 
-/// What our full name says otherwise than theirs, in its order, with plumbing last. `shown` is the
-/// short name, which needs not be said again. Empty if nothing can be said.
+/// The words in which our full name differs from theirs, in its order, with plumbing last. Words of `shown`,
+/// the short name, are not repeated. Empty if there are none.
 pub fn differences(ours: &str, theirs: &str, shown: &str) -> Vec<String> {
     let (ours, theirs) = (bare(ours), bare(theirs));
     let mut found = Differences { shown, said: Vec::new(), plumbing: Vec::new(), compared: 0 };
@@ -35,7 +35,7 @@ pub fn differences(ours: &str, theirs: &str, shown: &str) -> Vec<String> {
 struct Differences<'s> {
     shown: &'s str,
     said: Vec<String>,
-    /// Said only after all else.
+    /// Differences that come after all others.
     plumbing: Vec<String>,
     compared: usize,
 }
@@ -43,14 +43,14 @@ struct Differences<'s> {
 impl Differences<'_> {
     fn say(&mut self, word: String) {
         let fits = !word.is_empty() && word.chars().count() <= WORD_MAX_CHARS;
-        // The functor of a kernel comes again in its later arguments; a number is another one.
+        // A kernel's functor is repeated in its later arguments; a repeated number is another argument.
         let number = word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         if self.said.len() < DIFFERENCES_MAX && fits && (number || !self.said.contains(&word)) {
             self.said.push(word);
         }
     }
 
-    /// A type or a namespace; its name alone where the rest is too long or is shown already.
+    /// Adds a type or a namespace, or only its name if the rest is too long or already shown.
     fn say_part(&mut self, ours: &PathPart<'_>) {
         let word = part(ours, SHOWN);
         let inside =
@@ -82,7 +82,7 @@ impl Differences<'_> {
         for (a, b) in ours.iter().rev().zip(theirs.iter().rev()) {
             self.part(a, b);
         }
-        // One has more namespaces or classes around it.
+        // One path has more namespaces or classes.
         let more = ours.len().saturating_sub(theirs.len());
         for outer in &ours[..more] {
             self.say_part(outer);
@@ -122,7 +122,7 @@ impl Differences<'_> {
         }
     }
 
-    /// What is found is put off.
+    /// Puts the differences that `look` finds at the end.
     fn aside(&mut self, look: impl FnOnce(&mut Self)) {
         let said = std::mem::take(&mut self.said);
         look(self);
@@ -130,7 +130,7 @@ impl Differences<'_> {
         self.plumbing.extend(found);
     }
 
-    /// Flags are told apart by all those of the list at once, as `TFF`: one alone says nothing.
+    /// Flags are shown together, as `TFF`: one alone would not be understood.
     fn flags(&mut self, ours: &[NameNode<'_>], theirs: &[NameNode<'_>]) {
         let flags = |args: &[NameNode<'_>]| args.iter().filter_map(known::flag).collect::<Vec<bool>>();
         let (ours, theirs) = (flags(ours), flags(theirs));
@@ -157,7 +157,7 @@ impl Differences<'_> {
         }
     }
 
-    /// Overloads differ in their parameters alone.
+    /// Compares parameters, the only difference between overloads.
     fn parameters(&mut self, ours: &str, theirs: &str) {
         let list = |params: &str| format!("f<{params}>");
         let (ours, theirs) = (list(ours), list(theirs));
@@ -173,7 +173,7 @@ impl Differences<'_> {
         }
     }
 
-    /// Plain words differ in what is between their underscores, or in what they have not.
+    /// Compares plain words by their pieces between underscores.
     fn words(&mut self, ours: &str, theirs: &str) {
         let (ours, theirs) = (together(ours), together(theirs));
         let sorted = |name: &'_ str| {
@@ -196,7 +196,7 @@ impl Differences<'_> {
     }
 }
 
-/// Keeps the words together that say one thing.
+/// Joins pieces that belong together into one word.
 fn together(name: &str) -> String {
     name.replace("segment_k_", "segment-k-").replace("split_k", "split-k")
 }
