@@ -1,4 +1,4 @@
-//! What to do about an error, in words: what it means in practice, and where to look first.
+//! Advice for errors: what an error means in practice, and where to look first.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,11 @@ use crate::failed_calls::Category;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
-/// What every device since compute capability 2.0 takes at most.
+/// The limits of every device since compute capability 2.0.
 const THREADS_MAX: u64 = 1024;
 const BLOCK_Z_MAX: u16 = 64;
 
-/// `None` where nothing is known that helps.
+/// Advice for a failed call, if there is any.
 pub fn advice(call: &HostCall, definitions: &Definitions) -> Option<Cow<'static, str>> {
     if let (1 | 701, Detail::Launch(launch)) = (call.status, &call.detail)
         && let Some(advice) = of_shape(launch)
@@ -23,7 +23,7 @@ pub fn advice(call: &HostCall, definitions: &Definitions) -> Option<Cow<'static,
     of_status(call.status).or_else(by_category).map(Cow::Borrowed)
 }
 
-/// What is wrong with a launch's shape whatever the kernel is.
+/// Advice for a launch shape that is invalid for every kernel.
 fn of_shape(launch: &Launch) -> Option<Cow<'static, str>> {
     let threads: u64 = launch.block.iter().map(|side| u64::from(*side)).product();
     let [_, y, z] = launch.grid;
@@ -40,7 +40,7 @@ fn of_shape(launch: &Launch) -> Option<Cow<'static, str>> {
     })
 }
 
-/// Of errors that mean the same wherever they come from.
+/// Advice for errors that mean the same in every call.
 pub const fn of_status(status: u16) -> Option<&'static str> {
     Some(match status {
         2 => {
@@ -150,7 +150,7 @@ pub const fn of_status(status: u16) -> Option<&'static str> {
     })
 }
 
-/// Of errors that say little by themselves.
+/// Advice by category, for errors that mean little by themselves.
 const fn of_category(status: u16, category: Category) -> Option<&'static str> {
     Some(match (status, category) {
         (1, Category::Launch) => {

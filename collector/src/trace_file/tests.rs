@@ -354,8 +354,8 @@ fn a_launch_and_its_record_take_at_most_twelve_bytes() {
     assert!(per_pair <= 12.0, "{per_pair:.2} bytes a pair");
 }
 
-/// What kernels cost in the file of a real run, in launches and records; and all host calls, records and ranges
-/// together. The run is short, so that little of it repeats: this is the worst of it.
+/// The bytes per kernel launch and record in the file of a real run, and per event of all kinds. The run is
+/// short, so that little repeats: a longer one compresses better.
 #[test]
 fn events_of_a_recorded_training_run_take_at_most_twelve_bytes_each() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/pytorch-h200.gputrace");
