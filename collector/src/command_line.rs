@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_like_a_secret_is_masked() {
+    fn values_with_names_of_secrets_are_masked() {
         for (line, after) in [
             ("prog|--password=hunter2", "prog|--password=[redacted]"),
             ("prog|--token|abc|x", "prog|--token|[redacted]|x"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_stays() {
+    fn values_with_other_names_are_not_masked() {
         for line in [
             "/usr/bin/python3|train.py|--lr|1e-3|--max-new-tokens=128|--tokenizer|bert|--eos_token|</s>",
             "prog|--password-file|/etc/secret|--keys=3|--monkey|x",

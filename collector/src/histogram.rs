@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_value_is_in_its_bucket_and_the_scale_is_the_finest(
+        fn values_are_in_their_buckets_and_the_scale_is_the_finest(
             mut values in prop::collection::vec(value(), 1..400),
             bytes: bool,
         ) {
@@ -378,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn order_and_division_do_not_matter(values in durations(), at in 0usize..400) {
+        fn merges_do_not_depend_on_order_and_division(values in durations(), at in 0usize..400) {
             let (left, right) = values.split_at(at.min(values.len()));
             let reversed: Vec<u64> = right.iter().rev().copied().collect();
             let mut parts = fixed(&reversed);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_has_one_fine_bucket_and_taking_empties() {
+    fn a_single_value_has_one_fine_bucket_and_taking_empties() {
         let mut histogram = of(&[5_000, 5_000], Unit::Seconds);
         assert_eq!((histogram.scale(), histogram.counts()), (SCALE_MAX, &[2][..]));
         let taken = histogram.take();

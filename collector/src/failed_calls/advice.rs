@@ -180,7 +180,7 @@ mod tests {
     use crate::failed_calls::name;
 
     #[test]
-    fn the_common_errors_have_advice() {
+    fn common_errors_have_advice() {
         for status in
             [2, 3, 100, 101, 201, 209, 217, 222, 700, 701, 702, 704, 705, 710, 716, 719, 802, 803, 901]
         {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_shape_is_said() {
+    fn invalid_launch_shapes_have_advice() {
         let shape = |grid, block| of_shape(&Launch { grid, block, ..Launch::default() });
         assert!(shape([0, 1, 1], [32, 1, 1]).unwrap().contains("is 0"));
         assert!(shape([1, 1, 1], [4096, 1, 1]).unwrap().contains("4096 threads"));

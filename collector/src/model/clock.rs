@@ -168,7 +168,7 @@ impl Timeline {
 }
 
 /// All clocks of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Clocks {
     /// `None` if ticks are nanoseconds of CLOCK_MONOTONIC.
     ticks: Option<Timeline>,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_second_anchor_the_nominal_rate_holds() {
+    fn nominal_rate_holds_before_the_second_anchor() {
         let mut timeline = timeline();
         let second = timeline.map(ticks_at(START_NS) + 2_400_000_000);
         assert!(second.abs_diff(START_NS + 1_000_000_000) <= 1, "{second}");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_times_do_not_hold_anchors_back() {
+    fn invalid_times_do_not_affect_later_anchors() {
         let mut timeline = timeline();
         timeline.map(u64::MAX);
         let later = START_NS + 1_000_000_000;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anchors_the_nearer_system_clock_is_assumed() {
+    fn device_clocks_without_anchors_are_the_nearer_system_clock() {
         let begin = crate::batch::ProcessBegin {
             start_monotonic_ns: 1_000_000,
             start_realtime_ns: 1_700_000_000_000_000_000,

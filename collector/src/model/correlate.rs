@@ -35,11 +35,14 @@ struct JoinWindow<T> {
     live: usize,
 }
 
-impl<T> JoinWindow<T> {
-    const fn new() -> Self {
+// Derived, it would ask for a default of `T`.
+impl<T> Default for JoinWindow<T> {
+    fn default() -> Self {
         JoinWindow { slots: Vec::new(), live: 0 }
     }
+}
 
+impl<T> JoinWindow<T> {
     #[inline]
     fn index(&self, key: JoinKey) -> usize {
         key.correlation as usize & self.slots.len().wrapping_sub(1)
@@ -104,7 +107,7 @@ pub enum JoinOutcome {
 }
 
 /// The join of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Join {
     calls: JoinWindow<PendingCall>,
     /// Calls whose slot in the window a later call took.
@@ -119,22 +122,6 @@ pub struct Join {
     /// The newest key among evicted calls.
     evicted_to: Option<JoinKey>,
     emitted_alone: EmittedAlone,
-}
-
-impl Default for Join {
-    fn default() -> Self {
-        Join {
-            calls: JoinWindow::new(),
-            overflow: OverflowTable::default(),
-            records: JoinWindow::new(),
-            held: 0,
-            evicted_calls: 0,
-            evicted_records: 0,
-            late_records: 0,
-            evicted_to: None,
-            emitted_alone: EmittedAlone::default(),
-        }
-    }
 }
 
 impl Join {
@@ -291,7 +278,7 @@ impl Join {
 
     /// The stream has ended: emits all that still waits, calls first, each in order of time.
     pub fn finish(&mut self, out: &mut impl FnMut(JoinOutcome)) {
-        let calls = mem::replace(&mut self.calls, JoinWindow::new());
+        let calls = mem::take(&mut self.calls);
         let mut alone: Vec<_> = calls
             .slots
             .into_iter()
@@ -304,7 +291,7 @@ impl Join {
         alone.sort_by_key(|(start_ns, key, _)| (*start_ns, *key));
         alone.into_iter().for_each(|(_, _, call)| out(JoinOutcome::Alone(call)));
 
-        let records = mem::replace(&mut self.records, JoinWindow::new());
+        let records = mem::take(&mut self.records);
         let mut left: Vec<_> = records
             .slots
             .into_iter()

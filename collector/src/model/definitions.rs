@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_ids_are_refused_without_growing() {
+    fn invalid_ids_are_rejected_without_growing() {
         let mut definitions = Definitions::default();
         for id in [0, u32::MAX, 1 << 30] {
             definitions.add(&record(kind::NAME, id, &[], "x"));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_did_not_live_to_see_is_not_known() {
+    fn calls_after_the_last_sign_of_life_may_still_run() {
         assert_eq!(left(100, 2_000, NOW - 20 * MS, NOW, vec![launch(10), launch(20)]), 2);
     }
 

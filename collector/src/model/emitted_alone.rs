@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_remembered_once_and_for_a_while() {
+    fn calls_emitted_alone_are_remembered_once_and_for_a_while() {
         let mut emitted_alone = EmittedAlone::default();
         assert!(!emitted_alone.take(key(0, 0)));
         for id in [5, 7, 6] {

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_from_its_own_history_is_an_anomaly() {
+    fn durations_far_from_their_history_are_outliers() {
         let mut histories = Histories::default();
         // The first runs are slow and no part of the history.
         for _ in 0..WARM_UP {

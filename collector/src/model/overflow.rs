@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_takes_no_memory() {
+    fn calls_that_come_and_go_take_no_memory() {
         let mut overflow = OverflowTable::default();
         for _ in 0..10 * CALLS_MAX {
             put(&mut overflow, 7);

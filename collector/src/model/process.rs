@@ -55,7 +55,7 @@ macro_rules! out {
     };
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ProcessState {
     number: u32,
     begin: ProcessBegin,
@@ -91,30 +91,11 @@ impl ProcessState {
     pub(super) fn new(number: u32, begin: ProcessBegin) -> ProcessState {
         ProcessState {
             number,
-            end: None,
-            definitions: Definitions::default(),
-            counters: Counters::default(),
-            counts: Counts::default(),
             clocks: Clocks::new(&begin),
-            rings: FxHashMap::default(),
-            join: Join::default(),
-            unidentified: Unidentified::default(),
-            ranges: Ranges::default(),
-            instances: Numbers::default(),
-            callers: Callers::default(),
-            graphs: GraphTable::default(),
-            progress: Progress::default(),
-            host_copies: HostCopies::default(),
-            histories: Histories::default(),
-            in_flight: InFlight::default(),
-            ids_are_unreliable: None,
-            epochs: Epochs::default(),
-            saw_device_record: false,
-            losses: Vec::new(),
-            resumed: false,
             last_seen_ns: begin.start_monotonic_ns,
             alive_ns: begin.start_monotonic_ns,
             begin,
+            ..ProcessState::default()
         }
     }
 

@@ -241,7 +241,7 @@ mod tests {
 
     /// A name that is eight times as long makes the parser read some eight times as many bytes, not 64 times.
     #[test]
-    fn work_grows_with_the_length() {
+    fn parsing_work_grows_with_the_length() {
         let lists: [fn(usize) -> String; 3] = [
             |n| format!("void f<{}b>(int)", "iter<a<b<c, d>, e>, f>, ".repeat(n)),
             |n| format!("void {}f<int>(int)", "a<b>::".repeat(4 * n)),

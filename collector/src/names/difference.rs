@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_said_in_order() {
+    fn differences_are_listed_in_order() {
         for (ours, theirs, expected) in [
             ("void f<int, true>(int)", "void f<int, false>(int)", &["true"][..]),
             ("void f<true, int, true>()", "void f<false, int, true>()", &["TT"]),

@@ -41,7 +41,7 @@ fn kernels_have_the_short_names_people_know() {
 }
 
 #[test]
-fn no_two_kernels_of_a_program_share_a_short_name() {
+fn kernels_of_a_program_have_different_short_names() {
     // All libraries in one program: more than any real program.
     let mut table = NameTable::default();
     let mut taken: HashMap<String, String> = HashMap::new();

@@ -250,7 +250,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_path_stays_text() {
+    fn arguments_that_are_no_path_stay_text() {
         assert_eq!(names("unsigned int"), ["text unsigned int"]);
         assert_eq!(names("void (*)(int)"), ["text void (*)(int)"]);
         assert_eq!(names("3ul"), ["text 3ul"]);

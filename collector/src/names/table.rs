@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_keeps_the_plain_name_and_later_ones_say_what_they_have_instead() {
+    fn names_after_the_first_are_marked_with_their_differences() {
         let mut table = NameTable::default();
         assert_eq!(&*table.short("void a::f<int>(int)"), "f<int>");
         assert_eq!(&*table.short("void b::f<int>(int)"), "f<int> [b]");

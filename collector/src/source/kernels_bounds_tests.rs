@@ -178,13 +178,13 @@ fn part() -> impl Strategy<Value = TablePart> {
 
 proptest! {
     #[test]
-    fn nonsense_is_read_to_an_end(bytes: Vec<u8>) {
+    fn invalid_kernel_lines_are_read_to_an_end(bytes: Vec<u8>) {
         let _ = sources(&bytes);
     }
 
     /// Only what stands behind a true beginning is read by the decoder.
     #[test]
-    fn nonsense_within_a_table_is_decoded_to_an_end(
+    fn invalid_line_programs_are_decoded_to_an_end(
         parts in prop::collection::vec(part(), 1..4),
         behind in bytes(100), offsets in bytes(4), strings in bytes(100),
     ) {

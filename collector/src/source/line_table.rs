@@ -210,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_decoded_in_one_pass(
+        fn invalid_line_tables_are_decoded_in_one_pass(
             form: u64, first_line: u64, table: Vec<u8>, whole: bool, at: u32,
         ) {
             for form in [form, 0, 1, 2, 3] {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_files_that_are_what_they_were_are_read() {
+    fn symbols_are_read_only_from_unchanged_plain_files() {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("text");
         fs::write(&text, "no program").unwrap();

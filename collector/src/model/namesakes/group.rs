@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_name_only_the_process_s_own_number_goes() {
+    fn process_names_lose_only_the_process_s_own_number() {
         for (text, cleaned) in [
             ("worker 4711 of 8", "worker # of 8"),
             ("4711", "#"),

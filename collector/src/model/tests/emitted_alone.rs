@@ -1,4 +1,4 @@
-//! Calls and records that wait for each other: how long, and what becomes of them then.
+//! Tests of calls and records that wait for each other too long.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
 }
 
 #[test]
-fn more_records_than_can_wait_are_given_out_without_calls() {
+fn records_beyond_the_limit_are_emitted_without_calls() {
     let mut feed = ModelFeed::new();
     for correlation in 1..=300_000 {
         feed.cells(RECORDS, &kernel(executed(correlation, 100)));
