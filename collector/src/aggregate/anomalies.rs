@@ -67,7 +67,7 @@ impl Anomalies {
         match operation.verdict {
             Verdict::None | Verdict::Usual => {}
             Verdict::Unjudged => self.unjudged += 1,
-            Verdict::Odd(anomaly) => self.odd(operation, anomaly),
+            Verdict::Outlier(anomaly) => self.odd(operation, anomaly),
         }
     }
 
@@ -115,7 +115,7 @@ impl Anomalies {
         self.places.is_short(self.kernels.len(), KERNELS_MAX)
     }
 
-    /// Odd runs of one kernel, by its name, with the worst of all.
+    /// Outlier runs of one kernel, by its name, with the worst of all.
     pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
         let mut moved: Vec<_> = self.kernels.extract_if(|key, _| together.has(key.process)).collect();
         // In an order that does not depend on the table's.
@@ -163,7 +163,7 @@ mod tests {
             context: 0,
             stream: 0,
             graph: None,
-            verdict: Verdict::Odd(Anomaly { sigmas: 3.0, median_ns: 100.0 }),
+            verdict: Verdict::Outlier(Anomaly { sigmas: 3.0, median_ns: 100.0 }),
         }
     }
 

@@ -98,7 +98,7 @@ fn runs(aggregates: &mut Aggregates, process: &Process) {
     aggregates.host_call(&launch, definitions);
     aggregates.host_call(&HostCall { kind: kind::CALL, ..call(number, QUERY, 600, 40, 2) }, definitions);
     let kernel = What::Kernel(Kernel { name: NAME + shift(number), ..Kernel::default() });
-    let odd = Verdict::Odd(Anomaly { sigmas: 3.0, median_ns: 100.0 });
+    let odd = Verdict::Outlier(Anomaly { sigmas: 3.0, median_ns: 100.0 });
     let launched = HostCall { kind: kind::LAUNCH, ..call(number, LAUNCH, 0, 50, 3) };
     let took_ns = 1_000 + u64::from(number);
     aggregates.operation(&operation(number, kernel, Some(launched), odd, took_ns), definitions);
@@ -229,7 +229,7 @@ fn what_runs_has_room_however_many_were_there_before_and_sums_are_exact() {
         for at in 0..EACH {
             let refused = HostCall { kind: kind::ALLOC, ..call(number, ALLOC, 2, 1, at) };
             aggregates.host_call(&refused, definitions);
-            let odd = Verdict::Odd(Anomaly { sigmas: 3.0, median_ns: 100.0 });
+            let odd = Verdict::Outlier(Anomaly { sigmas: 3.0, median_ns: 100.0 });
             let kernel = What::Kernel(Kernel { name: STACK + at + shift(number), ..Kernel::default() });
             aggregates.operation(&operation(number, kernel, None, odd, 200), definitions);
             aggregates.graphs.add(GraphKey { process: number, graph: at + 1 }, 3, Some(10));

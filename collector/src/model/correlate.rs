@@ -198,13 +198,13 @@ impl Join {
         }
         if let Some(pending) = self.calls.get(key) {
             let was_live = pending.is_live();
-            let outcome = met(pending, record);
+            let outcome = join_record(pending, record);
             let is_live = pending.is_live();
             self.calls.live -= usize::from(was_live && !is_live);
             return out(outcome);
         }
         if let Some(pending) = self.overflow.get(key) {
-            let outcome = met(pending, record);
+            let outcome = join_record(pending, record);
             if !pending.is_live() {
                 self.overflow.remove(key);
             }
@@ -307,6 +307,6 @@ impl Join {
 }
 
 #[inline]
-fn met(pending: &mut PendingCall, record: Operation) -> JoinOutcome {
-    pending.meet(record).map_or(JoinOutcome::Double, JoinOutcome::Record)
+fn join_record(pending: &mut PendingCall, record: Operation) -> JoinOutcome {
+    pending.join(record).map_or(JoinOutcome::Double, JoinOutcome::Record)
 }

@@ -135,7 +135,7 @@ impl Definitions {
             fields: record.fields.as_slice().into(),
             text: match record.kind {
                 kind::CODE | kind::LINES | kind::IMAGE => Text::Raw(record.text.as_slice().into()),
-                _ => Text::Said(String::from_utf8_lossy(&record.text).into()),
+                _ => Text::Utf8(String::from_utf8_lossy(&record.text).into()),
             },
         });
         self.count += 1;

@@ -14,16 +14,16 @@ use crate::model::operation::{Anomaly, Kernel, Verdict};
 /// The most histories of a process. Runs of further kernels are not judged, and counted.
 const HISTORIES_MAX: usize = 1 << 13;
 /// The number of durations that a history keeps.
-const LATEST: u8 = 64;
+const KEPT_MAX: u8 = 64;
 /// The first runs of a kernel are left out: they include loading, cold caches and low clocks.
 const WARM_UP: u8 = 3;
 /// The number of durations that a history needs before it judges any.
-const NEEDED: u8 = 16;
+const JUDGED_FROM: u8 = 16;
 /// If more than this many of the kept durations lie on one side of the median, it is computed again.
 /// Computing it costs a hundred times what this count does.
-const ASTRAY: u8 = 48;
+const ONE_SIDED: u8 = 48;
 /// The median is computed again at once after this many outliers.
-const ODD_MAX: u8 = 8;
+const OUTLIERS_MAX: u8 = 8;
 /// An outlier is this many standard deviations above the median.
 const SIGMAS: f64 = 2.0;
 /// The standard deviation of a normal distribution, divided by its MAD.
@@ -52,16 +52,16 @@ struct History {
     /// Half the durations are nearer to the median than this.
     mad_ns: f32,
     /// Longer durations are outliers; infinite as long as nothing is judged.
-    odd_from_ns: f32,
+    outlier_above_ns: f32,
     /// Index into [`Histories::times`].
     times: u16,
     /// Where the next duration is stored.
     next: u8,
     /// Durations there were when the median was last computed, durations since then, outliers among these,
     /// and after how many durations it is computed again.
-    looked_at: u8,
-    since_look: u8,
-    odd: u8,
+    computed_over: u8,
+    since_computed: u8,
+    outliers: u8,
     due: u8,
     warm_up: u8,
 }
@@ -69,7 +69,7 @@ struct History {
 const _: () = assert!(size_of::<(u64, History)>() <= 32 && HISTORIES_MAX <= 1 << 16);
 
 /// The latest durations of a kernel, each to within 0.05 %.
-type Times = [Time; LATEST as usize];
+type Times = [Time; KEPT_MAX as usize];
 
 /// A duration from 1 ns to 2^64 ns: the upper bits of a float whose exponent begins at 0.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +111,7 @@ impl Histories {
 
     /// The longest of the latest durations of a kernel in that launch shape, if there are enough.
     pub fn longest_ns(&self, kernel: &Kernel) -> Option<u64> {
-        let history = self.all.get(&shape(kernel)).filter(|history| history.looked_at >= NEEDED)?;
+        let history = self.all.get(&shape(kernel)).filter(|history| history.computed_over >= JUDGED_FROM)?;
         let times = self.times.get(usize::from(history.times))?;
         times.iter().map(|time| time.ns().ceil() as u64).max()
     }
@@ -123,7 +123,7 @@ impl Histories {
         let Some(times) = u16::try_from(index).ok().filter(|_| index < HISTORIES_MAX) else {
             return Verdict::Unjudged;
         };
-        let mut first = [Time::default(); LATEST as usize];
+        let mut first = [Time::default(); KEPT_MAX as usize];
         let mut history = History::new(times);
         let verdict = history.judge(duration_ns as f32, &mut first);
         self.times.push(first);
@@ -137,31 +137,32 @@ impl History {
         History {
             median_ns: 0.0,
             mad_ns: 0.0,
-            odd_from_ns: f32::INFINITY,
+            outlier_above_ns: f32::INFINITY,
             times,
             next: 0,
-            looked_at: 0,
-            since_look: 0,
-            odd: 0,
-            due: NEEDED,
+            computed_over: 0,
+            since_computed: 0,
+            outliers: 0,
+            due: JUDGED_FROM,
             warm_up: WARM_UP,
         }
     }
 
     #[inline]
     fn judge(&mut self, duration_ns: f32, times: &mut Times) -> Verdict {
-        let judged = if duration_ns > self.odd_from_ns { self.odd(duration_ns) } else { Verdict::Usual };
+        let judged =
+            if duration_ns > self.outlier_above_ns { self.outlier(duration_ns) } else { Verdict::Usual };
         self.add(duration_ns, times);
         judged
     }
 
     #[cold]
-    fn odd(&mut self, duration_ns: f32) -> Verdict {
-        self.odd += 1;
+    fn outlier(&mut self, duration_ns: f32) -> Verdict {
+        self.outliers += 1;
         let median_ns = f64::from(self.median_ns);
         // Without the minimum, a history without any spread would make every distance infinite.
         let sigma_ns = (f64::from(self.mad_ns) * SIGMA_BY_MAD).max(LEAST_NS / SIGMAS);
-        Verdict::Odd(Anomaly { sigmas: (f64::from(duration_ns) - median_ns) / sigma_ns, median_ns })
+        Verdict::Outlier(Anomaly { sigmas: (f64::from(duration_ns) - median_ns) / sigma_ns, median_ns })
     }
 
     #[inline]
@@ -173,15 +174,15 @@ impl History {
         if let Some(index) = times.get_mut(usize::from(self.next)) {
             *index = Time::new(duration_ns);
         }
-        self.next = (self.next + 1) % LATEST;
-        self.since_look += 1;
-        if self.since_look >= self.due || self.odd >= ODD_MAX {
-            self.look(times);
+        self.next = (self.next + 1) % KEPT_MAX;
+        self.since_computed += 1;
+        if self.since_computed >= self.due || self.outliers >= OUTLIERS_MAX {
+            self.recompute(times);
         }
     }
 
     /// Whether so many durations lie on one side of the median, or of the MAD, that both must have changed.
-    fn is_astray(&self, times: &Times) -> bool {
+    fn is_one_sided(&self, times: &Times) -> bool {
         let share = |lies: &dyn Fn(f32) -> bool| times.iter().filter(|time| lies(time.ns())).count();
         let (median_ns, mad_ns) = (self.median_ns, self.mad_ns);
         let shares = [
@@ -190,20 +191,21 @@ impl History {
             share(&|ns| (ns - median_ns).abs() > mad_ns),
             share(&|ns| (ns - median_ns).abs() < mad_ns),
         ];
-        shares.into_iter().any(|share| share > usize::from(ASTRAY))
+        shares.into_iter().any(|share| share > usize::from(ONE_SIDED))
     }
 
     /// Computes the median again, unless the kept durations still agree with it.
     #[inline(never)]
-    fn look(&mut self, times: &Times) {
-        let is_settled = self.looked_at == LATEST && self.odd < ODD_MAX && !self.is_astray(times);
-        self.looked_at = (self.looked_at + self.since_look).min(LATEST);
-        (self.since_look, self.odd, self.due) = (0, 0, LATEST);
+    fn recompute(&mut self, times: &Times) {
+        let is_settled =
+            self.computed_over == KEPT_MAX && self.outliers < OUTLIERS_MAX && !self.is_one_sided(times);
+        self.computed_over = (self.computed_over + self.since_computed).min(KEPT_MAX);
+        (self.since_computed, self.outliers, self.due) = (0, 0, KEPT_MAX);
         if is_settled {
             return;
         }
         let mut sorted = times.map(Time::ns);
-        let Some(known) = sorted.get_mut(..usize::from(self.looked_at)) else { return };
+        let Some(known) = sorted.get_mut(..usize::from(self.computed_over)) else { return };
         self.median_ns = median(known);
         for time in known.iter_mut() {
             *time = (*time - self.median_ns).abs();
@@ -211,7 +213,7 @@ impl History {
         self.mad_ns = median(known);
         let (median_ns, mad_ns) = (f64::from(self.median_ns), f64::from(self.mad_ns));
         let least_ns = (SIGMAS * SIGMA_BY_MAD * mad_ns).max(median_ns * LEAST_SHARE).max(LEAST_NS);
-        self.odd_from_ns = (median_ns + least_ns) as f32;
+        self.outlier_above_ns = (median_ns + least_ns) as f32;
     }
 }
 
@@ -269,18 +271,18 @@ mod tests {
     }
 
     #[test]
-    fn a_few_odd_times_do_not_hide_the_next() {
+    fn a_few_outliers_do_not_hide_the_next() {
         let mut histories = Histories::default();
         for at in 0..300 {
-            let odd = at % 4 == 0;
-            let judged = histories.anomaly(1, if odd { 900_000 } else { usual(at) });
-            assert_eq!(judged.is_some(), odd && at >= 19, "{at}");
+            let outliers = at % 4 == 0;
+            let judged = histories.anomaly(1, if outliers { 900_000 } else { usual(at) });
+            assert_eq!(judged.is_some(), outliers && at >= 19, "{at}");
         }
     }
 
     #[test]
     fn a_history_that_is_settled_is_not_looked_at_but_followed_when_it_moves() {
-        let (mut history, mut times) = (History::new(0), [Time::default(); LATEST as usize]);
+        let (mut history, mut times) = (History::new(0), [Time::default(); KEPT_MAX as usize]);
         (0..200).for_each(|at| _ = history.judge(usual(at) as f32, &mut times));
         // Slowly and without outliers: by a hundredth each hundred runs.
         for step in 0..60u64 {
@@ -293,8 +295,8 @@ mod tests {
         // Equal durations, as coarse clocks give, do not make the median be computed again.
         let mut even = History::new(0);
         (0..200).for_each(|_| _ = even.judge(5_000.0, &mut times));
-        assert!(!even.is_astray(&times));
-        assert!(matches!(even.judge(7_500.0, &mut times), Verdict::Odd(_)));
+        assert!(!even.is_one_sided(&times));
+        assert!(matches!(even.judge(7_500.0, &mut times), Verdict::Outlier(_)));
     }
 
     #[test]
@@ -314,7 +316,7 @@ mod tests {
             histories.judge(&Kernel { grid: [99, 1, 1], ..kernel(1) }, 10 * usual(at));
         }
         assert_eq!(histories.judge(&Kernel { grid: [99, 1, 1], ..kernel(1) }, 1_000_000), Verdict::Usual);
-        assert!(matches!(histories.judge(&kernel(1), 1_000_000), Verdict::Odd(_)));
+        assert!(matches!(histories.judge(&kernel(1), 1_000_000), Verdict::Outlier(_)));
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub(super) struct Progress {
     /// Whether the device waited for something that no record shows.
     waits_elsewhere: bool,
     /// Whether the process ended in order, after all records had been delivered.
-    said_good_bye: bool,
+    ended_in_order: bool,
 }
 
 impl Progress {
@@ -246,8 +246,8 @@ impl Progress {
         self.recent.push_back(call.clone());
     }
 
-    pub fn note_good_bye(&mut self) {
-        self.said_good_bye = true;
+    pub fn note_orderly_end(&mut self) {
+        self.ended_in_order = true;
     }
 
     /// Whether the record of a call should have come by now: a later call of its stream has a record, or the
@@ -257,7 +257,7 @@ impl Progress {
         let done = self.indexes.get(&call.stream).and_then(|index| self.streams.get(*index));
         stream == self.latest_stream && call.start_ns < self.latest_to_ns
             || done.is_some_and(|done| call.start_ns < done.to_ns)
-            || self.said_good_bye && self.is_done(call, definitions, definitions.contexts() <= 1)
+            || self.ended_in_order && self.is_done(call, definitions, definitions.contexts() <= 1)
     }
 
     pub fn failure(&self) -> Option<&HostCall> {

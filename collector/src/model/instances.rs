@@ -49,7 +49,7 @@ pub struct Open {
     /// The active span inside it.
     pub caller: u32,
     /// Set if the range names a span itself: the thread's active span when it was pushed.
-    pub over: Option<u32>,
+    pub pushed_under: Option<u32>,
 }
 
 /// The instances that are open on a ring's thread, outermost first.
@@ -61,11 +61,11 @@ impl OpenInstances {
         self.0.is_empty()
     }
 
-    /// The active span of a thread whose last CALLER entry was `said`: the span that the innermost range
-    /// names, if the thread had the same CALLER entry when that range was pushed; else `said`.
-    pub fn caller(&self, said: u32) -> u32 {
-        let naming = self.0.iter().rev().find(|open| open.over == Some(said));
-        naming.map_or(said, |open| open.caller)
+    /// The active span of a thread whose last CALLER entry was `thread_caller`: the span that the innermost
+    /// range names, if the thread had the same CALLER entry when that range was pushed; else `thread_caller`.
+    pub fn caller(&self, thread_caller: u32) -> u32 {
+        let naming = self.0.iter().rev().find(|open| open.pushed_under == Some(thread_caller));
+        naming.map_or(thread_caller, |open| open.caller)
     }
 
     /// The number of the innermost instance with that active span, 0 for none.
@@ -73,20 +73,20 @@ impl OpenInstances {
         self.0.iter().rev().find(|open| open.caller == caller).map_or(0, |open| open.number)
     }
 
-    /// Adds a range that begins, or whose begin is repeated, on a thread whose active span is `said`. The
-    /// range may name another span (`named`, else 0). `None` if its position is past the limit or the range
-    /// is already known.
+    /// Adds a range that begins, or whose begin is repeated, on a thread whose active span is
+    /// `thread_caller`. The range may name another span (`named`, else 0). `None` if its position is past the
+    /// limit or the range is already known.
     pub fn push(
         &mut self,
         begin: &RangeBegin,
-        (said, named): (u32, u32),
+        (thread_caller, named): (u32, u32),
         numbers: &mut Numbers,
     ) -> Option<Open> {
         let position = begin.position;
         if position >= POSITIONS_MAX || self.0.last().is_some_and(|last| last.position >= position) {
             return None;
         }
-        let caller = if named == 0 { self.caller(said) } else { named };
+        let caller = if named == 0 { self.caller(thread_caller) } else { named };
         let open = Open {
             number: numbers.take(),
             around: self.innermost(caller),
@@ -94,7 +94,7 @@ impl OpenInstances {
             start_ticks: begin.start_ticks,
             position,
             caller,
-            over: (named != 0).then_some(said),
+            pushed_under: (named != 0).then_some(thread_caller),
         };
         self.0.push(open);
         Some(open)

@@ -65,7 +65,7 @@ pub enum Verdict {
     Usual,
     /// There are too many kernels to keep a history of this one.
     Unjudged,
-    Odd(Anomaly),
+    Outlier(Anomaly),
 }
 
 /// An outlier: a duration far above the kernel's median.
@@ -86,7 +86,7 @@ impl Anomaly {
 impl Verdict {
     pub fn anomaly(self) -> Option<Anomaly> {
         match self {
-            Verdict::Odd(anomaly) => Some(anomaly),
+            Verdict::Outlier(anomaly) => Some(anomaly),
             _ => None,
         }
     }

@@ -65,7 +65,7 @@ impl Form {
 impl PendingCall {
     /// Joins a record with the call; `None` if the record only repeats what was already emitted.
     #[inline]
-    pub fn meet(&mut self, mut record: Operation) -> Option<Operation> {
+    pub fn join(&mut self, mut record: Operation) -> Option<Operation> {
         if self.many && !self.form.admits(&mut record, &mut self.nodes_ns) {
             return None;
         }

@@ -321,7 +321,7 @@ impl ProcessState {
         let is_cut = self.losses.iter().any(|(loss, _)| *loss == Loss::NotInTrace);
         let finds_in_flight = (vanished || out.progress.failure().is_some()) && !is_cut;
         if matches!(self.end, Some((ProcessEnd::Exit, _))) {
-            out.progress.note_good_bye();
+            out.progress.note_orderly_end();
         }
         let mut left = Vec::new();
         let mut alone = |out: &mut Out<'_, S>, call: HostCall| {

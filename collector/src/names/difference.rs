@@ -41,7 +41,7 @@ struct Differences<'s> {
 }
 
 impl Differences<'_> {
-    fn say(&mut self, word: String) {
+    fn add(&mut self, word: String) {
         let fits = !word.is_empty() && word.chars().count() <= WORD_MAX_CHARS;
         // A kernel's functor is repeated in its later arguments; a repeated number is another argument.
         let number = word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
@@ -51,7 +51,7 @@ impl Differences<'_> {
     }
 
     /// Adds a type or a namespace, or only its name if the rest is too long or already shown.
-    fn say_part(&mut self, ours: &PathPart<'_>) {
+    fn add_part(&mut self, ours: &PathPart<'_>) {
         let word = part(ours, SHOWN);
         let inside =
             word.split_once('<').and_then(|(_, rest)| rest.rsplit_once('>')).map(|(inside, _)| inside);
@@ -60,20 +60,20 @@ impl Differences<'_> {
             || known::unwrapped(ours).is_some()
             || inside.is_some_and(|inside| inside.len() > SAME_MIN_BYTES && self.shown.contains(inside));
         let name = known::element(ours.name).unwrap_or(ours.name);
-        self.say(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
+        self.add(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
     }
 
-    fn say_node(&mut self, ours: &NameNode<'_>) {
+    fn add_node(&mut self, ours: &NameNode<'_>) {
         match ours {
             NameNode::Path { parts, pointer: false } => match parts.last() {
                 Some(own)
                     if !own.is_lambda() && own.name != "operator()" && !known::is_number_type(own.name) =>
                 {
-                    self.say_part(own)
+                    self.add_part(own)
                 }
-                _ => self.say(argument(ours, SHOWN)),
+                _ => self.add(argument(ours, SHOWN)),
             },
-            _ => self.say(argument(ours, SHOWN)),
+            _ => self.add(argument(ours, SHOWN)),
         }
     }
 
@@ -85,7 +85,7 @@ impl Differences<'_> {
         // One path has more namespaces or classes.
         let more = ours.len().saturating_sub(theirs.len());
         for outer in &ours[..more] {
-            self.say_part(outer);
+            self.add_part(outer);
         }
         if self.said.len() == said
             && let (Some(a), Some(b)) = (ours.last(), theirs.last())
@@ -103,12 +103,12 @@ impl Differences<'_> {
         if ours.is_lambda() && theirs.is_lambda() {
             if ours.name != theirs.name {
                 let number = ours.name.rsplit('#').next().unwrap_or_default().trim_end_matches('}');
-                self.say(format!("lambda {number}"));
+                self.add(format!("lambda {number}"));
             }
             return;
         }
         if ours.name != theirs.name {
-            return self.say_part(ours);
+            return self.add_part(ours);
         }
         self.flags(&ours.args, &theirs.args);
         for (at, ours) in ours.args.iter().enumerate() {
@@ -116,8 +116,8 @@ impl Differences<'_> {
                 Some(theirs) if known::is_flag(ours) && known::is_flag(theirs) => {}
                 Some(theirs) if known::is_plumbing(ours) => self.aside(|found| found.node(ours, theirs)),
                 Some(theirs) => self.node(ours, theirs),
-                None if known::is_plumbing(ours) => self.aside(|found| found.say_node(ours)),
-                None => self.say_node(ours),
+                None if known::is_plumbing(ours) => self.aside(|found| found.add_node(ours)),
+                None => self.add_node(ours),
             }
         }
     }
@@ -139,8 +139,8 @@ impl Differences<'_> {
         }
         match ours.as_slice() {
             [] => {}
-            [only] => self.say(only.to_string()),
-            many => self.say(many.iter().map(|flag| if *flag { 'T' } else { 'F' }).collect()),
+            [only] => self.add(only.to_string()),
+            many => self.add(many.iter().map(|flag| if *flag { 'T' } else { 'F' }).collect()),
         }
     }
 
@@ -150,10 +150,10 @@ impl Differences<'_> {
                 let own =
                     |parts: &[PathPart<'_>]| parts.last().map(|own| (own.name.to_owned(), own.is_lambda()));
                 let same = own(a) == own(b) || (own(a).is_some_and(|a| a.1) && own(b).is_some_and(|b| b.1));
-                if same { self.path(a, b) } else { self.say_node(ours) }
+                if same { self.path(a, b) } else { self.add_node(ours) }
             }
             (NameNode::Text(a), NameNode::Text(b)) if a == b => {}
-            _ => self.say_node(ours),
+            _ => self.add_node(ours),
         }
     }
 
@@ -167,7 +167,7 @@ impl Differences<'_> {
         {
             for (at, node) in a.args.iter().enumerate() {
                 if b.args.get(at) != Some(node) {
-                    self.say(argument(node, SHOWN));
+                    self.add(argument(node, SHOWN));
                 }
             }
         }
@@ -186,11 +186,11 @@ impl Differences<'_> {
             !is_filler(word) && words.binary_search_by(|known| known.as_str().cmp(word)).is_err()
         };
         for word in ours.split('_').take(COMPARED_MAX).filter(|word| missing(word, &in_theirs)) {
-            self.say(word.to_owned());
+            self.add(word.to_owned());
         }
         if self.said.is_empty() {
             for word in theirs.split('_').take(COMPARED_MAX).filter(|word| missing(word, &in_ours)) {
-                self.say(format!("no {word}"));
+                self.add(format!("no {word}"));
             }
         }
     }

@@ -17,7 +17,7 @@ const COMFORTABLE_CHARS: usize = 60;
 /// A name of at most this length keeps its second argument.
 const BEARABLE_CHARS: usize = 72;
 /// Showing fewer arguments than this is a noticeable loss.
-const TELLING_ARGUMENTS: usize = 3;
+const NOTICED_ARGUMENTS: usize = 3;
 /// Longer names are only cut in the middle.
 const PARSED_MAX_BYTES: usize = 32 * 1024;
 
@@ -74,7 +74,7 @@ fn comfortable(parts: &[PathPart<'_>]) -> String {
     let mut bearable = None;
     let mut shortest: Option<(usize, String)> = None;
     for detail in DETAILS {
-        if (detail.arguments < TELLING_ARGUMENTS || !detail.elements) && bearable.is_some() {
+        if (detail.arguments < NOTICED_ARGUMENTS || !detail.elements) && bearable.is_some() {
             break;
         }
         let name = function(parts, detail);

@@ -10,7 +10,7 @@ pub struct DefinitionEntry {
 /// Bytes for code, since line tables are binary and file names need not be UTF-8; text for all else.
 #[derive(Debug)]
 pub enum Text {
-    Said(Box<str>),
+    Utf8(Box<str>),
     Raw(Box<[u8]>),
 }
 
@@ -22,13 +22,13 @@ impl DefinitionEntry {
 
     pub fn text(&self) -> &str {
         match &self.text {
-            Text::Said(text) => text,
+            Text::Utf8(text) => text,
             Text::Raw(_) => "",
         }
     }
     pub fn raw(&self) -> &[u8] {
         match &self.text {
-            Text::Said(text) => text.as_bytes(),
+            Text::Utf8(text) => text.as_bytes(),
             Text::Raw(bytes) => bytes,
         }
     }

@@ -17,7 +17,7 @@ impl ProcessState {
         caller: &Caller,
         sink: &mut S,
     ) {
-        ring.said = self.number_of(caller, sink);
+        ring.thread_caller = self.number_of(caller, sink);
         ring.update_caller();
     }
 
@@ -44,7 +44,9 @@ impl ProcessState {
                 let now_ns = self.clocks.monotonic_ns(begin.start_ticks);
                 self.cut(ring, further, now_ns, sink);
                 let named = self.number_of(named, sink);
-                if let Some(open) = ring.instances.push(begin, (ring.said, named), &mut self.instances) {
+                if let Some(open) =
+                    ring.instances.push(begin, (ring.thread_caller, named), &mut self.instances)
+                {
                     ring.update_caller();
                     let instance = self.instance(ring.thread, &open, now_ns, false);
                     sink.range_begins(&instance, &self.definitions);
@@ -77,7 +79,7 @@ impl ProcessState {
                 start_ticks: end.start_ticks,
                 position: end.position,
                 caller: ring.caller,
-                over: None,
+                pushed_under: None,
             });
             let instance = self.instance(ring.thread, &open, end_ns, true);
             sink.range_ends(&instance, &self.definitions);
@@ -96,7 +98,7 @@ impl ProcessState {
     pub(super) fn leave_ranges<S: Sink>(&mut self, ring: &mut RingState, sink: &mut S) {
         self.ranges.left_open(ring.ranges);
         ring.ranges = 0;
-        ring.said = 0;
+        ring.thread_caller = 0;
         self.cut(ring, 0, self.last_seen_ns, sink);
     }
 

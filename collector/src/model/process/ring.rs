@@ -11,8 +11,8 @@ pub struct RingState {
     /// The instances of these ranges.
     pub instances: OpenInstances,
     /// The thread's last CALLER entry, a number of the process's callers.
-    pub said: u32,
-    /// The active span: that of the innermost range that names one, else `said`.
+    pub thread_caller: u32,
+    /// The active span: that of the innermost range that names one, else `thread_caller`.
     pub caller: u32,
     /// The number of the innermost range with that active span.
     pub range: u32,
@@ -24,9 +24,9 @@ pub struct RingState {
 }
 
 impl RingState {
-    /// Updates `caller` and `range` after the ranges or `said` changed.
+    /// Updates `caller` and `range` after the ranges or `thread_caller` changed.
     pub fn update_caller(&mut self) {
-        self.caller = self.instances.caller(self.said);
+        self.caller = self.instances.caller(self.thread_caller);
         self.range = self.instances.innermost(self.caller);
     }
 
