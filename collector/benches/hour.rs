@@ -22,8 +22,8 @@ use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::batch::Batch;
 use gputrace_collector::metrics::{self, Metrics};
 use gputrace_collector::model::Model;
-use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live, Signal};
-use gputrace_collector::spans::{Naming, Sampling, Spans};
+use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull, Signal};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
 use gputrace_collector::trace_file::TraceWriter;
 use recorded::Recorded;
 
@@ -49,10 +49,10 @@ fn main() -> ExitCode {
     let before_kib = resident_kib("VmRSS");
 
     let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
-    let (live, source) = Live::new(Naming::default(), Full::Drops);
+    let (live, source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, vec![source], Arc::new(|_: &str| {}), None).unwrap();
     let sender = exporter.sender();
-    let to = metrics::Live::new(sender.clone(), Full::Drops);
+    let to = metrics::MetricsSender::new(sender.clone(), OnFull::DropsOldest);
     let metrics = Metrics::new(to, metrics::Settings::default());
     let spans = Spans::new(live.send_by(sender.clone()), Sampling::default());
     let mut model = Model::new((Aggregates::default(), spans, metrics));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gputrace_collector::model::definitions::Definitions;
-use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live};
-use gputrace_collector::spans::{Naming, Receiver, Span, Value};
+use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull};
+use gputrace_collector::spans::{Naming, Receiver, Span, SpanBatcher, Value};
 
 const SPANS: u64 = 2000;
 
@@ -50,7 +50,7 @@ fn otlp(criterion: &mut Criterion) {
     let definitions = Definitions::default();
     let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
     // Nobody asks the source: what is held stays until it is flushed.
-    let (live, _source) = Live::new(Naming::default(), Full::Drops);
+    let (live, _source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, Vec::new(), Arc::new(|_| {}), None).unwrap();
     let live = std::cell::RefCell::new(live.send_by(exporter.sender()));
     let mut group = criterion.benchmark_group("otlp");

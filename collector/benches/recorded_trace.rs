@@ -20,8 +20,8 @@ use gputrace_collector::batch::Batch;
 use gputrace_collector::metrics::{self, Metrics};
 use gputrace_collector::model::Model;
 use gputrace_collector::model::sink::Sink;
-use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live};
-use gputrace_collector::spans::{Naming, Sampling, Spans};
+use gputrace_collector::otlp::{Asked, Config, Exporter, OnFull};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
 use gputrace_collector::trace_file::TraceWriter;
 use gputrace_wire::cell::CELL_WORDS;
 use gputrace_wire::ring::{Consumer, Producer, Ring};
@@ -160,7 +160,7 @@ fn to_file_and_spans(criterion: &mut Criterion) {
     group.bench_function("spans_not_queued", |bencher| {
         bencher.iter_custom(|times| {
             let one = |_| {
-                let (live, _source) = Live::new(Naming::default(), Full::Drops);
+                let (live, _source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
                 let mut model = bench.model(Spans::new(live, Sampling::default()));
                 let spent = timed(&bench.parts, &bench.memories, |batch| model.consume(&batch));
                 let _ = black_box(model.finish());
@@ -199,7 +199,7 @@ fn to_file_and_spans(criterion: &mut Criterion) {
             bencher.iter_custom(|times| {
                 let one = |_| {
                     let (exporter, live) = away();
-                    let to = metrics::Live::new(exporter.sender(), Full::Drops);
+                    let to = metrics::MetricsSender::new(exporter.sender(), OnFull::DropsOldest);
                     let metrics = Metrics::new(to, metrics::Settings::default());
                     let sinks = (Aggregates::default(), Spans::new(live, sampling), metrics);
                     let mut model = bench.model(sinks);
@@ -221,9 +221,9 @@ fn to_file_and_spans(criterion: &mut Criterion) {
 }
 
 /// A sender to where nobody listens, and what takes spans for it.
-fn away() -> (Exporter, Live) {
+fn away() -> (Exporter, SpanBatcher) {
     let config = Config::new(&Asked::Url("http://127.0.0.1:9".to_owned()), |_| None).unwrap();
-    let (live, source) = Live::new(Naming::default(), Full::Drops);
+    let (live, source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
     let exporter = Exporter::start(config, vec![source], Arc::new(|_: &str| {}), None).unwrap();
     let live = live.send_by(exporter.sender());
     (exporter, live)

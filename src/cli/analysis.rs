@@ -1,4 +1,4 @@
-//! What a session or some traces come to, in every form that is written or printed.
+//! The results of a session or of traces, in every form that is written or printed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -25,7 +25,7 @@ impl Analysis {
     pub fn new(totals: &Totals, aggregates: &Aggregates, flames: &Flames) -> Analysis {
         let mut labels = Labels::new(totals, aggregates);
         let report = Report::with(totals, aggregates, &mut labels);
-        let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.bottom);
+        let flame = Flame::with(totals, aggregates, &mut labels, flames.ranges, &flames.group_by);
         Analysis { report, flame }
     }
 
@@ -39,7 +39,7 @@ impl Analysis {
         self.report.to_text(&TextOptions { verbose, ..TextOptions::default() })
     }
 
-    /// The same as wide as what it is written to.
+    /// The same, as wide as the terminal that it is written to.
     pub fn summary_on(&self, output: &impl AsRawFd, verbose: bool) -> String {
         let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
         let plain = TextOptions { verbose, ..TextOptions::default() };
@@ -79,7 +79,7 @@ impl Analysis {
     }
 }
 
-/// The columns of a terminal; `None` of anything else, and of a terminal that does not say.
+/// The columns of a terminal; `None` if it is no terminal or its width is unknown.
 fn terminal_width(output: &impl AsRawFd) -> Option<usize> {
     // SAFETY: a winsize of zeroes is a valid one.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };

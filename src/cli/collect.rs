@@ -1,7 +1,7 @@
-//! `gputrace collect`: the collector by itself, started by the preload library in bare use.
+//! `gputrace collect`: the collector alone, which the preload library starts for auto-collect.
 //!
-//! Nobody reads its stdout or stderr: what there is to say goes back over the socket. With
-//! `--listen` a user starts it, and `standing` does the rest.
+//! Nobody reads its stdout or stderr: its messages go back over the socket. With `--listen` a user starts it,
+//! and `daemon` does the rest.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -18,27 +18,30 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
-use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
+use crate::cli::output_folder::{OutputFolder, TRACE, default_path, folder_name};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
-    exit_code, flight_recorder, options, output_argument, outputs, recording, standing, variables,
+    daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
 
-/// The most that the end waits for an OTLP back end: the program waits with it, for two seconds in which nothing moves.
+/// The most that the end waits for an OTLP back end. The program waits too, for at most two seconds without
+/// progress.
 const DRAIN: Duration = Duration::from_millis(1500);
 /// The most of a command line that the kernel takes in one argument.
 const COMMAND_MAX: usize = 128 * 1024;
 
 pub fn command() -> Command {
     Command::new("collect")
-        .about("Collect from programs that join and leave; the preload library starts this in bare use")
+        .about("Collect from programs that join and leave; auto-collect starts it")
+        .next_line_help(true)
         .after_help(
             "With --listen the first line on stdout is the variable that a program joins by, beside the preload\n\
              library: LD_PRELOAD=$(gputrace lib) GPUTRACE_SESSION=DIR/socket program\n\
              A collector that is started again after its end, however it ended, takes over the programs that run;\n\
-             gputrace report reads both traces as one. With --flight-recorder nothing is there to be taken over.",
+             gputrace report reads both traces as one. With --flight-recorder there is nothing to be taken over.\n\
+             gputrace help OPTION describes an option in full.",
         )
         .arg(
             Arg::new("fd")
@@ -54,7 +57,7 @@ pub fn command() -> Command {
                 .value_name("DIR")
                 .conflicts_with_all(["fd", "program", "pid"])
                 .value_parser(value_parser!(PathBuf))
-                .help("Listen in this folder, which becomes private, for any number of programs until SIGTERM or SIGINT"),
+                .help("Listen in this folder, which becomes private, for programs, until SIGTERM or SIGINT"),
         )
         .arg(
             Arg::new("once")
@@ -63,7 +66,7 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("End when the last program has left"),
         )
-        .arg(output_argument::folder("The folder to write to; a folder inside it, where it holds a trace"))
+        .arg(output_argument::folder("The folder to write to; a folder inside it, if it holds a trace"))
         .args(options::FLIGHT_RECORDER.argument())
         .args(options::MAX_SIZE.argument())
         .args(options::GROUP_BY.argument())
@@ -90,10 +93,10 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let settings = settings?;
         let folder = choose_folder(settings.output.clone(), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"), &settings);
+        return daemon::collect(directory, &folder, matches.get_flag("once"), &settings);
     }
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
-    let socket = adopt(fd)?;
+    let socket = owned_socket(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
     // the recording works; kept longer it would hide the socket's end from the process.
     let second = socket.try_clone().ok();
@@ -105,9 +108,9 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             let recording = recorder.finish(Duration::ZERO);
             drop(control);
             let recording = sending.take_last(recording?);
-            let mut told: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
-            told += &outputs::finish(&recording, &folder, None, sending, &flames, outputs::Talk::default());
-            recording.reply(&told);
+            let mut text: String = variables::warnings().into_iter().map(|line| line + "\n").collect();
+            text += &outputs::finish(&recording, &folder, None, sending, &flames, outputs::Talk::default());
+            recording.reply(&text);
             Ok(exit_code::SUCCESS)
         }
         Err(failure) => {
@@ -128,11 +131,11 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     let folder = choose_folder(settings.output.clone(), &name, pid)?;
     let config = RecorderConfig {
         source: Source::Connected(socket),
-        trace_path: folder.file(outputs::TRACE),
+        trace_path: folder.file(TRACE),
         begin: recording::begin(command_of(pid), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
-        // Nobody reads what this one says before the end.
+        // Nobody reads the messages of this collector before the end.
         hears_trace_news: None,
     };
     let command = command_line::masked(&config.begin.command);
@@ -147,7 +150,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
             Ok((recorder, folder, control, sending))
         }
         Err(error) => {
-            // The place was taken for this process alone; nothing is in it.
+            // The trace file was made for this process alone; nothing is in it.
             let _ = fs::remove_file(trace);
             folder.discard_if_empty();
             Err(error.into())
@@ -155,8 +158,8 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
     }
 }
 
-/// Waits until the process says good-bye and says then why there is nothing: it prints that
-/// where the summary would be. Descriptors that come with its messages are dropped unread.
+/// Waits for the process's good-bye and answers with why there is no recording; the process prints that
+/// instead of the summary. Descriptors that come with its messages are dropped unread.
 fn answer_goodbye(socket: &OwnedFd, text: &str) {
     let mut packet = [0; HEAD_BYTES];
     loop {
@@ -177,7 +180,7 @@ fn answer_goodbye(socket: &OwnedFd, text: &str) {
 }
 
 /// Takes the descriptor over, if it is a socket at all.
-fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
+fn owned_socket(fd: RawFd) -> Result<OwnedFd, Failure> {
     let mut kind = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: getsockopt writes at most `length` bytes into `kind` and fails on what is no socket.
@@ -197,9 +200,9 @@ fn adopt(fd: RawFd) -> Result<OwnedFd, Failure> {
     Ok(socket)
 }
 
-/// The folder asked for or the default one. Several processes may be told the same folder: the
-/// first has it, and the others make one each inside it. One process has several sessions where it
-/// becomes another program, or fails to: each has a folder.
+/// The folder asked for, or the default one. Several processes may be given the same folder: the first
+/// one uses it, and each of the others makes one inside it. A process that becomes another program by exec
+/// has several sessions, each with its folder.
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
     let own =
         asked.as_ref().map_or_else(|| default_path(name, pid), |path| path.join(folder_name(name, pid)));
@@ -210,7 +213,7 @@ fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<Outpu
     });
     for path in asked.into_iter().chain([own.clone()]).chain(further) {
         let folder = OutputFolder::prepare(path)?;
-        let trace = folder.file(outputs::TRACE);
+        let trace = folder.file(TRACE);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(trace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             _ => return Ok(folder),

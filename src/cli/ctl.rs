@@ -1,4 +1,4 @@
-//! `gputrace ctl`: asks a running session how it goes, and for a dump of its flight recorder.
+//! `gputrace ctl`: asks a running session for its status, or for a dump of its flight recorder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::cli::{exit_code, printable, stdout};
 use crate::launch::control::{self, DUMP, DUMP_LIMIT, STATUS};
 use crate::launch::private_folder;
 
-/// How long a session may take to say how it goes.
+/// How long a session may take to report its status.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The same of each session that may record the process, and need not: one of them may be stopped.
+/// The same for each other session, which is asked only whether it records the process: it may be stopped.
 const LIMIT_OF_OTHERS: Duration = Duration::from_secs(2);
 
 pub fn command() -> Command {
@@ -38,7 +38,7 @@ pub fn command() -> Command {
                 .required(true)
                 .value_parser([STATUS, DUMP])
                 .hide_possible_values(true)
-                .help("What is recorded, how fast, what was lost, the memory used; or: write what is held, now"),
+                .help("status: what is recorded and lost, the memory used; dump: write what is held, now"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }
@@ -64,7 +64,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     Ok(exit_code::SUCCESS)
 }
 
-/// The socket of the session that is that process's, or that records it, and how it goes.
+/// The socket and the status of the session that is that process's, or that records it.
 fn find(pid: i32) -> Result<(PathBuf, Value), Failure> {
     let not_found = |message: String| Failure::new(message).code(exit_code::collector::NO_INPUT);
     // SAFETY: kill takes plain numbers, and signal 0 is sent to nobody.
@@ -196,7 +196,7 @@ fn text(status: &Value) -> String {
     lines.map(|(label, text)| format!("{label:<11}{text}\n")).collect()
 }
 
-/// How the sending of one signal goes.
+/// The state of sending one signal.
 fn sending(status: &Value, items: &str) -> String {
     let count = |key: &str| grouped_count(status[key].as_u64().unwrap_or(0));
     let text = |key: &str| printable::text(status[key].as_str().unwrap_or("?")).to_string();

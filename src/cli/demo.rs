@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Command};
 
 use crate::cli::failure::{Failure, reason};
-use crate::cli::recording::{self, Request};
+use crate::cli::recording::{self, RunRequest};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::talk::say;
 use crate::cli::{exit_code, output_argument, run, stdout, variables};
@@ -41,7 +41,7 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
             true
         }
     };
-    recording::record(Request {
+    recording::record(RunRequest {
         name: "demo".into(),
         command: vec![program.into(), OsString::from(WORKLOAD)],
         settings: Settings {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgMatches, Command};
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{Asked, Config, Exporter, Full, Live, News, Signal};
-use gputrace_collector::spans::{Naming, OtlpJson, Spans};
+use gputrace_collector::otlp::{Asked, Config, Exporter, News, OnFull, Signal};
+use gputrace_collector::spans::{Naming, OtlpJson, SpanBatcher, Spans};
 
 use crate::cli::failure::{Failure, reason};
+use crate::cli::given::Given;
 use crate::cli::output_folder::stream_whole;
-use crate::cli::settings::Given;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, otlp, output_argument, traces, variables};
 
@@ -24,13 +24,16 @@ const FORMATS: [(&str, &str); 1] =
 pub fn command() -> Command {
     Command::new("export")
         .about("Write traces as spans or metrics, for OpenTelemetry's tools, or send them")
+        .next_line_help(true)
         .after_help(
-            "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and attributes \
-             are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over what the \
-             program had of them. OTEL_METRIC_EXPORT_INTERVAL and OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE \
-             say how often metrics are told, and whether as totals. --otlp sends what run --otlp would have sent, with the \
-             same ids, as fast as it is taken; it gives up when nothing was taken for three times \
-             OTEL_EXPORTER_OTLP_TIMEOUT (30 s).",
+            "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and\n\
+             attributes are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and\n\
+             OTEL_RESOURCE_ATTRIBUTES win over those that the program had.\n\
+             OTEL_METRIC_EXPORT_INTERVAL is the interval of metrics, and\n\
+             OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE asks for totals or for differences.\n\
+             --otlp sends what run --otlp would have sent, with the same ids. It gives up if nothing is\n\
+             accepted for three times OTEL_EXPORTER_OTLP_TIMEOUT (30 s).\n\
+             gputrace help OPTION describes an option in full.",
         )
         .arg(
             Arg::new("format")
@@ -51,8 +54,9 @@ pub fn command() -> Command {
         .arg(
             Arg::new("signal")
                 .long("signal")
-                .value_name("SIGNAL")
+                .value_name("traces|metrics")
                 .value_parser(["traces", "metrics"])
+                .hide_possible_values(true)
                 .default_value("traces")
                 .help("Spans, or metrics: a file has one of them"),
         )
@@ -158,9 +162,9 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     }
     let inputs = traces::named(matches)?.files()?;
     let patience = config.timeout() * 3;
-    let news: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
-    let (live, source) = Live::new(naming(), Full::Waits);
-    let exporter = Exporter::start(config, vec![source], news, Some(patience)).map_err(wrong)?;
+    let notify: News = Arc::new(|text| say(format_args!("gputrace: warning: {text}")));
+    let (live, source) = SpanBatcher::new(naming(), OnFull::Waits);
+    let exporter = Exporter::start(config, vec![source], notify, Some(patience)).map_err(wrong)?;
     let sender = exporter.sender();
     let (complaints, exit_code) = match signal {
         Signal::Traces => {
@@ -171,7 +175,7 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
             (complaints, exit_code)
         }
         Signal::Metrics => {
-            let metrics = Metrics::new(metrics::Live::new(sender, Full::Waits), settings(matches));
+            let metrics = Metrics::new(metrics::MetricsSender::new(sender, OnFull::Waits), settings(matches));
             let (replay, exit_code) = traces::replay(inputs, metrics)?;
             (replay.sink.finish().0, exit_code)
         }
@@ -181,13 +185,13 @@ fn send(matches: &ArgMatches, asked: &Asked) -> Result<u8, Failure> {
     }
     // It gives up by itself where nothing is taken.
     let status = exporter.finish(Duration::MAX);
-    for line in status.of(signal).into_iter().flat_map(|status| otlp::told(signal, status)) {
+    for line in status.of(signal).into_iter().flat_map(|status| otlp::status_lines(signal, status)) {
         say(format_args!("{line}"));
     }
     Ok(if status.is_all_delivered() { exit_code } else { exit_code::collector::UNDELIVERED })
 }
 
-/// How metrics are told, by our own environment and what was asked for.
+/// The settings of metrics, from the options and our own environment.
 fn settings(matches: &ArgMatches) -> Settings {
     let given = Given(matches);
     let (settings, complaints) = otlp::metrics_settings(&given, otlp::sampling(&given));
@@ -197,7 +201,7 @@ fn settings(matches: &ArgMatches) -> Settings {
     Settings { naming: naming(), ..settings }
 }
 
-/// By our own environment. What is malformed there is said, and not used.
+/// By our own environment. A malformed variable is warned about and not used.
 fn naming() -> Naming {
     let variable = |name| std::env::var(name).ok();
     let service = variable("OTEL_SERVICE_NAME");

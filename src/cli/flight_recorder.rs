@@ -16,7 +16,7 @@ use gputrace_collector::session::{FlightConfig, Handle};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::output_folder::OutputFolder;
+use crate::cli::output_folder::{FILES, OutputFolder, TRACE};
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, outputs, printable};
@@ -29,7 +29,7 @@ pub const DUMPS_KEPT: usize = 8;
 const PREFIX: &str = "dump-";
 const HALF: &str = ".part";
 
-/// A flight recorder that writes its dumps into `folder`, and says so.
+/// A flight recorder that writes its dumps into `folder` and reports each on stderr.
 pub fn config(window: Option<Duration>, folder: &OutputFolder, flames: &Flames) -> Option<FlightConfig> {
     let window = window?;
     let (folder, flames) = (folder.path().to_owned(), flames.clone());
@@ -66,7 +66,7 @@ pub fn listen(
     control.map_err(|error| unheard("gputrace ctl", &error)).ok()
 }
 
-/// The same in a folder of its own, for sessions that have none. The folder goes last.
+/// The same in a folder of its own, for sessions that have none. The folder must be dropped last.
 pub fn listen_alone(
     about: About,
     handle: Handle,
@@ -84,7 +84,7 @@ fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Res
     remove_halves(folder);
     let aside = folder.join(format!(".{name}.{}{HALF}", std::process::id()));
     let written = write_files(&aside, snapshot, flames).and_then(|()| {
-        put_in_place(&aside, folder, name).map_err(|error| {
+        move_to_free_name(&aside, folder, name).map_err(|error| {
             let message = format!("cannot write {}: {}", folder.join(name).display(), reason(&error));
             Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
         })
@@ -98,7 +98,7 @@ fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Res
 }
 
 /// Another session that writes here may have had a dump of the same name within the second.
-fn put_in_place(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
+fn move_to_free_name(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
     let further = (2..100).map(|number| format!("{name}-{number}"));
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for name in std::iter::once(name.to_owned()).chain(further) {
@@ -122,7 +122,7 @@ fn write_files(aside: &Path, snapshot: &Snapshot, flames: &Flames) -> Result<(),
         Failure::new(message).code(exit_code::collector::CANNOT_CREATE)
     })?;
     let part = OutputFolder::prepare(aside.to_owned())?;
-    snapshot.write(&part.file(outputs::TRACE))?;
+    snapshot.write(&part.file(TRACE))?;
     let (totals, aggregates) = snapshot.model(Aggregates::default()).map_err(|error| {
         Failure::new(format!("cannot read what was kept: {}", reason(&error)))
             .code(exit_code::collector::DEFECT)
@@ -149,8 +149,8 @@ fn remove_halves(folder: &Path) {
     }
 }
 
-/// By their names, which begin with the time. The one that was just made stays, whatever the clock
-/// says: somebody was told its name.
+/// Oldest by name, since names begin with the time. The dump that was just made always stays, even if
+/// the clock was set back: its path has been printed.
 fn remove_oldest(folder: &Path, made: &Path) {
     let mut dumps: Vec<_> = entries(folder).filter(|(name, path)| is_dump(name) && path != made).collect();
     dumps.sort();
@@ -173,7 +173,7 @@ fn remove(dump: &Path) {
     if !held.metadata().is_ok_and(|found| found.uid() == private_folder::own_id()) {
         return;
     }
-    for name in outputs::ALL {
+    for name in FILES {
         let _ = fs::remove_file(format!("/proc/self/fd/{}/{name}", held.as_raw_fd()));
     }
     let _ = fs::remove_dir(dump);
@@ -189,7 +189,7 @@ mod tests {
         let dump = |number: usize| format!("dump-20260131T2359{number:02}Z-{number:03}-signal");
         for name in (0..DUMPS_KEPT + 3).map(dump).chain(["dump-mine".to_owned(), "other".to_owned()]) {
             fs::create_dir(base.path().join(&name)).unwrap();
-            fs::write(base.path().join(&name).join(outputs::TRACE), b"x").unwrap();
+            fs::write(base.path().join(&name).join(TRACE), b"x").unwrap();
         }
         // A link where a dump would be the oldest of all.
         let linked = "dump-20250131T235959Z-001-signal";
@@ -213,12 +213,12 @@ mod tests {
         let base = SessionFolder::create().unwrap();
         let (name, aside) = ("dump-20260131T235959Z-001-crash", base.path().join("aside"));
         fs::create_dir(base.path().join(name)).unwrap();
-        fs::write(base.path().join(name).join(outputs::TRACE), b"theirs").unwrap();
+        fs::write(base.path().join(name).join(TRACE), b"theirs").unwrap();
         fs::create_dir(&aside).unwrap();
-        let path = put_in_place(&aside, base.path(), name).unwrap();
+        let path = move_to_free_name(&aside, base.path(), name).unwrap();
         assert_eq!(path, base.path().join(format!("{name}-2")));
         assert!(is_dump(path.file_name().unwrap().to_str().unwrap()));
-        assert_eq!(fs::read(base.path().join(name).join(outputs::TRACE)).unwrap(), b"theirs");
+        assert_eq!(fs::read(base.path().join(name).join(TRACE)).unwrap(), b"theirs");
     }
 
     #[test]

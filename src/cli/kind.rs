@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser};
 use clap::value_parser;
-use gputrace_collector::flame::Bottom;
+use gputrace_collector::flame::GroupBy;
 
 use crate::cli::{max_size, seconds};
 
@@ -32,7 +32,7 @@ pub enum Kind {
     Seconds,
     /// A number of bytes, or no limit: `Option<u64>`.
     Size,
-    /// What a flamegraph is divided by first: [`Bottom`].
+    /// What a flamegraph is divided by first: [`GroupBy`].
     Parts,
     /// Where spans are sent.
     Destination,
@@ -75,7 +75,7 @@ impl Kind {
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
             Kind::Seconds => ValueParser::new(seconds::parse),
             Kind::Size => ValueParser::new(max_size::parse),
-            Kind::Parts => ValueParser::new(Bottom::parse),
+            Kind::Parts => ValueParser::new(GroupBy::parse),
             Kind::Destination | Kind::Text(_) => NonEmptyStringValueParser::new().into(),
             // An empty name is refused.
             Kind::Path(_) => value_parser!(PathBuf),
@@ -93,7 +93,7 @@ impl Kind {
                 value.trim().parse::<u64>().is_err().then(|| " is no whole number".to_owned())
             }
             Kind::Stacks => stacks(value).err().map(|why| format!(": {why}")),
-            Kind::Parts => Bottom::parse(value).err().map(|why| format!(": {why}")),
+            Kind::Parts => GroupBy::parse(value).err().map(|why| format!(": {why}")),
             _ if words.is_empty() || words.contains(&value) => None,
             _ => Some(format!(" is not one of {}", words.join(", "))),
         }
@@ -107,7 +107,7 @@ impl Kind {
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
             Kind::Seconds => seconds::parse(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
-            Kind::Parts => Bottom::parse(word).is_ok(),
+            Kind::Parts => GroupBy::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),
         }
     }

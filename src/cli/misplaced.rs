@@ -1,4 +1,4 @@
-//! Options of `run` that stand behind the command, and so are the command's own.
+//! Options of `run` that come after the command, and so went to the command.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,10 +6,9 @@ use std::path::Path;
 use crate::cli::kind::Kind;
 use crate::cli::options::SETTINGS;
 
-/// One line about the options that were surely meant for `run`. To be sure: a word of the command is the long
-/// name of an option that hardly any other program has, with a value behind it that `run` would take, before
-/// any `--` of the command's own; and the command is not, and does not start, a gputrace that may have the
-/// option.
+/// One line about options that were surely meant for `run`: each is a word of the command before any `--` of
+/// the command's own, is the long name of an option that hardly any other program has, and is followed by a
+/// value that `run` would take. None if the command is or starts a gputrace, which may have the option.
 pub fn warning(command: &[OsString]) -> Option<String> {
     let is_gputrace = |word: &OsString| Path::new(word).file_name().is_some_and(|name| name == "gputrace");
     if command.iter().any(is_gputrace) {

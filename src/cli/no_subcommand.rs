@@ -1,5 +1,5 @@
-//! What is said where the first word is no subcommand of ours: a command that was meant to be traced, or what
-//! other tracers call it.
+//! The error for a first word that is no subcommand: a command that was meant to be traced, or the name that
+//! other tracers give to `run`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,12 +11,10 @@ use crate::cli::exit_code;
 use crate::cli::failure::Failure;
 use crate::launch::traceable;
 
-/// The failure for the words behind `gputrace`; `None` where there is nothing better to say than that the
-/// command line is wrong.
+/// The failure for the words after `gputrace`; `None` if clap's own error is the best one.
 pub fn explain(words: &[OsString]) -> Option<Failure> {
     let (first, rest) = words.split_first()?;
-    // What a tracer is asked that attaches to processes or records a command: strace, gdb, py-spy, perf,
-    // rocprof.
+    // The subcommands of strace, gdb, py-spy, perf and rocprof.
     if first == "attach" {
         return Some(attaching(rest.first().map(OsString::as_os_str)));
     }

@@ -1,4 +1,4 @@
-//! `--otlp`: what a recording sends while it goes on, and what is said of that.
+//! `--otlp`: what a recording sends while it runs, and the messages about that.
 //!
 //! Whatever is wrong with a back end, or with what was asked, the program runs and is recorded: the
 //! trace holds everything, and `gputrace export --otlp` sends it later.
@@ -10,23 +10,22 @@ use std::time::Duration;
 use clap::Arg;
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::metrics::{self, Metrics, Settings};
-use gputrace_collector::otlp::{
-    Asked, Config, Exporter, Full, Live, News, Sender, Signal, SignalStatus, Status,
-};
+use gputrace_collector::otlp::{Asked, Config, Exporter, News, OnFull, Sender, Signal, SignalStatus, Status};
 use gputrace_collector::report::grouped_count;
 use gputrace_collector::session::Recording;
-use gputrace_collector::spans::{Naming, Sampling, Spans};
+use gputrace_collector::spans::{Naming, Sampling, SpanBatcher, Spans};
 
+use crate::cli::given::Given;
 use crate::cli::options::{self, Setting};
-use crate::cli::settings::Given;
+use crate::cli::output_folder::TRACE;
+use crate::cli::printable;
 use crate::cli::talk::say;
-use crate::cli::{outputs, printable};
 use crate::launch::signals;
 
 /// What the model of a live session feeds.
 pub type Sinks = (Aggregates, SentSinks);
 /// Those whose findings are sent.
-type SentSinks = (Option<Spans<Live>>, Option<Metrics<metrics::Live>>);
+type SentSinks = (Option<Spans<SpanBatcher>>, Option<Metrics<metrics::MetricsSender>>);
 
 /// What is sent, and where.
 #[derive(Clone, Debug)]
@@ -45,13 +44,13 @@ impl Request {
     }
 }
 
-/// How soon the wait for a back end sees that it is over.
+/// How often the wait for a back end looks whether it is over.
 const LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// What switches it off where a variable is set for all.
 pub const OFF: &str = "off";
 
-/// What the option says, else the variable; one of blanks counts as unset.
+/// The option's value, else the variable's; a variable of blanks counts as unset.
 fn text(given: &Given<'_>, setting: &Setting) -> Option<String> {
     let variable = || Some(setting.variable_text()?.trim().to_owned()).filter(|text| !text.is_empty());
     given.option(setting).or_else(variable)
@@ -70,7 +69,7 @@ pub fn sampling(given: &Given<'_>) -> Sampling {
     }
 }
 
-/// How metrics are told, and what of the environment is not used for it.
+/// The settings of metrics, and complaints about variables whose value is not used.
 pub fn metrics_settings(given: &Given<'_>, sampling: Sampling) -> (Settings, Vec<String>) {
     let (settings, complaints) = Settings::from_variables(
         variable("OTEL_METRIC_EXPORT_INTERVAL").as_deref(),
@@ -80,19 +79,19 @@ pub fn metrics_settings(given: &Given<'_>, sampling: Sampling) -> (Settings, Vec
     (Settings { kernels: kernels.min(metrics::KERNELS_MAX), sampling, ..settings }, complaints)
 }
 
-/// The options that say what becomes a span and what has metrics of its own.
+/// The options for what becomes a span and what has metrics of its own.
 pub fn arguments() -> impl Iterator<Item = Arg> {
     let settings =
         [&options::THRESHOLD_US, &options::ALL_SPANS, &options::SPANS_PER_SECOND, &options::METRICS_KERNELS];
     settings.into_iter().filter_map(Setting::argument)
 }
 
-/// Looks up what the OTEL_ variables say.
+/// Looks up an OTEL_ variable.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Who hears at once what is wrong: a person, or nobody before the end.
+/// When warnings are printed: at once, or (where nobody reads stderr) with the summary at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Audience {
     Person,
@@ -104,7 +103,7 @@ pub enum Audience {
 pub struct Sending {
     exporter: Option<Exporter>,
     limit: Duration,
-    /// For whom nobody could be told yet.
+    /// Warnings to be printed at the end.
     unsaid: Arc<Mutex<Vec<String>>>,
 }
 
@@ -119,27 +118,27 @@ pub struct Sent {
 pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, Sending) {
     let unsaid = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&unsaid);
-    let news: News = Arc::new(move |text| match audience {
+    let notify: News = Arc::new(move |text| match audience {
         Audience::Person => say(format_args!("{}", warning(text))),
         Audience::Nobody => hears.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned()),
     });
     let nothing = Sending { exporter: None, limit, unsaid };
     let Some(asked) = &request.asked else { return (Sinks::default(), nothing) };
     let started = Config::new(asked, variable).and_then(|config| {
-        config.notes.iter().for_each(|note| news(note));
+        config.notes.iter().for_each(|note| notify(note));
         if config.is_empty() {
             return Ok(None);
         }
         let limit = config.drain_limit().min(limit);
-        let (live, source) = Live::new(Naming::default(), Full::Drops);
-        let exporter = Exporter::start(config, vec![source], Arc::clone(&news), None)?;
+        let (live, source) = SpanBatcher::new(Naming::default(), OnFull::DropsOldest);
+        let exporter = Exporter::start(config, vec![source], Arc::clone(&notify), None)?;
         Ok(Some((exporter, live, limit)))
     });
     let (exporter, live, limit) = match started {
         Ok(Some(started)) => started,
         Ok(None) => return (Sinks::default(), nothing),
         Err(why) => {
-            news(&format!(
+            notify(&format!(
                 "nothing is sent over OTLP: {why}\n  hint: the program runs and is recorded all the same"
             ));
             return (Sinks::default(), nothing);
@@ -150,14 +149,14 @@ pub fn start(request: &Request, audience: Audience, limit: Duration) -> (Sinks, 
         sender.sends(Signal::Traces).then(|| Spans::new(live.send_by(sender.clone()), request.sampling));
     let metrics = sender.sends(Signal::Metrics).then(|| {
         let (settings, complaints) = &request.metrics;
-        complaints.iter().for_each(|complaint| news(complaint));
-        Metrics::new(metrics::Live::new(sender, Full::Drops), settings.clone())
+        complaints.iter().for_each(|complaint| notify(complaint));
+        Metrics::new(metrics::MetricsSender::new(sender, OnFull::DropsOldest), settings.clone())
     });
     ((Aggregates::default(), (spans, metrics)), Sending { exporter: Some(exporter), limit, ..nothing })
 }
 
 impl Sending {
-    /// By which others ask how it goes.
+    /// For asking about the state of the sending.
     pub fn sender(&self) -> Option<Sender> {
         self.exporter.as_ref().map(Exporter::sender)
     }
@@ -167,14 +166,15 @@ impl Sending {
         let (recording, (spans, metrics)) = recording.split();
         let mut complaints = Vec::new();
         if let Some(spans) = spans {
-            let (told, live) = spans.finish();
+            let (found, live) = spans.finish();
             live.flush();
-            complaints.extend(told);
+            complaints.extend(found);
         }
         if let Some(metrics) = metrics {
             // Both read what the processes were given.
-            let (told, _) = metrics.finish();
-            complaints.extend(told.into_iter().filter(|text| !complaints.contains(text)).collect::<Vec<_>>());
+            let (found, _) = metrics.finish();
+            complaints
+                .extend(found.into_iter().filter(|text| !complaints.contains(text)).collect::<Vec<_>>());
         }
         self.unsaid.lock().unwrap_or_else(PoisonError::into_inner).extend(complaints);
         if let Some(exporter) = &self.exporter {
@@ -183,7 +183,7 @@ impl Sending {
         recording
     }
 
-    /// Waits until all is sent, or for as long as may be waited, or until somebody wants it over.
+    /// Waits until all is sent, the limit is over, or a signal ends the wait.
     pub fn finish(self) -> Sent {
         if let Some(exporter) = &self.exporter {
             exporter.order_end(self.limit);
@@ -201,14 +201,14 @@ impl Sending {
 }
 
 impl Sent {
-    /// What is to be said of it, beside the summary.
+    /// The lines to print after the summary.
     pub fn text(&self, folder: &Path) -> String {
         let mut lines: Vec<String> = self.warnings.iter().map(|text| warning(text)).collect();
         for signal in Signal::ALL {
             let Some(status) = self.status.as_ref().and_then(|status| status.of(signal)) else { continue };
-            lines.extend(told(signal, status));
+            lines.extend(status_lines(signal, status));
             if status.queued + status.dropped > 0 && signal == Signal::Traces {
-                let trace = folder.join(outputs::TRACE);
+                let trace = folder.join(TRACE);
                 lines.push(format!(
                     "  hint: the trace holds them all: gputrace export --otlp URL {} sends it once the back end is there",
                     printable::name(&trace)
@@ -220,7 +220,7 @@ impl Sent {
 }
 
 /// One signal's numbers, and as a warning what was not delivered.
-pub fn told(signal: Signal, status: &SignalStatus) -> Vec<String> {
+pub fn status_lines(signal: Signal, status: &SignalStatus) -> Vec<String> {
     let items = signal.items();
     let SignalStatus { endpoint, protocol, .. } = status;
     let mut lines = vec![format!(

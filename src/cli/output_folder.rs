@@ -10,15 +10,22 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::failure::{Failure, reason, remedy};
-use crate::cli::{exit_code, outputs, printable};
+use crate::cli::{exit_code, printable};
 
-/// Where outputs go if nobody says.
+/// Where outputs go by default.
 pub const DEFAULT_BASE: &str = "gputrace-out";
 /// Folders of one name that are tried.
 const FURTHER_MAX: u32 = 10_000;
 
 /// Letters of a program's name that a folder is named after.
 const NAME_LETTERS_MAX: usize = 50;
+
+pub const TRACE: &str = "trace.gputrace";
+pub const FOLDED: &str = "flame.folded";
+pub const DRAWING: &str = "flame.svg";
+pub const SUMMARY: &str = "summary.txt";
+/// Every file that a run leaves in its folder.
+pub const FILES: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 #[derive(Debug)]
 pub struct OutputFolder {
@@ -58,9 +65,9 @@ impl OutputFolder {
         }
     }
 
-    /// The folder asked for, where no other run writes at the moment: the ranks of a job are often told
-    /// the same one, and each of them writes to one inside it then. Without one asked for, the default
-    /// one of a name that no run had: in containers process ids come again.
+    /// The folder asked for, if no other run writes to it at the moment. The ranks of a job are often given
+    /// the same folder; then each of the others makes one inside it. If no folder is asked for: the default
+    /// one, under a name that no run had, since process ids repeat in containers.
     pub fn prepare_alone(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
         let own = match &asked {
             Some(asked) => asked.join(folder_name(name, pid)),
@@ -78,7 +85,7 @@ impl OutputFolder {
                 path.push(format!("-{number}"));
             }
             let mut folder = OutputFolder::prepare(path.into())?;
-            if folder.is_taken_alone() && fs::symlink_metadata(folder.file(outputs::TRACE)).is_err() {
+            if folder.is_taken_alone() && fs::symlink_metadata(folder.file(TRACE)).is_err() {
                 return Ok(folder);
             }
         }
@@ -101,8 +108,7 @@ impl OutputFolder {
         self.path.join(name)
     }
 
-    /// Writes a file of the folder, which appears whole or not at all, in the place of whatever
-    /// has its name.
+    /// Writes a file of the folder, which appears whole or not at all and replaces a file of its name.
     pub fn write(&self, name: &str, contents: &[u8]) -> Result<(), Failure> {
         let path = self.file(name);
         replace(&path, contents).map_err(|error| unwritable("write", &path, &error))
@@ -216,21 +222,21 @@ pub fn stream_whole<T>(
     written
 }
 
-/// A new file with one of our passing names. What has the name already was left by a run that was
-/// killed and had our process id, as happens in containers; a link goes, and not what it leads to.
+/// A new file under a temporary name of ours. A file of that name was left by a killed run that had our
+/// process id, as happens in containers: it is removed. Of a link, the link is removed, not its target.
 fn create(path: &Path) -> io::Result<File> {
     let _ = fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// The file of our own beside a path, by way of which it is written.
+/// The temporary file beside a path.
 fn beside(path: &Path) -> PathBuf {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(format!(".{}.part", std::process::id()));
     PathBuf::from(temporary)
 }
 
-/// By way of a file of our own beside it.
+/// Writes a temporary file beside it and renames that.
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = beside(path);
     let mut file = create(&temporary)?;
@@ -314,7 +320,7 @@ mod tests {
         assert!(!folder.file(&probe).exists() && !folder.file(&part).exists());
     }
 
-    /// As the ranks of a job do that are told the same folder, and runs that come later.
+    /// The ranks of a job that are given the same folder, and later runs.
     #[test]
     fn runs_at_once_have_a_folder_each_and_later_ones_the_one_asked_for() {
         let base = SessionFolder::create().unwrap();
@@ -327,7 +333,7 @@ mod tests {
         drop(first);
         assert_eq!(prepare().path(), asked);
         // One that ended left a trace, which the next of its name inside does not replace.
-        fs::write(second.file(outputs::TRACE), b"x").unwrap();
+        fs::write(second.file(TRACE), b"x").unwrap();
         drop(second);
         let _first = prepare();
         drop(third);

@@ -1,4 +1,4 @@
-//! The files that a recording leaves beside its trace, and what is said about them.
+//! Writes the files that a recording leaves beside its trace, and makes the messages about them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,17 +12,9 @@ use gputrace_collector::session::Recording;
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
 use crate::cli::otlp::Sending;
-use crate::cli::output_folder::{OutputFolder, write_whole};
+use crate::cli::output_folder::{DRAWING, FOLDED, OutputFolder, SUMMARY, TRACE, write_whole};
 use crate::cli::printable;
 use crate::cli::settings::Flames;
-
-pub const TRACE: &str = "trace.gputrace";
-const FOLDED: &str = "flame.folded";
-const DRAWING: &str = "flame.svg";
-const SUMMARY: &str = "summary.txt";
-
-/// Every file that a run leaves in its folder.
-pub const ALL: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
 
 /// What the text on stderr has besides the summary.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,8 +25,8 @@ pub struct Talk<'a> {
     pub why_nothing: Option<&'a str>,
 }
 
-/// Writes the outputs and returns what is to be said: the summary, what went wrong, and last
-/// what was made, what was lost and which file to open.
+/// Writes the outputs and returns the text to print: the summary, then what went wrong, and last
+/// what was written, what was lost and which file to open.
 pub fn finish(
     recording: &Recording<Aggregates>,
     folder: &OutputFolder,
@@ -45,7 +37,7 @@ pub fn finish(
 ) -> String {
     let analysis = Analysis::new(&recording.totals, &recording.sink, flames);
     let mut failures = write_drawings(&analysis, folder);
-    // It was sending meanwhile.
+    // It sent while the drawings were made.
     let sent = sending.finish();
     let sending = sent.text(folder.path());
     failures.extend(folder.write(SUMMARY, (analysis.summary(talk.verbose) + &sending).as_bytes()).err());
@@ -53,36 +45,36 @@ pub fn finish(
         failures.extend(write_whole(json, analysis.json(sent.status.as_ref()).as_bytes()).err());
     }
     failures.extend(recording.trace_error.as_ref().map(Failure::from));
-    let mut told = analysis.summary_on(&io::stderr(), talk.verbose);
+    let mut text = analysis.summary_on(&io::stderr(), talk.verbose);
     for refusal in &recording.refused {
-        let _ = writeln!(told, "gputrace: warning: not recorded: {refusal}");
+        let _ = writeln!(text, "gputrace: warning: not recorded: {refusal}");
     }
     for dump in &recording.dumps {
         if let Err(why) = &dump.result {
-            let _ = writeln!(told, "gputrace: warning: no dump on {}: {why}", dump.reason.name());
+            let _ = writeln!(text, "gputrace: warning: no dump on {}: {why}", dump.reason.name());
         }
     }
     let dumps: Vec<_> = recording.dumps.iter().filter_map(|dump| dump.result.as_ref().ok()).collect();
     if let Some(newest) = dumps.last() {
         let number = dumps.len();
         let _ = writeln!(
-            told,
+            text,
             "gputrace: dumped {number} before the end, the newest to {}",
             printable::name(newest)
         );
     }
-    told += &sending;
+    text += &sending;
     for failure in &failures {
-        let _ = writeln!(told, "{failure}");
+        let _ = writeln!(text, "{failure}");
     }
     if let Some(why) = talk.why_nothing {
-        let _ = writeln!(told, "{why}");
+        let _ = writeln!(text, "{why}");
     }
-    let _ = writeln!(told, "{}", last_line(&analysis, recording, folder.path(), failures.is_empty()));
-    told
+    let _ = writeln!(text, "{}", last_line(&analysis, recording, folder.path(), failures.is_empty()));
+    text
 }
 
-/// One's failure does not keep the others from being written.
+/// Writes every file, even if one fails.
 pub fn write(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     let mut failures = write_drawings(analysis, folder);
     failures.extend(folder.write(SUMMARY, analysis.summary(false).as_bytes()).err());
@@ -95,7 +87,7 @@ fn write_drawings(analysis: &Analysis, folder: &OutputFolder) -> Vec<Failure> {
     results.into_iter().filter_map(Result::err).collect()
 }
 
-/// What was made, what was lost and which file to open.
+/// What was written, what was lost and which file to open.
 fn last_line(
     analysis: &Analysis,
     recording: &Recording<Aggregates>,
@@ -113,7 +105,7 @@ fn last_line(
     if !recording.refused.is_empty() {
         lost.push("the processes that are named above as not recorded".to_owned());
     }
-    // Not lost: it is in the other outputs, as was asked.
+    // Not lost: the other outputs cover it, as --max-size asks.
     let limited = recording.size_limit.map_or_else(String::new, |limit| {
         let entries = grouped_count(limit.left_out.entries);
         format!(

@@ -1,4 +1,4 @@
-//! One line on a terminal that says how far a long reading is. Silent elsewhere, and at first:
+//! One line on a terminal that shows the progress of a long reading. Silent elsewhere, and at first:
 //! most traces are read before anybody wonders.
 
 use std::io::{IsTerminal, Write, stderr};

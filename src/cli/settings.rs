@@ -1,17 +1,16 @@
-//! What a command was asked for: its options, else the variables. Read once, and handed on from there.
+//! The settings of a command: its options, else the variables. Read once, and passed on from there.
 
-use std::any::Any;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use gputrace_collector::flame::{Bottom, RangePlace};
+use gputrace_collector::flame::{GroupBy, RangePosition};
 
 use crate::cli::failure::Failure;
+use crate::cli::given::Given;
 use crate::cli::kind::OFF;
-use crate::cli::options::{self, Reader, SETTINGS, Setting};
-use crate::cli::{exit_code, max_size, otlp, seconds, variables};
+use crate::cli::{exit_code, max_size, options, otlp, seconds, variables};
 
 /// All that a recording needs to know.
 #[derive(Debug)]
@@ -40,8 +39,8 @@ pub struct Limits {
 /// What flamegraphs are made of.
 #[derive(Clone, Default, Debug)]
 pub struct Flames {
-    pub ranges: RangePlace,
-    pub bottom: Bottom,
+    pub ranges: RangePosition,
+    pub group_by: GroupBy,
 }
 
 impl Settings {
@@ -89,59 +88,15 @@ impl Flames {
         let ranges = given.option(&options::NVTX_FRAMES).or_else(|| options::NVTX_FRAMES.variable_text());
         let ranges = ranges.and_then(|text: String| {
             Some(match text.as_str() {
-                "above" => RangePlace::Above,
-                "below" => RangePlace::Below,
-                "instead" => RangePlace::Instead,
-                "none" => RangePlace::None,
+                "above" => RangePosition::Above,
+                "below" => RangePosition::Below,
+                "instead" => RangePosition::Instead,
+                "none" => RangePosition::None,
                 _ => return None,
             })
         });
-        let bottom = given.option(&options::GROUP_BY);
-        let bottom = bottom.or_else(|| Bottom::parse(&options::GROUP_BY.variable_text()?).ok());
-        Flames { ranges: ranges.unwrap_or_default(), bottom: bottom.unwrap_or_default() }
-    }
-}
-
-/// The options of a command, each of which goes before its variable. One that the command does not have was
-/// not given.
-pub struct Given<'a>(pub &'a ArgMatches);
-
-impl Given<'_> {
-    /// What the option says, in its kind's type.
-    pub fn option<T: Any + Clone + Send + Sync>(&self, setting: &Setting) -> Option<T> {
-        self.0.try_get_one::<T>(setting.option?).ok()?.cloned()
-    }
-
-    fn raw_option(&self, setting: &Setting) -> Option<OsString> {
-        self.0.try_get_raw(setting.option?).ok()??.next().map(OsString::from)
-    }
-
-    fn raw(&self, setting: &Setting) -> Option<OsString> {
-        self.raw_option(setting).or_else(|| setting.variable_value())
-    }
-
-    pub fn number(&self, setting: &Setting) -> Option<u32> {
-        self.option(setting).or_else(|| setting.variable_text()?.trim().parse().ok())
-    }
-
-    /// What the option says; a variable that makes no sense is an error.
-    fn or_fail<T: Any + Clone + Send + Sync>(
-        &self,
-        setting: &Setting,
-        parse: fn(&str) -> Result<Option<T>, String>,
-    ) -> Result<Option<T>, Failure> {
-        if let Some(asked) = self.option::<Option<T>>(setting) {
-            return Ok(asked);
-        }
-        let Some(value) = setting.variable_value() else { return Ok(None) };
-        let value = value.to_string_lossy();
-        parse(value.trim()).map_err(|why| {
-            Failure::new(format!("{}={value}: {why}", setting.variable)).code(exit_code::USAGE)
-        })
-    }
-
-    fn for_the_library(&self) -> Vec<(&'static str, OsString)> {
-        let rows = SETTINGS.iter().filter(|setting| setting.reader == Reader::Library);
-        rows.filter_map(|setting| Some((setting.variable, self.raw_option(setting)?))).collect()
+        let group_by = given.option(&options::GROUP_BY);
+        let group_by = group_by.or_else(|| GroupBy::parse(&options::GROUP_BY.variable_text()?).ok());
+        Flames { ranges: ranges.unwrap_or_default(), group_by: group_by.unwrap_or_default() }
     }
 }

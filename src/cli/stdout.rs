@@ -1,4 +1,4 @@
-//! Data goes to stdout. A reader that went away (`| head`) is no error: silence.
+//! Data goes to stdout. A reader that went away (`| head`) is no error and is not reported.
 
 use std::io::{self, Write};
 

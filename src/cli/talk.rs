@@ -1,4 +1,4 @@
-//! Talk goes to stderr. Nobody listening is no error: `eprintln!` would panic there.
+//! Messages go to stderr. A closed stderr is no error: `eprintln!` would panic there.
 
 use std::fmt::Arguments;
 use std::io::{Write, stderr};

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::cli::outputs;
+use crate::cli::output_folder::TRACE;
 
 /// The traces in a folder.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl TraceFolder {
         }
         let mut found = traces_in(folder);
         match found.as_mut_slice() {
-            [] => TraceFolder::One(vec![folder.join(outputs::TRACE)]),
+            [] => TraceFolder::One(vec![folder.join(TRACE)]),
             // A single file, whatever its name. A single folder is listed, so that what a command does
             // with a folder of folders does not change with the second one.
             [only] if !only.path.is_dir() => TraceFolder::One(std::mem::take(&mut only.files)),
@@ -101,10 +101,10 @@ fn session_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The number of a file of a session's trace; the unnumbered file has the highest.
 fn piece(name: &str) -> Option<u64> {
-    if name == outputs::TRACE {
+    if name == TRACE {
         return Some(u64::MAX);
     }
-    let (stem, ending) = outputs::TRACE.split_once('.')?;
+    let (stem, ending) = TRACE.split_once('.')?;
     let number = name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix(ending)?.strip_suffix('.')?;
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
 }

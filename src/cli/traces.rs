@@ -24,10 +24,10 @@ pub fn argument() -> Arg {
         .value_name("TRACE")
         .num_args(1..)
         .value_parser(value_parser!(PathBuf))
-        .help("Trace files, or folders that each hold one session's trace [default: the newest trace in gputrace-out]")
+        .help("Trace files, or folders with a trace each [default: the newest in gputrace-out]")
 }
 
-/// What was read, and the exit code that says whether it was all there.
+/// The results, and the exit code, which shows whether all traces were read whole.
 #[derive(Debug)]
 pub struct Read {
     pub analysis: Analysis,

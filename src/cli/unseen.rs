@@ -1,5 +1,5 @@
-//! What `run` says of processes that are not in the record though they came of the command, and why there may
-//! be no CUDA call at all.
+//! The messages of `run` about descendants of the command that are not in the record, and about why no CUDA
+//! call was recorded at all.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -43,7 +43,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Waits until the program has ended. `ended` hears its number, and the signal that killed it,
+    /// Waits until the program has ended. `ended` gets its process id, and the signal that killed it,
     /// before it is reaped.
     pub fn wait(mut self, ended: impl FnOnce(u32, Option<i32>)) -> io::Result<ExitStatus> {
         loop {

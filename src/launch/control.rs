@@ -1,4 +1,4 @@
-//! The control socket of a session: `gputrace ctl` asks there how it goes, and for dumps.
+//! The control socket of a session, where `gputrace ctl` asks for its status and for dumps.
 //!
 //! One thread waits for it and for the flight recorder's signal. The socket lies in the session's
 //! private folder, and who connects must be this user: what programs do is nobody else's business.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Questions that are answered at a time.
 const ASKING_MAX: usize = 8;
 const QUESTION_BYTES_MAX: usize = 64;
-/// How long nobody is heard after one could not be accepted: there are no descriptors left.
+/// The pause after a connection could not be accepted: there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the session is, for those who ask.

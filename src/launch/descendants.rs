@@ -269,7 +269,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn who_changed_its_user_is_told_from_a_setuid_program() {
+    fn process_that_changed_its_user_is_distinguished_from_a_setuid_program() {
         let status = |ids: &str| format!("Name:\tx\nUid:\t{ids}\nGid:\t0\t0\t0\t0\n");
         for (ids, own, is_other) in [
             ("0\t0\t0\t0", 0, false),

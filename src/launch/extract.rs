@@ -372,7 +372,7 @@ mod tests {
         library.set_times(times).unwrap();
         private_folder::open(&mapped).unwrap().set_times(times).unwrap();
 
-        // Held by somebody who extracts: nothing goes.
+        // Locked by a process that extracts: nothing is removed.
         let busy = private_folder::open(&base).unwrap();
         busy.lock_shared().unwrap();
         extract(&base).unwrap();

@@ -107,7 +107,7 @@ pub fn sweep() {
     for base in bases().filter_map(|base| trusted(Path::new(&base)).ok()) {
         let left = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
         for path in left {
-            // Held while it goes.
+            // Locked until it is removed.
             if let Some(_held) = abandoned(&path) {
                 let _ = fs::remove_dir_all(path);
             }
@@ -115,9 +115,9 @@ pub fn sweep() {
     }
 }
 
-/// A session folder, of whoever's.
+/// A session folder of any user.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundSession {
     /// The process in its name.
     pub pid: i32,
     pub path: PathBuf,
@@ -126,7 +126,7 @@ pub struct Found {
 }
 
 /// The session folders where we would make them, and where that process would; and where that is.
-pub fn sessions(pid: i32) -> (Vec<PathBuf>, Vec<Found>) {
+pub fn sessions(pid: i32) -> (Vec<PathBuf>, Vec<FoundSession>) {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let theirs = environment.split(|byte| *byte == 0).filter_map(|variable| {
         let value = BASES.iter().find_map(|name| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
@@ -142,7 +142,7 @@ pub fn sessions(pid: i32) -> (Vec<PathBuf>, Vec<Found>) {
     let found = entries.filter_map(|entry| {
         let (pid, path) = (owner(entry.file_name().to_str()?)?, entry.path());
         let usable = check(&path);
-        Some(Found { pid, path, usable })
+        Some(FoundSession { pid, path, usable })
     });
     let found = found.collect();
     (folders, found)

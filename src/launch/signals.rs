@@ -29,7 +29,7 @@ static SENDING: AtomicU32 = AtomicU32::new(0);
 /// signal n.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// Whether somebody wants this process to end that has only its outputs left to make.
+/// Whether a signal asked this process to end while only its outputs were left to write.
 static END_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// One more than the highest signal of Linux.
@@ -42,8 +42,8 @@ const END_US_AFTERWARDS: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTER
 
 /// The signal that a flight recorder writes on.
 const DUMPS: c_int = libc::SIGUSR2;
-/// Where it is told; -1 while nobody listens.
-static DUMP_TOLD: AtomicI32 = AtomicI32::new(-1);
+/// The event counter that the signal's handler adds to; -1 while there is none.
+static DUMP_EVENT: AtomicI32 = AtomicI32::new(-1);
 
 /// What was in force before [`take_over`], to be given to the program and restored at the end.
 #[derive(Clone, Copy)]
@@ -116,7 +116,7 @@ fn has_reached_the_program(signal: c_int, sender: Option<pid_t>, program: pid_t)
     }
 }
 
-/// As soon as there is a program, whoever the signal was sent to. Async-signal-safe.
+/// Passes the signal on as soon as there is a program. Async-signal-safe.
 fn pass_on_early(signal: c_int) {
     let bit = 1 << (signal - 1);
     EARLY.fetch_or(bit, Ordering::SeqCst);
@@ -149,7 +149,8 @@ pub struct Held {
     before: libc::sigset_t,
 }
 
-/// A signal that comes between the program's fork and its own dispositions would run our handler in it, and be lost.
+/// Without this, a signal between the program's fork and its own dispositions would run our handler in the
+/// program, and be lost.
 pub fn hold() -> Held {
     // SAFETY: zeroed sigset_t are valid values, filled by the calls.
     unsafe {
@@ -200,8 +201,8 @@ pub fn take_over() -> Before {
 }
 
 impl Before {
-    /// The program is gone and its trace is whole: the first of each signal that ends a process is
-    /// told by [`is_end_wanted`], the second ends us. What we were told to ignore we ignore.
+    /// The program is gone and its trace is whole: the first of each signal that ends a process sets
+    /// [`is_end_wanted`], the second ends us. Signals that we were started with ignored stay ignored.
     pub fn hear_the_end(&self) {
         for signal in END_US_AFTERWARDS {
             let was_default =
@@ -210,7 +211,7 @@ impl Before {
                 self.restore_one(signal);
                 continue;
             }
-            // SAFETY: a zeroed sigaction is a valid value; the handler is a function for the life of the process.
+            // SAFETY: a zeroed sigaction is a valid value; the handler lives as long as the process.
             unsafe {
                 let mut action: libc::sigaction = zeroed();
                 let handler: extern "C" fn(c_int) = want_end;
@@ -270,15 +271,15 @@ pub fn outlive_file_limits() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-extern "C" fn tell_dump(_signal: c_int) {
+extern "C" fn request_dump(_signal: c_int) {
     // Only async-signal-safe calls here: write is one, and errno is put back.
-    let told = DUMP_TOLD.load(Ordering::Relaxed);
+    let event = DUMP_EVENT.load(Ordering::Relaxed);
     let one = 1u64.to_ne_bytes();
     // SAFETY: __errno_location is this thread's errno; the eight bytes live through the call, which
     // goes to an event counter that does not block.
     unsafe {
         let errno = *libc::__errno_location();
-        libc::write(told, one.as_ptr().cast(), one.len());
+        libc::write(event, one.as_ptr().cast(), one.len());
         *libc::__errno_location() = errno;
     }
 }
@@ -289,18 +290,18 @@ pub fn watch_dumps() -> io::Result<OwnedFd> {
     // SAFETY: zeroed sigaction and sigset_t are valid values; the handler is a function for the
     // life of the process, and writes to a descriptor that is never closed: it owns a copy.
     unsafe {
-        let told = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-        if told < 0 {
+        let event = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        if event < 0 {
             return Err(io::Error::last_os_error());
         }
-        let told = OwnedFd::from_raw_fd(told);
-        let copy = libc::fcntl(told.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0);
+        let event = OwnedFd::from_raw_fd(event);
+        let copy = libc::fcntl(event.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0);
         if copy < 0 {
             return Err(io::Error::last_os_error());
         }
-        DUMP_TOLD.store(copy, Ordering::Relaxed);
+        DUMP_EVENT.store(copy, Ordering::Relaxed);
         let mut action: libc::sigaction = zeroed();
-        let handler: extern "C" fn(c_int) = tell_dump;
+        let handler: extern "C" fn(c_int) = request_dump;
         action.sa_sigaction = handler as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(DUMPS, &raw const action, null_mut());
@@ -308,7 +309,7 @@ pub fn watch_dumps() -> io::Result<OwnedFd> {
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, DUMPS);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, null_mut());
-        Ok(told)
+        Ok(event)
     }
 }
 

@@ -5,9 +5,8 @@ use std::borrow::Cow;
 use crate::flame::{Flame, FlameLine};
 
 impl Flame {
-    /// Lines with their weights in µs, by frames. Rounding carries over from line to line: each
-    /// weight is within 1 µs of the true one, and so is the sum. Lines that come to 0 are left
-    /// out.
+    /// Lines with their weights in µs, by frames. The rounding error carries over from line to line, so that each
+    /// weight is within 1 µs of the true one, and so is the sum. Lines with weight 0 are left out.
     pub fn weighted(&self) -> impl Iterator<Item = (&FlameLine, u64)> {
         let mut exact_ns: u128 = 0;
         let mut given_us: u128 = 0;
@@ -32,18 +31,18 @@ impl Flame {
 
 pub(super) fn folded_stack(line: &FlameLine) -> String {
     let mut text = String::new();
-    for (at, frame) in line.frames.iter().enumerate() {
-        if at > 0 {
+    for (index, frame) in line.frames.iter().enumerate() {
+        if index > 0 {
             text.push(';');
         }
-        let last = at + 1 == line.frames.len();
+        let last = index + 1 == line.frames.len();
         text += &if last { without_second_weight(&frame.text) } else { Cow::Borrowed(&*frame.text) };
     }
     text
 }
 
-/// Readers take two numbers at the end of a line for a comparison of two profiles, so a last
-/// frame does not end in a word that is a number.
+/// Joins a number at the end of the last frame to the word before it. Readers of folded lines take two numbers at the
+/// end of a line for the weights of two profiles.
 fn without_second_weight(text: &str) -> Cow<'_, str> {
     match text.rsplit_once(' ') {
         Some((before, word)) if word.bytes().all(|b| b.is_ascii_digit() || b == b'.') => {

@@ -1,10 +1,10 @@
-//! Frames: one field of a folded line each, and how entries are called in them.
+//! A frame, which is one field of a folded line, and the names of driver entries in frames.
 
 use std::sync::Arc;
 
 use crate::names::fold_safe;
 
-/// What a frame stands for; it decides the colour.
+/// What a frame shows. The kind decides the frame's colour.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FrameKind {
     Process,
@@ -12,11 +12,11 @@ pub enum FrameKind {
     Stream,
     Device,
     Rank,
-    /// A line of the program's own.
+    /// A line of user code.
     Code,
     /// A line of a library.
     Library,
-    /// What the program says it does.
+    /// An NVTX range.
     Range,
     /// A driver entry.
     Call,
@@ -40,8 +40,7 @@ impl Frame {
     }
 }
 
-/// The driver's entry without the marks of its ABI: `cuMemcpyHtoDAsync` of
-/// `cuMemcpyHtoDAsync_v2_ptsz`.
+/// The driver entry without the suffixes of its ABI: `cuMemcpyHtoDAsync` for `cuMemcpyHtoDAsync_v2_ptsz`.
 pub fn entry_name(symbol: &str) -> &str {
     let symbol = symbol.strip_suffix("_ptsz").or(symbol.strip_suffix("_ptds")).unwrap_or(symbol);
     match symbol.rsplit_once("_v") {
@@ -51,11 +50,11 @@ pub fn entry_name(symbol: &str) -> &str {
 }
 
 #[cfg(test)]
-mod unit {
+mod tests {
     use super::*;
 
     #[test]
-    fn entries_lose_the_marks_of_their_abi() {
+    fn entry_names_lose_the_suffixes_of_their_abi() {
         assert_eq!(entry_name("cuMemcpyHtoDAsync_v2_ptsz"), "cuMemcpyHtoDAsync");
         assert_eq!(entry_name("cuLaunchKernel_ptsz"), "cuLaunchKernel");
         assert_eq!(entry_name("cuLaunchKernel"), "cuLaunchKernel");

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
-use crate::flame::bottom::{Bottom, BottomFrames, has_call};
 use crate::flame::code::CodeFrames;
 use crate::flame::frames::{Frame, FrameKind, entry_name};
-use crate::flame::ranges::{RangeFrames, RangePlace};
+use crate::flame::group_by::{GroupBy, GroupFrames, has_call};
+use crate::flame::ranges::{RangeFrames, RangePosition};
 use crate::label::{KernelNames, Labels, ProcessNames};
 use crate::model::Totals;
 use crate::model::definitions::UNKNOWN_CALL;
@@ -15,56 +15,56 @@ use crate::names::short_command;
 /// A stack and its weight.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlameLine {
-    /// From the root.
+    /// From the root on.
     pub frames: Vec<Frame>,
     pub ns: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flame {
-    /// The program.
+    /// The command, shortened.
     pub program: String,
     pub simulated: bool,
-    /// The weights are host time of calls, because no device time is known.
+    /// Whether the weights are host times of calls, because no device time is known.
     pub host_time: bool,
-    /// Executed operations with device times over all executed ones.
+    /// The share of executed operations that have device times.
     pub coverage: f64,
-    /// By frames; no two have the same.
+    /// Sorted by frames. No two lines have the same frames.
     pub lines: Vec<FlameLine>,
 }
 
 impl Flame {
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Flame {
         let mut labels = Labels::new(totals, aggregates);
-        Flame::with(totals, aggregates, &mut labels, RangePlace::default(), &Bottom::default())
+        Flame::with(totals, aggregates, &mut labels, RangePosition::default(), &GroupBy::default())
     }
 
-    /// With the program's ranges in that place, on that bottom.
+    /// The flamegraph with NVTX ranges at `position`, divided first by `group_by`.
     pub fn with(
         totals: &Totals,
         aggregates: &Aggregates,
         labels: &mut Labels<'_>,
-        place: RangePlace,
-        bottom: &Bottom,
+        position: RangePosition,
+        group_by: &GroupBy,
     ) -> Flame {
         let host_time = !aggregates.device_stacks.has_times();
         let stacks = if host_time { &aggregates.host_stacks } else { &aggregates.device_stacks };
         let mut weights = stacks.sorted();
         weights.retain(|(_, weight)| weight.timed > 0);
         let Labels { processes, kernels, stacks } = labels;
-        let bottoms = BottomFrames::new(bottom, processes, aggregates, weights.iter().map(|(key, _)| key));
+        let groups = GroupFrames::new(group_by, processes, aggregates, weights.iter().map(|(key, _)| key));
         let mut code = CodeFrames::new(stacks);
-        let mut ranges = RangeFrames::new(processes, place);
+        let mut ranges = RangeFrames::new(processes, position);
         let mut lines: BTreeMap<Vec<Frame>, u64> = BTreeMap::new();
         for (key, weight) in weights {
-            let frames = frames(bottoms.of(&key), &key, processes, &mut code, &mut ranges, kernels);
+            let frames = frames(groups.of(&key), &key, processes, &mut code, &mut ranges, kernels);
             let total = lines.entry(frames).or_default();
             *total = total.saturating_add(weight.ns);
         }
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         Flame {
             program: short_command(command),
-            simulated: totals.simulated(),
+            simulated: totals.simulated,
             host_time,
             coverage: totals.counts.device_time_coverage(),
             lines: lines.into_iter().map(|(frames, ns)| FlameLine { frames, ns }).collect(),
@@ -76,7 +76,7 @@ impl Flame {
         self.lines.iter().fold(0, |sum: u64, line| sum.saturating_add(line.ns))
     }
 
-    /// What is shown, in a few words.
+    /// What the weights are.
     pub fn title(&self) -> &'static str {
         match self.host_time {
             true => "Host time of CUDA calls (no device times)",
@@ -85,7 +85,7 @@ impl Flame {
     }
 }
 
-/// The frames of a stack, on those of its bottom.
+/// The frames of a stack. `frames` has those that come first.
 fn frames(
     mut frames: Vec<Frame>,
     key: &StackKey,
@@ -94,7 +94,7 @@ fn frames(
     ranges: &mut RangeFrames<'_, '_>,
     names: &mut KernelNames<'_>,
 ) -> Vec<Frame> {
-    if key.leaf == Leaf::Other {
+    if key.leaf == Leaf::Other || processes.process(key.process).is_none() {
         frames.push(Frame::new(FrameKind::Other, "(other)"));
         return frames;
     }

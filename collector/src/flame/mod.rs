@@ -1,22 +1,22 @@
-//! The flamegraph: device time, or host time where there is none, by where it came from.
+//! The flamegraph: device time by the stack that caused it, or host time where no device time is known.
 //!
-//! Frames from the root: the bottom (process and thread, unless others are asked for), the program's
-//! stack, the call, the kernel or copy. Owns folded lines and the SVG; opens no file.
+//! Frames from the root: process and thread (or what `--group-by` asks for), NVTX ranges, the program's stack, the
+//! call, the kernel or copy. Owns folded lines and the SVG; opens no file.
 
-mod bottom;
 mod code;
 mod folded;
 mod frames;
 mod graph;
+mod group_by;
 mod ranges;
 mod svg;
 
 #[cfg(test)]
-mod bottom_tests;
+mod group_by_tests;
 #[cfg(test)]
 mod tests;
 
-pub use bottom::{Bottom, Part};
 pub use frames::{Frame, FrameKind};
 pub use graph::{Flame, FlameLine};
-pub use ranges::RangePlace;
+pub use group_by::{GroupBy, GroupKey};
+pub use ranges::RangePosition;

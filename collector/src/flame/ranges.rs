@@ -1,49 +1,48 @@
-//! Ranges as frames of a flamegraph, and where among the other frames they stand.
+//! NVTX ranges as frames of a flamegraph, and their position among the other frames.
 
 use rustc_hash::FxHashMap;
 
 use crate::flame::frames::{Frame, FrameKind};
 use crate::label::ProcessNames;
 
-/// Where ranges stand among the frames of a call.
+/// The position of ranges among the frames of a call (`--nvtx-frames`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum RangePlace {
-    /// Between the thread and the program's lines: time is divided by what the program says that it
-    /// does, and then by lines.
+pub enum RangePosition {
+    /// Between the thread and the program's lines: time is divided by range, then by line.
     #[default]
     Above,
-    /// Between the program's lines and the call: each line's time is divided by range.
+    /// Between the program's lines and the call: time is divided by line, then by range.
     Below,
-    /// In the place of the lines of whatever lies in a range; other calls keep theirs.
+    /// Instead of the lines, for calls inside a range. Other calls keep their lines.
     Instead,
-    /// Nowhere.
+    /// Ranges are not shown.
     None,
 }
 
 #[derive(Debug)]
 pub(super) struct RangeFrames<'l, 'a> {
     processes: &'l ProcessNames<'a>,
-    place: RangePlace,
+    position: RangePosition,
     known: FxHashMap<(u32, u32), Vec<Frame>>,
 }
 
 impl<'l, 'a> RangeFrames<'l, 'a> {
-    pub fn new(processes: &'l ProcessNames<'a>, place: RangePlace) -> RangeFrames<'l, 'a> {
-        RangeFrames { processes, place, known: FxHashMap::default() }
+    pub fn new(processes: &'l ProcessNames<'a>, position: RangePosition) -> RangeFrames<'l, 'a> {
+        RangeFrames { processes, position, known: FxHashMap::default() }
     }
 
-    /// Adds the frames between thread and call: those of the ranges and those of the code.
+    /// Appends the frames between thread and call: ranges and program lines, in the order that the position asks for.
     pub fn among(&mut self, frames: &mut Vec<Frame>, code: &[Frame], process: u32, node: u32) {
-        let place = if node == 0 { RangePlace::None } else { self.place };
-        let ranges = match place {
-            RangePlace::None => &[],
+        let position = if node == 0 { RangePosition::None } else { self.position };
+        let ranges = match position {
+            RangePosition::None => &[],
             _ => self.of(process, node),
         };
-        let (first, second) = match place {
-            RangePlace::Above => (ranges, code),
-            RangePlace::Below => (code, ranges),
-            RangePlace::Instead => (ranges, &[][..]),
-            RangePlace::None => (code, &[][..]),
+        let (first, second) = match position {
+            RangePosition::Above => (ranges, code),
+            RangePosition::Below => (code, ranges),
+            RangePosition::Instead => (ranges, &[][..]),
+            RangePosition::None => (code, &[][..]),
         };
         frames.extend_from_slice(first);
         frames.extend_from_slice(second);

@@ -9,15 +9,14 @@ use crate::flame::folded::folded_stack;
 use crate::flame::{Flame, FrameKind};
 use crate::label::units::{duration, percent};
 
-/// Frames narrower than this share of the whole, in percent, are not drawn: at 1 200 pixels, a
-/// quarter of one.
+/// Frames narrower than this percentage of the width are not drawn: a quarter of a pixel at 1 200 pixels.
 const MIN_WIDTH_PERCENT: f64 = 0.02;
 
 const BACKGROUND: Color = Color { r: 250, g: 250, b: 248 };
 const ROOT: Color = Color { r: 226, g: 228, b: 230 };
 
 impl Flame {
-    /// One line on what the weights add up to.
+    /// One line about the sum of the weights.
     pub fn subtitle(&self) -> String {
         let what = if self.host_time { "host time" } else { "device time" };
         let mut text = format!("{}: {} of {what}", self.program, duration(self.total_ns()));
@@ -30,7 +29,7 @@ impl Flame {
         text
     }
 
-    /// Draws the flamegraph. Without any weight it says so.
+    /// Draws the flamegraph. Without any weight, the drawing says that nothing was recorded.
     pub fn svg(&self) -> io::Result<Vec<u8>> {
         let mut colours = PaletteMap::default();
         colours.insert("", ROOT);
@@ -48,8 +47,8 @@ impl Flame {
             lines.push("nothing was recorded 1".to_owned());
             subtitle = format!("{}: no CUDA work was recorded", self.program);
         }
-        // A stack that is a beginning of another must come before it, which ';' in the text
-        // does not always give.
+        // inferno expects a stack directly before those that continue it. Sorting by frames does not give that: some
+        // characters sort before `;`.
         lines.sort_unstable();
         let mut options = Options::default();
         options.title = match self.simulated {
@@ -74,7 +73,7 @@ impl Flame {
     }
 }
 
-/// inferno gives the bar of the whole a title and an empty label; it gets the title's name.
+/// Labels the root bar `all`: inferno leaves its label empty.
 fn with_named_root(svg: Vec<u8>) -> Vec<u8> {
     const TITLE: &str = "<title>all (";
     const EMPTY: &str = "></text>";
@@ -88,15 +87,16 @@ fn with_named_root(svg: Vec<u8>) -> Vec<u8> {
     named.map_or(svg, String::into_bytes)
 }
 
-/// Neighbours of one colour need a line between them, and inferno's is as wide as the narrow frames are.
+/// Makes the lines between neighbours thinner: inferno's are as wide as the narrow frames.
 fn with_thin_strokes(svg: Vec<u8>) -> Vec<u8> {
     const WIDE: &str = "stroke-width:1; }";
     const THIN: &str = "stroke-width:0.5; }";
     String::from_utf8_lossy(&svg).replacen(WIDE, THIN, 1).into_bytes()
 }
 
-/// Cool greys for where work came from, violet for the program's own lines and a pale one for its
-/// libraries', greens for kernels, warm tones for moved memory. All are light enough for black text; the name varies the shade, so that neighbours differ.
+/// Cool greys for processes and threads, violet for user code and a pale violet for libraries, greens for kernels,
+/// warm tones for copies and fills. All are light enough for black text. The name varies the shade, so that
+/// neighbours differ.
 fn colour(kind: FrameKind, text: &str) -> Color {
     let (hue, spread, saturation, lightness) = match kind {
         FrameKind::Process => (215.0, 4.0, 0.14, 0.84),
@@ -133,11 +133,11 @@ fn hsl(hue: f64, saturation: f64, lightness: f64) -> Color {
 }
 
 #[cfg(test)]
-mod unit {
+mod tests {
     use super::*;
 
     #[test]
-    fn hues_are_where_they_belong() {
+    fn hsl_gives_the_primary_colours() {
         assert_eq!(hsl(0.0, 1.0, 0.5), Color { r: 255, g: 0, b: 0 });
         assert_eq!(hsl(120.0, 1.0, 0.5), Color { r: 0, g: 255, b: 0 });
         assert_eq!(hsl(240.0, 1.0, 0.5), Color { r: 0, g: 0, b: 255 });

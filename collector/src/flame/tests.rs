@@ -1,4 +1,4 @@
-//! Flamegraphs of sessions built by hand, beside their golden file; and what holds for all.
+//! Flamegraphs of sessions built by hand, compared with golden files; and properties of every flamegraph.
 
 use gputrace_wire::definition;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::report::tests::tape::{Tape, stacked, training};
 use crate::report::{Report, TextOptions};
 
 #[test]
-fn folded_lines_say_where_device_time_came_from() {
+fn folded_lines_add_up_to_the_device_time() {
     let (totals, aggregates) = training(false);
     let flame = Flame::new(&totals, &aggregates);
     golden("flame/tests/training.folded", &flame.folded());
@@ -25,7 +25,7 @@ fn folded_lines_say_where_device_time_came_from() {
 }
 
 #[test]
-fn without_device_times_the_graph_is_of_host_time_and_says_so() {
+fn flamegraph_without_device_times_shows_host_time_and_says_so() {
     let mut tape = Tape::new(false);
     tape.notice(1, definition::rung::HOOKS, "no device times");
     tape.launch(20, 256, None);
@@ -44,7 +44,7 @@ fn without_device_times_the_graph_is_of_host_time_and_says_so() {
 }
 
 #[test]
-fn the_svg_is_one_document_with_its_title() {
+fn svg_is_one_document_with_its_title() {
     let (totals, aggregates) = training(true);
     let flame = Flame::new(&totals, &aggregates);
     let svg = String::from_utf8(flame.svg().unwrap()).unwrap();
@@ -66,7 +66,7 @@ fn the_svg_is_one_document_with_its_title() {
 }
 
 #[test]
-fn nothing_recorded_is_drawn_as_such() {
+fn svg_without_any_weight_says_that_nothing_was_recorded() {
     let (totals, aggregates) = Tape::new(false).play(Counters::default());
     let flame = Flame::new(&totals, &aggregates);
     assert_eq!(flame.folded(), "");
@@ -74,7 +74,7 @@ fn nothing_recorded_is_drawn_as_such() {
 }
 
 #[test]
-fn threads_and_processes_of_one_name_are_told_apart() {
+fn threads_and_processes_of_one_name_are_numbered() {
     let mut tape = Tape::new(false);
     for tid in [50, 51, 52] {
         tape.define_thread(60 + tid, tid.into(), if tid == 52 { "python" } else { "pool" });
@@ -106,7 +106,7 @@ fn threads_and_processes_of_one_name_are_told_apart() {
 }
 
 #[test]
-fn a_replay_of_unknown_origin_is_marked_unless_replays_are_asked_for() {
+fn replay_of_unknown_origin_is_marked_unless_replays_are_asked_for() {
     let (totals, mut aggregates) = training(false);
     aggregates.device_stacks = Default::default();
     let key = StackKey {
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn any_names_make_lines_that_readers_split_alike(
+    fn folded_lines_of_any_names_are_split_alike_by_readers(
         lines in prop::collection::vec((prop::collection::vec("[ab;\n 1\u{1b}é]{0,4}", 1..5), 1_000u64..9_000), 1..8),
     ) {
         let flame = graph(lines);
@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn the_programs_frames_lie_between_thread_and_call() {
+fn program_frames_lie_between_thread_and_call() {
     let (totals, aggregates) = stacked(false);
     let flame = Flame::new(&totals, &aggregates);
     golden("flame/tests/stacked.folded", &flame.folded());

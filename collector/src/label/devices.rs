@@ -1,4 +1,4 @@
-//! What the devices of one output are called, told apart where they share a name.
+//! Names of the devices that one output shows, unique where devices share a name.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ const UNKNOWN: &str = "(no device known)";
 pub struct DeviceNames(FxHashMap<(u32, u32), String>);
 
 impl DeviceNames {
-    /// For the (process, ordinal) pairs that the output shows. Processes number their devices as they
-    /// see them, so two of one number and name get their addresses on the bus.
+    /// `shown` has the (process, ordinal) pairs that the output shows. Each process numbers the devices that it sees,
+    /// so two devices can have the same number and name. The PCI address is then added to both.
     pub fn new(processes: &ProcessNames<'_>, shown: &BTreeSet<(u32, u32)>) -> DeviceNames {
         let mut uses: FxHashMap<String, BTreeSet<[u64; 2]>> = FxHashMap::default();
         let described: Vec<_> = shown
@@ -51,19 +51,19 @@ impl DeviceNames {
     }
 }
 
-/// `0000:1b:00`, as `nvidia-smi` begins it.
+/// The PCI address without the function, `0000:1b:00`, written as in `nvidia-smi`.
 fn address(device: &Device) -> String {
     format!("{:04x}:{:02x}:{:02x}", device.pci_domain, device.pci_bus, device.pci_device)
 }
 
-/// The UUID as OpenTelemetry's CUDA vocabulary has it: without `GPU-`. Empty where it is not known.
+/// The UUID as OpenTelemetry's CUDA conventions write it: without `GPU-`. Empty if it is unknown.
 pub fn uuid([low, high]: [u64; 2]) -> String {
     if low == 0 && high == 0 {
         return String::new();
     }
     let mut text = String::new();
-    for (at, byte) in low.to_le_bytes().into_iter().chain(high.to_le_bytes()).enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
+    for (index, byte) in low.to_le_bytes().into_iter().chain(high.to_le_bytes()).enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
         text += &format!("{byte:02x}");

@@ -1,4 +1,4 @@
-//! Names of kernels, in source form and short, and where they are written.
+//! Names of kernels, in source form and short, and the source lines that define them.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ const UNKNOWN: &str = "(unknown kernel)";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelName {
-    /// In source form.
+    /// In source form, demangled.
     pub full: Arc<str>,
-    /// Unique in its table.
+    /// Unique in its [`KernelTable`].
     pub short: Arc<str>,
 }
 
-/// Names of kernels by process and name definition, each made once.
+/// Names of kernels by process and name definition. Each is demangled once.
 #[derive(Debug, Default)]
 pub struct KernelTable {
     table: NameTable,
@@ -29,7 +29,7 @@ pub struct KernelTable {
 }
 
 impl KernelTable {
-    /// Kernels get their short names in order of first appearance.
+    /// Assigns short names in the order in which kernels are first asked for.
     pub fn name(&mut self, process: u32, name: u32, definitions: Option<&Definitions>) -> KernelName {
         if let Some(known) = self.known.get(&(process, name)) {
             return known.clone();
@@ -47,7 +47,7 @@ pub fn full_name(name: u32, definitions: Option<&Definitions>) -> String {
     name.map_or_else(|| UNKNOWN.to_owned(), |name| demangle(name.as_bytes()))
 }
 
-/// Names and sources of an analysis's kernels.
+/// Names and source lines of an analysis's kernels.
 #[derive(Debug)]
 pub struct KernelNames<'a> {
     processes: FxHashMap<u32, (&'a Definitions, KernelSources)>,
@@ -59,7 +59,7 @@ impl<'a> KernelNames<'a> {
     pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> KernelNames<'a> {
         let of = |process: &'a Process| (process.number, (&process.definitions, KernelSources::default()));
         let mut names = KernelNames {
-            processes: totals.named().map(of).collect(),
+            processes: totals.processes.iter().map(of).collect(),
             graphs: &aggregates.graphs,
             table: KernelTable::default(),
         };
@@ -73,19 +73,24 @@ impl<'a> KernelNames<'a> {
         self.processes.get(&process).map(|(definitions, _)| *definitions)
     }
 
-    /// By name definition.
+    /// Whether the process is known. Evicted ones are not.
+    pub fn has_process(&self, process: u32) -> bool {
+        self.processes.contains_key(&process)
+    }
+
+    /// The name of a name definition.
     pub fn name(&mut self, process: u32, name: u32) -> KernelName {
         self.table.name(process, name, self.definitions(process))
     }
 
-    /// Where the kernels of a name definition are written.
+    /// The source lines of the kernels that have a name definition.
     pub fn sources(&mut self, process: u32, name: u32) -> &NamedSources {
         let Some((definitions, sources)) = self.processes.get_mut(&process) else { return &UNKNOWN_SOURCES };
         let Some(name) = definitions.name(name) else { return &UNKNOWN_SOURCES };
         sources.of_name(definitions, name)
     }
 
-    /// What is at the end of a stack, in a word or a kernel's short name; `None` for the call itself.
+    /// The text of a stack's leaf: a kernel's short name or a word. `None` for the call itself.
     pub fn leaf(&mut self, process: u32, leaf: Leaf) -> Option<Arc<str>> {
         Some(match leaf {
             Leaf::Call => return None,
@@ -99,7 +104,7 @@ impl<'a> KernelNames<'a> {
         })
     }
 
-    /// A whole graph by its number in device records, and how many nodes it has.
+    /// A graph that was timed as a whole: its number in device records, and how many nodes it has.
     pub fn graph(&self, process: u32, graph: u32) -> Arc<str> {
         match self.graphs.get(GraphKey { process, graph }).map_or(0, |known| known.nodes) {
             _ if graph == 0 => "whole graph".into(),
@@ -109,7 +114,7 @@ impl<'a> KernelNames<'a> {
         }
     }
 
-    /// By function definition.
+    /// The name of a function definition.
     pub fn function(&mut self, process: u32, function: u32) -> KernelName {
         let definition = self.definitions(process).and_then(|definitions| definitions.function(function));
         self.name(process, definition.map_or(0, |definition| definition.name_id))

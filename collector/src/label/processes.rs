@@ -1,4 +1,4 @@
-//! What each process is called by itself, and what its threads are.
+//! Names of processes and of their threads, before names that several share get numbers.
 
 use rustc_hash::FxHashMap;
 
@@ -14,13 +14,13 @@ pub struct ProcessNames<'a>(FxHashMap<u32, Named<'a>>);
 struct Named<'a> {
     process: &'a Process,
     command: String,
-    /// As it calls itself.
+    /// The process id that the process itself sees.
     own_pid: u32,
-    /// Names of its main thread, past and present. Threads that nobody named have them too.
+    /// Names that the main thread has had. A thread that nobody named inherits one of them.
     inherited: Vec<String>,
 }
 
-/// What a thread is called before it is numbered.
+/// A thread's name before numbers are added.
 pub(super) enum ThreadName {
     Main,
     Own(String),
@@ -35,17 +35,17 @@ impl<'a> ProcessNames<'a> {
                 empty if empty.is_empty() => format!("process {}", process.begin.pid),
                 command => command,
             };
-            // In a namespace of its own a process has another number than the kernel says.
+            // In a PID namespace of its own, a process sees another id than the session's socket reported.
             let own_pid = if info.pid == 0 { process.begin.pid } else { info.pid };
             let threads = process.definitions.threads().filter(|(_, thread)| thread.tid == own_pid);
             let names = threads
                 .flat_map(|(id, thread)| [thread.name.to_owned(), process.definitions.text(id).to_owned()]);
-            // By its title it has another name than its threads got from it.
+            // Threads inherit the program's name, also where the process shows a title instead.
             let program = short_command(&info.command).split(' ').next().unwrap_or_default().to_owned();
             let inherited = names.chain([program]).collect();
             (process.number, Named { process, command, own_pid, inherited })
         };
-        ProcessNames(totals.named().map(named).collect())
+        ProcessNames(totals.processes.iter().map(named).collect())
     }
 
     pub fn process(&self, number: u32) -> Option<&'a Process> {
@@ -56,9 +56,9 @@ impl<'a> ProcessNames<'a> {
         self.process(number).map(|process| &process.definitions)
     }
 
-    /// Its title or command, which other processes may share.
+    /// The process's title or command. Other processes may have the same. Evicted processes are unknown here.
     pub fn command(&self, number: u32) -> &str {
-        self.0.get(&number).map_or("(unknown process)", |known| &known.command)
+        self.0.get(&number).map_or("(other processes)", |known| &known.command)
     }
 
     pub fn rank(&self, number: u32) -> String {
@@ -68,7 +68,7 @@ impl<'a> ProcessNames<'a> {
         }
     }
 
-    /// The thread's id and name. Threads that nobody named bear their program's name.
+    /// The thread's id and name. A thread that nobody named has its program's name, which is no name of its own.
     pub(super) fn thread(&self, process: u32, thread: u32) -> Option<(u32, ThreadName)> {
         let known = self.0.get(&process)?;
         let thread = known.process.definitions.thread(thread)?;

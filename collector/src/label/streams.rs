@@ -1,4 +1,4 @@
-//! What streams are called: as the program says, else as the device records do.
+//! Names of streams: the program's label if there is one, else the number in device records.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use crate::aggregate::{Aggregates, MANY_STREAMS};
 use crate::label::ProcessNames;
 use crate::model::definitions::Definitions;
 
-/// The handles of the default streams, as their definitions have them.
+/// The handles of the default streams in stream definitions.
 pub const LEGACY_STREAM: u64 = 1;
 pub const PER_THREAD_STREAM: u64 = 2;
 
 const UNKNOWN: &str = "(no stream known)";
 
-/// The name of the stream that a definition stands for, with its number in device records; `None` where
-/// neither the program nor a record says.
+/// The name of a stream definition; `number` is the stream's number in device records. `None` if there is neither a
+/// label nor a number.
 pub fn stream_name(definitions: &Definitions, stream: u32, number: Option<u32>) -> Option<String> {
     let label = definitions.label(stream);
     if !label.is_empty() {
@@ -33,8 +33,8 @@ pub fn stream_name(definitions: &Definitions, stream: u32, number: Option<u32>) 
 pub struct StreamNames(FxHashMap<(u32, u32), String>);
 
 impl StreamNames {
-    /// For the (process, stream definition) pairs that the output shows. Streams of one process that
-    /// share a name get numbers in order of definition.
+    /// `shown` has the (process, stream definition) pairs that the output shows. Streams of one process that share a
+    /// name get numbers in order of definition.
     pub fn new(
         processes: &ProcessNames<'_>,
         aggregates: &Aggregates,
@@ -61,8 +61,8 @@ impl StreamNames {
         }
         let mut names = FxHashMap::default();
         for ((process, name), streams) in uses {
-            for (at, stream) in streams.iter().enumerate() {
-                let text = if streams.len() > 1 { format!("{name} [{}]", at + 1) } else { name.clone() };
+            for (index, stream) in streams.iter().enumerate() {
+                let text = if streams.len() > 1 { format!("{name} [{}]", index + 1) } else { name.clone() };
                 names.insert((process, *stream), text);
             }
         }

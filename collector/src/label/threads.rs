@@ -1,4 +1,4 @@
-//! What the processes and threads of one output are called, numbered where they share a name.
+//! Names of the processes and threads that one output shows, numbered where they share a name.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::label::processes::{ProcessNames, ThreadName};
 
-/// Names of the processes and threads that have a part in an output.
+/// Names of the processes and threads that appear in one output.
 #[derive(Debug)]
 pub struct ThreadNames<'l, 'a> {
     processes: &'l ProcessNames<'a>,
-    /// How many processes share a command.
+    /// By command, how many processes have it.
     process_uses: FxHashMap<&'l str, u32>,
-    /// By process and name, the threads that share it, in order of first appearance.
+    /// By process and name, the ids of the threads that have it, in order of first appearance.
     thread_uses: FxHashMap<(u32, String), Vec<u32>>,
-    /// By process, the threads that nobody named, likewise.
+    /// By process, the ids of the threads without a name, in order of first appearance.
     unnamed: FxHashMap<u32, Vec<u32>>,
 }
 
 impl<'l, 'a> ThreadNames<'l, 'a> {
-    /// For the (process, thread definition) pairs that the output shows.
+    /// `shown` has the (process, thread definition) pairs that the output shows.
     pub fn new(
         processes: &'l ProcessNames<'a>,
         shown: impl Iterator<Item = (u32, u32)>,
@@ -30,7 +30,7 @@ impl<'l, 'a> ThreadNames<'l, 'a> {
             thread_uses: FxHashMap::default(),
             unnamed: FxHashMap::default(),
         };
-        // Threads are defined as they appear, so their ids are in that order.
+        // Definition ids are given in order of first appearance.
         let shown: BTreeSet<(u32, u32)> = shown.collect();
         let (mut last, mut seen) = (None, FxHashSet::default());
         for (process, thread) in shown {
@@ -56,13 +56,10 @@ impl<'l, 'a> ThreadNames<'l, 'a> {
 
     pub fn process(&self, number: u32) -> String {
         let known = self.processes.process(number);
-        if let Some(several) = known.and_then(|process| process.ended_name()) {
-            return several.to_string();
-        }
         let command = self.processes.command(number);
         let shared = self.process_uses.get(command).is_some_and(|uses| *uses > 1);
         match known.filter(|_| shared) {
-            // Ranks are the same in the next run, process ids are not.
+            // Prefer the rank: it is the same in the next run, a process id is not.
             Some(process) => match process.definitions.process().and_then(|info| info.rank) {
                 Some(_) => format!("{command} [{}]", self.processes.rank(number)),
                 None => format!("{command} [{}]", process.begin.pid),
@@ -71,7 +68,7 @@ impl<'l, 'a> ThreadNames<'l, 'a> {
         }
     }
 
-    /// Threads are numbered and not called by the system's ids, so that runs can be compared.
+    /// Uses numbers instead of the system's thread ids, so that two runs can be compared.
     pub fn thread(&self, process: u32, thread: u32) -> String {
         let position = |tids: Option<&Vec<u32>>, tid| {
             tids.and_then(|tids| tids.iter().position(|known| *known == tid)).unwrap_or(0)
@@ -79,7 +76,7 @@ impl<'l, 'a> ThreadNames<'l, 'a> {
         match self.processes.thread(process, thread) {
             None => "(no thread known)".to_owned(),
             Some((_, ThreadName::Main)) => "main".to_owned(),
-            // The main thread is the first, whether it has a part in this or not.
+            // The main thread is number 1, even if the output does not show it.
             Some((tid, ThreadName::Unnamed)) => {
                 format!("thread {}", position(self.unnamed.get(&process), tid) + 2)
             }
@@ -90,7 +87,7 @@ impl<'l, 'a> ThreadNames<'l, 'a> {
         }
     }
 
-    /// Whether somebody gave the thread a name, the main one aside.
+    /// Whether the program gave the thread a name. False for the main thread.
     pub fn has_own_name(&self, process: u32, thread: u32) -> bool {
         matches!(self.processes.thread(process, thread), Some((_, ThreadName::Own(_))))
     }

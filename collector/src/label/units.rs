@@ -1,4 +1,4 @@
-//! Quantities as people read them: three digits and a unit.
+//! Formats quantities for people: three digits and a unit.
 
 /// `640 ns`, `12.3 µs`, `1.20 s`, `2 min 05 s`.
 pub fn duration(ns: u64) -> String {
@@ -47,8 +47,8 @@ pub fn bandwidth(mbps: f64) -> String {
 pub fn count(value: u64) -> String {
     let plain = value.to_string();
     let mut text = String::new();
-    for (at, digit) in plain.chars().enumerate() {
-        if at > 0 && (plain.len() - at).is_multiple_of(3) {
+    for (index, digit) in plain.chars().enumerate() {
+        if index > 0 && (plain.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -56,7 +56,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// One decimal. What is not all is never shown as 100%, what is not nothing never as 0.0%.
+/// One decimal. A share below 1 is never shown as 100%, one above 0 never as 0.0%.
 pub fn percent(share: f64) -> String {
     let tenths = (share * 1000.0).round();
     if share < 1.0 && tenths >= 1000.0 {

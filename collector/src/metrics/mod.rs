@@ -8,18 +8,18 @@
 mod device;
 mod instruments;
 mod kernels;
-mod live;
 mod memory;
 pub mod otlp_json;
 mod page;
 mod process;
+mod sender;
 mod settings;
 mod sink;
 #[cfg(test)]
 mod tests;
 mod total;
 
-pub use live::Live;
 pub use otlp_json::OtlpJson;
+pub use sender::MetricsSender;
 pub use settings::{KERNELS_MAX, Preference, Settings, Temporality};
 pub use sink::{Metrics, Receiver};

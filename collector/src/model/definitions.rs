@@ -10,7 +10,6 @@ mod images;
 mod modules;
 mod names;
 mod process;
-mod said;
 mod things;
 
 use gputrace_wire::definition::{self, Code, kind};
@@ -20,7 +19,6 @@ use crate::batch::Definition;
 use entry::{DefinitionEntry, Text};
 pub use images::Image;
 use names::ThreadNameTable;
-pub use said::Said;
 pub use things::{
     Context, Device, Function, GraphInfo, GraphTimes, Library, Notice, ProcessInfo, StreamInfo, Thread,
 };

@@ -7,8 +7,6 @@
 //! Names that differ only in their numbers (`step 17`) become one name, `step #`, once there are many, so
 //! that neither the tree nor a flamegraph grows with the run.
 
-mod adopt;
-
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;

@@ -5,7 +5,6 @@ use gputrace_wire::caller::Caller;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
 
@@ -32,14 +31,8 @@ pub trait Sink {
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     /// The process's counters so far: about once a second, and once before its end.
-    fn snapshot(&mut self, _number: u32, _standing: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
+    fn snapshot(&mut self, _number: u32, _snapshot: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
-    /// Whether processes that ended should be told together, since each by itself has no room.
-    fn is_short_of_room(&self) -> bool {
-        false
-    }
-    /// Those processes ended, and are told together with others of their name from now on.
-    fn tell_together(&mut self, _together: &mut Renumbering<'_>) {}
     /// The current time on CLOCK_MONOTONIC, about every half second for each running process; not called when
     /// a file is read.
     fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}

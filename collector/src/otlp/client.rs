@@ -14,8 +14,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::otlp::answer::{Answer, one_line};
-use crate::otlp::config::{Protocol, Target};
-use crate::otlp::{failure, grpc, http, tls};
+use crate::otlp::config::Target;
+use crate::otlp::{Protocol, failure, grpc, http, tls};
 
 type Pool = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 

@@ -6,17 +6,10 @@ use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-use crate::otlp::Signal;
 use crate::otlp::endpoint::{self, Endpoint, Form};
 use crate::otlp::headers;
 use crate::otlp::tls::Files;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    Grpc,
-    HttpProtobuf,
-    HttpJson,
-}
+use crate::otlp::{Protocol, Signal};
 
 /// What `--otlp` was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,16 +45,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 const DRAIN_MORE: Duration = Duration::from_millis(500);
 const GRPC_PORT: u16 = 4317;
-
-impl Protocol {
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Grpc => "grpc",
-            Protocol::HttpProtobuf => "http/protobuf",
-            Protocol::HttpJson => "http/json",
-        }
-    }
-}
 
 impl Asked {
     pub fn parse(text: &str) -> Asked {
@@ -119,7 +102,8 @@ impl Config {
 fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Target, String> {
     let own = |name: &str| variables.of_signal(signal, name);
     let told = own("PROTOCOL").map(|(name, value)| {
-        protocol(&value).ok_or_else(|| format!("{name}={value} is none of grpc, http/protobuf and http/json"))
+        Protocol::parse(&value)
+            .ok_or_else(|| format!("{name}={value} is none of grpc, http/protobuf and http/json"))
     });
     let told = told.transpose()?;
     let from_variables = own("ENDPOINT");
@@ -172,15 +156,6 @@ fn target(asked: &Asked, signal: Signal, variables: &Variables<'_>) -> Result<Ta
         return Err(format!("{name} is set alone: the client's certificate and its key belong together"));
     }
     Ok(Target { signal, protocol, endpoint, headers, gzip, timeout, tls })
-}
-
-fn protocol(text: &str) -> Option<Protocol> {
-    match text.trim() {
-        "grpc" => Some(Protocol::Grpc),
-        "http/protobuf" => Some(Protocol::HttpProtobuf),
-        "http/json" => Some(Protocol::HttpJson),
-        _ => None,
-    }
 }
 
 fn port(url: &str) -> Option<u16> {

@@ -5,9 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Uri;
 use hyper::header::HeaderValue;
 
-use crate::otlp::Signal;
-use crate::otlp::config::Protocol;
-use crate::otlp::headers;
+use crate::otlp::{Protocol, Signal, headers};
 
 /// A URL that was asked for, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,7 @@ use std::error::Error;
 use std::io;
 
 use crate::otlp::answer::{Answer, Kind, one_line};
-use crate::otlp::config::Protocol;
-use crate::otlp::grpc;
+use crate::otlp::{Protocol, grpc};
 
 /// `is_known`: whether it has answered before, so that it speaks what it should.
 pub fn explain(error: &hyper_util::client::legacy::Error, protocol: Protocol, is_known: bool) -> Answer {

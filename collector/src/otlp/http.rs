@@ -13,9 +13,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message;
 use serde_json::Value;
 
-use crate::otlp::Signal;
 use crate::otlp::answer::{Answer, Kind, one_line};
-use crate::otlp::config::Protocol;
+use crate::otlp::{Protocol, Signal};
 
 /// A request that is protobuf as JSON.
 pub fn to_json(signal: Signal, body: &[u8]) -> Result<Vec<u8>, String> {

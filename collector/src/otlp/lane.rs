@@ -10,6 +10,15 @@ use crate::otlp::config::Target;
 use crate::otlp::queue::{EncodedRequest, POINTS_MAX_BYTES, Queue, SPANS_MAX_BYTES};
 use crate::otlp::status::SignalStatus;
 
+/// What to do with a request that does not fit into the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnFull {
+    /// For a live program: drop the oldest requests and count what they held.
+    DropsOldest,
+    /// For a trace file, which can wait: block until the request fits or the queue is closed.
+    Waits,
+}
+
 #[derive(Debug)]
 pub struct Lane {
     pub signal: Signal,
@@ -60,8 +69,15 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn push(&self, request: EncodedRequest) {
+    pub fn push(&self, request: EncodedRequest, on_full: OnFull) {
         let mut state = self.state();
+        while on_full == OnFull::Waits
+            && state.closed.is_none()
+            && state.queue.is_full_for(request.body.len())
+        {
+            let woken = self.room.wait_timeout(state, Duration::from_secs(1));
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
         if state.closed.is_some() {
             state.status.dropped += request.items;
             return;
@@ -70,17 +86,6 @@ impl Lane {
         state.status.dropped += gone;
         drop(state);
         self.arrived.notify_one();
-    }
-
-    /// Waits for room first. Nobody empties a queue that is closed: what comes then is counted as dropped.
-    pub fn push_waiting(&self, request: EncodedRequest) {
-        let mut state = self.state();
-        while state.closed.is_none() && state.queue.is_full_for(request.body.len()) {
-            let woken = self.room.wait_timeout(state, Duration::from_secs(1));
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(state);
-        self.push(request);
     }
 
     /// The oldest, which counts as queued until it is told what became of it.

@@ -7,14 +7,12 @@ mod answer;
 mod backoff;
 mod client;
 mod config;
-mod encode;
 mod endpoint;
 mod failure;
 mod grpc;
 mod headers;
 mod http;
 mod lane;
-mod live;
 mod queue;
 mod sender;
 mod status;
@@ -24,11 +22,12 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Asked, Config, Protocol};
-pub use live::{Full, Live};
+pub use config::{Asked, Config};
+pub use lane::OnFull;
 pub use queue::{EncodedRequest, POINTS_MAX_BYTES, REQUEST_MAX_BYTES, SPANS_MAX_BYTES};
-pub use sender::{Exporter, News, Sender, Source};
+pub use sender::{Exporter, Sender, Source};
 pub use status::{SignalStatus, Status};
+pub use worker::News;
 
 /// What a request is of; each has an endpoint, headers and a queue of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,5 +45,28 @@ impl Signal {
             Signal::Traces => "spans",
             Signal::Metrics => "data points",
         }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    Grpc,
+    HttpProtobuf,
+    HttpJson,
+}
+
+impl Protocol {
+    const ALL: [Protocol; 3] = [Protocol::Grpc, Protocol::HttpProtobuf, Protocol::HttpJson];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Grpc => "grpc",
+            Protocol::HttpProtobuf => "http/protobuf",
+            Protocol::HttpJson => "http/json",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Protocol> {
+        Protocol::ALL.into_iter().find(|protocol| protocol.name() == name.trim())
     }
 }

@@ -8,16 +8,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::otlp::Signal;
 use crate::otlp::client::Client;
-use crate::otlp::config::{Config, Protocol};
-use crate::otlp::lane::{Lane, max_bytes};
+use crate::otlp::config::Config;
+use crate::otlp::lane::{Lane, OnFull, max_bytes};
 use crate::otlp::queue::{EncodedRequest, REQUEST_MAX_BYTES};
 use crate::otlp::status::Status;
-use crate::otlp::worker::{Said, Worker};
-
-/// Hears on the sender's thread what its user should know, each thing once.
-pub type News = Arc<dyn Fn(&str) + Send + Sync>;
+use crate::otlp::worker::{News, Said, Worker};
+use crate::otlp::{Protocol, Signal};
 
 /// Whoever has requests now and then: asked on the sender's thread twice a second, when woken, and at the end.
 pub trait Source: Send {
@@ -58,17 +55,10 @@ impl Sender {
         }
     }
 
-    /// Queues a request. What has no room any more is counted; a signal that is not sent goes nowhere.
-    pub fn send(&self, signal: Signal, request: EncodedRequest) {
+    /// Queues a request. Requests of a signal that is not sent are ignored.
+    pub fn send(&self, signal: Signal, request: EncodedRequest, on_full: OnFull) {
         if let Some((lane, _)) = self.lane(signal) {
-            lane.push(request);
-        }
-    }
-
-    /// The same, waiting for room as long as the sender has hopes of the back end.
-    pub fn send_waiting(&self, signal: Signal, request: EncodedRequest) {
-        if let Some((lane, _)) = self.lane(signal) {
-            lane.push_waiting(request);
+            lane.push(request, on_full);
         }
     }
 

@@ -12,7 +12,9 @@ use prost::Message;
 
 use crate::otlp::lane::max_bytes;
 use crate::otlp::queue::REQUEST_MAX_BYTES;
-use crate::otlp::{Asked, Config, EncodedRequest, Exporter, News, Sender, Signal, SignalStatus, Source};
+use crate::otlp::{
+    Asked, Config, EncodedRequest, Exporter, News, OnFull, Sender, Signal, SignalStatus, Source,
+};
 use fake::{Fake, Reply, Speaks};
 
 /// Long enough for a machine that is busy.
@@ -47,6 +49,10 @@ impl Run {
         self.exporter.sender()
     }
 
+    fn send(&self, request: EncodedRequest) {
+        self.sender().send(Signal::Traces, request, OnFull::DropsOldest);
+    }
+
     fn traces(&self) -> SignalStatus {
         self.sender().status().traces.unwrap()
     }
@@ -69,7 +75,9 @@ impl Run {
 fn spans(first: u64, count: u64) -> EncodedRequest {
     let span = |id: u64| proto::Span { span_id: id.to_be_bytes().to_vec(), ..proto::Span::default() };
     let spans = (first..first + count).map(span).collect();
-    let request = crate::spans::otlp::request(spans, Default::default());
+    let scope_spans = vec![proto::ScopeSpans { spans, ..proto::ScopeSpans::default() }];
+    let resource_spans = vec![proto::ResourceSpans { scope_spans, ..proto::ResourceSpans::default() }];
+    let request = ExportTraceServiceRequest { resource_spans };
     EncodedRequest { body: request.encode_to_vec(), items: count }
 }
 
@@ -88,8 +96,8 @@ fn each_protocol_brings_the_same_spans() {
                 ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b"),
             ];
             let run = start(&fake.url(), &variables);
-            run.sender().send(Signal::Traces, spans(7, 3));
-            run.sender().send(Signal::Traces, spans(70, 2));
+            run.send(spans(7, 3));
+            run.send(spans(70, 2));
             let (status, news) = run.finish(LONG);
             assert_eq!((status.sent, status.requests, status.undelivered()), (5, 2, 0), "{status:?}");
             assert!(news.is_empty(), "{news:?}");
@@ -123,7 +131,7 @@ fn what_is_refused_for_now_is_sent_again() {
         let fake = Fake::new(speaks, &replies);
         let protocol = if speaks == Speaks::Grpc { "grpc" } else { "http/protobuf" };
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
-        run.sender().send(Signal::Traces, spans(1, 4));
+        run.send(spans(1, 4));
         run.waits_until(|status| status.sent == 4);
         let seen = fake.seen();
         assert!(seen.windows(2).all(|two| two[0].body == two[1].body));
@@ -149,7 +157,7 @@ fn what_is_refused_for_good_is_not_sent_again_and_counted() {
         let fake = Fake::new(speaks, &[refusal.clone(), refusal, Reply::Ok]);
         let protocol = if speaks == Speaks::Grpc { "grpc" } else { "http/protobuf" };
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
-        (0..3).for_each(|at| run.sender().send(Signal::Traces, spans(at * 10, 2)));
+        (0..3).for_each(|at| run.send(spans(at * 10, 2)));
         let (status, news) = run.finish(LONG);
         assert_eq!((status.rejected, status.sent, status.retries), (4, 2, 0), "{status:?}");
         assert_eq!(fake.seen().len(), 3);
@@ -167,7 +175,7 @@ fn partial_success_is_counted_and_said_once() {
         );
         let protocol = if speaks == Speaks::Grpc { "grpc" } else { "http/protobuf" };
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
-        (0..3).for_each(|at| run.sender().send(Signal::Traces, spans(at * 10, 5)));
+        (0..3).for_each(|at| run.send(spans(at * 10, 5)));
         let (status, news) = run.finish(LONG);
         // No more can be rejected than there were.
         assert_eq!((status.sent, status.rejected, status.retries), (3 + 4, 2 + 1 + 5, 0));
@@ -183,7 +191,7 @@ fn a_back_end_that_comes_back_gets_what_was_queued() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let run = start(&format!("http://{address}"), &[(VARIABLE, "grpc")]);
-    (0..3).for_each(|at| run.sender().send(Signal::Traces, spans(at * 10, 10)));
+    (0..3).for_each(|at| run.send(spans(at * 10, 10)));
     run.waits_until(|status| status.retries >= 2);
     assert_eq!((run.traces().queued, run.traces().sent), (30, 0));
     assert!(run.traces().last_error.unwrap().contains("connection refused"), "{:?}", run.traces());
@@ -205,7 +213,7 @@ fn a_back_end_that_comes_back_gets_what_was_queued() {
 fn a_back_end_that_does_not_answer_costs_the_timeout_and_the_end_its_limit() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
     let run = start(&fake.url(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "100")]);
-    run.sender().send(Signal::Traces, spans(1, 5));
+    run.send(spans(1, 5));
     run.waits_until(|status| status.retries > 0);
     let begin = Instant::now();
     let (status, _) = run.finish(Duration::from_millis(300));
@@ -223,7 +231,7 @@ fn a_full_queue_is_bounded_and_counts_what_goes() {
     let number = max_bytes(Signal::Traces) / REQUEST_MAX_BYTES + 4;
     let begin = Instant::now();
     for _ in 0..number {
-        run.sender().send(Signal::Traces, large.clone());
+        run.send(large.clone());
         let bytes = run.traces().queued_bytes as usize;
         assert!(bytes <= max_bytes(Signal::Traces) + REQUEST_MAX_BYTES, "{bytes}");
     }
@@ -246,8 +254,8 @@ fn a_request_that_is_aborted_again_and_again_is_given_up() {
     replies.push(Reply::Ok);
     let fake = Fake::new(Speaks::Grpc, &replies);
     let run = start(&fake.url(), &[(VARIABLE, "grpc")]);
-    run.sender().send(Signal::Traces, spans(1, 1));
-    run.sender().send(Signal::Traces, spans(5, 2));
+    run.send(spans(1, 1));
+    run.send(spans(5, 2));
     run.waits_until(|status| status.sent == 2);
     let (status, _) = run.finish(LONG);
     assert_eq!((status.rejected, status.sent), (1, 2));
@@ -261,7 +269,7 @@ fn the_wrong_protocol_is_told() {
     ] {
         let fake = Fake::new(speaks, &[Reply::Ok]);
         let run = start(&fake.url(), &[(VARIABLE, protocol)]);
-        run.sender().send(Signal::Traces, spans(1, 1));
+        run.send(spans(1, 1));
         run.waits_until(|status| status.retries > 0);
         let (status, news) = run.finish(Duration::ZERO);
         assert_eq!((status.sent, status.queued), (0, 1));
@@ -279,7 +287,7 @@ fn patience_ends() {
     let run = start_with(&url, &[], Vec::new(), Some(Duration::from_millis(300))).unwrap();
     let large = EncodedRequest { body: vec![0; REQUEST_MAX_BYTES - 1], items: 10 };
     for _ in 0..20 {
-        run.sender().send_waiting(Signal::Traces, large.clone());
+        run.sender().send(Signal::Traces, large.clone(), OnFull::Waits);
     }
     assert!(run.sender().given_up().is_some_and(|why| why.contains("connection refused")));
     let (status, _) = run.finish(Duration::MAX);
@@ -293,7 +301,7 @@ fn who_waits_for_room_loses_nothing() {
     let run = start_with(&fake.url(), &[], Vec::new(), Some(LONG)).unwrap();
     let large = EncodedRequest { body: vec![0; REQUEST_MAX_BYTES - 1], items: 10 };
     for _ in 0..20 {
-        run.sender().send_waiting(Signal::Traces, large.clone());
+        run.sender().send(Signal::Traces, large.clone(), OnFull::Waits);
     }
     let (status, _) = run.finish(Duration::MAX);
     assert_eq!((status.sent, status.undelivered()), (200, 0), "{status:?}");
@@ -305,7 +313,7 @@ fn sources_are_asked_while_it_runs_and_at_the_end() {
     impl Source for Counts {
         fn send(&mut self, to: &Sender) {
             self.0 += 1;
-            to.send(Signal::Traces, spans(self.0, 1));
+            to.send(Signal::Traces, spans(self.0, 1), OnFull::DropsOldest);
         }
     }
     let fake = Fake::new(Speaks::Http, &[Reply::Ok]);
@@ -386,13 +394,13 @@ fn tls_trusts_the_named_authority_and_no_other() {
                 ];
                 // Without them it is refused.
                 let run = start(&url, &variables);
-                run.sender().send(Signal::Traces, spans(1, 1));
+                run.send(spans(1, 1));
                 run.waits_until(|status| status.last_error.is_some());
                 drop(run);
                 variables.extend(own);
             }
             let run = start(&url, &variables);
-            run.sender().send(Signal::Traces, spans(1, 1));
+            run.send(spans(1, 1));
             let (status, news) = run.finish(LONG);
             assert_eq!((status.sent, fake.seen().len()), (1, 1), "{protocol} {news:?}");
         }
@@ -412,7 +420,7 @@ fn a_certificate_that_is_not_trusted_is_told() {
         (fake.url(), "it does not speak HTTP there"),
     ] {
         let run = start(&url, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", &root)]);
-        run.sender().send(Signal::Traces, spans(1, 1));
+        run.send(spans(1, 1));
         run.waits_until(|status| status.retries > 0);
         let (status, news) = run.finish(Duration::ZERO);
         assert_eq!(status.queued, 1);
@@ -433,7 +441,7 @@ fn a_certificate_that_cannot_be_read_stops_the_start() {
 fn an_end_that_is_ordered_can_be_brought_forward() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
     let run = start(&fake.url(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")]);
-    run.sender().send(Signal::Traces, spans(1, 3));
+    run.send(spans(1, 3));
     run.exporter.order_end(Duration::from_secs(600));
     run.waits_until(|_| !fake.seen().is_empty());
     assert!(!run.exporter.has_ended());

@@ -11,7 +11,6 @@ use crate::otlp::backoff::Backoff;
 use crate::otlp::client::Client;
 use crate::otlp::lane::{Lane, max_bytes};
 use crate::otlp::queue::EncodedRequest;
-use crate::otlp::sender::News;
 
 /// How often a request is tried that the back end gives up itself: one that it cannot take would hold up all others.
 const ABORTED_MAX: u32 = 5;
@@ -21,6 +20,9 @@ const WRONG_MAX: u32 = 3;
 const LAST_WAIT: Duration = Duration::from_millis(500);
 /// A back end that asks for more patience is asked again all the same.
 const AFTER_MAX: Duration = Duration::from_secs(600);
+
+/// Takes one-line diagnostics for the user, on the sender's thread; each is given once.
+pub type News = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub struct Worker {
     pub lane: Arc<Lane>,

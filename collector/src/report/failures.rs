@@ -7,8 +7,7 @@ use gputrace_wire::call::Detail;
 
 use crate::batch::ProcessEnd;
 use crate::label::units::{bytes, count, duration};
-use crate::label::{LEGACY_STREAM, PER_THREAD_STREAM};
-use crate::label::{Labels, Stacks};
+use crate::label::{LEGACY_STREAM, Labels, PER_THREAD_STREAM, StackNames};
 use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals};
@@ -74,11 +73,11 @@ pub struct InFlightCall {
     pub stack: Vec<PlaceReport>,
 }
 
-pub(super) fn failures(totals: &Totals, stacks: &mut Stacks<'_>) -> Vec<FailureReport> {
+pub(super) fn failures(totals: &Totals, stacks: &mut StackNames<'_>) -> Vec<FailureReport> {
     totals.processes.iter().filter_map(|process| failure(process, stacks)).collect()
 }
 
-fn failure(process: &Process, stacks: &mut Stacks<'_>) -> Option<FailureReport> {
+fn failure(process: &Process, stacks: &mut StackNames<'_>) -> Option<FailureReport> {
     let call = process.failure.as_ref()?;
     let thread = process.definitions.thread(call.thread);
     Some(FailureReport {

@@ -6,15 +6,25 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
-use crate::report::json::{ConfigReport, KernelReport, SourceReport, Spread};
+use crate::report::json::{ConfigReport, KernelReport, OtherKernels, SourceReport, Spread};
 use crate::source::NamedSources;
 
-/// The longest in all first; without times, the most often called.
-pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> Vec<KernelReport> {
+/// The longest in all first; without times, the most often called. And what is in none of these.
+pub(super) fn kernels(
+    aggregates: &Aggregates,
+    names: &mut KernelNames<'_>,
+) -> (Vec<KernelReport>, OtherKernels) {
+    let other = aggregates.kernels.other();
+    let mut other = OtherKernels { calls: other.calls, total_ns: other.durations.total_ns() };
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
     let mut written: FxHashMap<Arc<str>, NamedSources> = FxHashMap::default();
     let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {
+        if !names.has_process(key.process) {
+            other.calls += entry.calls;
+            other.total_ns = other.total_ns.saturating_add(entry.durations.total_ns());
+            continue;
+        }
         let name = names.name(key.process, key.name);
         written.entry(name.full.clone()).or_default().merge(names.sources(key.process, key.name));
         match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
@@ -28,7 +38,7 @@ pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> V
     let all_ns: u64 = merged
         .iter()
         .map(|(_, entry)| entry.durations.total_ns())
-        .chain([aggregates.kernels.other().durations.total_ns()])
+        .chain([other.total_ns])
         .fold(0, u64::saturating_add);
     merged.sort_by(|(a_name, a), (b_name, b)| {
         let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
@@ -48,7 +58,7 @@ pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> V
             ..kernel_report(name, entry, all_ns, aggregates)
         }
     };
-    merged.iter().map(report).collect()
+    (merged.iter().map(report).collect(), other)
 }
 
 fn kernel_report(

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
-use crate::label::{Labels, Line, NO_LINE, StackFrame, Stacks};
+use crate::label::{Labels, Line, NO_LINE, StackFrame, StackNames};
 use crate::report::table::fit;
 
 /// Kernels told of a line.
@@ -80,7 +80,7 @@ pub struct NoLineReport {
 }
 
 impl PlaceReport {
-    pub fn new(stacks: &Stacks<'_>, frame: &StackFrame) -> PlaceReport {
+    pub fn new(stacks: &StackNames<'_>, frame: &StackFrame) -> PlaceReport {
         match stacks.line(frame) {
             Some(line) => PlaceReport::of(line),
             None => PlaceReport { function: stacks.text(frame), ..PlaceReport::default() },
@@ -117,7 +117,7 @@ impl PlaceReport {
 }
 
 /// The innermost frames of a stack, innermost first.
-pub(super) fn innermost(stacks: &mut Stacks<'_>, process: u32, stack: u32) -> Vec<PlaceReport> {
+pub(super) fn innermost(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Vec<PlaceReport> {
     const KEPT: usize = 16;
     let frames = stacks.frames(process, stack);
     frames.iter().rev().take(KEPT).map(|frame| PlaceReport::new(stacks, frame)).collect()
@@ -188,7 +188,7 @@ fn by_replay((key, weight): &(StackKey, Weight)) -> (StackKey, Weight) {
 /// Divides weights among lines, and tells of what each answers for; what is left has none.
 fn add(
     weights: &[(StackKey, Weight)],
-    stacks: &mut Stacks<'_>,
+    stacks: &mut StackNames<'_>,
     found: &mut FxHashMap<StackFrame, Both>,
     side: impl Fn(&mut Both) -> &mut Share,
     mut answers: impl FnMut(&mut Both, u32, Leaf, Weight),
@@ -225,14 +225,14 @@ fn add(
 }
 
 /// The line that answers for what a stack asked for.
-fn charged<'f>(stacks: &Stacks<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
+fn charged<'f>(stacks: &StackNames<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
     let innermost =
         |is: &dyn Fn(&Line) -> bool| frames.iter().rev().find(|frame| stacks.line(frame).is_some_and(is));
     innermost(&Line::is_written).or_else(|| innermost(&|line| line.own)).or_else(|| innermost(&|_| true))
 }
 
 /// The same of a stack, by its number.
-pub(super) fn charged_place(stacks: &mut Stacks<'_>, process: u32, stack: u32) -> Option<PlaceReport> {
+pub(super) fn charged_place(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Option<PlaceReport> {
     let frames = stacks.frames(process, stack);
     charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame))
 }

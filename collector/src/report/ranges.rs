@@ -8,6 +8,9 @@ use crate::aggregate::{Aggregates, Stacks, Weight};
 use crate::label::ProcessNames;
 use crate::model::{RangeName, Spans, Totals};
 
+/// The ranges of evicted processes.
+const OTHERS: &str = "(other ranges)";
+
 /// A range by its name, over all threads and processes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RangeReport {
@@ -44,11 +47,16 @@ pub(super) fn ranges(
     processes: &ProcessNames<'_>,
 ) -> Vec<RangeReport> {
     let mut found: BTreeMap<RangeName, (Spans, Weight)> = BTreeMap::new();
-    for (name, spans) in totals.named().flat_map(|process| process.ranges.spans_by_name()) {
+    for (name, spans) in totals.processes.iter().flat_map(|process| process.ranges.spans_by_name()) {
         found.entry(name.clone()).or_default().0.add(&spans);
     }
+    let others = RangeName { domain: "".into(), name: OTHERS.into() };
+    found.entry(others.clone()).or_default().0.add(&totals.evicted.ranges);
     for ((process, node), weight) in by_node(&aggregates.device_stacks) {
-        let Some(process) = processes.process(process) else { continue };
+        let Some(process) = processes.process(process) else {
+            found.entry(others.clone()).or_default().1.add(weight);
+            continue;
+        };
         let mut names = process.ranges.names(node);
         // A range inside one of the same name is there once.
         names.sort_unstable();

@@ -57,5 +57,5 @@ pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamRe
     reports.sort_by_key(|stream| std::cmp::Reverse((stream.device_total_ns, stream.operations)));
     let left_out = not_told + reports.len().saturating_sub(STREAMS_MAX);
     reports.truncate(STREAMS_MAX);
-    (reports, aggregates.streams.told_together + left_out as u64)
+    (reports, left_out as u64)
 }

@@ -1,11 +1,11 @@
 //! The report of a session built by hand, as text and as JSON, beside its golden files; and the
 //! promises that every report keeps.
 
+mod evicted;
 mod failing;
 mod made;
 mod missing;
 pub(crate) mod tape;
-mod unkept;
 
 use std::path::PathBuf;
 

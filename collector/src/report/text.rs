@@ -5,7 +5,6 @@ mod tables;
 mod words;
 
 use crate::label::units::{count, duration, percent};
-use crate::model::Loss;
 use crate::names::line_safe;
 use crate::report::build::NOT_RECORDED;
 use crate::report::errors::error_lines;
@@ -109,8 +108,9 @@ impl Report {
     }
 
     fn overview(&self, page: &mut Page) {
-        let not_kept = self.dropped.get(Loss::ProcessesNotKept.name()).copied().unwrap_or(0);
-        let processes = plural(self.processes.len() as u64 + not_kept, "process", "processes");
+        let processes = self.processes.len() as u64
+            + self.evicted_processes.as_ref().map_or(0, |evicted| evicted.processes);
+        let processes = plural(processes, "process", "processes");
         let sessions = match self.sessions {
             0 | 1 => String::new(),
             sessions => format!(", {} sessions", count(sessions as u64)),
@@ -163,7 +163,7 @@ impl Report {
             label = "";
         }
         let mut label = "Failed";
-        for (begins, line) in error_lines(&self.errors, &self.failures) {
+        for (begins, line) in error_lines(&self.errors) {
             page.warning_fact(if begins { label } else { "" }, &line);
             label = "";
         }

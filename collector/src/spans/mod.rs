@@ -4,9 +4,11 @@
 //! finished spans to a receiver, which writes or sends them. No clock is read and nothing is drawn
 //! at random: the same stream makes the same spans, with the same ids.
 
+mod batcher;
 mod code;
 mod contest;
 pub(crate) mod describe;
+mod encode;
 pub(crate) mod ids;
 pub(crate) mod joined;
 mod known_ranges;
@@ -22,6 +24,7 @@ pub(crate) mod span;
 mod tests;
 mod trace_context;
 
+pub use batcher::SpanBatcher;
 pub use otlp_json::OtlpJson;
 pub use resource::Naming;
 pub use sampling::Sampling;

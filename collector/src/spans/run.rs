@@ -4,13 +4,14 @@
 //! it before there is any of ours. Processes that nobody else gave a span stand under it, and it is told
 //! last, when it is known how long it was.
 
+use std::sync::Arc;
+
 use gputrace_wire::definition::{kind, origin_of};
 use rustc_hash::FxHashMap;
 
 use crate::batch::{Definition, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::spans::ids::SessionSeed;
-use crate::spans::joined::Joined;
 use crate::spans::span::{Receiver, Span, Value};
 use crate::spans::trace_context::{Malformed, SAMPLED, TraceParent};
 
@@ -67,7 +68,7 @@ struct Run {
     processes: u64,
     /// Of the first process that ended: what telemetry is called there, and the machine.
     origins: Vec<(u64, String)>,
-    state: std::sync::Arc<str>,
+    state: Arc<str>,
 }
 
 impl Runs {
@@ -87,7 +88,7 @@ impl Runs {
                 end_monotonic_ns: session.monotonic_ns,
                 processes: 0,
                 origins: Vec::new(),
-                state: std::sync::Arc::default(),
+                state: Arc::default(),
             },
         );
     }
@@ -97,7 +98,7 @@ impl Runs {
         &mut self,
         session: SessionSeed,
         last_seen_ns: u64,
-        joined: &Joined,
+        (trace_id, state): (u128, &Arc<str>),
         definitions: &Definitions,
     ) {
         let Some(run) = self.runs.get_mut(&session) else { return };
@@ -113,8 +114,8 @@ impl Runs {
             let said = kept.into_iter().filter_map(|of| Some((of, definitions.origin(of)?.to_owned())));
             run.origins = said.collect();
         }
-        if joined.trace_id == run.handed.context.trace_id && run.state.is_empty() {
-            run.state = joined.state.clone();
+        if trace_id == run.handed.context.trace_id && run.state.is_empty() {
+            run.state = Arc::clone(state);
         }
     }
 

@@ -123,7 +123,8 @@ impl<R: Receiver> Sink for Spans<R> {
         let mut to = Teller { receiver: &mut self.receiver, definitions, joined: &joined };
         spans.ends(last_seen_ns, &mut to);
         self.family.end(who, spans.root());
-        self.runs.process_ends(who.session, last_seen_ns, &joined, definitions);
+        let trace = (joined.trace_id, &joined.state);
+        self.runs.process_ends(who.session, last_seen_ns, trace, definitions);
         self.receiver.process_ended(number, definitions);
     }
 }

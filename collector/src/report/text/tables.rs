@@ -255,10 +255,7 @@ impl Report {
         for graph in timed.iter().take(PARTS_SHOWN) {
             let spread = &graph.spread;
             table.row(vec![
-                match &graph.ended {
-                    Some(several) => line_safe(&format!("{} of {several}", graph.label)).into_owned(),
-                    None => self.of_process(graph.pid, &graph.label),
-                },
+                self.of_process(graph.pid, &graph.label),
                 count(graph.calls),
                 spread.total_ns.map_or_else(dash, duration),
                 spread.mean_ns.map_or_else(dash, |ns| duration(ns.round() as u64)),

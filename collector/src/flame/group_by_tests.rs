@@ -1,18 +1,18 @@
-//! Flamegraphs on every bottom, of a program with two devices, named streams and ranks.
+//! Flamegraphs grouped by every key, of a program with two devices, named streams and ranks.
 
 use gputrace_wire::definition::{self, kind};
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey};
 use crate::batch::{Counters, Definition};
-use crate::flame::{Bottom, Flame, RangePlace};
+use crate::flame::{Flame, GroupBy, RangePosition};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
 use crate::report::tests::golden;
 use crate::report::tests::tape::Tape;
 
-/// Streams of two devices of one kind: the default one, two without names, and three that the program
+/// Launches to streams of two devices of one model: the default stream, two without names, and three that the program
 /// named, two of them alike.
-fn many_places() -> (Totals, Aggregates) {
+fn streams_of_two_devices() -> (Totals, Aggregates) {
     let mut tape = Tape::new(false);
     let mut device = vec![0; 24];
     device[definition::device::ORDINAL] = 1;
@@ -44,16 +44,16 @@ fn many_places() -> (Totals, Aggregates) {
     tape.play(Counters::default())
 }
 
-fn folded(totals: &Totals, aggregates: &Aggregates, bottom: &str) -> String {
-    let bottom = Bottom::parse(bottom).unwrap();
-    Flame::with(totals, aggregates, &mut Labels::new(totals, aggregates), RangePlace::default(), &bottom)
+fn folded(totals: &Totals, aggregates: &Aggregates, group_by: &str) -> String {
+    let group_by = GroupBy::parse(group_by).unwrap();
+    Flame::with(totals, aggregates, &mut Labels::new(totals, aggregates), RangePosition::default(), &group_by)
         .folded()
 }
 
 #[test]
-fn time_is_divided_by_whatever_is_asked_for() {
-    let (totals, aggregates) = many_places();
-    let bottoms = [
+fn group_by_divides_time_by_the_keys_asked_for() {
+    let (totals, aggregates) = streams_of_two_devices();
+    let all = [
         "process,thread",
         "stream",
         "device,stream,thread",
@@ -64,34 +64,34 @@ fn time_is_divided_by_whatever_is_asked_for() {
     ];
     let mut text = String::new();
     let mut sums = Vec::new();
-    for bottom in bottoms {
-        let folded = folded(&totals, &aggregates, bottom);
+    for group_by in all {
+        let folded = folded(&totals, &aggregates, group_by);
         sums.push(
             folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum::<u64>(),
         );
-        text += &format!("# {bottom}\n{folded}\n");
+        text += &format!("# {group_by}\n{folded}\n");
     }
-    golden("flame/tests/bottoms.folded", &text);
+    golden("flame/tests/group_by.folded", &text);
     assert!(sums.iter().all(|sum| *sum == sums[0] && *sum == 63_500), "{sums:?}");
     assert_eq!(folded(&totals, &aggregates, "process,thread"), Flame::new(&totals, &aggregates).folded());
 }
 
 #[test]
-fn without_device_times_calls_are_divided_too() {
-    let (mut totals, mut aggregates) = many_places();
+fn group_by_divides_host_calls_where_there_are_no_device_times() {
+    let (mut totals, mut aggregates) = streams_of_two_devices();
     aggregates.device_stacks = Default::default();
     let by_device = folded(&totals, &aggregates, "device");
     assert!(by_device.contains("GPU 1 NVIDIA H200 (spare);cuLaunchKernel"), "{by_device}");
-    // Nothing is known of the process but its number.
+    // Only the number of the process is known.
     totals.processes.clear();
     for line in folded(&totals, &aggregates, "rank,device,stream").lines() {
         assert!(line.starts_with("(no rank);"), "{line}");
     }
 }
 
-/// As under a launcher that shows each rank one device of several.
+/// As under a launcher that makes one device of several visible to each rank.
 #[test]
-fn devices_that_processes_number_alike_are_told_apart() {
+fn devices_that_processes_number_alike_have_different_names() {
     let process = |number: u32, bus: u64| {
         let mut device = vec![0; 24];
         device[definition::device::UUID_LOW] = bus;
@@ -110,16 +110,16 @@ fn devices_that_processes_number_alike_are_told_apart() {
             StackKey { process, thread: 2, stack: 0, ranges: 0, owner, api: 3, stream: 0, device: 0, leaf };
         aggregates.device_stacks.add(key, Some(5_000));
     }
-    let apart = "GPU 0 NVIDIA H200 [0000:1b:00];(unknown call);memset 5\n\
+    let expected = "GPU 0 NVIDIA H200 [0000:1b:00];(unknown call);memset 5\n\
                  GPU 0 NVIDIA H200 [0000:43:00];(unknown call);memset 5\n";
-    assert_eq!(folded(&totals, &aggregates, "device"), apart);
+    assert_eq!(folded(&totals, &aggregates, "device"), expected);
     totals.processes[1] = Process { number: 1, ..process(0, 0x1b) };
     assert_eq!(folded(&totals, &aggregates, "device"), "GPU 0 NVIDIA H200;(unknown call);memset 10\n");
 }
 
 #[test]
 fn records_without_calls_have_no_stream_and_a_device() {
-    let (totals, mut aggregates) = many_places();
+    let (totals, mut aggregates) = streams_of_two_devices();
     let weights = aggregates.device_stacks.sorted();
     aggregates.device_stacks = Default::default();
     for (mut key, weight) in weights {

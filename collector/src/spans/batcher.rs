@@ -7,10 +7,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use rustc_hash::FxHashMap;
 
 use crate::model::definitions::Definitions;
-use crate::otlp::Signal;
-use crate::otlp::encode::Encoder;
-use crate::otlp::queue::EncodedRequest;
-use crate::otlp::sender::{Sender, Source};
+use crate::otlp::{EncodedRequest, OnFull, Sender, Signal, Source};
+use crate::spans::encode::Encoder;
 use crate::spans::otlp::resource_message;
 use crate::spans::{Naming, Receiver, Span};
 
@@ -21,27 +19,18 @@ const WAKE_AT: usize = 1000;
 /// With so many it is late, and who brings them encodes them.
 const HELD_MAX: usize = 4096;
 
-/// What to do where the back end is slower than the model.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Full {
-    /// Something lives: the oldest is dropped and counted.
-    Drops,
-    /// A file can wait.
-    Waits,
-}
-
 /// Takes spans for the sender.
 #[derive(Debug)]
-pub struct Live {
-    held: Held,
+pub struct SpanBatcher {
+    held: SharedBatches,
     sender: Option<Sender>,
     naming: Naming,
-    full: Full,
+    on_full: OnFull,
 }
 
 /// Shared with the sender's thread.
 #[derive(Clone, Debug, Default)]
-struct Held(Arc<Mutex<Batches>>);
+struct SharedBatches(Arc<Mutex<Batches>>);
 
 #[derive(Debug, Default)]
 struct Batches {
@@ -49,27 +38,27 @@ struct Batches {
     by_process: FxHashMap<u32, (Resource, Vec<Span>)>,
 }
 
-impl Live {
-    /// The receiver, and what the sender's thread asks. Nothing is sent before [`Live::send_by`].
-    pub fn new(naming: Naming, full: Full) -> (Live, Box<dyn Source>) {
-        let held = Held::default();
-        (Live { held: held.clone(), sender: None, naming, full }, Box::new(held))
+impl SpanBatcher {
+    /// The receiver, and what the sender's thread asks. Nothing is sent before [`SpanBatcher::send_by`].
+    pub fn new(naming: Naming, on_full: OnFull) -> (SpanBatcher, Box<dyn Source>) {
+        let held = SharedBatches::default();
+        (SpanBatcher { held: held.clone(), sender: None, naming, on_full }, Box::new(held))
     }
 
-    pub fn send_by(self, sender: Sender) -> Live {
-        Live { sender: Some(sender), ..self }
+    pub fn send_by(self, sender: Sender) -> SpanBatcher {
+        SpanBatcher { sender: Some(sender), ..self }
     }
 
     /// Hands over what is held.
     pub fn flush(&self) {
         let batches = std::mem::take(&mut *self.held.0.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(sender) = &self.sender {
-            batches.encode(sender, self.full);
+            batches.encode(sender, self.on_full);
         }
     }
 }
 
-impl Receiver for Live {
+impl Receiver for SpanBatcher {
     fn span(&mut self, span: Span, definitions: &Definitions) {
         let Some(sender) = &self.sender else { return };
         let mut batches = self.held.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,13 +68,13 @@ impl Receiver for Live {
             .or_insert_with(|| (resource_message(definitions, &self.naming), Vec::new()));
         spans.push(span);
         batches.spans += 1;
-        match (batches.spans, self.full) {
-            (HELD_MAX.., _) | (REQUEST_MAX_SPANS.., Full::Waits) => {
-                let full = std::mem::take(&mut *batches);
+        match (batches.spans, self.on_full) {
+            (HELD_MAX.., _) | (REQUEST_MAX_SPANS.., OnFull::Waits) => {
+                let taken = std::mem::take(&mut *batches);
                 drop(batches);
-                full.encode(sender, self.full);
+                taken.encode(sender, self.on_full);
             }
-            (WAKE_AT, Full::Drops) => {
+            (WAKE_AT, OnFull::DropsOldest) => {
                 drop(batches);
                 sender.wake();
             }
@@ -96,21 +85,18 @@ impl Receiver for Live {
     fn process_ended(&mut self, _: u32, _: &Definitions) {}
 }
 
-impl Source for Held {
+impl Source for SharedBatches {
     fn send(&mut self, to: &Sender) {
         let batches = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        batches.encode(to, Full::Drops);
+        batches.encode(to, OnFull::DropsOldest);
     }
 }
 
 impl Batches {
-    fn encode(self, sender: &Sender, full: Full) {
+    fn encode(self, sender: &Sender, on_full: OnFull) {
         let max_bytes = sender.request_max_bytes(Signal::Traces);
         for (resource, spans) in self.by_process.into_values() {
-            requests(&resource, &spans, max_bytes, |request| match full {
-                Full::Drops => sender.send(Signal::Traces, request),
-                Full::Waits => sender.send_waiting(Signal::Traces, request),
-            });
+            requests(&resource, &spans, max_bytes, |request| sender.send(Signal::Traces, request, on_full));
         }
     }
 }
@@ -130,7 +116,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::otlp::queue::REQUEST_MAX_BYTES;
+    use crate::otlp::REQUEST_MAX_BYTES;
     use crate::spans::Value;
 
     #[test]

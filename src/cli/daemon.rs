@@ -1,5 +1,5 @@
-//! `gputrace collect --listen`: a collector that stands by itself. Programs join it and leave it,
-//! and go on without it: another that listens at the same place takes them over.
+//! `gputrace collect --listen`: the daemon. Programs join and leave it, and keep running when it ends;
+//! another daemon that listens in the same folder takes them over.
 
 use std::fs::{self, DirBuilder, File};
 use std::mem::zeroed;
@@ -11,7 +11,7 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
-use crate::cli::output_folder::OutputFolder;
+use crate::cli::output_folder::{OutputFolder, TRACE};
 use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
@@ -37,7 +37,7 @@ pub fn collect(
     private_folder::sweep();
     // Before any thread is made, so that none of them is interrupted.
     let signals = hold_signals();
-    let trace = folder.file(outputs::TRACE);
+    let trace = folder.file(TRACE);
     let config = RecorderConfig {
         source: Source::Standing { directory },
         trace_path: trace.clone(),
@@ -48,7 +48,7 @@ pub fn collect(
     };
     let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
     let recorder = Recorder::start(config, sinks).inspect_err(|_| {
-        // The place was taken for this collector alone; nothing is in it.
+        // The trace file was made for this collector alone; nothing is in it.
         let _ = fs::remove_file(trace);
     })?;
     let about = About {
@@ -61,7 +61,7 @@ pub fn collect(
     if let Some(socket) = recorder.socket_path() {
         stdout::print(format!("{}={}\n", options::SESSION.variable, socket.display()).as_bytes())?;
     }
-    while !(is_told_to_end(&signals) || once && recorder.has_ended()) {}
+    while !(has_end_signal(&signals) || once && recorder.has_ended()) {}
     let finished = recorder.finish(GRACE);
     drop(control);
     match finished {
@@ -115,7 +115,7 @@ fn hold_signals() -> libc::sigset_t {
 }
 
 /// Whether one of them came, waiting a moment for it.
-fn is_told_to_end(signals: &libc::sigset_t) -> bool {
+fn has_end_signal(signals: &libc::sigset_t) -> bool {
     let limit = libc::timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
     // SAFETY: a live set and a live timespec; what came is not asked for.
     unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &limit) > 0 }

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::trace::v1 as proto;
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-use crate::otlp::queue::EncodedRequest;
+use crate::otlp::EncodedRequest;
 use crate::spans::otlp::{SCHEMA_URL, flags, scope};
 use crate::spans::{Span, Value};
 
