@@ -1,8 +1,9 @@
-//! The stream: what draining yields, what the trace file stores, what the model consumes.
+//! The stream of batches: the session reads them from processes, the trace file stores them, the model
+//! consumes them.
 //!
-//! Live and from a file, the model sees the same batches in the same order; that is why the
-//! numbers agree to the last digit. A batch owns plain data that was copied out of shared
-//! memory and checked for bounds, never for meaning: ids in it may be nonsense.
+//! Live and from a file, the model gets the same batches in the same order, so the numbers agree exactly. A
+//! batch owns plain data that was copied from shared memory and checked for bounds, but not for meaning: ids
+//! in it may be invalid.
 
 use gputrace_wire::cell::{Cell, flag, kind};
 use gputrace_wire::counter::Counter;
@@ -12,7 +13,7 @@ use serde::Serialize;
 pub enum Batch {
     /// First in every stream.
     SessionBegin(SessionBegin),
-    /// Second in a stream that a flight recorder kept the end of.
+    /// Second in a stream of a flight recorder, which contains only the end of the session.
     Excerpt(Excerpt),
     ProcessBegin(ProcessBegin),
     Definitions {
@@ -25,18 +26,17 @@ pub enum Batch {
         ring: u32,
         cells: Vec<Cell>,
     },
-    /// Totals since the process began; the last of a process stands.
+    /// Totals since the process began; a process's last ones count.
     Counters(Counters),
     ProcessEnd {
         process: u32,
         end: ProcessEnd,
         monotonic_ns: u64,
     },
-    /// Processes that are not in the stream and should be, and why: one line each. Next to last, if there are
-    /// any.
+    /// Processes that could not be recorded, and why: one line each. Next to last, if there are any.
     Unrecorded(Vec<String>),
-    /// In a trace file only: it holds the first part of the stream, since its size was limited. Stored when
-    /// the limit was reached, and again before the session's end, with what was left out.
+    /// Only in a trace file that holds the first part of the stream, since its size was limited. Stored when
+    /// the limit was reached, and again before the session's end with the counts of what was left out.
     SizeLimit(SizeLimit),
     /// Last in a stream that was closed in order.
     SessionEnd {
@@ -51,18 +51,18 @@ pub struct SessionBegin {
     pub command: Vec<String>,
     pub realtime_ns: u64,
     pub monotonic_ns: u64,
-    /// TRACEPARENT as whoever started the session had it; empty where it was not set.
+    /// TRACEPARENT in the environment of the collector; empty if it was not set.
     pub traceparent: String,
-    /// Whether the command was given a TRACEPARENT of the session's own.
+    /// Whether the command got a TRACEPARENT of this session.
     pub hands_on: bool,
 }
 
-/// Says that the stream is the last part of a session's, and what went before it.
+/// The stream is only the last part of a session: its bounds, and counts of what came before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Excerpt {
-    /// The length asked for.
+    /// The requested length.
     pub window_ns: u64,
-    /// On CLOCK_MONOTONIC, the ends of the first event and of the last one in the stream.
+    /// The ends of the first and the last event in the stream, on CLOCK_MONOTONIC.
     pub from_ns: u64,
     pub to_ns: u64,
     /// Why it was written: `exit`, `crash (SIGSEGV)`, `signal` or `asked`.
@@ -70,18 +70,18 @@ pub struct Excerpt {
     pub left_out: LeftOut,
 }
 
-/// How long a trace file was allowed to be, and what is not in it for that.
+/// The size limit of a trace file, and counts of what was left out for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SizeLimit {
     pub max_bytes: u64,
-    /// `processes` began after the limit was reached; they are not in the file at all.
+    /// Its `processes` began after the limit was reached and are not in the file at all.
     pub left_out: LeftOut,
 }
 
-/// What an excerpt or a file of limited size leaves out, counted as it went.
+/// Counts of what an excerpt or a file of limited size leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeftOut {
-    /// Processes that ended before it; those of which it has anything are whole but for events.
+    /// Processes that ended before the excerpt. Others are complete but for events.
     pub processes: u64,
     /// Entries of all kinds.
     pub entries: u64,
@@ -90,10 +90,10 @@ pub struct LeftOut {
     pub launches: u64,
     pub graph_launches: u64,
     pub device_records: u64,
-    /// Entries younger than the length asked for, that went because there was no room.
+    /// Entries within the requested length that were evicted because the memory was full.
     #[serde(rename = "for_room")]
     pub over_capacity: u64,
-    /// What those processes had lost, over all reasons.
+    /// The losses of those processes, over all reasons.
     pub lost: u64,
 }
 
@@ -190,7 +190,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// The field of that index; 0 where the writer had none.
+    /// The field of that index; 0 if the writer had no such field.
     pub fn field(&self, index: usize) -> u64 {
         self.fields.get(index).copied().unwrap_or(0)
     }
@@ -213,13 +213,13 @@ impl Counters {
         self.values.get(counter as usize).copied().unwrap_or(0)
     }
 
-    /// Those that count what was lost, and how much, by what they are called.
+    /// The counters of losses, by name.
     pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let lost = Counter::ALL.into_iter().filter(|counter| counter.is_loss());
         lost.map(|counter| (counter.name(), self.value(counter)))
     }
 
-    /// Adds another process's. They say of themselves what they like, so sums have an end.
+    /// Adds the counters of another process. They are untrusted, so sums saturate.
     pub fn add(&mut self, other: &Counters) {
         let add = |to: &mut u64, from: u64| *to = to.saturating_add(from);
         for (to, from) in self.values.iter_mut().zip(other.values) {
@@ -234,9 +234,9 @@ impl Counters {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessEnd {
-    /// It said good-bye at exit.
+    /// It ran its exit handlers.
     Exit,
-    /// It replaced itself by another program.
+    /// It was replaced by another program.
     Exec,
     /// It vanished: killed, crashed or ended without running its exit handlers.
     Vanished,
@@ -244,8 +244,8 @@ pub enum ProcessEnd {
     Running,
 }
 
-/// What the recorder could not read, told in the stream itself as an entry of kind
-/// [`gputrace_wire::cell::kind::GAP`], so that live and from a file know the same. One cell.
+/// A part that the collector could not read. It is an entry of one cell in the stream, of kind
+/// [`gputrace_wire::cell::kind::GAP`], so that it is counted from a file too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     pub reason: GapReason,
@@ -255,17 +255,17 @@ pub struct Gap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum GapReason {
-    /// A ring held what no writer of the format writes; it was read no further.
+    /// A ring had invalid contents and was not read further.
     DamagedRing = 1,
     DamagedDefinitions = 2,
-    /// Definitions that a killed thread left half written.
+    /// Definitions that a killed thread left unfinished.
     UnfinishedDefinitions = 3,
-    /// A segment was handed over that cannot be used.
+    /// A segment that the process sent cannot be used.
     RefusedSegment = 4,
-    /// Nothing was lost: the ring is read from the position in `count` on, and what was published
-    /// before went to another collector, whose trace has it or has not.
+    /// Nothing was lost: the ring is read from the position in `count` on. Another collector read what was
+    /// published before, and its trace may contain it.
     TakenOver = 5,
-    /// Entries that the recorder read and could not store: the file system was full.
+    /// Entries that the collector read and could not store, since the file system was full.
     NotStored = 6,
 }
 

@@ -1,14 +1,13 @@
-//! What is kept of a command line: all of it but what looks like a secret, or its program only.
+//! Masks secrets in command lines, or keeps only the program's name.
 //!
-//! People give passwords and keys as arguments, and a trace is something that is sent to others.
-//! What is masked here never reaches the stream, so neither a trace nor a report has it. It is a
-//! safety net, not a promise: a secret that is called `--thing` passes. Who wants to be sure asks
-//! for `--redact`.
+//! People pass passwords and keys as arguments, and send traces to others. A masked text never enters the
+//! stream, so it is in no trace and no report. Masking goes by names and is no guarantee: a secret in
+//! `--thing` is not found. `--redact` keeps no arguments at all.
 
-/// Stands where something was taken out.
+/// Replaces a secret.
 pub const MASK: &str = "[redacted]";
 
-/// The command line with secrets masked, as far as they can be told by their names.
+/// The command line with secrets masked, as far as their names show them.
 pub fn masked(arguments: &[String]) -> Vec<String> {
     let mut next_is_secret = false;
     arguments
@@ -23,8 +22,8 @@ pub fn masked(arguments: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The program, and that it had arguments if it had any. A process that sets its title has all of
-/// them in the first, so that only its first word is kept.
+/// The program, and a mask if it had arguments. Of the program only the first word is kept, since a process
+/// that sets its title has all arguments in the first one.
 pub fn redacted(arguments: &[String]) -> Vec<String> {
     let Some((first, rest)) = arguments.split_first() else { return Vec::new() };
     let title = first.trim_start();
@@ -36,22 +35,22 @@ pub fn redacted(arguments: &[String]) -> Vec<String> {
     kept
 }
 
-/// The same as [`masked`] of arguments that are separated by NUL, as the kernel has them.
+/// [`masked`] for arguments separated by NUL, as in `/proc/PID/cmdline`.
 pub fn masked_bytes(text: &[u8]) -> Vec<u8> {
     let arguments: Vec<String> =
         text.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect();
     let after = masked(&arguments);
-    // Bytes that are no text stay as they are where nothing was masked.
+    // Invalid UTF-8 is kept unless something was masked.
     if after == arguments { text.to_vec() } else { after.join("\0").into_bytes() }
 }
 
-/// The same of a list of `name=value` with commas between them, as OpenTelemetry's variables are.
+/// Masks a list of `name=value` separated by commas, as in OpenTelemetry's variables.
 pub fn masked_list(text: &[u8]) -> Vec<u8> {
     let parts: Vec<_> = text.split(|byte| *byte == b',').map(masked_bytes).collect();
     parts.join(&b',')
 }
 
-/// Whether it is an option, without its value, that is called like a secret.
+/// Whether the argument is an option without its value and has the name of a secret.
 fn takes_secret(argument: &str) -> bool {
     argument.strip_prefix('-').is_some_and(|name| {
         let name = name.trim_start_matches('-');
@@ -59,7 +58,7 @@ fn takes_secret(argument: &str) -> bool {
     })
 }
 
-/// Takes out the user of every URL, and every value whose name looks like a secret's:
+/// Masks the user in every URL, and every value with the name of a secret:
 /// `--password=x`, `API_KEY=x`, `?token=x&…`, `{"secret": "x"}`, `Authorization: Bearer x`.
 fn mask_text(text: &str) -> String {
     let text = mask_users(&mask_next_words(text));
@@ -77,7 +76,7 @@ fn mask_text(text: &str) -> String {
         let inner = value.trim_start_matches([' ', '"', '\'']);
         let before = value.get(..value.len() - inner.len()).unwrap_or("");
         out.push_str(before);
-        // In quotes it goes up to the next one. An authorization is two words: how, and the secret.
+        // A quoted value ends at the next quote. An authorization has two words: the scheme and the secret.
         let quote = before.chars().next_back();
         let ends: &[char] = match quote {
             Some('"') => &['"'],
@@ -91,7 +90,7 @@ fn mask_text(text: &str) -> String {
     out
 }
 
-/// Masks the first bytes of a text, if there are any; the rest of it is returned.
+/// Writes a mask for the first bytes of a text, if there are any, and returns the rest.
 fn mask_first<'a>(text: &'a str, bytes: usize, out: &mut String) -> &'a str {
     if bytes > 0 {
         out.push_str(MASK);
@@ -99,8 +98,8 @@ fn mask_first<'a>(text: &'a str, bytes: usize, out: &mut String) -> &'a str {
     text.get(bytes..).unwrap_or("")
 }
 
-/// `--password x` with the word after it taken out: a title and a shell's command have a whole command
-/// line in one argument.
+/// Masks the word after `--password`. A process title and a shell's command have a whole command line in one
+/// argument.
 fn mask_next_words(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -154,12 +153,12 @@ fn is_authorization(name: &str) -> bool {
     name.eq_ignore_ascii_case("authorization")
 }
 
-/// By the last words of the name: `--api-key` and `HF_TOKEN` are, `--tokenizer`, `--max-tokens` and
-/// `--eos_token` are not.
+/// Whether the last words of a name are those of a secret: in `--api-key` and `HF_TOKEN` they are, in
+/// `--tokenizer`, `--max-tokens` and `--eos_token` they are not.
 fn is_secret_name(name: &str) -> bool {
     let words = words(name);
     let word = |back: usize| words.iter().rev().nth(back).map_or("", String::as_str);
-    /// A token of these is a word of a language model's.
+    /// With these words before it, `token` means a token of a language model.
     const OF_TEXT: [&str; 16] = [
         "pad", "bos", "eos", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "image", "per",
         "next", "last", "first",
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_like_a_secret_is_masked() {
+    fn values_with_names_of_secrets_are_masked() {
         for (line, after) in [
             ("prog|--password=hunter2", "prog|--password=[redacted]"),
             ("prog|--token|abc|x", "prog|--token|[redacted]|x"),
@@ -230,7 +229,7 @@ mod tests {
             ("curl|-H|Authorization: Bearer abc", "curl|-H|Authorization: [redacted]"),
             ("sh|-c|PASSWORD='a' run --token=b c", "sh|-c|PASSWORD='[redacted]' run --token=[redacted] c"),
             ("prog|AWS_SECRET_ACCESS_KEY=a", "prog|AWS_SECRET_ACCESS_KEY=[redacted]"),
-            // A process that set its title, and a shell's command.
+            // A process title, and a shell's command.
             ("trainer --password hunter2 user@host", "trainer --password [redacted] user@host"),
             ("sh|-c|run --token  'a b' x; y", "sh|-c|run --token  [redacted] x; y"),
             ("sh|-c|exec run --token abc; y", "sh|-c|exec run --token [redacted]; y"),
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_stays() {
+    fn values_with_other_names_are_not_masked() {
         for line in [
             "/usr/bin/python3|train.py|--lr|1e-3|--max-new-tokens=128|--tokenizer|bert|--eos_token|</s>",
             "prog|--password-file|/etc/secret|--keys=3|--monkey|x",
@@ -264,7 +263,7 @@ mod tests {
         assert_eq!(redacted(&split("/bin/prog|a|b")), split("/bin/prog|[redacted]"));
         assert_eq!(redacted(&split("/bin/prog")), split("/bin/prog"));
         assert_eq!(redacted(&[]), Vec::<String>::new());
-        // As a process shows that set its title.
+        // A process title.
         assert_eq!(redacted(&split("trainer --password hunter2")), split("trainer|[redacted]"));
         assert_eq!(redacted(&split(" a\tb|c")), split("a|[redacted]"));
     }

@@ -19,8 +19,8 @@ const TABLE: usize = 1 << TABLE_SCALE;
 const MANTISSA_BITS: u32 = 52;
 const MANTISSA: u64 = (1 << MANTISSA_BITS) - 1;
 
-/// Where a power of two is divided at that scale, as mantissas; and by a mantissa's first bits, how many of
-/// these lie below all that begin so.
+/// The bounds of buckets within a power of two at that scale, as mantissas; and, by the first bits of a
+/// mantissa, the number of bounds below all mantissas with these first bits.
 static BOUNDS: LazyLock<([u64; TABLE + 1], [u8; 2 * TABLE])> = LazyLock::new(|| {
     let mut bounds = [u64::MAX; TABLE + 1];
     for (at, bound) in bounds.iter_mut().enumerate().take(TABLE) {
@@ -35,10 +35,10 @@ static BOUNDS: LazyLock<([u64; TABLE + 1], [u8; 2 * TABLE])> = LazyLock::new(|| 
     (bounds, first)
 });
 
-/// What is measured in whole units of one kind is told in another.
+/// The unit in which values are reported. They are measured in whole nanoseconds or bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unit {
-    /// Nanoseconds, told in seconds.
+    /// Measured in nanoseconds, reported in seconds.
     #[default]
     Seconds,
     Nanoseconds,
@@ -75,7 +75,7 @@ impl Histogram {
         Histogram::empty(unit, SCALE_MAX, BUCKETS_MAX)
     }
 
-    /// 128 buckets a power of two, as many as the values need: 8193 at most.
+    /// 128 buckets for each power of two, at most 8193 for all values.
     pub fn fixed(unit: Unit) -> Histogram {
         Histogram::empty(unit, TABLE_SCALE, u32::MAX)
     }
@@ -113,7 +113,7 @@ impl Histogram {
         }
     }
 
-    /// To a bucket that there is not yet.
+    /// Adds to a bucket that does not exist yet.
     #[cold]
     fn add_outside(&mut self, mut index: i32, count: u64) {
         if self.counts.is_empty() {
@@ -142,7 +142,7 @@ impl Histogram {
         }
     }
 
-    /// Two buckets become one.
+    /// Merges each two buckets into one.
     fn coarsen(&mut self) {
         let first = self.first >> 1;
         let mut merged: Vec<u64> = Vec::new();
@@ -157,7 +157,7 @@ impl Histogram {
         self.scale -= 1;
     }
 
-    /// Takes in another's values.
+    /// Adds the values of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         if other.count == 0 {
             return;
@@ -176,7 +176,7 @@ impl Histogram {
         }
         let (scale, first) = (other.scale, other.first);
         for (slot, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            // Taking in one bucket may have made this one coarser.
+            // Adding the bucket before may have made this histogram coarser.
             let index = (first + slot as i32) >> (scale - self.scale);
             let at = i64::from(index) - i64::from(self.first);
             match usize::try_from(at).ok().and_then(|at| self.counts.get_mut(at)) {
@@ -186,8 +186,8 @@ impl Histogram {
         }
     }
 
-    /// The quantile at `share` (0 to 1) by linear interpolation between neighbouring ranks, as numpy and
-    /// spreadsheets have it, in the unit that values are told in. 0 without values.
+    /// The quantile at `share` (0 to 1) by linear interpolation between neighbouring ranks, as in numpy, in
+    /// the unit of reports. 0 without values.
     pub fn quantile(&self, share: f64) -> f64 {
         let Some(last) = self.count.checked_sub(1) else { return 0.0 };
         let rank = last as f64 * share.clamp(0.0, 1.0);
@@ -217,7 +217,7 @@ impl Histogram {
         bound(index).midpoint(bound(index + 1))
     }
 
-    /// All it holds; it is empty afterwards.
+    /// Returns all values and leaves the histogram empty.
     pub fn take(&mut self) -> Histogram {
         let scale = if self.buckets_max == BUCKETS_MAX { SCALE_MAX } else { self.scale };
         std::mem::replace(self, Histogram::empty(self.unit, scale, self.buckets_max))
@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_value_is_in_its_bucket_and_the_scale_is_the_finest(
+        fn values_are_in_their_buckets_and_the_scale_is_the_finest(
             mut values in prop::collection::vec(value(), 1..400),
             bytes: bool,
         ) {
@@ -378,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn order_and_division_do_not_matter(values in durations(), at in 0usize..400) {
+        fn merges_do_not_depend_on_order_and_division(values in durations(), at in 0usize..400) {
             let (left, right) = values.split_at(at.min(values.len()));
             let reversed: Vec<u64> = right.iter().rev().copied().collect();
             let mut parts = fixed(&reversed);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_has_one_fine_bucket_and_taking_empties() {
+    fn a_single_value_has_one_fine_bucket_and_taking_empties() {
         let mut histogram = of(&[5_000, 5_000], Unit::Seconds);
         assert_eq!((histogram.scale(), histogram.counts()), (SCALE_MAX, &[2][..]));
         let taken = histogram.take();

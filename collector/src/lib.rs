@@ -1,9 +1,9 @@
-//! The collector's library: drains traced processes, keeps the stream, and models it.
+//! The collector's library: reads traced processes, stores the stream of events, and models it.
 //!
-//! `session` reads live processes through shared memory, `trace_file` stores and reads the same
-//! stream, `model` makes host calls and operations of it and feeds whoever listens: aggregates,
-//! reports and flamegraphs. `label` names what they show. Live and from a file are one pipeline,
-//! so that their numbers agree.
+//! `session` reads live processes through shared memory, `trace_file` stores and reads the same stream, and
+//! `model` joins it into host calls and operations for the sinks: aggregates, spans and metrics. `report` and
+//! `flame` write outputs with names from `label`. A live stream and a file take the same path, so their
+//! numbers agree.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -56,7 +56,7 @@ impl Anomalies {
         match operation.verdict {
             Verdict::None | Verdict::Usual => {}
             Verdict::Unjudged => self.unjudged += 1,
-            Verdict::Odd(anomaly) => self.odd(operation, anomaly),
+            Verdict::Outlier(anomaly) => self.odd(operation, anomaly),
         }
     }
 
@@ -101,7 +101,7 @@ mod tests {
             context: 0,
             stream: 0,
             graph: None,
-            verdict: Verdict::Odd(Anomaly { sigmas: 3.0, median_ns: 100.0 }),
+            verdict: Verdict::Outlier(Anomaly { sigmas: 3.0, median_ns: 100.0 }),
         }
     }
 

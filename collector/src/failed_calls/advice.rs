@@ -1,4 +1,4 @@
-//! What to do about an error, in words: what it means in practice, and where to look first.
+//! Advice for errors: what an error means in practice, and where to look first.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,11 @@ use crate::failed_calls::Category;
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
-/// What every device since compute capability 2.0 takes at most.
+/// The limits of every device since compute capability 2.0.
 const THREADS_MAX: u64 = 1024;
 const BLOCK_Z_MAX: u16 = 64;
 
-/// `None` where nothing is known that helps.
+/// Advice for a failed call, if there is any.
 pub fn advice(call: &HostCall, definitions: &Definitions) -> Option<Cow<'static, str>> {
     if let (1 | 701, Detail::Launch(launch)) = (call.status, &call.detail)
         && let Some(advice) = of_shape(launch)
@@ -23,7 +23,7 @@ pub fn advice(call: &HostCall, definitions: &Definitions) -> Option<Cow<'static,
     of_status(call.status).or_else(by_category).map(Cow::Borrowed)
 }
 
-/// What is wrong with a launch's shape whatever the kernel is.
+/// Advice for a launch shape that is invalid for every kernel.
 fn of_shape(launch: &Launch) -> Option<Cow<'static, str>> {
     let threads: u64 = launch.block.iter().map(|side| u64::from(*side)).product();
     let [_, y, z] = launch.grid;
@@ -40,7 +40,7 @@ fn of_shape(launch: &Launch) -> Option<Cow<'static, str>> {
     })
 }
 
-/// Of errors that mean the same wherever they come from.
+/// Advice for errors that mean the same in every call.
 pub const fn of_status(status: u16) -> Option<&'static str> {
     Some(match status {
         2 => {
@@ -150,7 +150,7 @@ pub const fn of_status(status: u16) -> Option<&'static str> {
     })
 }
 
-/// Of errors that say little by themselves.
+/// Advice by category, for errors that mean little by themselves.
 const fn of_category(status: u16, category: Category) -> Option<&'static str> {
     Some(match (status, category) {
         (1, Category::Launch) => {
@@ -180,7 +180,7 @@ mod tests {
     use crate::failed_calls::name;
 
     #[test]
-    fn the_common_errors_have_advice() {
+    fn common_errors_have_advice() {
         for status in
             [2, 3, 100, 101, 201, 209, 217, 222, 700, 701, 702, 704, 705, 710, 716, 719, 802, 803, 901]
         {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_shape_is_said() {
+    fn invalid_launch_shapes_have_advice() {
         let shape = |grid, block| of_shape(&Launch { grid, block, ..Launch::default() });
         assert!(shape([0, 1, 1], [32, 1, 1]).unwrap().contains("is 0"));
         assert!(shape([1, 1, 1], [4096, 1, 1]).unwrap().contains("4096 threads"));

@@ -1,13 +1,14 @@
-//! What returns an error by design: questions, and attempts that have another way out. The one table.
+//! The table of errors that calls return by design: queries, and attempts for which the caller has a
+//! fallback.
 
-/// Calls that ask, and what they may be told.
+/// Calls that return an error by design, and the error.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Without the suffixes of versions and variants; none: any call.
+    /// The calls, without suffixes of versions and variants; empty: any call.
     pub calls: &'static [&'static str],
-    /// None: any status.
+    /// `None`: any status.
     pub statuses: &'static [u16],
-    /// Only of functions whose names begin so, before mangling; empty: whatever was asked for.
+    /// Only look-ups of functions whose unmangled names begin so; empty: any look-up.
     pub names: &'static str,
     pub why: &'static str,
 }
@@ -93,8 +94,8 @@ pub static ANSWERS: [Answer; 12] = [
     },
 ];
 
-/// Why a call may return that by design. `asked` is the mangled name of the function that it looked for, or
-/// empty.
+/// The row for a call that returned `status` by design. `asked`: the mangled name of the function that the
+/// call looked up, or empty.
 pub fn of(api: &str, status: u16, asked: &str) -> Option<&'static Answer> {
     let base = base(api);
     ANSWERS.iter().find(|answer| {
@@ -104,12 +105,12 @@ pub fn of(api: &str, status: u16, asked: &str) -> Option<&'static Answer> {
     })
 }
 
-/// `step` of `_Z4stepPf`, with what comes behind it; a name that is not mangled so is its own.
+/// `stepPf` of `_Z4stepPf`: the name from its first identifier on. Other names are returned as they are.
 fn identifier(name: &str) -> &str {
     name.strip_prefix("_Z").map_or(name, |rest| rest.trim_start_matches(|digit: char| digit.is_ascii_digit()))
 }
 
-/// A driver's symbol without its version and its flavour of default stream.
+/// A driver's symbol without the suffixes of its version and of its default stream.
 pub fn base(api: &str) -> &str {
     let plain = api.strip_suffix("_ptsz").or_else(|| api.strip_suffix("_ptds")).unwrap_or(api);
     match plain.rsplit_once("_v") {

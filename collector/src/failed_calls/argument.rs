@@ -1,4 +1,4 @@
-//! What a call was asked for, as far as the trace says.
+//! The arguments of a failed call, as far as the trace has them.
 
 use gputrace_wire::call::{Detail, direction, memory, operation, wait};
 use serde::Serialize;
@@ -7,13 +7,13 @@ use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 use crate::names;
 
-/// Only what the call has is there.
+/// The arguments; those that the call does not have are `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Arguments {
-    /// Short name of the kernel; of a launch the caller's to fill in.
+    /// The kernel's short name. For a launch, the caller of [`Arguments::of`] fills it in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Sides that a trace cannot tell, longer ones than any device takes, are the most that it can.
+    /// Sides beyond the trace format's range, longer than any device accepts, are its maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<[u32; 3]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ impl Arguments {
     }
 }
 
-/// The mangled name of the function that a look-up asked for, where the trace says it.
+/// The mangled name of the function that a call looked up, if the trace has it.
 pub fn asked_name<'d>(call: &HostCall, definitions: &'d Definitions) -> Option<&'d str> {
     match call.detail {
         Detail::Other { operation: operation::LOOK_UP_FAILED, value } => {

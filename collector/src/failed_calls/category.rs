@@ -1,4 +1,4 @@
-//! What an error has to do with: by the error where that says it, else by the call.
+//! The subject of an error: by the error if that determines it, else by the call.
 
 use gputrace_wire::cell::kind;
 
@@ -12,9 +12,9 @@ pub enum Category {
     Device,
     Context,
     Memory,
-    /// A launch that was not taken.
+    /// A launch that was rejected.
     Launch,
-    /// A kernel that went wrong while it ran.
+    /// A kernel that failed while it ran.
     Execution,
     Copy,
     /// Streams, events and waits for them.
@@ -24,13 +24,13 @@ pub enum Category {
     Module,
     /// Access from one device to another.
     Peer,
-    /// MPS, which shares a device among processes.
+    /// MPS, by which processes share a device.
     Sharing,
     Other,
 }
 
 impl Category {
-    /// All of them.
+    /// All categories.
     pub const ALL: [Category; 14] = [
         Category::Initialisation,
         Category::Device,
@@ -73,7 +73,7 @@ impl Category {
         Category::of_status(call.status).unwrap_or_else(by_call)
     }
 
-    /// Of an error that means the same wherever it comes from.
+    /// The category of an error that means the same in every call.
     pub const fn of_status(status: u16) -> Option<Category> {
         Some(match status {
             2 | 205..=208 | 211..=213 | 712 | 713 => Category::Memory,

@@ -1,15 +1,15 @@
-//! Calls that failed: what counts as one, what kind of trouble it is, and what to do about it.
+//! Failed calls: which calls count as failed, their category, and advice.
 //!
-//! One place for the report, spans and metrics, so that all say the same. docs/FAILURES.md has the tables
-//! in prose.
+//! The report, spans and metrics all use this module, so that they agree. docs/FAILURES.md has the tables in
+//! prose.
 //!
 //! | file | noun |
 //! |---|---|
-//! | `names` | the driver's numbers by name |
-//! | `answer` | what is returned by design, and why |
-//! | `category` | what has to do with an error |
-//! | `advice` | what to do about it, in words |
-//! | `argument` | what a call was asked for |
+//! | `names` | the names of the driver's error numbers |
+//! | `answer` | errors that are returned by design, and why |
+//! | `category` | the subject of an error |
+//! | `advice` | what to do about an error, in words |
+//! | `argument` | the arguments of a call |
 
 mod advice;
 mod answer;
@@ -30,7 +30,7 @@ use crate::model::operation::HostCall;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Succeeded,
-    /// It returned an error, as such calls do by design.
+    /// It returned an error by design.
     Answered(&'static Answer),
     Failed,
 }
@@ -40,7 +40,7 @@ pub fn outcome(call: &HostCall, definitions: &Definitions) -> Outcome {
     if call.status == 0 { Outcome::Succeeded } else { refusal(call, definitions) }
 }
 
-/// Whether a call failed, and not as such calls do by design.
+/// Whether a call failed, other than by design.
 #[inline]
 pub fn has_failed(call: &HostCall, definitions: &Definitions) -> bool {
     call.status != 0 && refusal(call, definitions) == Outcome::Failed

@@ -11,7 +11,7 @@ static NAMES: LazyLock<FxHashMap<u16, &str>> = LazyLock::new(|| {
     rows.filter_map(|(number, name)| Some((number.parse().ok()?, name))).collect()
 });
 
-/// A number that is not in the table gets a name that says so.
+/// The error's name. A number that is not in the table has a generic name.
 pub fn name(status: u16) -> &'static str {
     NAMES.get(&status).copied().unwrap_or("CUDA_ERROR_OF_UNKNOWN_NUMBER")
 }

@@ -1,27 +1,28 @@
-//! Spans of others' for which threads worked, by numbers.
+//! Numbers for the active spans: the OpenTelemetry spans under which threads made their calls.
 //!
-//! Calls and ranges carry a number each, 0 for nobody. Bounded: a server has no bound on requests, and what has
-//! not been met for as long as this many others is forgotten; if it comes again, it has another number.
+//! Each call and range carries the number of its span, 0 for none. Bounded, since a server handles any number
+//! of requests: the oldest span is forgotten when there are too many, and gets a new number if it comes
+//! again.
 
 use std::collections::VecDeque;
 
 use gputrace_wire::caller::Caller;
 use rustc_hash::FxHashMap;
 
-/// As many as may be of interest at once: requests that have something under way.
+/// The most spans that are remembered: more than a server has requests in progress.
 const CALLERS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub struct Callers {
     numbers: FxHashMap<Caller, u32>,
-    /// In order of their numbers, which follow each other.
+    /// In order of their numbers, which are consecutive.
     known: VecDeque<Caller>,
-    /// The number of the first of these.
+    /// The number of the first of `known`.
     first: u32,
 }
 
 impl Callers {
-    /// The number of a caller, and whether it is a new one.
+    /// The number of a span, and whether the span is new.
     pub fn number(&mut self, caller: &Caller) -> (u32, bool) {
         if caller.is_nobody() {
             return (0, false);
@@ -33,7 +34,7 @@ impl Callers {
     }
 
     fn add(&mut self, caller: Caller) -> u32 {
-        // After four billion there are no more numbers.
+        // The numbers run out after four billion spans.
         let Some(number) = self.next().filter(|number| *number < u32::MAX) else { return 0 };
         self.keep(number, caller);
         self.numbers.insert(caller, number);
@@ -44,7 +45,7 @@ impl Callers {
         self.first.max(1).checked_add(u32::try_from(self.known.len()).ok()?)
     }
 
-    /// Takes a number over that somebody else gave; they come one after the other.
+    /// Records a number that another `Callers` gave. Numbers arrive in order.
     pub fn learn(&mut self, number: u32, caller: &Caller) {
         if self.next() != Some(number) {
             self.known.clear();
@@ -65,7 +66,7 @@ impl Callers {
         }
     }
 
-    /// The caller of that number, if it is known still.
+    /// The span of that number, unless it was forgotten.
     pub fn get(&self, number: u32) -> Option<&Caller> {
         let at = number.checked_sub(self.first).filter(|_| number != 0)?;
         self.known.get(at as usize)

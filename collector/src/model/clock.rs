@@ -1,8 +1,8 @@
 //! Clocks: ticks and device nanoseconds to CLOCK_MONOTONIC, by the anchors seen so far.
 //!
-//! Owns the fit and nothing else. An anchor never changes a time that was already given out:
-//! the map only grows at its end, so the order of the stream decides every result, and a later
-//! input never maps to an earlier time. Inputs are hostile; arithmetic saturates.
+//! Owns the fit of the clocks. An anchor never changes a time that was already computed: the map only
+//! grows at its end, so results depend only on the order of the stream, and a later input never maps to
+//! an earlier time. Inputs are untrusted; arithmetic saturates.
 
 use gputrace_wire::clock::{Anchor, tick};
 
@@ -10,15 +10,16 @@ use gputrace_wire::clock::{Anchor, tick};
 /// than 20 ns.
 const RATE_BITS: u32 = 40;
 const UNIT_RATE: u64 = 1 << RATE_BITS;
-/// Anchors nearer than this say little about the rate: their own spread weighs too much.
+/// Anchors closer than this are not used for the rate, since their own error is too large.
 const RATE_SPAN_MIN_NS: u64 = 50_000_000;
-/// The rate is taken over at least half of this and at most all of it, so that it follows drift.
+/// The rate is measured over at least half of this and at most all of it, so that it follows drift.
 const RATE_SPAN_MAX_NS: u64 = 20_000_000_000;
-/// A measured rate further from the nominal one than this part is a step of a clock, not a rate.
+/// A measured rate that differs from the nominal one by more than one part in this many is a clock that
+/// jumped.
 const RATE_TOLERANCE: u64 = 16;
-/// Times this far past the last anchor are nonsense and do not hold later anchors back.
+/// Times this far beyond the last anchor are invalid and do not affect later anchors.
 const REACH_MAX_NS: u64 = 600_000_000_000;
-/// Nodes kept; the oldest half goes when there are more.
+/// The most nodes; beyond that the oldest half is dropped.
 const NODES_MAX: usize = 1 << 16;
 
 /// A point of the map, and the rate from there to the next.
@@ -54,15 +55,15 @@ pub struct Timeline {
     nodes: Vec<Node>,
     nominal: u64,
     rate: u64,
-    /// The furthest input that was mapped past the last node.
+    /// The largest input that was mapped beyond the last node.
     reached: u64,
-    /// Two anchors of the past to take the rate from.
+    /// Two earlier anchors: the rate is measured from the reference, which the candidate replaces later.
     reference: Option<(u64, u64)>,
     candidate: Option<(u64, u64)>,
 }
 
 impl Timeline {
-    /// A clock of so many units a second, with no anchor yet. 0 stands for nanoseconds.
+    /// A clock with this many units a second (0: nanoseconds) and no anchor.
     pub fn new(units_per_second: u64) -> Timeline {
         let nominal = match units_per_second {
             0 => UNIT_RATE,
@@ -76,7 +77,7 @@ impl Timeline {
         !self.nodes.is_empty()
     }
 
-    /// A time on CLOCK_MONOTONIC; the input itself while there is no anchor.
+    /// Maps a time to CLOCK_MONOTONIC; without an anchor, returns the input.
     #[inline]
     pub fn map(&mut self, at: u64) -> u64 {
         let Some(last) = self.nodes.last() else { return at };
@@ -91,18 +92,18 @@ impl Timeline {
         self.nodes.get(next.saturating_sub(1)).map_or(at, |node| node.map(at))
     }
 
-    /// A length of time at the best rate known now.
+    /// A duration at the best rate known so far.
     #[inline]
     pub fn duration_ns(&self, units: u64) -> u64 {
         scale(units, self.rate)
     }
 
-    /// Nanoseconds per unit, for people.
+    /// Nanoseconds per unit, for display.
     pub fn ns_per_unit(&self) -> f64 {
         self.rate as f64 / UNIT_RATE as f64
     }
 
-    /// Takes an anchor in. One that lies before the last is ignored.
+    /// Adds an anchor. An anchor before the last one is ignored.
     pub fn anchor(&mut self, at: u64, ns: u64) {
         self.learn_rate(at, ns);
         let rate = self.rate;
@@ -114,14 +115,14 @@ impl Timeline {
         if at <= last.at {
             return;
         }
-        // What lies between the last node and `reached` was given out by extrapolation and
-        // stays; the bend towards the new anchor begins behind it.
+        // Times between the last node and `reached` were extrapolated and stay; the line to the new
+        // anchor begins after them.
         let mut from = *last;
         if self.reached > last.at {
             from = Node { at: self.reached, ns: last.map(self.reached), rate };
         }
         if from.at >= at {
-            // Times past this anchor were given out already: only its rate can be used.
+            // Times beyond this anchor were already computed: only its rate can be used.
             self.nodes.push(from);
         } else {
             let ns = ns.max(from.ns);
@@ -152,7 +153,7 @@ impl Timeline {
         if rate.abs_diff(self.nominal) <= self.nominal / RATE_TOLERANCE {
             self.rate = rate;
         } else {
-            // One of the clocks stood still or jumped (suspend): begin again from here.
+            // One of the clocks stopped or jumped (suspend): measure again from here.
             self.reference = Some((at, ns));
             self.candidate = None;
             return;
@@ -166,10 +167,10 @@ impl Timeline {
     }
 }
 
-/// Every clock of a process.
-#[derive(Clone, Debug)]
+/// All clocks of a process.
+#[derive(Clone, Debug, Default)]
 pub struct Clocks {
-    /// `None` where ticks are nanoseconds of CLOCK_MONOTONIC already.
+    /// `None` if ticks are nanoseconds of CLOCK_MONOTONIC.
     ticks: Option<Timeline>,
     /// Device record clocks by epoch, latest last.
     devices: Vec<(u32, Timeline)>,
@@ -177,7 +178,7 @@ pub struct Clocks {
     start_realtime_ns: u64,
 }
 
-/// Epochs whose device clock is remembered.
+/// The most epochs whose device clock is remembered.
 const EPOCHS_MAX: usize = 16;
 
 impl Clocks {
@@ -229,8 +230,8 @@ impl Clocks {
         self.ticks.as_ref().map_or(1.0, Timeline::ns_per_unit)
     }
 
-    /// A device time on CLOCK_MONOTONIC: by its epoch's anchors, else by the latest epoch's.
-    /// Without any anchor the device is taken to count from where the nearer system clock does.
+    /// Maps a device time to CLOCK_MONOTONIC by the anchors of its epoch, else of the latest epoch. Without
+    /// any anchor, the device's clock is assumed to be the nearer of the two system clocks.
     #[inline]
     pub fn device_to_monotonic_ns(&mut self, epoch: u32, device_ns: u64) -> u64 {
         let at = self.devices.iter().rposition(|(e, _)| *e == epoch);
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_second_anchor_the_nominal_rate_holds() {
+    fn nominal_rate_holds_before_the_second_anchor() {
         let mut timeline = timeline();
         let second = timeline.map(ticks_at(START_NS) + 2_400_000_000);
         assert!(second.abs_diff(START_NS + 1_000_000_000) <= 1, "{second}");
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_times_do_not_hold_anchors_back() {
+    fn invalid_times_do_not_affect_later_anchors() {
         let mut timeline = timeline();
         timeline.map(u64::MAX);
         let later = START_NS + 1_000_000_000;
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anchors_the_nearer_system_clock_is_assumed() {
+    fn device_clocks_without_anchors_are_the_nearer_system_clock() {
         let begin = crate::batch::ProcessBegin {
             start_monotonic_ns: 1_000_000,
             start_realtime_ns: 1_700_000_000_000_000_000,

@@ -2,9 +2,9 @@
 //!
 //! Either side may come first: calls wait for records and records wait for calls, keyed by
 //! (epoch, correlation id). Correlation ids count up, so a table indexed by their low bits is a
-//! sliding window over the latest of them: no hashing, no list of ages, and what falls out of the
-//! window is what came longest ago. A call stays in the window after its first record, since
-//! every node of a graph launch shares the launch's id, until a later call needs its slot.
+//! sliding window over the latest ids: no hashing and no list of ages, and a new call replaces the
+//! oldest one. A call stays in the window after its first record until a later call needs its slot,
+//! since all nodes of a graph launch share the launch's id.
 
 use std::mem;
 
@@ -14,7 +14,7 @@ use crate::model::operation::{HostCall, Operation};
 use crate::model::overflow::OverflowTable;
 use crate::model::pending_call::{Form, PendingCall};
 
-/// Slots of a new window, slots up to which it grows for any collision, and the most it has.
+/// Slots of a new window, slots up to which any collision makes it grow, and the most slots.
 const SLOTS_FIRST: usize = 1 << 10;
 const SLOTS_EASY: usize = 1 << 15;
 const SLOTS_MAX: usize = 1 << 18;
@@ -35,11 +35,14 @@ struct JoinWindow<T> {
     live: usize,
 }
 
-impl<T> JoinWindow<T> {
-    const fn new() -> Self {
+// Derived, it would ask for a default of `T`.
+impl<T> Default for JoinWindow<T> {
+    fn default() -> Self {
         JoinWindow { slots: Vec::new(), live: 0 }
     }
+}
 
+impl<T> JoinWindow<T> {
     #[inline]
     fn index(&self, key: JoinKey) -> usize {
         key.correlation as usize & self.slots.len().wrapping_sub(1)
@@ -60,8 +63,9 @@ impl<T> JoinWindow<T> {
         Some(slot.value)
     }
 
-    /// Whether there should be more slots rather than a collision. A few calls whose records never come are not worth it; of
-    /// hundreds of threads that launch, the records of each come when its own buffer does (a sixteenth: 200 threads on an H200).
+    /// Whether a collision makes the window grow. Beyond `SLOTS_EASY` only if a sixteenth of the slots is in
+    /// use: not for a few calls whose records never come, but for hundreds of threads whose records come one
+    /// CUPTI buffer at a time (measured with 200 threads on an H200).
     fn may_grow(&self) -> bool {
         let slots = self.slots.len();
         slots < SLOTS_EASY || (slots < SLOTS_MAX && self.live > slots / 16)
@@ -74,7 +78,7 @@ impl<T> JoinWindow<T> {
         let mut lost = Vec::new();
         for slot in old.into_iter().flatten() {
             let index = self.index(slot.key);
-            // Keys that differ in the low bits before differ still, so nothing meets here.
+            // Keys that had different slots still have, so `lost` stays empty.
             if let Some(free) = self.slots.get_mut(index) {
                 lost.extend(free.replace(slot));
             }
@@ -83,60 +87,45 @@ impl<T> JoinWindow<T> {
     }
 }
 
-/// Records that came before their call.
+/// Records of one key that came before their call.
 #[derive(Debug)]
 struct Held {
     first: Operation,
     more: Vec<Operation>,
 }
 
-/// What the join hands on.
+/// A result of the join.
 #[derive(Debug)]
 pub enum JoinOutcome {
-    /// A record, with its call if that is known.
+    /// A record, with its call if the call is known.
     Record(Operation),
-    /// A call whose record did not come and is not waited for any longer.
+    /// A call that no longer waits for its record.
     Alone(HostCall),
-    /// A record of a graph launch that was recorded in the other form already.
+    /// A record of a graph launch that already has records of the other [`Form`]: whole launch and single
+    /// nodes.
     Double,
 }
 
 /// The join of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Join {
     calls: JoinWindow<PendingCall>,
-    /// Calls that had their slots taken.
+    /// Calls whose slot in the window a later call took.
     overflow: OverflowTable,
     records: JoinWindow<Held>,
     held: usize,
     pub evicted_calls: u64,
     pub evicted_records: u64,
-    /// Records whose id is older than every call still waiting, so that theirs was given up on.
-    /// The times are lost of those whose call was counted by itself.
+    /// Records that came after their call had been evicted. If the call was already emitted alone, the times
+    /// in the record are lost.
     pub late_records: u64,
-    /// The newest correlation id among evicted calls.
+    /// The newest key among evicted calls.
     evicted_to: Option<JoinKey>,
     emitted_alone: EmittedAlone,
 }
 
-impl Default for Join {
-    fn default() -> Self {
-        Join {
-            calls: JoinWindow::new(),
-            overflow: OverflowTable::default(),
-            records: JoinWindow::new(),
-            held: 0,
-            evicted_calls: 0,
-            evicted_records: 0,
-            late_records: 0,
-            evicted_to: None,
-            emitted_alone: EmittedAlone::default(),
-        }
-    }
-}
-
 impl Join {
-    /// A call that records are expected for. `many`: a graph launch or a batch.
+    /// Adds a call that will have records. `many`: a graph launch or a batch, which has several.
     pub fn call(&mut self, key: JoinKey, call: HostCall, many: bool, out: &mut impl FnMut(JoinOutcome)) {
         let mut matched = false;
         let (mut form, mut nodes_ns) = (Form::default(), 0);
@@ -201,7 +190,7 @@ impl Join {
         }
     }
 
-    /// A device record, as an operation without a call.
+    /// Adds a device record, as an operation without a call.
     #[inline]
     pub fn record(&mut self, key: JoinKey, record: Operation, out: &mut impl FnMut(JoinOutcome)) {
         if key.correlation == 0 {
@@ -209,13 +198,13 @@ impl Join {
         }
         if let Some(pending) = self.calls.get(key) {
             let was_live = pending.is_live();
-            let outcome = met(pending, record);
+            let outcome = join_record(pending, record);
             let is_live = pending.is_live();
             self.calls.live -= usize::from(was_live && !is_live);
             return out(outcome);
         }
         if let Some(pending) = self.overflow.get(key) {
-            let outcome = met(pending, record);
+            let outcome = join_record(pending, record);
             if !pending.is_live() {
                 self.overflow.remove(key);
             }
@@ -225,7 +214,7 @@ impl Join {
             self.late_records += 1;
             return;
         }
-        // A node of a graph's, say, whose launch had its slot taken.
+        // For example a node of a graph whose launch was evicted after its first records.
         if self.evicted_to.is_some_and(|newest| key <= newest) {
             self.late_records += 1;
             return out(JoinOutcome::Record(record));
@@ -276,7 +265,8 @@ impl Join {
         }
     }
 
-    /// Calls from `start` on (as `is_after` says) belong to another epoch than was thought.
+    /// Moves the calls for which `is_after` is true to an epoch that began before them and was read after
+    /// them.
     pub fn move_to_epoch(&mut self, epoch: u32, is_after: impl Fn(&HostCall) -> bool) {
         for slot in self.calls.slots.iter_mut().flatten() {
             if !slot.value.matched && is_after(&slot.value.call) {
@@ -286,9 +276,9 @@ impl Join {
         self.overflow.move_to_epoch(epoch, is_after);
     }
 
-    /// The end: nothing more will come. Hands on whatever waits, calls first, each by time.
+    /// The stream has ended: emits all that still waits, calls first, each in order of time.
     pub fn finish(&mut self, out: &mut impl FnMut(JoinOutcome)) {
-        let calls = mem::replace(&mut self.calls, JoinWindow::new());
+        let calls = mem::take(&mut self.calls);
         let mut alone: Vec<_> = calls
             .slots
             .into_iter()
@@ -301,7 +291,7 @@ impl Join {
         alone.sort_by_key(|(start_ns, key, _)| (*start_ns, *key));
         alone.into_iter().for_each(|(_, _, call)| out(JoinOutcome::Alone(call)));
 
-        let records = mem::replace(&mut self.records, JoinWindow::new());
+        let records = mem::take(&mut self.records);
         let mut left: Vec<_> = records
             .slots
             .into_iter()
@@ -317,6 +307,6 @@ impl Join {
 }
 
 #[inline]
-fn met(pending: &mut PendingCall, record: Operation) -> JoinOutcome {
-    pending.meet(record).map_or(JoinOutcome::Double, JoinOutcome::Record)
+fn join_record(pending: &mut PendingCall, record: Operation) -> JoinOutcome {
+    pending.join(record).map_or(JoinOutcome::Double, JoinOutcome::Record)
 }

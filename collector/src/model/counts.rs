@@ -1,44 +1,45 @@
-//! What is counted, by process and over all of them.
+//! Counts of one process or of all processes.
 
 use gputrace_wire::cell::kind;
 
-/// Kinds counted by number; the rest is [`Counts::unknown_kinds`].
+/// Kinds of entries with a count of their own; other kinds are in [`Counts::unknown_kinds`].
 const KINDS: usize = 96;
 
-/// What was counted, by process or over all of them. The words mean the same everywhere.
+/// Counts of one process or of all. The names mean the same in all outputs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Kernel launches that the driver took for execution.
+    /// Kernel launches that the driver accepted for execution.
     pub launches: u64,
     /// Launches, of kernels or graphs, on a stream that was being captured: they execute nothing.
     pub captured_launches: u64,
     pub graph_launches: u64,
-    /// Copy and fill calls that the driver took for execution.
+    /// Copy and fill calls that the driver accepted for execution.
     pub copies: u64,
     pub fills: u64,
-    /// Launches, copies and fills that the driver refused.
+    /// Launches, copies and fills that returned an error.
     pub failed: u64,
     /// Copies and fills on a stream that was being captured.
     pub captured_others: u64,
     /// Device records whose host call is not known.
     pub device_only: u64,
-    /// Operations that a device executed or, without a record, was asked to execute.
+    /// Operations with a device record, and accepted calls without one.
     pub executed: u64,
     /// Executed operations with valid device times.
     pub timed: u64,
     /// The sum of those times.
     pub device_ns: u64,
-    /// Executed copies that no device had a part in, so that there are no device times to be had: from host
-    /// to host, or of no bytes. [`crate::model::host_copies`] has the rules.
+    /// Executed copies without a device (from host to host, or of 0 bytes), which have no device times. For
+    /// the rules see [`crate::model::host_copies`].
     pub host_to_host: u64,
-    /// Device records whose times cannot be used.
+    /// Device records without valid times.
     pub invalid_timing: u64,
-    /// Records of graph launches that came as a whole and by node, in the form that came second: the
-    /// first one counts; a whole after some of its nodes is none of these, and has the time that they leave.
+    /// Records that were dropped because their graph launch was recorded both as a whole and by node: the
+    /// form that came first counts. A whole-launch record after some nodes is kept, reduced by the time of
+    /// these nodes.
     pub doubled_graph_records: u64,
-    /// Calls given up on because more were waiting for their records than are remembered.
+    /// Calls that were emitted without device times because too many calls waited for records.
     pub evicted_calls: u64,
-    /// Records given up on because more were waiting for their calls than are remembered.
+    /// Records that were emitted without their call because too many records waited for calls.
     pub evicted_records: u64,
     /// Entries of kinds that this version does not know.
     pub unknown_kinds: u64,
@@ -77,7 +78,7 @@ impl Counts {
         }
     }
 
-    /// A launch, copy or fill that the driver accepted.
+    /// Counts a launch, copy or fill that the driver accepted.
     #[inline]
     pub(super) fn accepted(&mut self, kind: u16, captured: bool) {
         let count = match (kind, captured) {
@@ -91,27 +92,27 @@ impl Counts {
         *count += 1;
     }
 
-    /// Entries of a kind, one of [`gputrace_wire::cell::kind`].
+    /// The number of entries of a kind, one of [`gputrace_wire::cell::kind`].
     pub fn entries(&self, kind: u16) -> u64 {
         self.by_kind.get(usize::from(kind)).copied().unwrap_or(0)
     }
 
-    /// Entries that are host calls.
+    /// The number of host calls.
     pub fn host_calls(&self) -> u64 {
         (kind::LAUNCH..=kind::CALL).map(|kind| self.entries(kind)).sum()
     }
 
-    /// Operations that a device had a part in.
+    /// The number of operations that a device executed.
     pub fn on_devices(&self) -> u64 {
         self.executed.saturating_sub(self.host_to_host)
     }
 
-    /// Those of them with valid times over all of them; 1 if there are none.
+    /// The share of these operations that have valid times; 1 if there are none.
     pub fn device_time_coverage(&self) -> f64 {
         if self.on_devices() == 0 { 1.0 } else { self.timed as f64 / self.on_devices() as f64 }
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another process.
     pub fn add(&mut self, other: &Counts) {
         self.launches += other.launches;
         self.captured_launches += other.captured_launches;

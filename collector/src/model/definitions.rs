@@ -1,8 +1,8 @@
 //! A process's definitions: ids to names, functions, threads, devices and the rest.
 //!
-//! Owns what the process said once and refers to by id for ever. Knows the meaning of the
-//! fields; ids come from the process and may be nonsense, so every look-up can fail. Bounded:
-//! what does not fit is counted in [`Definitions::refused`].
+//! Owns what the process wrote once and refers to by id from then on, and knows the meaning of the
+//! fields. Ids come from the process and may be invalid, so every look-up can fail. Bounded: definitions
+//! beyond the limit are counted in [`Definitions::refused`].
 
 mod devices;
 mod entry;
@@ -25,14 +25,13 @@ pub use things::{
 
 /// The most definitions kept of one process.
 const DEFINITIONS_MAX: usize = 4 << 20;
-/// Ids are given out one after the other, so an id this far past the number of definitions seen
-/// is not one that a process gave out.
+/// Processes give consecutive ids, so an id this far beyond the number of definitions seen is invalid.
 const ID_SLACK: usize = 1 << 16;
 const NOTICES_MAX: usize = 1024;
-/// There are as many as the format knows; more are nonsense, which must not make look-ups long.
+/// More than the format has. Further ones are invalid and would make look-ups slow.
 const ORIGINS_MAX: usize = 64;
 
-/// What a driver entry is called that nobody named.
+/// The name of a driver entry without a definition.
 pub const UNKNOWN_CALL: &str = "(unknown call)";
 
 #[derive(Debug, Default)]
@@ -42,9 +41,9 @@ pub struct Definitions {
     /// Ids of the kinds that are listed, in order of arrival.
     threads: Vec<u32>,
     thread_names: ThreadNameTable,
-    /// The latest name that the program gave to what a definition stands for.
+    /// Labels by the definition that the program labelled, the latest ones.
     labels: FxHashMap<u32, u32>,
-    /// The command line or title that the recorder saw last.
+    /// The command line or title that the collector saw last.
     title: Option<Box<str>>,
     devices: Vec<u32>,
     libraries: Vec<u32>,
@@ -52,23 +51,23 @@ pub struct Definitions {
     functions: Vec<u32>,
     graph_times: Vec<u32>,
     origins: Vec<u32>,
-    /// Of the texts of codes and of the pieces of their line tables.
+    /// The bytes of all codes' texts and of their line tables' pieces.
     code_bytes: usize,
-    /// By number in device records.
+    /// Graph definitions by their number in device records.
     graphs: FxHashMap<u32, u32>,
     process: Option<u32>,
     notices: Vec<Notice>,
-    /// Definitions that did not fit or whose id makes no sense.
+    /// The number of definitions that did not fit or had an invalid id.
     pub refused: u64,
 }
 
 impl Definitions {
-    /// Nothing more is defined: gives back what was held for that.
+    /// Frees memory reserved for further definitions.
     pub fn shrink(&mut self) {
         self.entries.shrink_to_fit();
     }
 
-    /// About how many bytes of memory that is.
+    /// About how many bytes of memory they take.
     pub fn held_bytes(&self) -> usize {
         let said: usize = self.entries.iter().flatten().map(DefinitionEntry::held_bytes).sum();
         let notices: usize = self.notices.iter().map(|notice| size_of::<Notice>() + notice.text.len()).sum();
@@ -83,7 +82,7 @@ impl Definitions {
             + (said + notices + maps + names)
     }
 
-    /// Whether the same was said before.
+    /// Whether the same definition was added before.
     pub fn is_known(&self, record: &Definition) -> bool {
         if record.kind == kind::SEEN {
             return false;
@@ -99,7 +98,7 @@ impl Definitions {
         })
     }
 
-    /// Takes one definition in. An id that is known keeps its first meaning.
+    /// Adds a definition. A known id keeps its first meaning.
     pub fn add(&mut self, record: &Definition) {
         if record.kind == kind::SEEN {
             return self.seen(record);
@@ -134,7 +133,7 @@ impl Definitions {
             fields: record.fields.as_slice().into(),
             text: match record.kind {
                 kind::CODE | kind::LINES | kind::IMAGE => Text::Raw(record.text.as_slice().into()),
-                _ => Text::Said(String::from_utf8_lossy(&record.text).into()),
+                _ => Text::Utf8(String::from_utf8_lossy(&record.text).into()),
             },
         });
         self.count += 1;
@@ -172,7 +171,7 @@ impl Definitions {
         }
     }
 
-    /// What the recorder saw a thread or the process be called.
+    /// Notes the name of a thread or the title of the process that the collector saw in the system.
     fn seen(&mut self, record: &Definition) {
         let text = String::from_utf8_lossy(&record.text);
         match u32::try_from(record.field(definition::seen::THREAD)).unwrap_or(u32::MAX) {
@@ -209,8 +208,8 @@ impl Definitions {
         self.entry(id).map_or("", DefinitionEntry::text)
     }
 
-    /// The name that an operation's `name` id stands for, as the vendor says it (mangled for
-    /// C++): of a NAME or of a FUNCTION.
+    /// The name of an operation's `name` id, which is a NAME or a FUNCTION: the vendor's name, mangled if
+    /// it is C++.
     pub fn name(&self, id: u32) -> Option<&str> {
         match self.entry(id)? {
             entry if entry.kind == kind::FUNCTION => self.function(id).map(|f| f.name),
@@ -224,7 +223,7 @@ impl Definitions {
         self.of_kind(id, kind::API).map(DefinitionEntry::text)
     }
 
-    /// What people are told that a driver entry is called.
+    /// The driver entry's name in outputs.
     pub fn call_name(&self, api: u32) -> &str {
         self.api(api).unwrap_or(UNKNOWN_CALL)
     }
@@ -264,7 +263,7 @@ impl Definitions {
         self.threads.iter().filter_map(|id| Some((*id, self.thread(*id)?)))
     }
 
-    /// What the program calls the thing that a definition stands for; empty if it does not.
+    /// The program's label for a definition; empty if there is none.
     pub fn label(&self, of: u32) -> &str {
         self.labels.get(&of).map_or("", |label| self.text(*label))
     }
@@ -287,7 +286,7 @@ impl Definitions {
         })
     }
 
-    /// The number in device records of what the graph of that number was first made from.
+    /// The first source of a graph, both by their numbers in device records.
     pub fn source_of_graph(&self, number: u32) -> Option<u32> {
         let source = self.graph(self.graph(*self.graphs.get(&number)?)?.source)?.record_id;
         Some(source).filter(|source| *source != 0)
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_ids_are_refused_without_growing() {
+    fn invalid_ids_are_rejected_without_growing() {
         let mut definitions = Definitions::default();
         for id in [0, u32::MAX, 1 << 30] {
             definitions.add(&record(kind::NAME, id, &[], "x"));

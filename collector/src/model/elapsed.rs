@@ -1,15 +1,14 @@
-//! Which of the last calls of a killed process had ended for certain, by the time that had passed.
+//! Decides which of the last calls of a killed process had certainly ended.
 //!
-//! Records come some 50 ms after an operation's end, so the last calls of a process that is killed have
-//! none, though the device was idle. A call counts as ended here only if all of this holds:
-//! - It came so shortly before the end that its record may just have been on its way. An earlier call
-//!   without a record did not end: the kernel hangs, or waits.
-//! - All calls before it, on all streams, are known to be done or are ended by these rules.
-//! - The process was alive, by its own clock, for much longer after the call than operations like it
-//!   have taken so far.
+//! CUPTI delivers a record some 50 ms after the operation's end, so the last calls of a killed process have
+//! no records even if the device was idle. Such a call counts as ended only if all of this holds:
+//! - It was made so shortly before the end that its record may not have been delivered yet. An earlier call
+//!   without a record did not end: the kernel hangs or waits.
+//! - All calls before it, on all streams, are known to be done or count as ended by these rules.
+//! - By its own clock, the process lived on for much longer than such operations have taken so far.
 //!
-//! Nothing is decided of a process whose device may have waited for something that no record shows: a
-//! value in memory, a function of the host, an event of another process.
+//! The rules do not apply if the device may have waited for something that no record shows: a value in
+//! memory, a host function, an event of another process.
 
 use gputrace_wire::call::Detail;
 
@@ -17,31 +16,31 @@ use crate::model::definitions::Definitions;
 use crate::model::history::Histories;
 use crate::model::operation::{HostCall, Kernel};
 
-/// An earlier call would have its record, had it ended: 50 ms between two deliveries, and the time until
-/// a killed process's end is noticed, which on a GPU includes the release of its memory.
+/// A call that ended longer ago has its record. This covers the 50 ms between two deliveries and the time
+/// until the collector notices that a process was killed, which includes the release of its GPU memory.
 const RECORD_LATE_NS: u64 = 500_000_000;
-/// How many times the longest time so far an operation is given.
+/// An operation may take this many times its longest time so far.
 const PATIENCE: u64 = 10;
-/// What is added once: a launch's way to an idle device whose clocks are low.
+/// Added once: the latency of a launch on an idle device with low clocks.
 const LATENCY_NS: u64 = 1_000_000;
-/// What any copy or fill is given, and per byte: 1 GB/s is slower than any bus.
+/// The time that a copy or fill may take, and more per byte: 1 GB/s is slower than any bus.
 const TRANSFER_NS: u64 = 20_000;
 const TRANSFER_NS_PER_BYTE: u64 = 1;
 
-/// What is known at the end of a process that was killed.
+/// What is known about a killed process at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elapsed<'a> {
-    /// The latest moment, by the process's own clock, that its entries show.
+    /// The latest time in the entries of the process.
     pub alive_ns: u64,
-    /// When its end was noticed.
+    /// When the collector noticed its end.
     pub noticed_ns: u64,
     pub histories: &'a Histories,
     pub definitions: &'a Definitions,
 }
 
 impl Elapsed<'_> {
-    /// Removes the oldest calls, one after the other, until one may still run. `calls` holds the calls that
-    /// no record and no wait shows as done, newest first.
+    /// Removes the oldest calls until one may still run. `calls` holds the calls that no record and no wait
+    /// shows as done, newest first.
     pub fn take_ended(&self, calls: &mut Vec<HostCall>) {
         let mut free_ns = 0;
         while let Some(call) = calls.last() {
@@ -57,7 +56,7 @@ impl Elapsed<'_> {
         }
     }
 
-    /// The longest time that an operation like this one takes; `None` if there is no history of such.
+    /// The longest time so far of operations like this one; `None` if there is no history.
     fn longest_ns(&self, call: &HostCall) -> Option<u64> {
         let transfer = |bytes: u64| bytes.saturating_mul(TRANSFER_NS_PER_BYTE).saturating_add(TRANSFER_NS);
         match &call.detail {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    /// Long after anything that these tests begin.
+    /// Long after all calls in these tests.
     const NOW: u64 = 10_000 * MS;
 
     fn launch(ms_before: u64) -> HostCall {
@@ -93,7 +92,7 @@ mod tests {
         HostCall { detail, ..launch(ms_before) }
     }
 
-    /// How many of the calls are left, of a kernel that took so long so often.
+    /// How many of the calls may still run if their kernel took `kernel_ns` `times` times.
     fn left(times: u32, kernel_ns: u64, alive_ns: u64, noticed_ns: u64, mut calls: Vec<HostCall>) -> usize {
         let mut histories = Histories::default();
         (0..times).for_each(|_| _ = histories.judge(&Kernel::default(), kernel_ns));
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_did_not_live_to_see_is_not_known() {
+    fn calls_after_the_last_sign_of_life_may_still_run() {
         assert_eq!(left(100, 2_000, NOW - 20 * MS, NOW, vec![launch(10), launch(20)]), 2);
     }
 

@@ -1,16 +1,16 @@
-//! Which calls were given out without their records, one bit each for the latest of them: a record
-//! that comes all the same is of an operation that is counted already.
+//! Which calls were emitted without their records, one bit each for the latest ids. A record that comes
+//! later belongs to an operation that is already counted.
 
 use super::key::JoinKey;
 
-/// As many correlation ids as are told apart: some tens of seconds of the densest launching, in
-/// 2 MiB that are taken when the first call is given up.
+/// Correlation ids with a bit of their own: some tens of seconds of the densest launching, in 2 MiB that are
+/// allocated for the first such call.
 const IDS: u32 = 1 << 24;
 
 #[derive(Debug, Default)]
 pub struct EmittedAlone {
     epoch: u32,
-    /// Up to which id the bits are right.
+    /// The newest id that was noted; the bits cover the `IDS` ids up to it.
     newest: u32,
     bits: Vec<u64>,
 }
@@ -28,7 +28,7 @@ impl EmittedAlone {
         }
     }
 
-    /// The call was given out alone.
+    /// Notes that the call was emitted alone.
     pub fn note(&mut self, key: JoinKey) {
         if self.bits.is_empty() || self.epoch != key.epoch {
             self.bits.clear();
@@ -37,7 +37,7 @@ impl EmittedAlone {
         }
         let ahead = key.correlation.wrapping_sub(self.newest);
         if ahead.cast_signed() > 0 {
-            // What those places said was of ids long gone.
+            // Clears the bits of ids that are now out of range.
             if ahead >= IDS {
                 self.bits.fill(0);
             } else {
@@ -48,7 +48,7 @@ impl EmittedAlone {
         self.set(key.correlation, true);
     }
 
-    /// Whether the record's call was given out alone; once.
+    /// Whether the record's call was emitted alone. The note is removed.
     pub fn take(&mut self, key: JoinKey) -> bool {
         let (index, bit) = Self::position(key.correlation);
         let behind = self.newest.wrapping_sub(key.correlation);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_remembered_once_and_for_a_while() {
+    fn calls_emitted_alone_are_remembered_once_and_for_a_while() {
         let mut emitted_alone = EmittedAlone::default();
         assert!(!emitted_alone.take(key(0, 0)));
         for id in [5, 7, 6] {

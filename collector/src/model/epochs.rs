@@ -1,16 +1,16 @@
-//! Epochs of the device records: which one a call belongs to.
+//! Epochs of the device records (one CUPTI session each): which epoch a call belongs to.
 
 use gputrace_wire::clock::mark::EpochBegin;
 
-/// Epochs whose begin is remembered.
+/// The most epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
 
-/// Epochs and the ticks at which they began, by ticks.
+/// Epochs and the ticks at which they began, in order of ticks.
 #[derive(Debug, Default)]
 pub(super) struct Epochs(Vec<(u32, u64)>);
 
 impl Epochs {
-    /// An epoch begins; true if it is new and none begins later.
+    /// Adds an epoch. Returns true if it is new and no known epoch begins later.
     pub fn begin(&mut self, begin: &EpochBegin) -> bool {
         if self.0.iter().any(|(epoch, _)| *epoch == begin.epoch) {
             return false;

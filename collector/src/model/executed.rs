@@ -1,4 +1,4 @@
-//! Executed operations: what the join handed on, completed and counted on its way to the sink.
+//! Executed operations: completes and counts what the join emits, and passes it to the sink.
 
 use gputrace_wire::call::{Detail, direction};
 
@@ -13,7 +13,7 @@ use crate::model::operation::{Direction, GraphNode, HostCall, Kernel, Operation,
 use crate::model::sink::Sink;
 use crate::model::unidentified::{Unidentified, fits};
 
-/// Where results go while one batch is looked at.
+/// Where results go while a batch is processed.
 pub(super) struct Out<'a, S> {
     pub definitions: &'a Definitions,
     pub graphs: &'a GraphTable,
@@ -34,7 +34,7 @@ impl<S: Sink> Out<'_, S> {
         }
     }
 
-    /// A record, with its call if that is known.
+    /// Emits a record, with its call if the call is known.
     fn record(&mut self, mut operation: Operation) {
         operation.call = match operation.call.take() {
             Some(call) if fits(&operation, &call) => Some(call),
@@ -66,7 +66,7 @@ impl<S: Sink> Out<'_, S> {
         self.sink.operation(&operation, self.definitions);
     }
 
-    /// What is known of a launch that was recorded as a whole; `number` is what the record calls the graph.
+    /// The graph of a launch that was recorded as a whole. `number`: the graph's number in the record.
     fn graph_level(&self, number: u32, call: Option<&HostCall>) -> GraphNode {
         let named = match call.map(|call| &call.detail) {
             Some(Detail::GraphLaunch { graph }) => self.definitions.graph(*graph),
@@ -84,13 +84,13 @@ impl<S: Sink> Out<'_, S> {
         stream.and_then(|stream| self.definitions.ordinal_of_context(stream.context)).unwrap_or(0)
     }
 
-    /// A call whose record is not waited for, or not any longer, while more may come.
+    /// Emits a call that does not wait for a record (any longer), while the process runs.
     pub fn without_record(&mut self, call: HostCall) {
         self.progress.without_record(&call);
         self.call_alone(call);
     }
 
-    /// A call that executed something of which no record is known.
+    /// Emits a call without a record as an executed operation.
     pub fn call_alone(&mut self, call: HostCall) {
         self.host_copies.add(&call, || self.progress.has_passed(&call, self.definitions));
         let what = match &call.detail {
@@ -121,7 +121,7 @@ impl<S: Sink> Out<'_, S> {
     }
 }
 
-/// Fills in what the record left open and the call knows.
+/// Adds to a record what only the call knows.
 fn complete(what: What, detail: &Detail, definitions: &Definitions) -> What {
     match (what, detail) {
         (What::Kernel(kernel), Detail::Launch(launch)) if kernel.name == 0 => What::Kernel(Kernel {
@@ -147,7 +147,7 @@ fn direction_of_call(from: u8) -> Direction {
     }
 }
 
-/// By CUPTI's numbers for kinds of copies; arrays are device memory.
+/// The direction by CUPTI's kind of copy. Arrays count as device memory.
 pub(super) fn direction_of_record(copy_kind: u8) -> Direction {
     match copy_kind {
         1 | 3 => Direction::CpuToGpu,

@@ -1,4 +1,4 @@
-//! The pipeline's end: feeds batches to the processes that they belong to.
+//! The model: feeds batches to the processes that they belong to.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
 use crate::model::totals::{Session, Totals};
 
-/// Processes of one session at a time.
+/// The most running processes of a session.
 const RUNNING_MAX: usize = 1 << 16;
 
 /// Consumes the stream of one or several sessions, one after the other.
@@ -20,14 +20,14 @@ const RUNNING_MAX: usize = 1 << 16;
 pub struct Model<S> {
     sink: S,
     sessions: Vec<Session>,
-    /// Processes of the session at hand that have not ended, by the number that it gives them.
+    /// Running processes of the current session, by their number in it.
     current: BTreeMap<u32, Box<ProcessState>>,
-    /// The first number of the session at hand that no process had so far.
+    /// The first unused process number of the current session.
     next_number: u64,
     /// Processes that ran on when their session ended. Another collector may have taken over.
     suspended: Vec<ProcessState>,
-    /// Processes that have begun, over all sessions: the number of the next one. A session's own numbers may be any,
-    /// and must not push those of later ones.
+    /// The number of processes over all sessions, and the next one's number. Numbers in a stream may be
+    /// arbitrary, so these are not used.
     begun: u32,
     exited: Exited,
 }
@@ -111,7 +111,7 @@ impl<S: Sink> Model<S> {
         }
     }
 
-    /// The processes of the session at hand that have not ended, as they are now.
+    /// The running processes of the current session.
     pub(crate) fn running(&self) -> impl Iterator<Item = RunningProcess<'_>> {
         self.current.values().map(|state| state.running())
     }
@@ -121,7 +121,7 @@ impl<S: Sink> Model<S> {
         self.exited.sums()
     }
 
-    /// Tells the sink that this moment has come, for each process that runs.
+    /// Passes the current time to the sink, for each running process.
     pub fn time_passes(&mut self, now_ns: u64) {
         for process in self.current.values().filter(|process| process.runs_on()) {
             process.time_passes(now_ns, &mut self.sink);
@@ -130,7 +130,7 @@ impl<S: Sink> Model<S> {
 
     fn process_begin(&mut self, begin: &ProcessBegin) {
         let number = begin.process;
-        // They are numbered one after the other, and in a session's part some are missing.
+        // Numbers rise by one, or by more in a session's part.
         let full = self.current.len() >= RUNNING_MAX || self.begun == u32::MAX;
         if u64::from(number) < self.next_number || full {
             self.exited.lose(Loss::UnknownProcess, 1);
@@ -162,14 +162,14 @@ impl<S: Sink> Model<S> {
         }
     }
 
-    /// A process of the session at hand was there until then.
+    /// Notes that a process of the current session was seen at that time.
     fn saw(&mut self, last_seen_ns: u64) {
         if let Some(session) = self.sessions.last_mut() {
             session.last_seen_ns = session.last_seen_ns.max(last_seen_ns);
         }
     }
 
-    /// The session at hand has no more batches, whether it said so or was cut off.
+    /// Closes the current session, complete or cut off.
     fn close_session(&mut self) {
         self.next_number = 0;
         for state in std::mem::take(&mut self.current).into_values() {
@@ -192,7 +192,7 @@ impl<S: Sink> Model<S> {
         }
     }
 
-    /// The end of everything: what was counted, and the sink back.
+    /// Ends the stream. Returns the totals and the sink.
     pub fn finish(mut self) -> (Totals, S) {
         self.close_session();
         for state in std::mem::take(&mut self.suspended) {

@@ -1,16 +1,16 @@
 //! Graphs: which call made the node that a device record names.
 //!
-//! Owns what a process's graphs were made from. A record of a replay names a node of the executable,
-//! by its graph's number and an index. Measured on driver 580 with CUPTI 13.0 and 12.8:
+//! Owns what a process's graphs were made from. A device record of a graph launch names a node of the
+//! executable graph, by the graph's number and an index. Measured on driver 580 with CUPTI 13.0 and 12.8:
 //!
 //! * an executable and a clone are new graphs, whose nodes keep the indexes of those they were made from;
 //! * an update leaves numbers and indexes alone: the nodes are those of the new source from then on;
 //! * nodes of a child graph have the indexes behind those of the graph around it, in order.
 //!
-//! So a node is looked for in its own graph, then in what that was made from, as of the moment at which
-//! it was made. Calls of different threads arrive in any order within a few milliseconds, so nothing is
-//! worked out before a record asks. What a program destroys is kept for a while, for records under way
-//! and entries that come late, and for as long as something that was made from it is alive.
+//! So a node is looked for in its own graph, then in the graph that it was made from, in the state of that
+//! moment. Calls of different threads arrive in any order within a few milliseconds, so nothing is
+//! computed before a record needs it. A destroyed graph is kept for a while, for late records and entries,
+//! and as long as a graph that was made from it exists.
 
 mod whole;
 
@@ -30,13 +30,13 @@ const SOURCES_MAX: usize = 256;
 /// Graphs inside one graph, and nodes of one call.
 const CHILDREN_MAX: usize = 1 << 12;
 const COUNT_MAX: u32 = 1 << 10;
-/// Destroyed graphs that are kept for what comes late.
+/// The most destroyed graphs that are kept for late records and entries.
 const RETIRED_MAX: usize = 1024;
-/// Nodes that may be missing before one that is told.
+/// The most indexes without a node before a known node.
 const GAP_MAX: usize = 1 << 16;
-/// A chain of clones, and graphs inside graphs, are followed so far.
+/// The most steps along a chain of clones, and the deepest nesting of graphs, that are followed.
 const DEPTH_MAX: u32 = 16;
-/// Graphs that are looked at for one node.
+/// The most graphs that are searched for one node.
 const STEPS_MAX: u32 = 1 << 13;
 
 #[derive(Debug, Default)]
@@ -45,34 +45,34 @@ pub(super) struct GraphTable {
     graphs: FxHashMap<u32, GraphState>,
     /// Nodes of all graphs together.
     nodes: usize,
-    /// Destroyed graphs, the longest ago first.
+    /// Destroyed graphs, the earliest destroyed first.
     retired: VecDeque<u32>,
-    /// What did not fit.
+    /// Nodes and graphs beyond the limits.
     pub refused: u64,
 }
 
 #[derive(Debug, Default)]
 struct GraphState {
-    /// By index; what nobody told of is `None`.
+    /// By index; unknown nodes have `made: None`.
     nodes: Vec<NodeState>,
-    /// Indexes of those that hold graphs.
+    /// Indexes of the nodes that hold graphs.
     children: Vec<u32>,
-    /// The call that ended its capture.
+    /// The call that ended the graph's capture.
     captured: Option<Made>,
-    /// What it was made from and updated to, in order.
+    /// The graphs that it was made from and updated to, in order.
     sources: VecDeque<Source>,
     /// Graphs whose sources or children name this one, counted once for each.
     users: usize,
     is_destroyed: bool,
-    /// Destroyed so long ago that only users keep it.
+    /// Whether it is kept only because other graphs use it.
     is_forgotten: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
-    /// `None` where the node is not known, but later ones are.
+    /// `None` if the node is not known, but later ones are.
     made: Option<Made>,
-    /// Number of the graph that it holds; 0 for none.
+    /// The number of the graph that the node holds; 0 for none.
     child: u32,
     since_ticks: u64,
 }
@@ -84,19 +84,19 @@ struct Source {
 }
 
 impl GraphState {
-    /// What it was at that moment.
+    /// The source that it had at that moment.
     fn source_at(&self, at_ticks: u64) -> Option<Source> {
         let latest = self.sources.iter().rev().find(|source| source.since_ticks <= at_ticks);
         latest.or(self.sources.front()).copied()
     }
 
-    /// The node of that index, if it was told and there at that moment.
+    /// The call that made the node of that index, if the node is known and existed at that moment.
     fn node_at(&self, index: u32, at_ticks: u64) -> Option<Made> {
         let node = self.nodes.get(index as usize).filter(|node| node.since_ticks <= at_ticks)?;
         node.made
     }
 
-    /// How many nodes of its own it had at that moment.
+    /// The number of its own nodes at that moment.
     fn own_size(&self, at_ticks: u64) -> u32 {
         let size = self.nodes.partition_point(|node| node.since_ticks <= at_ticks);
         u32::try_from(size).unwrap_or(u32::MAX)
@@ -104,7 +104,7 @@ impl GraphState {
 }
 
 impl GraphTable {
-    /// Nodes were made, inside these ranges.
+    /// Adds nodes that were made inside these ranges.
     pub fn nodes_made(&mut self, record: &NodesMade, ranges: u32, definitions: &Definitions) {
         let (graph, first) = parts(record.node);
         let child = definitions.graph(record.child).map_or(0, |graph| graph.record_id);
@@ -132,7 +132,7 @@ impl GraphTable {
         if more > left.min(GAP_MAX) {
             return false;
         }
-        // The moments rise with the index, also over nodes that are not known yet.
+        // Moments rise with the index, also across nodes that are not known yet.
         let before_ticks = held.nodes.last().map_or(0, |last| last.since_ticks);
         let unknown = NodeState { made: None, child: 0, since_ticks: node.since_ticks.max(before_ticks) };
         held.nodes.resize(held.nodes.len() + more, unknown);
@@ -141,7 +141,7 @@ impl GraphTable {
         if slot.made.is_some() {
             return true;
         }
-        // One that comes late takes the moment that its place has.
+        // A node that comes late gets the moment that was given to its index.
         *slot = NodeState { since_ticks: slot.since_ticks, ..node };
         if node.child != 0 && node.child != graph && held.children.len() < CHILDREN_MAX {
             let at = held.children.partition_point(|child| *child < index);
@@ -151,7 +151,7 @@ impl GraphTable {
         true
     }
 
-    /// A call that captured, made, changed or destroyed a graph.
+    /// Notes a call that captured, made, changed or destroyed a graph.
     pub fn call(&mut self, call: &HostCall, definitions: &Definitions) {
         let Detail::Graph { graph, source, operation } = call.detail else { return };
         if call.status != 0 {
@@ -176,7 +176,7 @@ impl GraphTable {
             self.refused += 1;
             return;
         };
-        // Updating to the same graph again is what it was.
+        // An update to the same graph changes nothing.
         if held.sources.back().is_some_and(|last| last.graph == source) {
             return;
         }
@@ -202,7 +202,7 @@ impl GraphTable {
         if graph == 0 {
             return;
         }
-        // One that is not known may still be told of, by a thread whose entries come later.
+        // An unknown graph is added, since another thread's entries about it may come later.
         let Some(held) = self.graph(graph) else { return };
         if std::mem::replace(&mut held.is_destroyed, true) {
             return;
@@ -213,7 +213,7 @@ impl GraphTable {
         }
     }
 
-    /// Drops what was destroyed the longest ago, if nothing was made from it.
+    /// Drops the graph that was destroyed first, unless other graphs use it.
     fn forget_oldest(&mut self) {
         let Some(graph) = self.retired.pop_front() else { return };
         if let Some(held) = self.graphs.get_mut(&graph) {
@@ -232,7 +232,7 @@ impl GraphTable {
         self.unused(used.collect());
     }
 
-    /// Each of them has a user less.
+    /// Takes one user from each of these graphs, and drops the forgotten ones without users.
     fn unused(&mut self, mut left: Vec<u32>) {
         while let Some(graph) = left.pop() {
             let Some(held) = self.graphs.get_mut(&graph) else { continue };
@@ -248,14 +248,14 @@ impl GraphTable {
         }
     }
 
-    /// The graph is named by another one.
+    /// Counts another graph that names this one.
     fn use_of(&mut self, graph: u32) {
         if let Some(held) = self.graph(graph) {
             held.users += 1;
         }
     }
 
-    /// The graph of that number, new if need be; `None` where there are too many.
+    /// The graph of that number, added if it is new; `None` if there are too many.
     fn graph(&mut self, graph: u32) -> Option<&mut GraphState> {
         while self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
             if self.retired.is_empty() {
@@ -266,7 +266,7 @@ impl GraphTable {
         Some(self.graphs.entry(graph).or_default())
     }
 
-    /// What made the node that a record of a launch at that moment names.
+    /// The call that made the node which a record of a launch at that moment names.
     #[inline]
     pub fn find(&self, node: u64, at_ticks: u64, definitions: &Definitions) -> Option<Made> {
         if self.graphs.is_empty() || node >> 32 == 0 {
@@ -280,7 +280,7 @@ impl GraphTable {
     }
 }
 
-/// What is known where a record asks.
+/// What a search for a node reads.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     graphs: &'a FxHashMap<u32, GraphState>,
@@ -288,15 +288,15 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// What the graph was at that moment. Where the entry that says it was lost or is older than the
-    /// stream, the definition still tells what the graph was made from at first.
+    /// The source that the graph had at that moment. If the entry about it was lost or is older than the
+    /// stream, the source is the first one, from the graph's definition.
     fn source_at(&self, graph: u32, at_ticks: u64) -> Option<Source> {
         let known = self.graphs.get(&graph).and_then(|held| held.source_at(at_ticks));
         let defined = || self.definitions.source_of_graph(graph).filter(|source| *source != graph);
         known.or_else(|| Some(Source { graph: defined()?, since_ticks: at_ticks }))
     }
 
-    /// In the graph itself or in what it was made from.
+    /// Searches the graph and the graphs that it was made from.
     fn find_in_chain(&self, mut graph: u32, index: u32, mut at_ticks: u64) -> Option<Made> {
         for _ in 0..DEPTH_MAX {
             let own = self.graphs.get(&graph).and_then(|held| held.node_at(index, at_ticks));
@@ -309,7 +309,7 @@ impl<'a> Known<'a> {
         None
     }
 
-    /// In the children, whose nodes follow those of the graph.
+    /// Searches the children, whose nodes follow those of the graph.
     fn find_in_children(
         &self,
         graph: u32,
@@ -343,7 +343,7 @@ impl<'a> Known<'a> {
             let Some(source) = self.source_at(graph, at_ticks) else { break };
             (graph, at_ticks) = (source.graph, at_ticks.min(source.since_ticks));
         }
-        // What a graph was made from has the lower indexes.
+        // Nodes of the source have lower indexes.
         let children = levels.iter().rev().flat_map(|(held, at_ticks)| {
             children_of(held).filter(move |(_, since_ticks)| since_ticks <= at_ticks)
         });

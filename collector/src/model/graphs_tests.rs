@@ -1,4 +1,4 @@
-//! Which call made a node: chains of clones, updates, children, what is destroyed, what is unknown.
+//! Tests of which call made a node: with clones, updates, children, destroyed and unknown graphs.
 
 use gputrace_wire::call::operation;
 use gputrace_wire::cell::kind;
@@ -7,7 +7,7 @@ use gputrace_wire::definition;
 use super::*;
 use crate::batch::Definition;
 
-/// A process whose graphs have the definitions of their own numbers, and a clock.
+/// A process whose graphs' definition ids equal their numbers, and a clock.
 struct Program {
     graphs: GraphTable,
     definitions: Definitions,
@@ -75,7 +75,7 @@ impl Program {
         graph
     }
 
-    /// The stacks of the graph's nodes, as records of a launch at that moment name them.
+    /// The stacks of the nodes that records of a launch at that moment name.
     fn stacks_at(&self, graph: u32, indexes: u32, ticks: u64) -> Vec<Option<u32>> {
         let find =
             |index| self.graphs.find(node(graph, index), ticks, &self.definitions).map(|made| made.stack);
@@ -87,7 +87,7 @@ impl Program {
     }
 }
 
-/// A launch that is one record: by the capture's end, through whatever its graph was made from since.
+/// A launch with one record has the stack of the capture's end, also through clones and instantiations.
 #[test]
 fn a_whole_launch_is_of_the_call_that_ended_the_capture() {
     let mut program = Program::new();
@@ -99,14 +99,14 @@ fn a_whole_launch_is_of_the_call_that_ended_the_capture() {
     program.capture_ended(graph, 90);
     let exec = program.made_of(operation::INSTANTIATE, graph);
     assert_eq!(whole(&program, exec, u64::MAX), (Some(90), 3));
-    // Updated to what another line captured; a launch before it was of the first.
+    // Updated to a graph that another line captured. An earlier launch belongs to the first.
     let before = program.ticks;
     let other = program.captured(&[20, 21, 22]);
     program.capture_ended(other, 91);
     program.call(operation::UPDATE, exec, other);
     assert_eq!(whole(&program, exec, u64::MAX), (Some(91), 3));
     assert_eq!(whole(&program, exec, before), (Some(90), 3));
-    // Built by hand, around the first: the node that holds it is none.
+    // A graph built by calls around the first one: the node that holds it does not count.
     let built = program.captured(&[30]);
     program.node(built, 1, 31, graph);
     let exec = program.made_of(operation::INSTANTIATE, built);
@@ -131,7 +131,7 @@ fn a_replay_names_what_was_captured_through_clones_and_instantiation() {
 }
 
 #[test]
-fn what_a_clone_gets_later_is_its_own() {
+fn nodes_added_to_a_clone_are_its_own() {
     let mut program = Program::new();
     let graph = program.captured(&[70]);
     let clone = program.made_of(operation::CLONE, graph);
@@ -143,7 +143,7 @@ fn what_a_clone_gets_later_is_its_own() {
 }
 
 #[test]
-fn after_an_update_later_launches_have_the_new_source_and_earlier_ones_the_old() {
+fn launches_after_an_update_have_the_new_source_and_earlier_ones_the_old() {
     let mut program = Program::new();
     let (first, second) = (program.captured(&[70]), program.captured(&[80]));
     let exec = program.made_of(operation::INSTANTIATE, first);
@@ -165,7 +165,7 @@ fn nodes_of_children_follow_those_around_them() {
     program.node(graph, 1, 71, child);
     program.node(graph, 2, 72, other);
     program.node(graph, 3, 73, 0);
-    // What the child gets after it was copied is not in the copy.
+    // Nodes added to the child after it was copied are not in the copy.
     program.node(other, 1, 66, 0);
     let exec = program.made_of(operation::INSTANTIATE, graph);
     let wanted = [70, 71, 72, 73, 60, 61, 62, 50, 65].map(Some);
@@ -233,7 +233,7 @@ fn entries_of_different_threads_come_in_any_order() {
     program.ticks = 100;
     program.call(operation::INSTANTIATE, exec, graph);
     program.call(operation::DESTROY, graph, 0);
-    // The thread that captured is heard of last, its second node first.
+    // The entries of the capturing thread come last, its second node first.
     program.ticks = 10;
     program.node(graph, 1, 71, 0);
     program.ticks = 9;
@@ -242,7 +242,7 @@ fn entries_of_different_threads_come_in_any_order() {
 }
 
 #[test]
-fn what_was_captured_before_tracing_is_unknown() {
+fn captures_before_tracing_are_unknown() {
     let mut program = Program::new();
     let (graph, exec) = (program.new_number(), program.new_number());
     assert_eq!(program.stacks(exec, 1), [None]);
@@ -256,7 +256,7 @@ fn what_was_captured_before_tracing_is_unknown() {
 }
 
 #[test]
-fn where_entries_are_missing_the_definition_says_what_a_graph_was_made_from() {
+fn graph_definitions_replace_missing_entries_of_sources() {
     let mut program = Program::new();
     let graph = program.captured(&[70, 71]);
     let exec = program.new_number() + 1;
@@ -281,7 +281,7 @@ fn several_nodes_of_one_call_have_its_stack_and_ranges() {
 }
 
 #[test]
-fn senseless_nodes_and_circles_are_refused_or_end() {
+fn invalid_nodes_and_circles_are_rejected_or_end() {
     let mut program = Program::new();
     let (one, two) = (program.captured(&[1]), program.captured(&[2]));
     program.node(one, u32::MAX, 3, 0);

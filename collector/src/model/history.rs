@@ -1,8 +1,9 @@
-//! What each kernel usually takes, so that a time far from it is seen.
+//! The usual duration of each kernel, so that outliers are found.
 //!
-//! Robust: the median of the latest times and their median distance from it, which a few odd ones
-//! do not move. Bounded: so many kernels, and of each the latest times only. Worked out once, on the way to the
-//! sinks: spans and the report say the same.
+//! An outlier is far from the median of the latest durations, measured by their median absolute deviation
+//! (MAD); a few outliers do not move either. Memory is bounded: a limited number of kernels, and only the
+//! latest durations of each. Each operation is judged once, before the sinks, so that spans and the report
+//! agree.
 
 use std::hash::Hasher;
 
@@ -10,29 +11,30 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::model::operation::{Anomaly, Kernel, Verdict};
 
-/// Histories kept of a process; a kernel past them is not judged, which is counted.
+/// The most histories of a process. Runs of further kernels are not judged, and counted.
 const HISTORIES_MAX: usize = 1 << 13;
-/// Times kept of each.
-const LATEST: u8 = 64;
-/// The first times of each, which pay for loading, caches and clocks, and are no part of its history.
+/// The number of durations that a history keeps.
+const KEPT_MAX: u8 = 64;
+/// The first runs of a kernel are left out: they include loading, cold caches and low clocks.
 const WARM_UP: u8 = 3;
-/// Times that a history needs before anything is judged by it.
-const NEEDED: u8 = 16;
-/// How far the shares on both sides of the median, of as many times as are kept, may be apart until it is looked at anew: a
-/// look costs a hundred times what counting does.
-const ASTRAY: u8 = 48;
-/// Odd times after which it is, at once.
-const ODD_MAX: u8 = 8;
-/// How many standard deviations from the median are odd.
+/// The number of durations that a history needs before it judges any.
+const JUDGED_FROM: u8 = 16;
+/// If more than this many of the kept durations lie on one side of the median, it is computed again.
+/// Computing it costs a hundred times what this count does.
+const ONE_SIDED: u8 = 48;
+/// The median is computed again at once after this many outliers.
+const OUTLIERS_MAX: u8 = 8;
+/// An outlier is this many standard deviations above the median.
 const SIGMAS: f64 = 2.0;
-/// The standard deviation of a normal distribution over its median distance.
+/// The standard deviation of a normal distribution, divided by its MAD.
 const SIGMA_BY_MAD: f64 = 1.4826;
-/// Less than this, of the median or at all, is no anomaly however even the history is.
+/// An outlier is also longer than the median by at least this share and this time, however even the history
+/// is.
 const LEAST_SHARE: f64 = 0.1;
 const LEAST_NS: f64 = 2_000.0;
 
-/// A kernel and the shape of its launch: what a history is of. A number made of them, so that little memory is touched for each
-/// kernel; two that have the same one, which is as good as impossible, would share a history.
+/// The key of a history: a hash of a kernel and the shape of its launch, so that each launch touches little
+/// memory. Two with the same hash would share a history, which is next to impossible.
 fn shape(kernel: &Kernel) -> u64 {
     let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
@@ -43,32 +45,33 @@ fn shape(kernel: &Kernel) -> u64 {
     hasher.finish()
 }
 
-/// What is known of a kernel's times, but for the times themselves: half a cache line with its shape.
+/// The statistics of a kernel's durations, kept apart from the durations: half a cache line with the key.
 #[derive(Debug)]
 struct History {
     median_ns: f32,
-    /// Half the times are nearer to the median than this.
+    /// Half the durations are nearer to the median than this.
     mad_ns: f32,
-    /// What is over it is odd; infinite as long as nothing is judged.
-    odd_from_ns: f32,
-    /// Which times are its own.
+    /// Longer durations are outliers; infinite as long as nothing is judged.
+    outlier_above_ns: f32,
+    /// Index into [`Histories::times`].
     times: u16,
-    /// Where the next one goes.
+    /// Where the next duration is stored.
     next: u8,
-    /// How many there were at the last look, how many came since, how many of these were odd, and after how many is the next look.
-    looked_at: u8,
-    since_look: u8,
-    odd: u8,
+    /// Durations there were when the median was last computed, durations since then, outliers among these,
+    /// and after how many durations it is computed again.
+    computed_over: u8,
+    since_computed: u8,
+    outliers: u8,
     due: u8,
     warm_up: u8,
 }
 
 const _: () = assert!(size_of::<(u64, History)>() <= 32 && HISTORIES_MAX <= 1 << 16);
 
-/// The latest times of a kernel, each to within 0.05 %.
-type Times = [Time; LATEST as usize];
+/// The latest durations of a kernel, each to within 0.05 %.
+type Times = [Time; KEPT_MAX as usize];
 
-/// From 1 ns to 2^64 ns: the upper bits of a float, whose exponent begins at 0.
+/// A duration from 1 ns to 2^64 ns: the upper bits of a float whose exponent begins at 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Time(u16);
 
@@ -95,7 +98,7 @@ pub(super) struct Histories {
 }
 
 impl Histories {
-    /// Judges a time by those before it, then adds it to them.
+    /// Judges a duration by the earlier ones, then adds it to them.
     #[inline]
     pub fn judge(&mut self, kernel: &Kernel, duration_ns: u64) -> Verdict {
         let shape = shape(kernel);
@@ -106,9 +109,9 @@ impl Histories {
         self.judge_first(shape, duration_ns)
     }
 
-    /// The longest of the latest times of a kernel launched in that shape, where there are enough of them.
+    /// The longest of the latest durations of a kernel in that launch shape, if there are enough.
     pub fn longest_ns(&self, kernel: &Kernel) -> Option<u64> {
-        let history = self.all.get(&shape(kernel)).filter(|history| history.looked_at >= NEEDED)?;
+        let history = self.all.get(&shape(kernel)).filter(|history| history.computed_over >= JUDGED_FROM)?;
         let times = self.times.get(usize::from(history.times))?;
         times.iter().map(|time| time.ns().ceil() as u64).max()
     }
@@ -120,7 +123,7 @@ impl Histories {
         let Some(times) = u16::try_from(index).ok().filter(|_| index < HISTORIES_MAX) else {
             return Verdict::Unjudged;
         };
-        let mut first = [Time::default(); LATEST as usize];
+        let mut first = [Time::default(); KEPT_MAX as usize];
         let mut history = History::new(times);
         let verdict = history.judge(duration_ns as f32, &mut first);
         self.times.push(first);
@@ -134,31 +137,32 @@ impl History {
         History {
             median_ns: 0.0,
             mad_ns: 0.0,
-            odd_from_ns: f32::INFINITY,
+            outlier_above_ns: f32::INFINITY,
             times,
             next: 0,
-            looked_at: 0,
-            since_look: 0,
-            odd: 0,
-            due: NEEDED,
+            computed_over: 0,
+            since_computed: 0,
+            outliers: 0,
+            due: JUDGED_FROM,
             warm_up: WARM_UP,
         }
     }
 
     #[inline]
     fn judge(&mut self, duration_ns: f32, times: &mut Times) -> Verdict {
-        let judged = if duration_ns > self.odd_from_ns { self.odd(duration_ns) } else { Verdict::Usual };
+        let judged =
+            if duration_ns > self.outlier_above_ns { self.outlier(duration_ns) } else { Verdict::Usual };
         self.add(duration_ns, times);
         judged
     }
 
     #[cold]
-    fn odd(&mut self, duration_ns: f32) -> Verdict {
-        self.odd += 1;
+    fn outlier(&mut self, duration_ns: f32) -> Verdict {
+        self.outliers += 1;
         let median_ns = f64::from(self.median_ns);
-        // A history without any spread would make every distance infinite.
+        // Without the minimum, a history without any spread would make every distance infinite.
         let sigma_ns = (f64::from(self.mad_ns) * SIGMA_BY_MAD).max(LEAST_NS / SIGMAS);
-        Verdict::Odd(Anomaly { sigmas: (f64::from(duration_ns) - median_ns) / sigma_ns, median_ns })
+        Verdict::Outlier(Anomaly { sigmas: (f64::from(duration_ns) - median_ns) / sigma_ns, median_ns })
     }
 
     #[inline]
@@ -170,15 +174,15 @@ impl History {
         if let Some(index) = times.get_mut(usize::from(self.next)) {
             *index = Time::new(duration_ns);
         }
-        self.next = (self.next + 1) % LATEST;
-        self.since_look += 1;
-        if self.since_look >= self.due || self.odd >= ODD_MAX {
-            self.look(times);
+        self.next = (self.next + 1) % KEPT_MAX;
+        self.since_computed += 1;
+        if self.since_computed >= self.due || self.outliers >= OUTLIERS_MAX {
+            self.recompute(times);
         }
     }
 
-    /// Whether so many times lie on one side of the median, or of the distance from it, that these must be others by now.
-    fn is_astray(&self, times: &Times) -> bool {
+    /// Whether so many durations lie on one side of the median, or of the MAD, that both must have changed.
+    fn is_one_sided(&self, times: &Times) -> bool {
         let share = |lies: &dyn Fn(f32) -> bool| times.iter().filter(|time| lies(time.ns())).count();
         let (median_ns, mad_ns) = (self.median_ns, self.mad_ns);
         let shares = [
@@ -187,20 +191,21 @@ impl History {
             share(&|ns| (ns - median_ns).abs() > mad_ns),
             share(&|ns| (ns - median_ns).abs() < mad_ns),
         ];
-        shares.into_iter().any(|share| share > usize::from(ASTRAY))
+        shares.into_iter().any(|share| share > usize::from(ONE_SIDED))
     }
 
-    /// Looks at the median anew, where that is worth it.
+    /// Computes the median again, unless the kept durations still agree with it.
     #[inline(never)]
-    fn look(&mut self, times: &Times) {
-        let is_settled = self.looked_at == LATEST && self.odd < ODD_MAX && !self.is_astray(times);
-        self.looked_at = (self.looked_at + self.since_look).min(LATEST);
-        (self.since_look, self.odd, self.due) = (0, 0, LATEST);
+    fn recompute(&mut self, times: &Times) {
+        let is_settled =
+            self.computed_over == KEPT_MAX && self.outliers < OUTLIERS_MAX && !self.is_one_sided(times);
+        self.computed_over = (self.computed_over + self.since_computed).min(KEPT_MAX);
+        (self.since_computed, self.outliers, self.due) = (0, 0, KEPT_MAX);
         if is_settled {
             return;
         }
         let mut sorted = times.map(Time::ns);
-        let Some(known) = sorted.get_mut(..usize::from(self.looked_at)) else { return };
+        let Some(known) = sorted.get_mut(..usize::from(self.computed_over)) else { return };
         self.median_ns = median(known);
         for time in known.iter_mut() {
             *time = (*time - self.median_ns).abs();
@@ -208,7 +213,7 @@ impl History {
         self.mad_ns = median(known);
         let (median_ns, mad_ns) = (f64::from(self.median_ns), f64::from(self.mad_ns));
         let least_ns = (SIGMAS * SIGMA_BY_MAD * mad_ns).max(median_ns * LEAST_SHARE).max(LEAST_NS);
-        self.odd_from_ns = (median_ns + least_ns) as f32;
+        self.outlier_above_ns = (median_ns + least_ns) as f32;
     }
 }
 
@@ -237,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_from_its_own_history_is_an_anomaly() {
+    fn durations_far_from_their_history_are_outliers() {
         let mut histories = Histories::default();
-        // The first ones are slow, and none of the history's.
+        // The first runs are slow and no part of the history.
         for _ in 0..WARM_UP {
             assert_eq!(histories.anomaly(1, 5_000_000), None);
         }
@@ -256,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_history_follows_what_changes_for_good() {
-        // Wherever between two looks that happens.
+        // At any point between two computations of the median.
         for before in 100..180 {
             let mut histories = Histories::default();
             (0..before).for_each(|at| _ = histories.anomaly(1, usual(at)));
@@ -266,20 +271,20 @@ mod tests {
     }
 
     #[test]
-    fn a_few_odd_times_do_not_hide_the_next() {
+    fn a_few_outliers_do_not_hide_the_next() {
         let mut histories = Histories::default();
         for at in 0..300 {
-            let odd = at % 4 == 0;
-            let judged = histories.anomaly(1, if odd { 900_000 } else { usual(at) });
-            assert_eq!(judged.is_some(), odd && at >= 19, "{at}");
+            let outliers = at % 4 == 0;
+            let judged = histories.anomaly(1, if outliers { 900_000 } else { usual(at) });
+            assert_eq!(judged.is_some(), outliers && at >= 19, "{at}");
         }
     }
 
     #[test]
     fn a_history_that_is_settled_is_not_looked_at_but_followed_when_it_moves() {
-        let (mut history, mut times) = (History::new(0), [Time::default(); LATEST as usize]);
+        let (mut history, mut times) = (History::new(0), [Time::default(); KEPT_MAX as usize]);
         (0..200).for_each(|at| _ = history.judge(usual(at) as f32, &mut times));
-        // Slowly and without anything odd: by a hundredth each hundred runs.
+        // Slowly and without outliers: by a hundredth each hundred runs.
         for step in 0..60u64 {
             for at in 0..100 {
                 let time = usual(at) + step * 1_000;
@@ -287,11 +292,11 @@ mod tests {
             }
         }
         assert!((155_000.0..162_000.0).contains(&history.median_ns), "{}", history.median_ns);
-        // Times that are all the same, as clocks of few steps give, are no reason to look.
+        // Equal durations, as coarse clocks give, do not make the median be computed again.
         let mut even = History::new(0);
         (0..200).for_each(|_| _ = even.judge(5_000.0, &mut times));
-        assert!(!even.is_astray(&times));
-        assert!(matches!(even.judge(7_500.0, &mut times), Verdict::Odd(_)));
+        assert!(!even.is_one_sided(&times));
+        assert!(matches!(even.judge(7_500.0, &mut times), Verdict::Outlier(_)));
     }
 
     #[test]
@@ -311,7 +316,7 @@ mod tests {
             histories.judge(&Kernel { grid: [99, 1, 1], ..kernel(1) }, 10 * usual(at));
         }
         assert_eq!(histories.judge(&Kernel { grid: [99, 1, 1], ..kernel(1) }, 1_000_000), Verdict::Usual);
-        assert!(matches!(histories.judge(&kernel(1), 1_000_000), Verdict::Odd(_)));
+        assert!(matches!(histories.judge(&kernel(1), 1_000_000), Verdict::Outlier(_)));
     }
 
     #[test]

@@ -1,13 +1,12 @@
-//! Copies that no device had a part in: the CPU did them, so CUPTI has no record and there are no times.
+//! Copies by the CPU alone, for which CUPTI has no record, so that there are no device times.
 //!
 //! A copy without a record counts as one of them
-//! - where its call says host memory for both ends, or no bytes;
-//! - where its call does not say which memory is meant (`cuMemcpy`, `cuMemcpyAsync`), and its record is not
-//!   just late or lost: an operation behind it in its stream has device times, or the host waited for it
-//!   and the process then ended with a good-bye, by which time CUPTI had delivered all it had; and nothing
-//!   of the process was lost.
+//! - if its call names host memory for both ends, or 0 bytes;
+//! - if its call does not name the memory (`cuMemcpy`, `cuMemcpyAsync`), nothing of the process was lost, and
+//!   the record is not just late: a later operation of its stream has device times, or the host waited for
+//!   the copy and the process then ended in order, after CUPTI had delivered all records.
 //!
-//! What the pointers of a copy point to is never asked: that would be a driver call more in the hook.
+//! The hook does not ask the driver what the pointers of a copy point to: that would be one more call.
 
 use gputrace_wire::call::{Detail, direction};
 use gputrace_wire::counter::Counter;
@@ -15,20 +14,20 @@ use gputrace_wire::counter::Counter;
 use crate::batch::Counters;
 use crate::model::operation::HostCall;
 
-/// Losses by which the record of a copy may have gone.
+/// Losses that may include the record of a copy.
 const RECORD_LOSSES: [Counter; 4] =
     [Counter::NoRing, Counter::RecordsDropped, Counter::RecordsRingFull, Counter::BuffersExhausted];
 
-/// What is counted of one process's copies that have no record.
+/// Counts of one process's copies without a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostCopies {
     certain: u64,
-    /// Those that are concluded from the record that did not come.
+    /// Copies counted by the second rule.
     concluded: u64,
 }
 
 impl HostCopies {
-    /// A call whose record did not come; `is_due`: whether it should have, had a device done it.
+    /// Adds a call whose record did not come. `is_due`: whether it would have come from a device by now.
     pub fn add(&mut self, call: &HostCall, is_due: impl FnOnce() -> bool) {
         let Detail::Copy(copy) = call.detail else { return };
         if copy.count > 1 {
@@ -41,7 +40,7 @@ impl HostCopies {
         }
     }
 
-    /// How many there are, once all is known that was lost.
+    /// The number of such copies, once all losses are known.
     pub fn count(&self, counters: &Counters, has_losses: bool) -> u64 {
         let has_lost_records = RECORD_LOSSES.iter().any(|counter| counters.value(*counter) > 0);
         if has_losses || has_lost_records { self.certain } else { self.certain + self.concluded }

@@ -1,9 +1,8 @@
-//! What was in flight when a process failed or vanished.
+//! The calls in flight when a process failed or vanished.
 //!
-//! Owns, by stream, how far the device is known to have come: through device records with times,
-//! and through waits of the host that succeeded. What was asked for later is in flight, as far as
-//! anybody can know. Everything here is decided at the end, when the order in which rings were read
-//! no longer matters; until then a record costs one comparison, and state is bounded.
+//! Owns, by stream, how far the device is known to have come: by device records with times, and by waits
+//! of the host that succeeded. Later calls count as in flight. Decided at the end, when the order in
+//! which rings were read no longer matters; until then a record costs one comparison. State is bounded.
 
 use std::collections::VecDeque;
 
@@ -16,101 +15,101 @@ use crate::model::elapsed::Elapsed;
 use crate::model::operation::{HostCall, Operation, What};
 use crate::model::sticky::is_sticky;
 
-/// Streams, waits and events that are remembered. What is not counts as not finished.
+/// The most streams, waits and events that are remembered. Calls on others count as not finished.
 const STREAMS_MAX: usize = 4096;
 const WAITS_MAX: usize = 4096;
 const EVENTS_MAX: usize = 4096;
-/// Calls without a record that are remembered, the newest.
+/// The most calls without a record that are remembered, the newest ones.
 const RECENT_MAX: usize = 512;
 
-/// Streams that are told of, those with the newest calls.
+/// The most streams that are listed: those with the newest calls.
 pub const STREAMS_SHOWN: usize = 16;
-/// Calls of a stream that are told of: the newest, and the oldest, of which the first is what the
-/// device was at.
+/// The most calls of a stream that are listed: the newest and the oldest. The very oldest is what the device
+/// was executing.
 pub const NEWEST_SHOWN: usize = 12;
 pub const OLDEST_SHOWN: usize = 4;
 
-/// The handles of the default streams, as their definitions have them.
+/// The handles of the default streams in their definitions.
 const LEGACY_STREAM: u64 = 1;
 const PER_THREAD_STREAM: u64 = 2;
 
-/// How far a stream's work is known to be done.
+/// How much of a stream's work is known to be done.
 #[derive(Debug)]
 struct Done {
-    /// The device's number in the records, and theirs for the stream.
+    /// The device's and the stream's numbers in device records.
     device: u32,
     record_stream: Option<u32>,
-    /// Calls that began until then are done: one that began then has its record.
+    /// Calls that began up to this time are done: a call that began at this time has its record.
     to_ns: u64,
-    /// Calls that had returned by then are done: the host waited.
+    /// Calls that had returned by this time are done: the host waited for them.
     waited_ns: u64,
-    /// The latest of its calls that a part of is known to be done: of a graph launch, a node.
+    /// The latest call of which only a part is known to be done, for example a node of a graph launch.
     in_parts: Option<HostCall>,
 }
 
-/// What was not known to have finished, of one process.
+/// The calls of one process that are not known to have finished.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct InFlight {
     /// The stream with the newest call first.
     pub streams: Vec<StreamInFlight>,
-    /// Over all streams, those that are not listed too.
+    /// Over all streams, including those that are not listed.
     pub operations: u64,
     pub streams_left_out: u64,
-    /// Whether there may have been older ones, which are not remembered.
+    /// Whether there may have been older calls, which are not remembered.
     pub at_least: bool,
-    /// Whether no device record was there to know by, but waits only.
+    /// Whether there were no device records, so that only waits show what has finished.
     pub by_waits_only: bool,
 }
 
-/// Of one stream.
+/// The calls of one stream that are not known to have finished.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamInFlight {
     /// The stream's definition.
     pub stream: u32,
-    /// Its number in device records, where one came.
+    /// The stream's number in device records, if there was one.
     pub record_stream: Option<u32>,
     /// Device ordinal.
     pub device: u32,
     pub operations: u64,
-    /// Newest first. Where some are left out, they lie before the last [`OLDEST_SHOWN`].
+    /// Newest first. Calls that are left out lie before the last [`OLDEST_SHOWN`].
     pub calls: Vec<HostCall>,
     pub left_out: u64,
 }
 
 impl InFlight {
-    /// About how many bytes of memory that is.
+    /// About how many bytes of memory it takes.
     pub(super) fn held_bytes(&self) -> usize {
         let calls: usize = self.streams.iter().map(|stream| stream.calls.capacity()).sum();
         calls * size_of::<HostCall>() + self.streams.capacity() * size_of::<StreamInFlight>()
     }
 }
 
-/// What is noted as the stream goes by.
+/// What is noted while the stream is read.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     streams: Vec<Done>,
     indexes: FxHashMap<u32, usize>,
-    /// The stream of the last record, mostly the next one's too, by its id and 1 (0: none), and how
-    /// far it is.
+    /// The stream of the last record, as its id plus 1 (0: none), and its `to_ns`. Mostly the next record has
+    /// the same stream.
     latest_stream: u64,
     latest_to_ns: u64,
-    /// Successful waits by what they waited for (of [`wait`]) and its handle: the latest begin.
+    /// The begin of the latest successful wait, by what was waited for (of [`wait`]) and its handle.
     waits: FxHashMap<(u8, u64), u64>,
-    /// Where and when an event was recorded last.
+    /// The stream and time at which an event was recorded last.
     events: FxHashMap<u64, (u32, u64)>,
-    /// Calls whose record does not come, or came without times.
+    /// Calls whose record did not come, or came without times.
     recent: VecDeque<HostCall>,
     forgotten: Option<HostCall>,
-    /// The first call that returned an error that stays.
+    /// The first call that returned a sticky error.
     failure: Option<HostCall>,
-    /// Whether the device was made to wait for something that no record shows.
+    /// Whether the device waited for something that no record shows.
     waits_elsewhere: bool,
-    /// Whether the process ended with a good-bye, when all records had been delivered.
-    said_good_bye: bool,
+    /// Whether the process ended in order, after all records had been delivered.
+    ended_in_order: bool,
 }
 
 impl Progress {
-    /// A record that met its call.
+    /// Notes a record that was joined with its call.
     #[inline]
     pub fn record(&mut self, operation: &Operation) {
         let Some(call) = &operation.call else { return };
@@ -122,7 +121,7 @@ impl Progress {
         }
     }
 
-    /// A record of another stream than the last one's, or of anything but a launch.
+    /// Notes a record of another stream than the last one's, or of anything but a launch.
     #[inline(never)]
     fn other_record(&mut self, operation: &Operation, call: &HostCall) {
         if operation.timing.is_none() {
@@ -131,7 +130,8 @@ impl Progress {
             }
             return;
         }
-        // One part of what was asked for says that all before it is done, not that the rest is.
+        // A part of a call that is done shows that all earlier calls are done, not that the rest of this one
+        // is.
         let is_part = match call.detail {
             Detail::GraphLaunch { .. } => !matches!(operation.what, What::Graph),
             Detail::Copy(copy) => copy.count > 1,
@@ -149,7 +149,7 @@ impl Progress {
         }
     }
 
-    /// Files how far the latest stream is, before another one takes its place.
+    /// Stores `latest_to_ns` with its stream, before another stream becomes the latest.
     fn keep_latest(&mut self) {
         let to_ns = std::mem::take(&mut self.latest_to_ns);
         let stream = self.latest_stream.checked_sub(1).and_then(|stream| u32::try_from(stream).ok());
@@ -175,7 +175,7 @@ impl Progress {
         Some(self.streams.len() - 1)
     }
 
-    /// Any host call but a launch that succeeded.
+    /// Notes any host call but a launch that succeeded.
     pub fn host_call(&mut self, call: &HostCall) {
         if call.status != 0 {
             let end_ns = |call: &HostCall| call.start_ns.saturating_add(call.duration_ns);
@@ -187,7 +187,7 @@ impl Progress {
         }
         match call.detail {
             Detail::Wait { what, handle } => self.waited(call, what, handle),
-            // 0 is a launch on several devices, which wait for each other.
+            // 0 is a launch on several devices, and these wait for each other.
             Detail::Other { operation: 0 | operation::HOST_FUNCTION, .. } => self.waits_elsewhere = true,
             Detail::Other { operation: operation::RECORD, value } => {
                 let fits = self.events.len() < EVENTS_MAX || self.events.contains_key(&value);
@@ -219,11 +219,12 @@ impl Progress {
                 *latest_ns = call.start_ns.max(*latest_ns);
             }
             wait::STREAM_ON_VALUE => self.waits_elsewhere = true,
-            // Of another process, say.
+            // An event of another process, for example.
             wait::STREAM_ON_EVENT if !self.events.contains_key(&handle) => self.waits_elsewhere = true,
             wait::EVENT => {
                 let recorded = self.events.get(&handle).copied();
-                // Another ring may be further: then the event was recorded again since.
+                // If the record is later than the wait, another ring was read further and recorded the event
+                // again.
                 if let Some((stream, at_ns)) = recorded.filter(|(_, at_ns)| *at_ns <= call.start_ns)
                     && let Some(done) = self.done(stream)
                 {
@@ -234,7 +235,7 @@ impl Progress {
         }
     }
 
-    /// A call of which no record is known, or none with times.
+    /// Notes a call without a record, or with one without times.
     pub fn without_record(&mut self, call: &HostCall) {
         if !returns_before_it_is_done(call) {
             return;
@@ -245,18 +246,18 @@ impl Progress {
         self.recent.push_back(call.clone());
     }
 
-    pub fn note_good_bye(&mut self) {
-        self.said_good_bye = true;
+    pub fn note_orderly_end(&mut self) {
+        self.ended_in_order = true;
     }
 
-    /// Whether the record of a call would have come by now: one of a later call in its stream has, or the
-    /// call is done and the process said good-bye after that.
+    /// Whether the record of a call should have come by now: a later call of its stream has a record, or the
+    /// call is done and the process ended in order after it.
     pub fn has_passed(&self, call: &HostCall, definitions: &Definitions) -> bool {
         let stream = u64::from(call.stream) + 1;
         let done = self.indexes.get(&call.stream).and_then(|index| self.streams.get(*index));
         stream == self.latest_stream && call.start_ns < self.latest_to_ns
             || done.is_some_and(|done| call.start_ns < done.to_ns)
-            || self.said_good_bye && self.is_done(call, definitions, definitions.contexts() <= 1)
+            || self.ended_in_order && self.is_done(call, definitions, definitions.contexts() <= 1)
     }
 
     pub fn failure(&self) -> Option<&HostCall> {
@@ -267,8 +268,8 @@ impl Progress {
         self.failure
     }
 
-    /// The calls among those at the end without a record, and those remembered, that are in flight.
-    /// `elapsed`: of a process that vanished while records came.
+    /// Finds the calls in flight among `left` (calls without a record at the end) and the remembered ones.
+    /// `elapsed` is given for a process that vanished and had device records.
     pub fn finish(
         &mut self,
         left: impl Iterator<Item = HostCall>,
@@ -291,10 +292,10 @@ impl Progress {
         let kept = self.recent.iter().chain(in_parts).filter(|call| in_flight(call)).cloned();
         let mut calls: Vec<HostCall> = kept.chain(left.filter(in_flight)).collect();
         calls.sort_by_key(|call| std::cmp::Reverse((call.start_ns, call.thread)));
-        // Several records without times may have been of one call.
+        // A call with several records without times was noted several times.
         calls.dedup();
         let at_least = self.forgotten.as_ref().is_some_and(in_flight);
-        // An error may be any kernel's, however short it was before.
+        // Any kernel may have caused the error, however short it was before.
         let is_plain = self.failure.is_none() && !self.waits_elsewhere && !at_least;
         if let Some(elapsed) = elapsed.filter(|_| is_plain) {
             elapsed.take_ended(&mut calls);
@@ -338,7 +339,7 @@ impl Progress {
         if done.is_some_and(|done| call.start_ns <= done.to_ns || end_ns <= done.waited_ns) {
             return true;
         }
-        // A wait says neither which context's default stream nor which context is meant.
+        // A wait with handle 0 does not name its context, which is clear only if there is one.
         if one_context && waited(wait::CONTEXT, 0) {
             return true;
         }
@@ -349,7 +350,7 @@ impl Progress {
     }
 }
 
-/// Whether the device may still be at it when the call has returned.
+/// Whether the device may still execute the call after it has returned.
 fn returns_before_it_is_done(call: &HostCall) -> bool {
     match call.detail {
         Detail::Copy(copy) => {

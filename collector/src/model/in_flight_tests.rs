@@ -1,4 +1,4 @@
-//! What is in flight at the end, on built streams.
+//! Tests of the calls in flight at the end, on built streams.
 
 use gputrace_wire::call::{self, Call, Detail, Launch, direction, operation, wait};
 use gputrace_wire::cell::{Cell, flag, kind};
@@ -97,14 +97,14 @@ impl InFlightFeed {
     }
 }
 
-/// By stream definition, the numbers of the calls told of.
+/// The numbers of the listed calls, by stream definition.
 fn numbers(all: &InFlight) -> Vec<(u32, Vec<u32>)> {
     let numbers = |calls: &[super::operation::HostCall]| calls.iter().map(|call| call.correlation).collect();
     all.streams.iter().map(|stream| (stream.stream, numbers(&stream.calls))).collect()
 }
 
 #[test]
-fn what_came_behind_the_last_record_of_its_stream_is_in_flight_newest_first() {
+fn calls_after_the_last_record_of_their_stream_are_in_flight_newest_first() {
     let mut feed = InFlightFeed::new();
     let done = feed.launch(FIRST);
     let other = feed.launch(SECOND);
@@ -131,7 +131,7 @@ fn a_record_says_that_all_before_it_in_its_stream_is_done() {
 }
 
 #[test]
-fn a_record_without_times_does_not() {
+fn records_without_times_do_not_show_what_is_done() {
     let mut feed = InFlightFeed::new();
     let cut_short = feed.launch(FIRST);
     feed.record_at(cut_short, 0, 0);
@@ -154,7 +154,7 @@ fn a_node_of_a_graph_says_that_what_was_before_the_graph_is_done_and_not_the_gra
     let graph = feed.call(kind::GRAPH_LAUNCH, FIRST, Detail::GraphLaunch { graph: 5 });
     feed.record(graph, 1);
     let behind = feed.launch(FIRST);
-    // Nobody knows whether that node was the graph's last.
+    // That node may or may not be the graph's last.
     assert_eq!(numbers(&feed.vanishes()), [(FIRST, vec![behind, graph])]);
 }
 
@@ -191,7 +191,7 @@ fn a_wait_that_failed_says_nothing_and_one_covers_what_came_before_it_only() {
 }
 
 #[test]
-fn with_several_contexts_a_wait_must_say_which() {
+fn waits_in_several_contexts_must_name_theirs() {
     let mut feed = InFlightFeed::new();
     feed.define(def::CONTEXT, 9, &[0xc9]);
     let (on_default, on_first) = (feed.launch(DEFAULT), feed.launch(FIRST));
@@ -224,7 +224,7 @@ fn a_copy_that_returned_its_bytes_is_done_with_all_before_it() {
 }
 
 #[test]
-fn without_records_the_latest_calls_are_remembered() {
+fn latest_calls_without_records_are_remembered() {
     for on_hooks in [false, true] {
         let mut feed = InFlightFeed::new();
         if on_hooks {
@@ -246,7 +246,7 @@ fn without_records_the_latest_calls_are_remembered() {
         assert!(first.calls.is_sorted_by(|a, b| a.start_ns > b.start_ns));
         assert_eq!(first.calls[0].start_ns, 299_900);
         if !on_hooks {
-            // What the device was at is the oldest one.
+            // The oldest call is the one that the device executed.
             assert_eq!((first.operations, first.calls[listed - 1].start_ns), (3_000, 0));
         }
     }
@@ -268,7 +268,7 @@ fn the_first_error_that_stays_is_the_failure_whichever_ring_is_read_first() {
 }
 
 #[test]
-fn what_was_asked_for_after_the_failure_is_not_in_flight_at_it() {
+fn calls_after_the_failure_are_not_in_flight_at_it() {
     let mut feed = InFlightFeed::new();
     let bad = feed.launch(FIRST);
     feed.fails(ILLEGAL_ADDRESS);
@@ -287,8 +287,8 @@ fn many_streams_are_counted_and_not_all_listed() {
     assert_eq!(all.streams[0].stream, 39);
 }
 
-/// Copies of the CPU's, by the records that did not come: one that later work in its stream went past,
-/// one that was only waited for, and one whose call says that a device has a part in it.
+/// Copies without records: one followed by later work in its stream, one that was only waited for, and one
+/// whose call names device memory.
 #[test]
 fn a_copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_stream_went_past() {
     let copy = |direction| Detail::Copy(call::Copy { direction, bytes: 8, count: 1 });

@@ -1,4 +1,4 @@
-//! Instances of ranges on built streams: which were open, when, and inside which.
+//! Tests of range instances on built streams.
 
 use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::{Cell, kind};
@@ -49,7 +49,7 @@ impl SeenRanges {
         self.ended.iter().any(|range| range.number == number)
     }
 
-    /// What has ended: (start, end, around which start or 0, whether whole).
+    /// Ended ranges: (start, end, start of the range around it or 0, whether whole).
     fn reported(&self) -> Vec<(u64, u64, u64, bool)> {
         let start = |number| self.began.iter().find(|r| r.number == number).map_or(0, |r| r.start_ns);
         self.ended.iter().map(|r| (r.start_ns, r.end_ns, start(r.around), r.is_whole)).collect()
@@ -74,7 +74,7 @@ fn seen(cells: &[Cell]) -> SeenRanges {
     let mut model = Model::new(SeenRanges::default());
     model.consume(&Batch::SessionBegin(SessionBegin::default()));
     model.consume(&Batch::ProcessBegin(ProcessBegin { tick_kind: 1, ..ProcessBegin::default() }));
-    // Every cut of the stream is the same stream.
+    // The result does not depend on how the stream is cut into batches.
     let (first, second) = cells.split_at(cells.len() / 2);
     for cells in [first, second] {
         model.consume(&Batch::Cells { process: 0, ring: 3, cells: cells.to_vec() });
@@ -117,7 +117,7 @@ fn a_range_that_ends_before_those_inside_it_leaves_them_open() {
 
 #[test]
 fn a_range_is_reported_once_whatever_of_it_was_lost() {
-    // Its begin, said again after a loss; the begin of another; both ends.
+    // A begin that is repeated after a loss; the begin of another range; both ends.
     let seen_all = seen(&[
         push(0, 10),
         push(0, 10),
@@ -141,14 +141,14 @@ fn a_range_is_reported_once_whatever_of_it_was_lost() {
         ]
     );
     assert_eq!(seen_all.calls[1], (80, 0));
-    // The pops of two, of which only the cut is known; and what nobody ends.
+    // Two pops of which only the new depth is known; and a range without an end.
     let cut = seen(&[push(0, 10), push(1, 20), push(2, 30), pop(0, 1, 0, 40), launch(50)]);
     assert_eq!(cut.reported(), [(30, 40, 20, false), (20, 40, 10, false), (10, 1_000, 0, false)]);
     assert_eq!(cut.calls, [(50, cut.began[0].number)]);
 }
 
 #[test]
-fn no_range_outlasts_its_thread_or_a_gap() {
+fn ranges_end_with_their_thread_and_at_a_gap() {
     let gap = Gap { reason: GapReason::NotStored, count: 1 }.to_cell();
     for what in [ThreadBegin { thread: 9, ticks: 0 }.to_cell(), gap] {
         let seen = seen(&[push(0, 10), launch(20), what, launch(30)]);

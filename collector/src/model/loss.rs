@@ -1,33 +1,34 @@
-//! Reasons for which something is not in the totals.
+//! Reasons why something is missing in the totals.
 
 use crate::batch::{Gap, GapReason};
 
-/// Reasons of loss beside those that the process counts itself ([`gputrace_wire::counter::Counter::name`]).
+/// Losses that the collector finds; the process counts others itself
+/// ([`gputrace_wire::counter::Counter::name`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Loss {
     /// Entries that did not fit their ring.
     RingFull,
-    /// Rings that held something that no writer of the format writes; read no further.
+    /// Rings with invalid contents; such a ring is not read further.
     DamagedRing,
-    /// Definitions areas, likewise.
+    /// Definitions areas with invalid contents.
     DamagedDefinitions,
     /// Definitions that a thread was writing when it was killed.
     UnfinishedDefinitions,
     /// Segments that could not be used.
     RefusedSegment,
-    /// Definitions with senseless ids or past the limit of what is kept.
+    /// Definitions with impossible ids or beyond the limit.
     RefusedDefinitions,
-    /// Entries that are cut short.
+    /// Entries with fewer cells than their length.
     DamagedEntries,
-    /// Batches of processes that the stream did not introduce, or that had ended.
+    /// Batches of processes that have not begun or that have ended.
     UnknownProcess,
     /// Processes that are in the sums, and not told of by themselves: more ended than are kept.
     ProcessesNotKept,
-    /// Device records that came after their call was given up on.
+    /// Device records that came after their call was evicted.
     LateRecords,
     /// Cells that a collector had read and not yet stored when it was killed.
     LostWithCollector,
-    /// Nodes of graphs past the limit of what is kept: their kernels are charged to the launch.
+    /// Nodes of graphs beyond the limit: their kernels count for the stack of the launch.
     RefusedGraphNodes,
     /// Entries that the trace file could not take. Live, only the file lacks them.
     NotInTrace,
@@ -54,7 +55,7 @@ impl Loss {
 }
 
 impl Gap {
-    /// What is lost, if anything is.
+    /// The loss that the gap means, if any.
     pub fn loss(&self) -> Option<Loss> {
         match self.reason {
             GapReason::DamagedRing => Some(Loss::DamagedRing),

@@ -1,8 +1,8 @@
 //! The model: batches in, host calls and executed operations out.
 //!
-//! Every number that any output shows comes through here, live and from a file alike, so this
-//! is where what is counted is decided. It opens nothing, reads no clock and keeps bounded state:
-//! its results depend on the batches and their order only.
+//! The model decides what is counted: every number in every output comes from here, live and from a
+//! file. It opens no files, reads no clock and keeps bounded state, so its results depend only on the
+//! batches and their order.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod callers;

@@ -1,10 +1,10 @@
-//! What the model gives to its sinks: host calls, and operations that a device executed.
+//! What the model emits to its sinks: host calls, and operations that a device executed.
 
 use gputrace_wire::call::{Detail, Launch};
 
 use crate::model::definitions::Definitions;
 
-/// A host call with its times on CLOCK_MONOTONIC. Every hooked call comes by exactly once.
+/// A host call with its times on CLOCK_MONOTONIC. Every hooked call is emitted exactly once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct HostCall {
     /// Number of the process within the session.
@@ -16,7 +16,7 @@ pub struct HostCall {
     pub flags: u8,
     /// API definition.
     pub api: u32,
-    /// As the process's clock has it: what tells which of two calls came first.
+    /// In ticks of the process's clock, which orders calls exactly.
     pub start_ticks: u64,
     pub start_ns: u64,
     pub duration_ns: u64,
@@ -24,10 +24,10 @@ pub struct HostCall {
     pub stack: u32,
     /// The ranges that were open, a node of the process's [`crate::model::Ranges`]; 0 for none.
     pub ranges: u32,
-    /// The innermost of them that is of the same caller, this very time that it was open
+    /// The innermost open range instance with the same active span
     /// ([`crate::model::instances::RangeInstance::number`]); 0 for none.
     pub range: u32,
-    /// For whom it was made, as [`crate::model::sink::Sink::caller`] says it; 0 for nobody.
+    /// The thread's active span, by the number that [`crate::model::sink::Sink::caller`] gave it; 0 for none.
     pub caller: u32,
     pub stream: u32,
     /// The vendor's status code; 0 is success.
@@ -35,48 +35,48 @@ pub struct HostCall {
     pub detail: Detail,
 }
 
-/// Something a device executed (or, in the hooks rung, was asked to execute), after correlation.
+/// Something that a device executed (or, without device records, was asked to execute), after the join.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
     pub process: u32,
     pub what: What,
     /// The call that caused it; `None` counts as `device_only`.
     pub call: Option<HostCall>,
-    /// `None`: executed, but no valid device times are known.
+    /// `None` if no valid device times are known.
     pub timing: Option<Timing>,
     /// Device ordinal.
     pub device: u32,
-    /// The record library's numbers; 0 where there was no record.
+    /// CUPTI's numbers; 0 if there was no record.
     pub context: u32,
     pub stream: u32,
-    /// Set for nodes of a graph launch, and for launches that were recorded as a whole.
+    /// Set for nodes of a graph launch, and for graph launches that were recorded as a whole.
     pub graph: Option<GraphNode>,
-    /// What a kernel's time is among those before it, if any sink wants that.
+    /// Whether a kernel's duration is an outlier, if any sink wants that.
     pub verdict: Verdict,
 }
 
-/// What a kernel's time is among those before it.
+/// How a kernel's duration compares with its earlier ones.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Verdict {
-    /// Not a kernel's time, or nobody wants to know.
+    /// Not a kernel, or no sink wants it.
     #[default]
     None,
     Usual,
-    /// There are too many kernels to have a history of each.
+    /// There are too many kernels to keep a history of this one.
     Unjudged,
-    Odd(Anomaly),
+    Outlier(Anomaly),
 }
 
-/// A time that is far from a kernel's history.
+/// An outlier: a duration far above the kernel's median.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Anomaly {
-    /// How far, in robust standard deviations.
+    /// The distance from the median in robust standard deviations.
     pub sigmas: f64,
     pub median_ns: f64,
 }
 
 impl Anomaly {
-    /// By how much a run of that length took longer than the kernel usually does.
+    /// By how much a run of that duration exceeds the median.
     pub fn over_ns(&self, duration_ns: u64) -> u64 {
         (duration_ns as f64 - self.median_ns).max(0.0) as u64
     }
@@ -85,7 +85,7 @@ impl Anomaly {
 impl Verdict {
     pub fn anomaly(self) -> Option<Anomaly> {
         match self {
-            Verdict::Odd(anomaly) => Some(anomaly),
+            Verdict::Outlier(anomaly) => Some(anomaly),
             _ => None,
         }
     }
@@ -102,18 +102,18 @@ pub struct Timing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphNode {
     pub graph: u32,
-    /// 0 of a whole launch.
+    /// 0 for a launch recorded as a whole.
     pub node: u64,
-    /// How many a whole launch has; 0 where nobody told.
+    /// The number of nodes of a launch recorded as a whole; 0 if unknown.
     pub nodes: u32,
-    /// Where it was captured or built, if that is known.
+    /// The call that captured or built it, if known.
     pub made: Option<Made>,
 }
 
 /// The call that made a node of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Made {
-    /// Its stack, 0 for none.
+    /// The call's stack, 0 for none.
     pub stack: u32,
     /// The ranges that were open, as in [`HostCall::ranges`].
     pub ranges: u32,
@@ -131,7 +131,7 @@ pub enum What {
     Fill {
         bytes: u64,
     },
-    /// A whole graph launch, where nodes are not recorded.
+    /// A graph launch recorded as a whole, without its nodes.
     Graph,
 }
 
@@ -142,14 +142,14 @@ pub struct Kernel {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub cluster: [u32; 3],
-    /// 0 where neither record nor driver said.
+    /// 0 if neither the record nor the driver gave it.
     pub registers: u32,
     pub static_shared_bytes: u32,
     pub dynamic_shared_bytes: u32,
 }
 
 impl Kernel {
-    /// The kernel that a call launched, as its record describes it.
+    /// The kernel that a call launched, in the form of a record.
     pub(super) fn launched(launch: &Launch, definitions: &Definitions) -> Kernel {
         let function = definitions.function(launch.function);
         Kernel {

@@ -1,5 +1,5 @@
-//! Calls whose slot in the window went to a later one before their records came: the latest few of
-//! them, found by their key. The oldest goes when there are too many.
+//! The overflow table: calls that lost their slot in the join's window to a later call before their records
+//! came. A full table evicts its oldest call.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,14 @@ use crate::model::key::JoinKey;
 use crate::model::operation::HostCall;
 use crate::model::pending_call::PendingCall;
 
-/// As many as two hundred threads may be held up with, some twenty each: 1 MiB.
+/// 1 MiB: enough for two hundred threads with some twenty delayed calls each.
 const CALLS_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
 pub struct OverflowTable {
     calls: FxHashMap<JoinKey, OverflowCall>,
-    /// The oldest first, and some that are gone or there anew under another number.
+    /// Keys with the number of their insertion, oldest first. Entries of removed or replaced calls are
+    /// skipped.
     ages: VecDeque<(JoinKey, u64)>,
     put: u64,
 }
@@ -27,7 +28,7 @@ struct OverflowCall {
 }
 
 impl OverflowTable {
-    /// Keeps the call; returns the one that has to go for it.
+    /// Adds a call; returns the call that was evicted for it.
     pub fn put(&mut self, key: JoinKey, pending: PendingCall) -> Option<(JoinKey, PendingCall)> {
         self.put += 1;
         let twin = self.calls.insert(key, OverflowCall { number: self.put, pending });
@@ -57,13 +58,14 @@ impl OverflowTable {
         self.calls.remove(&key);
     }
 
-    /// Calls from a moment on belong to another epoch than was thought.
+    /// Moves the calls for which `is_after` is true to an epoch that began before them and was read after
+    /// them.
     pub fn move_to_epoch(&mut self, epoch: u32, is_after: impl Fn(&HostCall) -> bool) {
         for (key, number) in &mut self.ages {
             let is_moved = self.calls.get(key).is_some_and(|kept| {
                 kept.number == *number && !kept.pending.matched && is_after(&kept.pending.call)
             });
-            // A call of that key that is there already is not one to lose.
+            // A call that already has the new key must not be replaced.
             let to = JoinKey { epoch, ..*key };
             if is_moved
                 && !self.calls.contains_key(&to)
@@ -80,7 +82,7 @@ impl IntoIterator for OverflowTable {
     type Item = (JoinKey, PendingCall);
     type IntoIter = std::vec::IntoIter<Self::Item>;
 
-    /// In no order.
+    /// In arbitrary order.
     fn into_iter(self) -> Self::IntoIter {
         self.calls.into_iter().map(|(key, kept)| (key, kept.pending)).collect::<Vec<_>>().into_iter()
     }
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_takes_no_memory() {
+    fn calls_that_come_and_go_take_no_memory() {
         let mut overflow = OverflowTable::default();
         for _ in 0..10 * CALLS_MAX {
             put(&mut overflow, 7);
@@ -138,7 +140,7 @@ mod tests {
         overflow.move_to_epoch(2, |call| call.start_ns >= 2);
         assert!(overflow.get(key(1)).is_some() && overflow.get(key(2)).is_none());
         assert!(overflow.get(JoinKey { epoch: 2, correlation: 3 }).is_some());
-        // None is lost over another of its key.
+        // A call with the same key is not replaced.
         assert_eq!(put(&mut overflow, 3), None);
         overflow.move_to_epoch(2, |_| true);
         assert_eq!(overflow.into_iter().count(), 4);

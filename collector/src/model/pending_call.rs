@@ -1,21 +1,21 @@
-//! A host call that device records are waited for, and the form in which a graph launch has them.
+//! A host call that waits for its device records, and the form of a graph launch's records.
 
 use crate::model::operation::{HostCall, Operation, What};
 
-/// A call that is kept until its records are there.
+/// A call that waits for its records.
 #[derive(Debug)]
 pub struct PendingCall {
     pub call: HostCall,
-    /// Whether a record has met it; then it is kept only in case more come.
+    /// Whether a record was joined with it. The call is then kept only for further records.
     pub matched: bool,
-    /// Whether many records are expected, so that it is worth its slot even when matched.
+    /// Whether several records are expected, so that it needs its slot after the first one too.
     pub many: bool,
     pub form: Form,
-    /// The time that nodes had which were told before the launch's record as a whole.
+    /// The time of the nodes that were emitted before the record of the whole launch.
     pub nodes_ns: u64,
 }
 
-/// In which form a graph launch was recorded. Where that is switched, one launch may have both.
+/// Whether a graph launch was recorded as a whole or by node. A launch during a switch may have both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
     #[default]
@@ -25,7 +25,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Takes a record's form, if it is the first; false if it is the other one.
+    /// Sets the form by the first record. Returns false for a record of the other form.
     #[inline]
     fn takes(&mut self, record: &Operation) -> bool {
         let form = match (record.what, record.graph) {
@@ -39,8 +39,8 @@ impl Form {
         *self == form
     }
 
-    /// Whether a record may be told. A whole launch that comes after some of its nodes, as where the form is switched
-    /// meanwhile, stands for the others: it has the time that they leave.
+    /// Whether a record is emitted. A whole-launch record that comes after some of its nodes, since the form
+    /// was switched meanwhile, counts for the other nodes: it keeps the time that the emitted nodes leave.
     #[inline]
     pub fn admits(&mut self, record: &mut Operation, nodes_ns: &mut u64) -> bool {
         if self.takes(record) {
@@ -63,9 +63,9 @@ impl Form {
 }
 
 impl PendingCall {
-    /// A record of it is there: the record with its call, unless it stands for what is told already.
+    /// Joins a record with the call; `None` if the record only repeats what was already emitted.
     #[inline]
-    pub fn meet(&mut self, mut record: Operation) -> Option<Operation> {
+    pub fn join(&mut self, mut record: Operation) -> Option<Operation> {
         if self.many && !self.form.admits(&mut record, &mut self.nodes_ns) {
             return None;
         }
@@ -74,7 +74,7 @@ impl PendingCall {
         Some(record)
     }
 
-    /// Whether it is worth its slot.
+    /// Whether it still needs its slot.
     pub fn is_live(&self) -> bool {
         !self.matched || self.many
     }

@@ -39,7 +39,7 @@ use ring::RingState;
 /// Rings whose state is kept; a process has at most a few thousand.
 const RINGS_MAX: usize = 1 << 16;
 
-/// Where what is executed goes. Not a function, which would borrow the join as well.
+/// An [`Out`] of this process. A macro, since a function would borrow the join as well.
 macro_rules! out {
     ($self:ident, $sink:ident) => {
         Out {
@@ -55,7 +55,7 @@ macro_rules! out {
     };
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ProcessState {
     number: u32,
     begin: ProcessBegin,
@@ -80,10 +80,10 @@ pub(super) struct ProcessState {
     epochs: Epochs,
     saw_device_record: bool,
     losses: Vec<(Loss, u64)>,
-    /// Whether more than one collector recorded it, one after the other.
+    /// Whether several collectors recorded it, one after the other.
     resumed: bool,
     pub(super) last_seen_ns: u64,
-    /// The same without the end, which somebody else notices.
+    /// `last_seen_ns` without the end, whose time is the collector's.
     alive_ns: u64,
 }
 
@@ -91,46 +91,27 @@ impl ProcessState {
     pub(super) fn new(number: u32, begin: ProcessBegin) -> ProcessState {
         ProcessState {
             number,
-            end: None,
-            definitions: Definitions::default(),
-            counters: Counters::default(),
-            counts: Counts::default(),
             clocks: Clocks::new(&begin),
-            rings: FxHashMap::default(),
-            join: Join::default(),
-            unidentified: Unidentified::default(),
-            ranges: Ranges::default(),
-            instances: Numbers::default(),
-            callers: Callers::default(),
-            graphs: GraphTable::default(),
-            progress: Progress::default(),
-            host_copies: HostCopies::default(),
-            histories: Histories::default(),
-            in_flight: InFlight::default(),
-            ids_are_unreliable: None,
-            epochs: Epochs::default(),
-            saw_device_record: false,
-            losses: Vec::new(),
-            resumed: false,
             last_seen_ns: begin.start_monotonic_ns,
             alive_ns: begin.start_monotonic_ns,
             begin,
+            ..ProcessState::default()
         }
     }
 
-    /// Whether the process ran on when its session ended, so that another may have gone on with it.
+    /// Whether the process ran on when its session ended. Another session may then contain the rest.
     pub(super) fn runs_on(&self) -> bool {
         matches!(self.end, None | Some((ProcessEnd::Running, _)))
     }
 
-    /// Whether that is the same process as this one. Its clocks at the start tell, if they are said.
+    /// Whether `begin` is of this process: of the same start times, if these are known.
     pub(super) fn is(&self, begin: &ProcessBegin) -> bool {
         begin.start_monotonic_ns != 0
             && *begin == ProcessBegin { process: begin.process, ..self.begin.clone() }
     }
 
-    /// Another collector goes on with it. It reads the definitions from their beginning, and the
-    /// rings too where it does not say otherwise: the one before it had given nothing back.
+    /// Another collector continues with this process. It reads the definitions from their beginning, and
+    /// also each ring that has no `TakenOver` gap: the earlier collector had released nothing of it.
     pub(super) fn resume(&mut self) {
         self.resumed = true;
         self.end = None;
@@ -170,7 +151,7 @@ impl ProcessState {
         sink.snapshot(self.number, &snapshot, &self.definitions);
     }
 
-    /// What was lost of it so far, by reason; none of them is 0.
+    /// What was lost so far, by reason; none is 0.
     fn lost(&self) -> Vec<(Loss, u64)> {
         let mut losses = self.losses.clone();
         let reasons = [
@@ -261,7 +242,7 @@ impl ProcessState {
             Detail::Copy(copy) => copy.count > 1,
             _ => false,
         };
-        // On the hooks rung no record will come, but for calls that got an id before a step down.
+        // Without device times (the hooks rung) only calls that still got an id have a record.
         if self.ids_are_unreliable.is_none() {
             self.ids_are_unreliable = Some(ids_are_unreliable(&self.definitions));
         }
@@ -324,22 +305,22 @@ impl ProcessState {
         }
     }
 
-    /// The session ended, and the process with it or not.
+    /// Notes how the process ended, or that it ran on when the session ended.
     pub(super) fn end_as(&mut self, end: ProcessEnd, at_ns: u64) {
         self.alive_ns = self.last_seen_ns;
         self.last_seen_ns = self.last_seen_ns.max(at_ns);
         self.end = self.end.or(Some((end, at_ns)));
     }
 
-    /// Nothing more comes of this process: the process for [`crate::model::Totals`].
+    /// Ends the process. Returns its part of [`crate::model::Totals`].
     pub(super) fn finish<S: Sink>(mut self, sink: &mut S) -> Process {
         let mut out = out!(self, sink);
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
-        // What is not in the file may have been the records of the last calls in it.
+        // Entries missing in the file may be the records of the last calls.
         let is_cut = self.losses.iter().any(|(loss, _)| *loss == Loss::NotInTrace);
         let finds_in_flight = (vanished || out.progress.failure().is_some()) && !is_cut;
         if matches!(self.end, Some((ProcessEnd::Exit, _))) {
-            out.progress.note_good_bye();
+            out.progress.note_orderly_end();
         }
         let mut left = Vec::new();
         let mut alone = |out: &mut Out<'_, S>, call: HostCall| {
@@ -378,7 +359,7 @@ impl ProcessState {
         sink.time_passes(self.number, now_ns, &self.definitions);
     }
 
-    /// What sinks know it by.
+    /// Announces the process to the sinks.
     pub(super) fn introduce<S: Sink>(&self, session: &SessionBegin, sink: &mut S) {
         sink.process_begins(self.number, &self.begin, session);
     }
@@ -387,7 +368,7 @@ impl ProcessState {
         self.counts.evicted_calls = self.join.evicted_calls;
         self.counts.evicted_records = self.join.evicted_records;
         let losses = self.lost();
-        // Where no times are taken, or now and then, a missing record says nothing.
+        // Without device times, or with windows, a missing record shows nothing.
         if !matches!(self.definitions.rung(), rung::HOOKS | rung::WINDOWS) {
             self.counts.host_to_host = self.host_copies.count(&self.counters, !losses.is_empty());
         }

@@ -1,4 +1,4 @@
-//! What is known of a process beside its events, while it goes on: for whoever adds up over time.
+//! A process's counters at one moment, for sinks that report them over time.
 
 use gputrace_wire::counter::Counter;
 
@@ -6,10 +6,10 @@ use crate::batch::Counters;
 use crate::model::counts::Counts;
 use crate::model::loss::Loss;
 
-/// Everything up to a moment of the stream; totals, never differences.
+/// Totals since the process began, up to a moment of the stream.
 #[derive(Debug)]
 pub struct ProcessSnapshot<'a> {
-    /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.
+    /// The latest time of anything in the stream, on CLOCK_MONOTONIC.
     pub at_ns: u64,
     pub counters: &'a Counters,
     pub counts: &'a Counts,
@@ -18,7 +18,7 @@ pub struct ProcessSnapshot<'a> {
 }
 
 impl ProcessSnapshot<'_> {
-    /// What was lost, by the reason that reports give; none of them is 0.
+    /// Losses by the reason that reports name; none is 0.
     pub fn lost(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let known = self.losses.iter().map(|(loss, count)| (loss.name(), *count));
         known.chain(self.counters.losses().filter(|(_, count)| *count > 0))
@@ -28,7 +28,8 @@ impl ProcessSnapshot<'_> {
         self.counters.value(counter)
     }
 
-    /// The time spent in hooks, as far as it was measured: the mean of those measured times their number.
+    /// An estimate of the time spent in hooks: the mean of the measured hooks times the number of all hooked
+    /// calls.
     pub fn hooks_ns(&self) -> f64 {
         match self.counters.sampled_hooks {
             0 => 0.0,

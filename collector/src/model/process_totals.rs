@@ -1,4 +1,4 @@
-//! What is kept of one process.
+//! The totals of one process.
 
 use crate::batch::{Counters, ProcessBegin, ProcessEnd};
 use crate::model::counts::Counts;
@@ -14,7 +14,7 @@ pub struct Process {
     /// Number over all sessions read, as sinks see it.
     pub number: u32,
     pub begin: ProcessBegin,
-    /// How it ended, and when; `None` if the stream does not say.
+    /// How and when it ended; `None` if unknown.
     pub end: Option<(ProcessEnd, u64)>,
     pub definitions: Definitions,
     /// Its last counters; 0 throughout if there were none.
@@ -24,14 +24,14 @@ pub struct Process {
     pub losses: Vec<(Loss, u64)>,
     pub ranges: Ranges,
     pub ns_per_tick: f64,
-    /// The first call that returned an error that stays ([`crate::model::sticky`]).
+    /// The first call that returned a sticky error ([`crate::model::sticky`]).
     pub failure: Option<HostCall>,
-    /// Of a process that failed or vanished.
+    /// Filled for a process that failed or vanished.
     pub in_flight: InFlight,
 }
 
 impl Process {
-    /// A moment of CLOCK_MONOTONIC as people are told it: since tracing of the process began.
+    /// A time on CLOCK_MONOTONIC as outputs show it: since tracing of the process began.
     pub fn since_begin_ns(&self, at_ns: u64) -> u64 {
         at_ns.saturating_sub(self.begin.start_monotonic_ns)
     }
@@ -48,7 +48,7 @@ impl Process {
         size_of::<Process>() + parts
     }
 
-    /// The measured cost of one hook, over the calls where it was measured.
+    /// The mean cost of the hooks that were measured.
     pub fn hook_cost_ns(&self) -> Option<f64> {
         (self.counters.sampled_hooks > 0).then(|| {
             self.counters.sampled_ticks as f64 * self.ns_per_tick / self.counters.sampled_hooks as f64

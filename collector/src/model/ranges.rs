@@ -1,11 +1,11 @@
-//! Ranges: what a process said it was doing, as nested names.
+//! Ranges of a process, as a tree of nested names.
 //!
-//! Owns the tree of nested ranges: a node stands for the ranges that are open on a thread, from
-//! the outermost to one, and calls carry the number of their node (0: no range). Bounded: a
-//! ring's list is mended as the format says, and what does not fit the tree belongs to the range around it.
+//! A node of the tree stands for the ranges that are open on a thread, from the outermost to one. Calls carry
+//! the number of their node (0: no range). Bounded: a range that does not fit the tree counts for the range
+//! around it.
 //!
-//! Names that count (`step 17`) are told apart up to a number of them; then they are one name,
-//! `step #`, so that neither the tree nor a flamegraph grows with the run.
+//! Names that differ only in their numbers (`step 17`) become one name, `step #`, once there are many, so
+//! that neither the tree nor a flamegraph grows with the run.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::model::definitions::Definitions;
 const NODES_MAX: usize = 1 << 16;
 /// Names that differ in their numbers only, before they are one.
 const NUMBERED_MAX: u32 = 100;
-/// About what a node and a label take with the keys by which they are found, a name's text aside.
+/// About the bytes of a node and of a label with their keys, without the text of the name.
 const NODE_BYTES: usize = size_of::<RangeNode>() + size_of::<((u32, u32), u32)>();
 const LABEL_BYTES: usize = size_of::<Label>() + size_of::<(RangeName, u32)>();
 
-/// A range whose name is not known: it did not fit, or its begin was lost.
+/// The label of ranges without a known name: the name did not fit, or the begin was lost.
 const UNKNOWN: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
@@ -37,15 +37,15 @@ struct RangeNode {
 #[derive(Debug)]
 struct Label {
     name: RangeName,
-    /// The pattern that it is one of, if it has numbers.
+    /// The pattern of the name, if it has numbers.
     pattern: Option<u32>,
     spans: Spans,
 }
 
-/// What a range is called.
+/// A range's domain and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RangeName {
-    /// Empty for the one that has no name.
+    /// Empty for the default domain.
     pub domain: Arc<str>,
     pub name: Arc<str>,
 }
@@ -65,20 +65,20 @@ impl RangeName {
     }
 }
 
-/// How often a range was there, and for how long.
+/// How often a range was open, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spans {
-    /// Those that ended.
+    /// Ranges that ended.
     pub count: u64,
-    /// Their host time; a range inside one of the same name adds nothing.
+    /// Their host time. A range inside one of the same name adds nothing.
     pub host_ns: u64,
-    /// Those that had not ended when their thread or the stream did.
+    /// Ranges that had not ended when their thread or the stream did.
     pub open: u64,
-    /// Of those that are ended by number: begun.
+    /// Begun ranges of those that are ended by number.
     started: u64,
-    /// And ended.
+    /// Ended ranges of those that are ended by number.
     ended: u64,
-    /// Moments, not ranges.
+    /// Marks: moments, not ranges.
     pub marks: u64,
 }
 
@@ -133,7 +133,7 @@ impl Ranges {
             && self.labels.iter().all(|l| l.spans == Spans::default())
     }
 
-    /// About how many bytes of memory that is: each node and label is found by a key as well.
+    /// About how many bytes of memory it takes, with the keys of nodes and labels.
     pub fn held_bytes(&self) -> usize {
         let nodes = self.nodes.capacity() * NODE_BYTES;
         let labels = self.labels.capacity() * LABEL_BYTES;
@@ -141,9 +141,9 @@ impl Ranges {
         nodes + labels + names + self.by_definition.len() * size_of::<(u32, u32)>()
     }
 
-    // --- what the entries of a ring do to its list
+    // --- changes by a ring's entries
 
-    /// A range begins at that position of the list.
+    /// A range begins at that position of the list. Returns the new node.
     pub fn push(&mut self, node: u32, position: u32, range: u32, definitions: &Definitions) -> u32 {
         if position >= POSITIONS_MAX {
             return node;
@@ -159,7 +159,7 @@ impl Ranges {
         self.child(at, label).unwrap_or(at)
     }
 
-    /// The range at that position ends, if one is there, and so many are left.
+    /// The range at that position ends, if there is one, and `open` ranges are left. Returns the new node.
     pub fn pop(&mut self, node: u32, position: u32, open: u32) -> u32 {
         let depth = self.depth(node);
         if position >= depth {
@@ -172,7 +172,7 @@ impl Ranges {
         self.cut(at, open)
     }
 
-    /// The list cut to its outermost ranges.
+    /// The node of the list cut to its `open` outermost ranges.
     pub fn cut(&self, mut node: u32, open: u32) -> u32 {
         while let Some(at) = self.nodes.get(node as usize)
             && at.depth > open
@@ -182,7 +182,7 @@ impl Ranges {
         node
     }
 
-    /// A range has ended that was at that position of a thread's list, or in none.
+    /// Counts a range that ended. `list`: its thread's node and its position, if it was in a list.
     pub fn ended(&mut self, range: u32, host_ns: u64, list: Option<(u32, u32)>, definitions: &Definitions) {
         let label = self.label(range, definitions);
         let around = list.map_or(0, |(node, position)| self.cut(node, position));
@@ -195,7 +195,7 @@ impl Ranges {
         }
     }
 
-    /// A range began that is ended by its number, or that end came.
+    /// Counts the begin or the end of a range that is ended by its number.
     pub fn by_number(&mut self, range: u32, is_end: bool, definitions: &Definitions) {
         let label = self.label(range, definitions);
         if let Some(spans) = self.spans(label) {
@@ -210,7 +210,7 @@ impl Ranges {
         }
     }
 
-    /// A thread or the stream ends while these are open.
+    /// Counts ranges that were open when their thread or the stream ended.
     pub fn left_open(&mut self, node: u32) {
         for label in self.labels_of(node) {
             if let Some(spans) = self.spans(label) {
@@ -219,14 +219,14 @@ impl Ranges {
         }
     }
 
-    // --- what is known in the end
+    // --- results
 
     /// The names of the ranges that a node stands for, outermost first.
     pub fn names(&self, node: u32) -> Vec<&RangeName> {
         self.labels_of(node).into_iter().filter_map(|label| self.shown(label)).collect()
     }
 
-    /// All ranges that there were, by name; a name may come more than once.
+    /// All ranges by name. A name may come more than once.
     pub fn spans_by_name(&self) -> impl Iterator<Item = (&RangeName, Spans)> {
         (0..self.labels.len() as u32).filter_map(|label| {
             let spans = self.labels.get(label as usize)?.spans;
@@ -235,7 +235,7 @@ impl Ranges {
         })
     }
 
-    /// What a label is called: if there are too many that differ in their numbers only, so are all of them.
+    /// A label's name, or its pattern if too many names of that pattern were seen.
     fn shown(&self, label: u32) -> Option<&RangeName> {
         let found = self.labels.get(label as usize)?;
         let pattern = found.pattern.and_then(|pattern| self.patterns.get(pattern as usize));
@@ -323,7 +323,7 @@ impl Ranges {
     }
 }
 
-/// The name with `#` for each number in it; `None` if there is none.
+/// The name with `#` for each number in it; `None` if it has no number.
 fn numbers_out(name: &str) -> Option<String> {
     if !name.bytes().any(|byte| byte.is_ascii_digit()) {
         return None;

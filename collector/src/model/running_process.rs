@@ -1,4 +1,4 @@
-//! A process as the model knows it while its session goes on.
+//! A process of the current session, for whoever looks at it while it runs.
 
 use crate::batch::{Counters, ProcessBegin};
 use crate::model::counts::Counts;

@@ -8,32 +8,32 @@ use crate::model::instances::RangeInstance;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::process_snapshot::ProcessSnapshot;
 
-/// Whoever wants the stream of facts: aggregates, spans.
+/// A consumer of the model's output: aggregates, spans, metrics.
 ///
-/// Every host call comes once by `host_call`, in ring order. Every executed operation comes once
-/// by `operation`, when its record has met its call (or cannot any more); a launch whose record
-/// never came arrives with `timing: None` and the call set.
+/// The model calls `host_call` once for every host call, in ring order, and `operation` once for every
+/// executed operation, when its record was joined with its call (or cannot be any more). A launch without a
+/// record has `timing: None` and its call.
 ///
-/// Every process comes first by `process_begins` and last by `process_ends`. Every range comes by
-/// `range_ends` once, all of them before their process's end; those that were pushed come by
-/// `range_begins` before anything that was done in them.
+/// `process_begins` is a process's first call and `process_ends` its last. `range_ends` is called once for
+/// every range, before its process's end; for a pushed range, `range_begins` is called before the calls made
+/// in it.
 pub trait Sink {
-    /// Whether it wants [`Operation::verdict`].
+    /// Whether the sink uses [`Operation::verdict`].
     const JUDGES: bool = false;
 
     fn process_begins(&mut self, _number: u32, _process: &ProcessBegin, _session: &SessionBegin) {}
-    /// More is defined than before.
+    /// Definitions were added.
     fn defines(&mut self, _number: u32, _definitions: &Definitions) {}
     fn host_call(&mut self, call: &HostCall, definitions: &Definitions);
     fn operation(&mut self, operation: &Operation, definitions: &Definitions);
-    /// That number stands for that span of somebody else's from now on, in what is for it.
+    /// Calls and ranges of this process use `number` for this active span from now on.
     fn caller(&mut self, _process: u32, _number: u32, _caller: &Caller, _definitions: &Definitions) {}
     fn range_begins(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
     fn range_ends(&mut self, _range: &RangeInstance, _definitions: &Definitions) {}
-    /// What is known of a process beside its events, up to now: about once a second, and once before its end.
-    fn snapshot(&mut self, _number: u32, _standing: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
+    /// The process's counters so far: about once a second, and once before its end.
+    fn snapshot(&mut self, _number: u32, _snapshot: &ProcessSnapshot<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
-    /// Of a process that runs, while it does: a moment of CLOCK_MONOTONIC that has come, every half second or
-    /// so. From a file nobody hears of time.
+    /// The current time on CLOCK_MONOTONIC, about every half second for each running process; not called when
+    /// a file is read.
     fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}
 }

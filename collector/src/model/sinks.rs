@@ -1,4 +1,4 @@
-//! Several sinks as one: the model feeds exactly one, statically known.
+//! Several sinks as one, since the model feeds exactly one, of a static type.
 
 use gputrace_wire::caller::Caller;
 
@@ -14,7 +14,7 @@ impl Sink for () {
     fn operation(&mut self, _: &Operation, _: &Definitions) {}
 }
 
-/// Every method of [`Sink`], by a macro that hands one on to whatever is inside.
+/// Every method of [`Sink`]; the macro `$hand_on` passes each call to the inner sinks.
 macro_rules! methods {
     ($self:ident, $hand_on:ident) => {
         fn process_begins(&mut $self, number: u32, process: &ProcessBegin, session: &SessionBegin) {

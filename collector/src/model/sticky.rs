@@ -1,11 +1,11 @@
-//! Errors that stay: after one of them every call into the context fails, and what it was told to
-//! do is not done. By the driver's numbers; [`crate::failed_calls::name`] has the words.
+//! Sticky errors: after one of them every call into the context fails, and pending work is not done. By the
+//! driver's numbers; [`crate::failed_calls::name`] has the names.
 
-/// Whether an error ends a context; success does not, nor does an error that passes.
+/// Whether an error ends the context. Success and transient errors do not.
 pub const fn is_sticky(status: u16) -> bool {
-    // An error of memory or of a link that cannot be put right, and what is contained of one.
+    // Uncorrectable errors of memory or of a link, and contained ones.
     matches!(status, 214 | 220 | 226)
-        // What code on the device did, or did for too long.
+        // Errors of code on the device, and its timeout.
         || matches!(status, 700 | 702 | 710 | 714..=719 | 721)
 }
 

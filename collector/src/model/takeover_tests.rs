@@ -1,4 +1,4 @@
-//! A process that two collectors recorded, one after the other.
+//! Tests of a process that two collectors recorded, one after the other.
 
 use gputrace_wire::call::{Call, Detail, Launch};
 use gputrace_wire::cell::kind;
@@ -44,21 +44,21 @@ fn totals_of(parts: &[SessionPart]) -> (Totals, Vec<u32>) {
 }
 
 #[test]
-fn what_both_have_counts_once() {
+fn events_in_both_traces_count_once() {
     let first = SessionPart { from: None, launches: 1..101, dropped: 3, end: None };
     let second = SessionPart { from: Some(90), launches: 91..201, dropped: 5, end: Some(ProcessEnd::Exit) };
     let (totals, order) = totals_of(&[first, second]);
     assert_eq!(order, (1..201).collect::<Vec<_>>());
     assert_eq!(totals.counts.launches, 200);
     assert_eq!(totals.processes.len(), 1);
-    // Counters count from the process's begin: the last ones stand.
+    // Counters count from the process's begin, so the last ones are the totals.
     assert_eq!(totals.losses().iter().collect::<Vec<_>>(), [(&"ring_full", &5)]);
     assert_eq!(totals.processes[0].end.unwrap().0, ProcessEnd::Exit);
 }
 
-/// The first was killed before it gave anything back.
+/// The first collector was killed before it released anything.
 #[test]
-fn what_the_second_reads_from_the_beginning_counts_once_too() {
+fn events_that_a_later_trace_repeats_count_once() {
     let first = SessionPart { from: None, launches: 1..101, dropped: 0, end: None };
     let second = SessionPart { from: None, launches: 1..151, dropped: 0, end: None };
     let third = SessionPart { from: Some(120), launches: 121..201, dropped: 0, end: None };
@@ -68,7 +68,7 @@ fn what_the_second_reads_from_the_beginning_counts_once_too() {
 }
 
 #[test]
-fn what_neither_has_is_lost_and_counted() {
+fn events_in_neither_trace_are_lost_and_counted() {
     let first = SessionPart { from: None, launches: 1..81, dropped: 0, end: None };
     let second = SessionPart { from: Some(90), launches: 91..101, dropped: 0, end: None };
     let (totals, _) = totals_of(&[first, second]);
@@ -76,9 +76,9 @@ fn what_neither_has_is_lost_and_counted() {
     assert_eq!(totals.losses().get("lost_with_collector"), Some(&10));
 }
 
-/// Without the first trace nobody can tell what is in it.
+/// Events in the first trace are unknown without it, and not counted as lost.
 #[test]
-fn the_second_alone_is_what_it_is() {
+fn a_later_trace_alone_counts_what_it_has() {
     let second = SessionPart { from: Some(90), launches: 91..101, dropped: 0, end: Some(ProcessEnd::Exit) };
     let (totals, _) = totals_of(&[second]);
     assert_eq!(totals.counts.launches, 10);

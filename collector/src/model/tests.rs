@@ -1,4 +1,4 @@
-//! The model on built streams: what is joined, what is counted, what is given up.
+//! Tests of the model on built streams: joins, counts, evictions.
 
 mod emitted_alone;
 mod graph_launches;
@@ -109,7 +109,7 @@ fn a_launch_meets_its_record_whichever_comes_first() {
     }
 }
 
-/// Found by fuzzing: a reason with nothing lost for it.
+/// Found by fuzzing: a gap with a count of 0.
 #[test]
 fn a_gap_of_nothing_is_no_loss() {
     let mut feed = ModelFeed::new();
@@ -146,7 +146,7 @@ fn captured_and_failed_launches_execute_nothing() {
 }
 
 #[test]
-fn without_a_record_the_call_says_what_was_executed() {
+fn calls_without_a_record_describe_what_was_executed() {
     let mut feed = ModelFeed::new();
     feed.define(def::DEVICE, 1, &[2], "GPU");
     feed.define(def::CONTEXT, 2, &[0, 1], "");
@@ -161,7 +161,7 @@ fn without_a_record_the_call_says_what_was_executed() {
             call(kind::COPY, 0, 2, Detail::Copy(copied)).to_cell(),
         ],
     );
-    // Without a correlation id nothing is waited for.
+    // A launch without a correlation id waits for no record.
     let operations = &feed.seen().operations;
     assert_eq!(operations.len(), 2);
     let What::Kernel(kernel) = operations[0].what else { panic!("{:?}", operations[0]) };
@@ -174,7 +174,7 @@ fn without_a_record_the_call_says_what_was_executed() {
 }
 
 #[test]
-fn on_the_hooks_rung_launches_do_not_wait() {
+fn launches_on_the_hooks_rung_do_not_wait() {
     let mut feed = ModelFeed::new();
     feed.define(def::NOTICE, 1, &[1, rung::HOOKS], "no CUPTI");
     feed.cells(HOST, &[launch(0, 50).to_cell()]);
@@ -284,14 +284,14 @@ fn device_times_are_put_on_the_host_clock_by_anchors() {
 }
 
 #[test]
-fn damage_gaps_counters_and_strangers_are_reported() {
+fn damage_gaps_counters_and_unknown_processes_are_reported() {
     let mut feed = ModelFeed::new();
     feed.cells(3, &[Cell::new(kind::CALL, 1, 0), Cell::new(kind::LAUNCH, 2, 0)]);
     feed.cells(4, &[Cell::new(0, 0, 0)]);
     feed.cells(5, &[Cell::new(90, 1, 0), Cell::new(1_000, 1, 0), Cell::new(kind::DEVICE_KERNEL, 1, 0)]);
     feed.cells(6, &[Gap { reason: GapReason::DamagedRing, count: 2 }.to_cell()]);
     feed.0.consume(&Batch::Cells { process: 9, ring: 0, cells: vec![] });
-    // A number is one process's, whether it runs still or not.
+    // A number belongs to one process, even after its end.
     feed.0.consume(&Batch::ProcessBegin(ProcessBegin::default()));
     let mut values = [0; Counter::COUNT];
     values[Counter::RecordsDropped as usize] = 7;
@@ -313,7 +313,7 @@ fn damage_gaps_counters_and_strangers_are_reported() {
     assert_eq!(totals.counts.host_calls(), 1);
 }
 
-/// Found in review: a session's numbers pushed those of all later ones, until they were one and the same.
+/// Found in review: a session's numbers moved those of all later sessions, until these were all the same.
 #[test]
 fn a_session_with_senseless_numbers_leaves_other_sessions_theirs() {
     let mut model = Model::new(SeenEvents::default());
@@ -332,7 +332,7 @@ fn a_session_with_senseless_numbers_leaves_other_sessions_theirs() {
 }
 
 #[test]
-fn several_sessions_add_up_and_their_processes_are_numbered_on() {
+fn sessions_add_up_and_number_their_processes_on() {
     let mut model = Model::new(SeenEvents::default());
     for session in 0..3u64 {
         let begin = SessionBegin {
@@ -361,14 +361,14 @@ fn several_sessions_add_up_and_their_processes_are_numbered_on() {
     assert_eq!(seen.calls.iter().map(|call| call.process).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert_eq!(totals.processes.iter().map(|p| p.number).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert!(totals.process(4).unwrap().end.is_some() && totals.process(5).unwrap().end.is_none());
-    // The last session was cut off; its length is as far as the stream tells.
+    // The last session was cut off; its length goes up to its last event.
     assert_eq!(totals.sessions.iter().map(|s| s.length_ns()).collect::<Vec<_>>(), [400, 400, 300]);
     assert_eq!(totals.wall_ns(), 2_300);
 }
 
 proptest! {
-    /// However calls and records interleave: each record comes out once, with its call if there
-    /// is one, and each call without a record comes out once.
+    /// In any order of calls and records, each record is emitted once, with its call if there is one, and
+    /// each call without a record is emitted once.
     #[test]
     fn the_join_is_that_of_a_table(
         steps in prop::collection::vec((any::<bool>(), 1u32..60, any::<bool>()), 0..200),
@@ -427,7 +427,7 @@ proptest! {
     }
 }
 
-/// CUPTI 11.8 on driver 580: launches learn no id, and their records bear a later copy's.
+/// CUPTI 11.8 on driver 580: launches learn no id, and their records have the id of a later copy.
 #[test]
 fn launches_without_an_id_are_joined_by_name_and_order() {
     let mut feed = ModelFeed::new();

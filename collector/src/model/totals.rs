@@ -1,4 +1,4 @@
-//! What the model knows at the end: processes, counts, and what was lost by reason.
+//! The model's results at the end: processes, counts, and losses by reason.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,29 +16,29 @@ use crate::model::process_totals::Process;
 use crate::model::untimed::{self, Missing, Untimed};
 use crate::trace_file::Damage;
 
-/// One session of the recorder: one trace file.
+/// One session of a collector: one trace file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Session {
     pub begin: SessionBegin,
-    /// Where the stream is the last part of the session's only.
+    /// Set if the stream is only the last part of the session.
     pub excerpt: Option<Excerpt>,
-    /// Where the stream is the first part of the session's only, from a file of limited size.
+    /// Set if the stream is only the first part of the session, from a file of limited size.
     pub size_limit: Option<SizeLimit>,
-    /// As the recorder measured it; `None` if the stream was not closed in order.
+    /// As the collector measured it; `None` if the stream was not closed in order.
     pub wall_ns: Option<u64>,
-    /// The latest moment on CLOCK_MONOTONIC that anything in the stream tells of.
+    /// The latest time of anything in the stream, on CLOCK_MONOTONIC.
     pub last_seen_ns: u64,
-    /// Processes that should be in it and are not, and why.
+    /// Processes that could not be recorded, and why.
     pub unrecorded: Vec<String>,
 }
 
 impl Session {
-    /// The length of the session: measured, or as far as the stream tells.
+    /// The length of the session, measured or up to the last event.
     pub fn whole_length_ns(&self) -> u64 {
         self.wall_ns.unwrap_or_else(|| self.last_seen_ns.saturating_sub(self.begin.monotonic_ns))
     }
 
-    /// The length of what the stream tells of.
+    /// The length of the part that the stream contains.
     pub fn length_ns(&self) -> u64 {
         match &self.excerpt {
             Some(excerpt) => excerpt.to_ns.saturating_sub(excerpt.from_ns),
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// When that begins, on CLOCK_REALTIME.
+    /// When that part begins, on CLOCK_REALTIME.
     fn start_realtime_ns(&self) -> u64 {
         let before_ns = self.excerpt.as_ref().map(|e| e.from_ns.saturating_sub(self.begin.monotonic_ns));
         self.begin.realtime_ns.saturating_add(before_ns.unwrap_or(0))
@@ -70,9 +70,9 @@ pub struct Totals {
     pub any_on_hooks: bool,
     /// Whether the driver or device of any said that it is a simulation.
     pub simulated: bool,
-    /// Files that were read to their first damage only; nothing of that is known live.
+    /// Files that were read only up to their first damage. Empty live.
     pub damages: Vec<(PathBuf, Damage)>,
-    /// Processes that should be in one of the sessions and are not, and why.
+    /// Processes that could not be recorded in one of the sessions, and why.
     pub unrecorded: Vec<String>,
     /// Processes whose `cuInit` failed, and what it returned; known live only.
     pub not_initialised: Vec<(u32, u16)>,
@@ -105,12 +105,12 @@ impl Totals {
         self.lose(Loss::ProcessesNotKept.name(), 1);
     }
 
-    /// Live: the trace file lacks so many entries, which are counted here.
+    /// Notes that the trace file lacks this many entries, which the live counts contain.
     pub(crate) fn not_in_trace(&mut self, entries: u64) {
         self.lose(Loss::NotInTrace.name(), entries);
     }
 
-    /// What was lost, by reason; only reasons that apply.
+    /// Losses by reason; none is 0.
     pub fn losses(&self) -> &BTreeMap<&'static str, u64> {
         &self.losses
     }
@@ -120,7 +120,7 @@ impl Totals {
         self.counters.value(counter)
     }
 
-    /// From the first session's begin to the last one's end, on the clock that they share.
+    /// From the first session's begin to the last one's end, on CLOCK_REALTIME.
     pub fn wall_ns(&self) -> u64 {
         let begin = self.sessions.iter().map(Session::start_realtime_ns).min().unwrap_or(0);
         let end = self.sessions.iter().map(|s| s.start_realtime_ns().saturating_add(s.length_ns())).max();

@@ -1,10 +1,10 @@
-//! Launches that came without a correlation id while device records come: joined by order.
+//! Launches without a correlation id in a process with device records: joined by order.
 //!
-//! An old CUPTI on a newer driver calls back for copies and not for launches, so that a launch's
-//! hook learns no id, and the kernel's record bears that of some later call. Kernels of one name
-//! run in the order of their launches, but for streams that overlap; so the oldest launch of that
-//! name is the record's. Counts and totals by name are exact; which of two threads that launch the
-//! same kernel at the same time gets which execution is not.
+//! An old CUPTI on a newer driver has callbacks for copies and not for launches, so that a launch's hook
+//! learns no id, and the kernel's record has the id of some later call. Kernels of one name mostly run in
+//! the order of their launches, so a record is joined with the oldest launch of its name. Counts and totals
+//! by name are exact. If two threads launch the same kernel at the same time, their executions may be
+//! swapped.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -16,22 +16,22 @@ use rustc_hash::FxHashMap;
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation, What};
 
-/// The most launches that wait.
+/// The most launches that wait for their records.
 const WAITING_MAX: usize = 1 << 17;
 
 #[derive(Debug, Default)]
 pub(super) struct Unidentified {
     /// By the kernel's name.
     launches: FxHashMap<u32, VecDeque<HostCall>>,
-    /// Graph launches; the first is the one whose nodes are coming.
+    /// Graph launches. Node records belong to the first.
     graphs: VecDeque<HostCall>,
-    /// Nodes of the first graph launch that have come: one that comes again is the next launch's.
+    /// Nodes of the first graph launch that have come. A node that comes again belongs to the next launch.
     nodes: HashSet<u64>,
     waiting: usize,
 }
 
 impl Unidentified {
-    /// Keeps a launch for its record; gives it back if it cannot be one, or there are too many.
+    /// Keeps a launch for its record. Returns the call if it is no launch or there are too many.
     pub fn keep(&mut self, call: HostCall, definitions: &Definitions) -> Option<HostCall> {
         if self.waiting >= WAITING_MAX {
             return Some(call);
@@ -48,7 +48,7 @@ impl Unidentified {
         None
     }
 
-    /// The launch of a record that met no call of its kind.
+    /// The launch of a record that the join has no fitting call for.
     #[inline]
     pub fn take(&mut self, record: &Operation) -> Option<HostCall> {
         if self.waiting == 0 {
@@ -69,10 +69,10 @@ impl Unidentified {
         Some(call)
     }
 
-    /// What still waits when nothing more comes, by time.
+    /// The launches that still wait at the end, in order of time.
     pub fn finish(&mut self) -> Vec<HostCall> {
         let mut left: Vec<_> = self.launches.drain().flat_map(|(_, calls)| calls).collect();
-        // The first graph launch has had records if any node of it was seen.
+        // The first graph launch had records if any of its nodes came.
         left.extend(self.graphs.drain(..).skip(usize::from(!self.nodes.is_empty())));
         left.sort_by_key(|call| (call.start_ns, call.thread));
         self.waiting = 0;
@@ -80,8 +80,8 @@ impl Unidentified {
     }
 }
 
-/// Whether a record can be of what the call asked for. Anything can come of a graph launch, and a
-/// graph's node of nothing else.
+/// Whether a call of this kind can have such a record. A graph launch can have any, and only a graph launch
+/// has node records.
 #[inline]
 pub(super) fn fits(record: &Operation, call: &HostCall) -> bool {
     match call.kind {
@@ -91,8 +91,8 @@ pub(super) fn fits(record: &Operation, call: &HostCall) -> bool {
     }
 }
 
-/// Whether the ids that launches learn are worth nothing: CUPTI 11 on a driver of a later CUDA
-/// (measured with 11.8 on driver 580), by the library's name, since 12.0 and 12.1 report its version.
+/// Whether the correlation ids of launches are wrong: with CUPTI 11 on a driver of a later CUDA (measured
+/// with 11.8 on driver 580). Found by the library's name, since CUPTI 12.0 and 12.1 report the version of 11.
 pub(super) fn ids_are_unreliable(definitions: &Definitions) -> bool {
     let is_later = definitions
         .libraries()

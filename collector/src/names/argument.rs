@@ -8,17 +8,17 @@ use crate::names::vocabulary as known;
 /// How much of the template arguments to show.
 #[derive(Clone, Copy)]
 pub struct Detail {
-    /// Lists of arguments within each other; below that a type is only summed up.
+    /// The most nested argument lists. Deeper types are summarized.
     pub depth: usize,
-    /// Arguments of one list. Those that say most are kept.
+    /// The most arguments of one list. The most descriptive ones are shown.
     pub arguments: usize,
-    /// Whether `true` and `false` are shown, which say nothing by themselves.
+    /// Whether `true` and `false` are shown.
     pub flags: bool,
-    /// Whether a type that is summed up shows what it works on.
+    /// Whether a summarized type shows its element types.
     pub elements: bool,
 }
 
-/// A type summed up.
+/// The detail of a summarized type.
 pub const BRIEF: Detail = Detail { depth: 0, arguments: 1, flags: false, elements: true };
 
 impl Detail {
@@ -52,7 +52,7 @@ pub fn part(part: &PathPart<'_>, detail: Detail) -> String {
             continue;
         }
         let text = argument(arg, detail.inner());
-        // `float, float, float` says nothing that `float` does not.
+        // `float, float, float` is shown as `float`.
         if is_flag || is_number(arg) || shown.last().is_none_or(|(_, last)| *last != text) {
             shown.push((weight(arg), text));
         }
@@ -63,8 +63,8 @@ pub fn part(part: &PathPart<'_>, detail: Detail) -> String {
     format!("{name}<{}>", fewer(shown, detail.arguments).join(", "))
 }
 
-/// A type whose arguments are too many or too deep: the function in it, or the tile and the
-/// elements that it works on.
+/// Summarizes a type with too many or too deep arguments: the function in it, or the tile and the element
+/// types.
 fn summed_up(name: &str, args: &[&NameNode<'_>]) -> String {
     if let [NameNode::Path { parts, pointer }] = args
         && let [.., only] = parts.as_slice()
@@ -99,9 +99,9 @@ pub fn tiled(part: &PathPart<'_>) -> Option<String> {
     Summary::of(&args).tile.is_some().then(|| summed_up(part.name, &args))
 }
 
-/// The arguments that say something; those of a bundle of settings in its place.
+/// The arguments that describe the part. A bundle of settings is replaced by its arguments.
 fn kept<'n, 'a>(part: &'n PathPart<'a>) -> Vec<&'n NameNode<'a>> {
-    // Nobody sees more of them.
+    // More are never shown.
     const KEPT_MAX: usize = 64;
     let numbers = !known::has_constant_numbers(part.name);
     let says_something = |arg: &&NameNode<'_>| {
@@ -127,7 +127,7 @@ fn bundle<'n, 'a>(node: &'n NameNode<'a>) -> Option<&'n PathPart<'a>> {
     parts.last().filter(|own| known::is_bundle(own.name) && !own.args.is_empty())
 }
 
-/// Keeps the arguments that say most, in their order.
+/// Keeps the most descriptive arguments, in their order.
 fn fewer(mut shown: Vec<(u8, String)>, most: usize) -> Vec<String> {
     let mut indexes: Vec<usize> = (0..shown.len()).collect();
     if shown.len() > most {
@@ -140,8 +140,8 @@ fn fewer(mut shown: Vec<(u8, String)>, most: usize) -> Vec<String> {
     indexes.into_iter().map(|index| std::mem::take(&mut shown[index].1)).collect()
 }
 
-/// How much an argument says: functions and functors, then shapes and classes, then what kind of
-/// element, then numbers and indices.
+/// How well an argument describes a kernel: functions and functors best, then shapes and classes, then
+/// element types, then numbers and index types.
 fn weight(node: &NameNode<'_>) -> u8 {
     match node {
         NameNode::Text(_) => 1,
@@ -171,7 +171,7 @@ pub fn argument(node: &NameNode<'_>, detail: Detail) -> String {
     }
 }
 
-/// A path that is no kernel's own: a type or a function.
+/// A path of a type or function among the arguments.
 pub fn path(parts: &[PathPart<'_>], detail: Detail, pointer: bool) -> String {
     let Some((own, outer)) = parts.split_last() else { return String::new() };
     if own.is_lambda() || (own.name == "operator()" && outer.iter().any(PathPart::is_lambda)) {
@@ -199,7 +199,7 @@ pub fn path(parts: &[PathPart<'_>], detail: Detail, pointer: bool) -> String {
         return shape;
     }
     let mut shown = String::new();
-    // A type within a class template, or one that is nothing without its home.
+    // A type within a class template is shown with the template.
     if let Some(home) = outer.last().filter(|home| !home.args.is_empty() && !known::is_version(home.name)) {
         shown += &part(home, Detail { depth: detail.depth.min(1), ..detail });
         shown += "::";
@@ -211,8 +211,8 @@ pub fn path(parts: &[PathPart<'_>], detail: Detail, pointer: bool) -> String {
     shown
 }
 
-/// A lambda is called after the function that it was written in, with the types that it takes;
-/// launchers only pass on the functor in their own arguments.
+/// A lambda is named after the function that contains it, with its parameter types. In a launcher, which only
+/// passes on its argument, it is that argument.
 pub fn lambda(parts: &[PathPart<'_>], detail: Detail) -> String {
     let Some(at) = parts.iter().position(|part| part.params.is_some() || part.is_lambda()) else {
         return "lambda".to_owned();
@@ -230,7 +230,7 @@ pub fn lambda(parts: &[PathPart<'_>], detail: Detail) -> String {
     let mut types: Vec<String> =
         split(params, ",").unwrap_or_default().into_iter().filter_map(last_name).collect();
     types.dedup();
-    // Where the lambda takes no elements, its home may say of which type they are.
+    // If no parameter is an element type, the function around the lambda may name one.
     let mut name = if home.is_lambda() { "lambda".to_owned() } else { home.name.to_owned() };
     if !types.iter().any(|name| known::is_element(name)) {
         let elements = Summary::of(&home.args.iter().collect::<Vec<_>>()).elements;
@@ -252,8 +252,8 @@ fn lambda_params<'a>(part: &PathPart<'a>) -> &'a str {
     inside.map(|(params, _)| params).or(part.params).unwrap_or("")
 }
 
-/// A type's own name without namespaces and arguments, unless it is long. Works on text alone, as nothing else
-/// bounds how deep the parameters of lambdas nest.
+/// A type's own name without namespaces and arguments, unless it is long. Works on text, since the parameters
+/// of lambdas may be nested to any depth.
 fn last_name(text: &str) -> Option<String> {
     let (core, _) = without_qualifiers(text.trim());
     let core = core.trim();

@@ -7,14 +7,14 @@ use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 /// Names longer than this are not demangled. The longest of PyTorch's 40 845 kernels has 2 301
 /// bytes; CUTLASS 3 reaches some 6 000.
 const MANGLED_MAX_BYTES: usize = 12 * 1024;
-/// The most text that a demangled name may take. Substitutions let a short mangled name stand
-/// for an exponentially long one.
+/// The most bytes of a demangled name. By substitutions, a short mangled name can stand for an exponentially
+/// long one.
 const DEMANGLED_MAX_BYTES: usize = 32 * 1024;
 /// Depth of nesting followed before giving up; real names stay below 40.
 const RECURSION_LIMIT: u32 = 96;
 
-/// The source form of a name as the device library says it. A name that is not mangled, or
-/// cannot be demangled within the bounds, comes back as it is; invalid UTF-8 is replaced.
+/// The source form of a name from the device library. A name that is not mangled, or exceeds the bounds, is
+/// returned as it is; invalid UTF-8 is replaced.
 pub fn demangle(name: &[u8]) -> String {
     let plain = || String::from_utf8_lossy(name).into_owned();
     if name.len() > MANGLED_MAX_BYTES || !looks_mangled(name) {
@@ -26,7 +26,7 @@ pub fn demangle(name: &[u8]) -> String {
     cpp_name(name).unwrap_or_else(plain)
 }
 
-/// A function's name without its parameters and what it returns: `ns::step<float>` of `void ns::step<float>(int)`.
+/// A function's name without parameters and return type: `ns::step<float>` of `void ns::step<float>(int)`.
 pub fn demangle_function(name: &[u8]) -> String {
     let plain = || String::from_utf8_lossy(name).into_owned();
     if name.len() > MANGLED_MAX_BYTES || !looks_mangled(name) {
@@ -41,7 +41,7 @@ fn looks_mangled(name: &[u8]) -> bool {
     [b"_Z".as_slice(), b"__Z", b"_R"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Rust's older mangling is C++'s with a hash as the last part; only the hash tells them apart.
+/// Rust's older mangling is C++'s with a hash as the last part; only the hash shows that it is Rust.
 fn rust_name(name: &str) -> Option<String> {
     let hash = name.trim_end_matches('E');
     let legacy = name.ends_with('E')
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// What this thread has used: others that run meanwhile do not count.
+    /// CPU time of this thread alone.
     fn processor_time() -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a live timespec.
@@ -241,7 +241,7 @@ mod tests {
 
     /// A name that is eight times as long makes the parser read some eight times as many bytes, not 64 times.
     #[test]
-    fn work_grows_with_the_length() {
+    fn parsing_work_grows_with_the_length() {
         let lists: [fn(usize) -> String; 3] = [
             |n| format!("void f<{}b>(int)", "iter<a<b<c, d>, e>, f>, ".repeat(n)),
             |n| format!("void {}f<int>(int)", "a<b>::".repeat(4 * n)),

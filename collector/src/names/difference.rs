@@ -1,4 +1,4 @@
-//! What tells two names apart that people would shorten to the same one.
+//! The differences between two names that have the same short name.
 
 use crate::names::argument::{Detail, argument, part};
 use crate::names::identifier::is_filler;
@@ -6,19 +6,19 @@ use crate::names::path::{NameNode, PathPart, parse};
 use crate::names::short::{bare, structure};
 use crate::names::vocabulary as known;
 
-/// Differences looked for; what has more is another kernel altogether.
+/// The most differences that are collected.
 const DIFFERENCES_MAX: usize = 12;
-/// Parts and arguments compared.
+/// The most parts and arguments that are compared.
 const COMPARED_MAX: usize = 2000;
-/// How much of a differing argument is shown.
+/// The detail of a differing argument.
 const SHOWN: Detail = Detail { depth: 1, arguments: 3, flags: true, elements: true };
-/// Arguments this long that are shown already are not shown again.
+/// An argument of at least this length that the short name shows is not repeated.
 const SAME_MIN_BYTES: usize = 8;
-/// Longer words are no marks.
+/// Longer words are not used as marks.
 const WORD_MAX_CHARS: usize = 40;
 
-/// What our full name says otherwise than theirs, in its order, with plumbing last. `shown` is the
-/// short name, which needs not be said again. Empty if nothing can be said.
+/// The words in which our full name differs from theirs, in its order, with plumbing last. Words of `shown`,
+/// the short name, are not repeated. Empty if there are none.
 pub fn differences(ours: &str, theirs: &str, shown: &str) -> Vec<String> {
     let (ours, theirs) = (bare(ours), bare(theirs));
     let mut found = Differences { shown, said: Vec::new(), plumbing: Vec::new(), compared: 0 };
@@ -35,23 +35,23 @@ pub fn differences(ours: &str, theirs: &str, shown: &str) -> Vec<String> {
 struct Differences<'s> {
     shown: &'s str,
     said: Vec<String>,
-    /// Said only after all else.
+    /// Differences that come after all others.
     plumbing: Vec<String>,
     compared: usize,
 }
 
 impl Differences<'_> {
-    fn say(&mut self, word: String) {
+    fn add(&mut self, word: String) {
         let fits = !word.is_empty() && word.chars().count() <= WORD_MAX_CHARS;
-        // The functor of a kernel comes again in its later arguments; a number is another one.
+        // A kernel's functor is repeated in its later arguments; a repeated number is another argument.
         let number = word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         if self.said.len() < DIFFERENCES_MAX && fits && (number || !self.said.contains(&word)) {
             self.said.push(word);
         }
     }
 
-    /// A type or a namespace; its name alone where the rest is too long or is shown already.
-    fn say_part(&mut self, ours: &PathPart<'_>) {
+    /// Adds a type or a namespace, or only its name if the rest is too long or already shown.
+    fn add_part(&mut self, ours: &PathPart<'_>) {
         let word = part(ours, SHOWN);
         let inside =
             word.split_once('<').and_then(|(_, rest)| rest.rsplit_once('>')).map(|(inside, _)| inside);
@@ -60,20 +60,20 @@ impl Differences<'_> {
             || known::unwrapped(ours).is_some()
             || inside.is_some_and(|inside| inside.len() > SAME_MIN_BYTES && self.shown.contains(inside));
         let name = known::element(ours.name).unwrap_or(ours.name);
-        self.say(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
+        self.add(if known || word.chars().count() > WORD_MAX_CHARS { name.to_owned() } else { word });
     }
 
-    fn say_node(&mut self, ours: &NameNode<'_>) {
+    fn add_node(&mut self, ours: &NameNode<'_>) {
         match ours {
             NameNode::Path { parts, pointer: false } => match parts.last() {
                 Some(own)
                     if !own.is_lambda() && own.name != "operator()" && !known::is_number_type(own.name) =>
                 {
-                    self.say_part(own)
+                    self.add_part(own)
                 }
-                _ => self.say(argument(ours, SHOWN)),
+                _ => self.add(argument(ours, SHOWN)),
             },
-            _ => self.say(argument(ours, SHOWN)),
+            _ => self.add(argument(ours, SHOWN)),
         }
     }
 
@@ -82,10 +82,10 @@ impl Differences<'_> {
         for (a, b) in ours.iter().rev().zip(theirs.iter().rev()) {
             self.part(a, b);
         }
-        // One has more namespaces or classes around it.
+        // One path has more namespaces or classes.
         let more = ours.len().saturating_sub(theirs.len());
         for outer in &ours[..more] {
-            self.say_part(outer);
+            self.add_part(outer);
         }
         if self.said.len() == said
             && let (Some(a), Some(b)) = (ours.last(), theirs.last())
@@ -103,12 +103,12 @@ impl Differences<'_> {
         if ours.is_lambda() && theirs.is_lambda() {
             if ours.name != theirs.name {
                 let number = ours.name.rsplit('#').next().unwrap_or_default().trim_end_matches('}');
-                self.say(format!("lambda {number}"));
+                self.add(format!("lambda {number}"));
             }
             return;
         }
         if ours.name != theirs.name {
-            return self.say_part(ours);
+            return self.add_part(ours);
         }
         self.flags(&ours.args, &theirs.args);
         for (at, ours) in ours.args.iter().enumerate() {
@@ -116,13 +116,13 @@ impl Differences<'_> {
                 Some(theirs) if known::is_flag(ours) && known::is_flag(theirs) => {}
                 Some(theirs) if known::is_plumbing(ours) => self.aside(|found| found.node(ours, theirs)),
                 Some(theirs) => self.node(ours, theirs),
-                None if known::is_plumbing(ours) => self.aside(|found| found.say_node(ours)),
-                None => self.say_node(ours),
+                None if known::is_plumbing(ours) => self.aside(|found| found.add_node(ours)),
+                None => self.add_node(ours),
             }
         }
     }
 
-    /// What is found is put off.
+    /// Puts the differences that `look` finds at the end.
     fn aside(&mut self, look: impl FnOnce(&mut Self)) {
         let said = std::mem::take(&mut self.said);
         look(self);
@@ -130,7 +130,7 @@ impl Differences<'_> {
         self.plumbing.extend(found);
     }
 
-    /// Flags are told apart by all those of the list at once, as `TFF`: one alone says nothing.
+    /// Flags are shown together, as `TFF`: one alone would not be understood.
     fn flags(&mut self, ours: &[NameNode<'_>], theirs: &[NameNode<'_>]) {
         let flags = |args: &[NameNode<'_>]| args.iter().filter_map(known::flag).collect::<Vec<bool>>();
         let (ours, theirs) = (flags(ours), flags(theirs));
@@ -139,8 +139,8 @@ impl Differences<'_> {
         }
         match ours.as_slice() {
             [] => {}
-            [only] => self.say(only.to_string()),
-            many => self.say(many.iter().map(|flag| if *flag { 'T' } else { 'F' }).collect()),
+            [only] => self.add(only.to_string()),
+            many => self.add(many.iter().map(|flag| if *flag { 'T' } else { 'F' }).collect()),
         }
     }
 
@@ -150,14 +150,14 @@ impl Differences<'_> {
                 let own =
                     |parts: &[PathPart<'_>]| parts.last().map(|own| (own.name.to_owned(), own.is_lambda()));
                 let same = own(a) == own(b) || (own(a).is_some_and(|a| a.1) && own(b).is_some_and(|b| b.1));
-                if same { self.path(a, b) } else { self.say_node(ours) }
+                if same { self.path(a, b) } else { self.add_node(ours) }
             }
             (NameNode::Text(a), NameNode::Text(b)) if a == b => {}
-            _ => self.say_node(ours),
+            _ => self.add_node(ours),
         }
     }
 
-    /// Overloads differ in their parameters alone.
+    /// Compares parameters, the only difference between overloads.
     fn parameters(&mut self, ours: &str, theirs: &str) {
         let list = |params: &str| format!("f<{params}>");
         let (ours, theirs) = (list(ours), list(theirs));
@@ -167,13 +167,13 @@ impl Differences<'_> {
         {
             for (at, node) in a.args.iter().enumerate() {
                 if b.args.get(at) != Some(node) {
-                    self.say(argument(node, SHOWN));
+                    self.add(argument(node, SHOWN));
                 }
             }
         }
     }
 
-    /// Plain words differ in what is between their underscores, or in what they have not.
+    /// Compares plain words by their pieces between underscores.
     fn words(&mut self, ours: &str, theirs: &str) {
         let (ours, theirs) = (together(ours), together(theirs));
         let sorted = |name: &'_ str| {
@@ -186,17 +186,17 @@ impl Differences<'_> {
             !is_filler(word) && words.binary_search_by(|known| known.as_str().cmp(word)).is_err()
         };
         for word in ours.split('_').take(COMPARED_MAX).filter(|word| missing(word, &in_theirs)) {
-            self.say(word.to_owned());
+            self.add(word.to_owned());
         }
         if self.said.is_empty() {
             for word in theirs.split('_').take(COMPARED_MAX).filter(|word| missing(word, &in_ours)) {
-                self.say(format!("no {word}"));
+                self.add(format!("no {word}"));
             }
         }
     }
 }
 
-/// Keeps the words together that say one thing.
+/// Joins pieces that belong together into one word.
 fn together(name: &str) -> String {
     name.replace("segment_k_", "segment-k-").replace("split_k", "split-k")
 }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_said_in_order() {
+    fn differences_are_listed_in_order() {
         for (ours, theirs, expected) in [
             ("void f<int, true>(int)", "void f<int, false>(int)", &["true"][..]),
             ("void f<true, int, true>()", "void f<false, int, true>()", &["TT"]),

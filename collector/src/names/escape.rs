@@ -21,7 +21,7 @@ pub fn line_safe(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Bytes as text: what is no UTF-8 is written out, so that different names stay different.
+/// Bytes as text. Invalid UTF-8 is written as escapes, so that different names stay different.
 pub fn readable(bytes: &[u8]) -> Arc<str> {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,5 +1,5 @@
-//! The golden lists of names: names as device libraries say them, each followed by the short name
-//! that people get when the file's kernels are one program's, met in this order.
+//! Tests by golden lists: names from device libraries, each followed by its short name in a program with the
+//! kernels of the file, in this order.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ fn kernels_have_the_short_names_people_know() {
 }
 
 #[test]
-fn no_two_kernels_of_a_program_share_a_short_name() {
-    // All libraries in one program, which is worse than any there is.
+fn kernels_of_a_program_have_different_short_names() {
+    // All libraries in one program: more than any real program.
     let mut table = NameTable::default();
     let mut taken: HashMap<String, String> = HashMap::new();
     let mut comfortable = 0;

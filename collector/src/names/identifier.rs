@@ -1,7 +1,7 @@
 //! Kernel names that are one plain word: cuBLAS's and cuDNN's XMMA names, Triton's, Inductor's.
 //!
-//! What is left out of an XMMA name is how the kernel was tuned, not what it computes; two that
-//! differ in nothing else are told apart by the table's marks.
+//! A short XMMA name leaves out the tuning parameters. Two names that differ only in these get marks from
+//! [`crate::names::NameTable`].
 
 /// Words of an XMMA name, and beginnings of words followed by a digit, that are left out.
 const XMMA_WORDS: [&str; 5] = ["execute", "kernel", "", "cublas", "cudnn"];
@@ -14,7 +14,7 @@ pub fn identifier(name: &str) -> String {
 }
 
 /// `sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_…_execute_split_k_kernel__5x_cublas`
-/// as `sm80_xmma_gemm_f32_nn_32x32x8_split_k`: the tile and what is done differently stay.
+/// as `sm80_xmma_gemm_f32_nn_32x32x8_split_k`: the tile and the algorithm stay.
 fn xmma(name: &str) -> Option<String> {
     let (device, rest) = name.split_once("_xmma_")?;
     let Some((what, how)) = rest.split_once("_tilesize") else {
@@ -25,8 +25,8 @@ fn xmma(name: &str) -> Option<String> {
     let mut before = "";
     let words: Vec<&str> = what.split('_').filter(|word| *word != "implicit").collect();
     for (at, word) in words.iter().enumerate() {
-        // `gemm` only says again what a convolution is computed by; the layout of the result, the
-        // last letter of `nn_n`, is the same in all; a type is said once.
+        // Left out: `gemm` in the name of a convolution; the layout of the result (the last letter of
+        // `nn_n`), which never differs; a type that is repeated.
         let gemm = *word == "gemm" && what.contains("implicit_gemm");
         let result = at + 1 == words.len() && *word == "n";
         let word = halved(word);
@@ -65,8 +65,7 @@ fn is_tuning(word: &str) -> bool {
     setting || is_filler(word)
 }
 
-/// Takes characters out of the middle, at the words' ends where there are some: the end often
-/// tells two names apart.
+/// Removes characters from the middle, if possible between words: names often differ in their ends.
 pub fn cut(name: &str, most_chars: usize) -> String {
     let count = name.chars().count();
     if count <= most_chars {

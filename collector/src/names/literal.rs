@@ -8,7 +8,8 @@ const NUMBER_MAX_DIGITS: usize = 9;
 /// Longer text is not shown.
 const TEXT_MAX_CHARS: usize = 24;
 
-/// Writes `(Enum)3` and `3ul` as `3`, a builtin type as one word, and any other text as it is or, if long, as `…`.
+/// Writes `(Enum)3` and `3ul` as `3`, a builtin type as one word, and any other text as it is or, if long, as
+/// `…`.
 pub fn literal(text: &str) -> String {
     let value = match text.rsplit_once(')') {
         Some((before, value)) if before.starts_with('(') && !value.is_empty() => value,

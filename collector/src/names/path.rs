@@ -1,7 +1,7 @@
 //! The structure of a C++ name in source form: a path of parts with template arguments.
 //!
-//! A reader for people's sake, not a compiler's: it needs brackets to match and takes anything
-//! else as plain text. Work is bounded by the name's length times [`DEPTH_MAX`].
+//! The parser only requires that brackets match, and takes anything else as plain text. Its work is bounded
+//! by the name's length times [`DEPTH_MAX`].
 
 /// Template arguments nested deeper than this are kept as text.
 const DEPTH_MAX: usize = 20;
@@ -10,7 +10,7 @@ const DEPTH_MAX: usize = 20;
 pub enum NameNode<'a> {
     /// `a::b<…>::c(…)`; `pointer` where the type ends in `*`.
     Path { parts: Vec<PathPart<'a>>, pointer: bool },
-    /// Numbers, builtin types, function types and whatever else is no path.
+    /// Numbers, builtin types, function types and anything else that is not a path.
     Text(&'a str),
 }
 
@@ -52,7 +52,7 @@ fn begins_path(text: &str) -> bool {
         || text.starts_with(|c: char| c.is_alphabetic() || matches!(c, '_' | '~' | '{' | '$' | '\''))
 }
 
-/// Takes `const`, `*` and `&` off the end of a type.
+/// Removes `const`, `*` and `&` from the end of a type.
 pub fn without_qualifiers(text: &str) -> (&str, bool) {
     let mut rest = text;
     let mut pointer = false;
@@ -156,8 +156,7 @@ pub fn split<'a>(text: &'a str, separator: &str) -> Option<Vec<&'a str>> {
     walk.open.is_empty().then_some(pieces)
 }
 
-/// Walks over bytes and knows which brackets are open. Operators that look like brackets count
-/// as none.
+/// Iterates over bytes and keeps the open brackets. Operators such as `<<` are not brackets.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -251,7 +250,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_path_stays_text() {
+    fn arguments_that_are_no_path_stay_text() {
         assert_eq!(names("unsigned int"), ["text unsigned int"]);
         assert_eq!(names("void (*)(int)"), ["text void (*)(int)"]);
         assert_eq!(names("3ul"), ["text 3ul"]);

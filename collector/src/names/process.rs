@@ -1,11 +1,11 @@
-//! Names of processes: by the title that each gave itself, or by its command.
+//! Names of processes, from their titles or their commands.
 
 use crate::model::definitions::ProcessInfo;
 
-/// What a process is called: by the title that it gave itself, as `ps` shows it, else by its command.
+/// The name of a process: the title that it gave itself, as `ps` shows it, else its short command.
 pub fn process_name(info: &ProcessInfo) -> String {
     match &info.title {
-        // The first word alone was written over.
+        // Only the first word was overwritten.
         Some(title) if title.get(1..) == info.command.get(1..) => {
             title.first().map_or_else(String::new, |first| cut(first))
         }

@@ -1,8 +1,8 @@
-//! Short names: what a person would call a kernel.
+//! Short names of kernels for people.
 //!
-//! Left out: return type, parameters, namespaces, plumbing among the template arguments.
-//! Wrappers are looked through to the functor that does the work. What is still too long shows
-//! fewer arguments, then sums up the deeper ones, then loses its middle.
+//! A short name leaves out return type, parameters, namespaces and template arguments that only carry data.
+//! It shows the functor inside a wrapper instead of the wrapper. A name that is still too long shows fewer
+//! arguments, then a summary of the nested ones, and then loses its middle.
 
 use crate::names::argument::{Detail, part, path, tiled};
 use crate::names::identifier::{cut, identifier};
@@ -14,16 +14,16 @@ use crate::names::vocabulary as known;
 pub const SHORT_MAX_CHARS: usize = 80;
 /// A name this short is not simplified further.
 const COMFORTABLE_CHARS: usize = 60;
-/// A name this short does not lose its second argument to become shorter.
+/// A name of at most this length keeps its second argument.
 const BEARABLE_CHARS: usize = 72;
-/// Fewer arguments than that are a loss that people notice.
-const TELLING_ARGUMENTS: usize = 3;
-/// Longer names are only cut: nothing that long reads well however it is taken apart.
+/// Showing fewer arguments than this is a noticeable loss.
+const NOTICED_ARGUMENTS: usize = 3;
+/// Longer names are only cut in the middle.
 const PARSED_MAX_BYTES: usize = 32 * 1024;
 
-/// Classes around a kernel that are shown.
+/// The most classes shown around a kernel.
 const CLASSES_MAX: usize = 4;
-/// From this depth on, matrix kernels are summed up.
+/// At this depth or below, matrix kernels are summarized.
 const TILED_MAX_DEPTH: usize = 3;
 
 /// Tried in this order until the name is comfortable.
@@ -51,13 +51,13 @@ pub fn short(full: &str) -> String {
     }
 }
 
-/// The name without what compilers put around it.
+/// The name without the prefixes and suffixes of compilers.
 pub fn bare(full: &str) -> &str {
     let full = full.split(" [clone ").next().unwrap_or(full).trim();
     full.strip_prefix("__device_stub__").unwrap_or(full)
 }
 
-/// The parts of a name that has some; `None` for plain words and for what nobody could read.
+/// The parts of a C++ name; `None` for plain words and for names too long to read.
 pub fn structure(bare: &str) -> Option<Vec<PathPart<'_>>> {
     if bare.len() > PARSED_MAX_BYTES || !bare.contains(['<', '(', ':']) {
         return None;
@@ -68,13 +68,13 @@ pub fn structure(bare: &str) -> Option<Vec<PathPart<'_>>> {
     }
 }
 
-/// The most detailed form that is comfortable to read, or one that is bearable and tells more, or
-/// else the shortest.
+/// The most detailed form that is comfortable to read, or a longer one with more information, or else the
+/// shortest.
 fn comfortable(parts: &[PathPart<'_>]) -> String {
     let mut bearable = None;
     let mut shortest: Option<(usize, String)> = None;
     for detail in DETAILS {
-        if (detail.arguments < TELLING_ARGUMENTS || !detail.elements) && bearable.is_some() {
+        if (detail.arguments < NOTICED_ARGUMENTS || !detail.elements) && bearable.is_some() {
             break;
         }
         let name = function(parts, detail);
@@ -117,12 +117,12 @@ fn function(parts: &[PathPart<'_>], detail: Detail) -> String {
     if own.args.is_empty() {
         return name + &identifier(own.name);
     }
-    // Of a matrix kernel the tile and the elements say more than its first arguments.
+    // The tile and the element types describe a matrix kernel better than its first arguments.
     let tiled = if detail.depth <= TILED_MAX_DEPTH { tiled(own) } else { None };
     name + &tiled.unwrap_or_else(|| part(own, detail))
 }
 
-/// The library and what else has to stand before a kernel's own name.
+/// The library and the classes shown before a kernel's own name.
 fn home(own: &PathPart<'_>, outer: &[PathPart<'_>]) -> String {
     let mut name = String::new();
     if let Some(library) = outer.iter().find(|part| known::is_library(part.name))

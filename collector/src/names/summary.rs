@@ -1,17 +1,17 @@
-//! Template arguments summed up: what says most in a tree that is too large to show.
+//! Summaries of template arguments that are too many to show.
 
 use crate::names::literal::{is_number, literal};
 use crate::names::path::{NameNode, PathPart, without_qualifiers};
 use crate::names::vocabulary as known;
 
-/// What says most in a tree of arguments, found in their order.
+/// The most descriptive items in a tree of arguments, searched in order.
 #[derive(Default)]
 pub struct Summary<'n, 'a> {
     /// The path of the lambda that does the work.
     pub work: Option<&'n [PathPart<'a>]>,
     /// The shape of a matrix kernel's block.
     pub tile: Option<String>,
-    /// What it works on.
+    /// The element types.
     pub elements: Vec<&'static str>,
     visited: usize,
 }
@@ -69,7 +69,7 @@ impl<'n, 'a> Summary<'n, 'a> {
     }
 }
 
-/// Clusters of thread blocks are shapes too, but small ones.
+/// Whether a shape is a tile. Clusters of thread blocks are shapes too, but small ones.
 fn is_tile(shape: &str) -> bool {
     const SMALLEST: u32 = 16;
     shape.contains('x') && shape.split('x').any(|side| side.parse().is_ok_and(|side: u32| side >= SMALLEST))

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use crate::names::difference::differences;
 use crate::names::{line_safe, short};
 
-/// Marks longer than this are only tried after shorter ones.
+/// Longer marks are tried only after shorter ones.
 const MARK_COMFORTABLE_CHARS: usize = 32;
 /// The most characters of a mark.
 pub(super) const MARK_MAX_CHARS: usize = 48;
 
-/// Gives every distinct full name a short name of its own. The first to come has the plain one,
-/// later ones with the same short name are marked by what they have that the first has not,
-/// `name [double]`, or by a number where nothing short tells them apart, `name#2`, `name#3`, …
+/// Gives every distinct full name a unique short name. The first full name gets the plain short name. Later
+/// ones with the same short name get a mark with a difference, `name [double]`, or, if no difference is short
+/// enough, a number, `name#2`, `name#3`, …
 ///
-/// Grows with the names put in; whoever fills it bounds their number.
+/// The table grows with the names; the caller bounds their number.
 #[derive(Clone, Debug, Default)]
 pub struct NameTable {
     by_full: HashMap<Arc<str>, Arc<str>>,
@@ -25,7 +25,7 @@ pub struct NameTable {
 #[derive(Clone, Debug)]
 struct Taken {
     full: Arc<str>,
-    /// How many names were marked by a number.
+    /// The number of names marked by a number.
     numbered: u32,
 }
 
@@ -64,7 +64,7 @@ impl NameTable {
     }
 }
 
-/// The marks to try: as many differences as are comfortable, then one more at a time.
+/// The marks to try, in order: as many differences as fit well, then one more at a time.
 fn marks(differences: &[String]) -> Vec<String> {
     let mut marks: Vec<String> = Vec::new();
     let mut mark = String::new();
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_keeps_the_plain_name_and_later_ones_say_what_they_have_instead() {
+    fn names_after_the_first_are_marked_with_their_differences() {
         let mut table = NameTable::default();
         assert_eq!(&*table.short("void a::f<int>(int)"), "f<int>");
         assert_eq!(&*table.short("void b::f<int>(int)"), "f<int> [b]");

@@ -1,9 +1,9 @@
-//! What is known of the libraries whose kernels people see: which words of a name say something
-//! and which are plumbing. Only tables and the questions asked of them.
+//! Tables of names from libraries with kernels, and look-ups in them: which words of a kernel's name describe
+//! it, and which only carry data (plumbing).
 
 use crate::names::path::{NameNode, PathPart};
 
-/// Libraries whose name stays in front of a kernel's own, because it says whose kernel it is.
+/// Libraries whose name is shown before the kernel's own, since it tells whose kernel it is.
 const LIBRARIES: [&str; 16] = [
     "cub",
     "cublasLt",
@@ -65,7 +65,7 @@ const PLUMBING_PREFIXES: [&str; 6] = [
     "policy_wrapper",
 ];
 
-/// Wrappers that are not shown, with the place of the argument that does the work.
+/// Wrappers that are not shown, with the index of the argument that does the work.
 const WRAPPERS: [(&str, usize); 14] = [
     ("AlignedArray", 0),
     ("BinaryFunctor", 3),
@@ -100,7 +100,7 @@ const SHELLS: [&str; 6] =
 const LAUNCHERS: [&str; 5] =
     ["gpu_kernel", "launch_", "LaunchN", "opmath_gpu_kernel", "opmath_symmetric_gpu_kernel"];
 
-/// Names that say nothing without the namespace or class around them.
+/// Names that are shown with the namespace or class around them.
 const GENERIC: [&str; 12] = [
     "Kernel",
     "apply",
@@ -120,7 +120,7 @@ const GENERIC: [&str; 12] = [
 const CONSTANT_NUMBERS: [&str; 3] =
     ["elementwise_kernel", "unrolled_elementwise_kernel", "elementwise_kernel_with_index"];
 
-/// Kernels whose flags say how they were built, not what they do.
+/// Kernels whose flags are build options.
 const CONSTANT_FLAGS: [&str; 1] = ["vectorized_elementwise_kernel"];
 
 /// Types that are lists of numbers, shown as 128x64x32.
@@ -130,7 +130,7 @@ const SHAPES: [&str; 7] =
 /// Types that stand for a number.
 const NUMBERS: [&str; 5] = ["C", "Int", "bool_constant", "constant", "integral_constant"];
 
-/// Element types that libraries call by many names, and those that say what a kernel works on.
+/// Element types, with the names that libraries have for them and ours.
 const ELEMENTS: [(&str, &str); 45] = [
     ("BFloat16", "bf16"),
     ("Complex", "complex"),
@@ -216,12 +216,12 @@ pub fn has_constant_flags(name: &str) -> bool {
     CONSTANT_FLAGS.contains(&name)
 }
 
-/// Types that bring data or settings to the functors beside them.
+/// Types that carry data or settings for the functors beside them.
 pub fn is_carrier(name: &str) -> bool {
     name.contains("iter") || name.contains("Iter") || name.contains("Policy") || name.contains("TileState")
 }
 
-/// Whether this is what we call an element type.
+/// Whether the name is one of our names of element types.
 pub fn is_element(name: &str) -> bool {
     let name = name.split('<').next().unwrap_or(name);
     ELEMENTS.iter().any(|(_, ours)| ours.split('<').next() == Some(name))
@@ -240,12 +240,12 @@ pub fn is_bundle(name: &str) -> bool {
     name.ends_with("traits") || name.ends_with("Traits")
 }
 
-/// Namespaces that libraries make up to keep their versions apart.
+/// Namespaces that libraries add for their versions.
 pub fn is_version(name: &str) -> bool {
     name.starts_with("_V_") || name.starts_with("CUB_") || name.starts_with("THRUST_") || name == "__1"
 }
 
-/// The argument behind a wrapper that says nothing itself.
+/// The argument inside a wrapper that is not shown.
 pub fn unwrapped<'n, 'a>(own: &'n PathPart<'a>) -> Option<&'n NameNode<'a>> {
     if own.name.starts_with("enable_") && own.args.len() == 1 {
         return own.args.first();
@@ -254,18 +254,18 @@ pub fn unwrapped<'n, 'a>(own: &'n PathPart<'a>) -> Option<&'n NameNode<'a>> {
     own.args.get(*index)
 }
 
-/// The argument that matters of a type that holds a functor.
+/// The functor of a type that holds one.
 pub fn held<'n, 'a>(own: &'n PathPart<'a>) -> Option<&'n NameNode<'a>> {
     let (_, index) = HOLDERS.iter().find(|(name, _)| *name == own.name)?;
     own.args.get(*index)
 }
 
-/// What an element type is called here.
+/// Our name of an element type.
 pub fn element(name: &str) -> Option<&'static str> {
     ELEMENTS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }
 
-/// What a builtin type of several words is called here.
+/// Our name of a builtin type of several words.
 pub fn builtin(name: &str) -> Option<&'static str> {
     BUILTINS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }
@@ -280,7 +280,7 @@ pub fn is_plumbing(node: &NameNode<'_>) -> bool {
     })
 }
 
-/// CUB's tuning policies, one a generation of devices.
+/// CUB's tuning policies, one for each generation of devices.
 fn is_policy(name: &str) -> bool {
     let rest = name.strip_prefix("Policy").or(name.strip_prefix("policy_")).or(name.strip_prefix("policy"));
     let rest = rest.map(|rest| rest.strip_suffix("_t").unwrap_or(rest));

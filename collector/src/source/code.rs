@@ -8,7 +8,7 @@ use crate::model::definitions::Definitions;
 use crate::names::readable;
 use crate::source::{FileNames, LineTable, is_own};
 
-/// What is known of a code.
+/// A code object with its decoded line table.
 #[derive(Debug)]
 pub(crate) struct Code {
     pub function: Arc<str>,
@@ -52,14 +52,14 @@ impl Code {
         })
     }
 
-    /// The line at a position. What is of no line counts as being at the first.
+    /// The line at a position, or the first line if the position has none.
     pub fn line(&self, position: u64) -> u32 {
         let begun = (position as u32 as u64 != NOT_BEGUN).then_some(position as u32);
         begun.and_then(|at| self.table.line(at)).unwrap_or(self.first_line)
     }
 }
 
-/// The stack that another one begins with, 0 if none, and the pairs of its own; `None` for what is no stack.
+/// The outer stack with which a stack begins, 0 if none, and the stack's own pairs; `None` if it is no stack.
 pub(crate) fn begin_of(definitions: &Definitions, stack: u32) -> Option<(u32, Vec<(u32, u64)>)> {
     let mut pairs = definitions.stack(stack).peekable();
     pairs.peek()?;

@@ -1,15 +1,15 @@
 //! Short names of files: `linear.py` for `/usr/lib/python3/dist-packages/torch/nn/modules/linear.py`.
 //!
-//! A file is called by its last part. Where two files of a session end alike, each has as many
-//! folders in front as tell them apart; `__init__.py` and `__main__.py` always have theirs.
+//! A file's short name is the last part of its path. Two files of a session with the same last part get as
+//! many folders as make them differ; `__init__.py` and `__main__.py` always have their folder.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// Parts up to which a name grows one by one; then it is the whole path.
+/// Names grow one part at a time up to this many, and then to the whole path.
 const PARTS_MAX: usize = 12;
-/// Names that say nothing without their folder.
+/// File names that are always shown with their folder.
 const ANONYMOUS: [&str; 2] = ["__init__.py", "__main__.py"];
 
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct FileNames {
 }
 
 impl FileNames {
-    /// For the files of a session; the same one may come several times, in any order.
+    /// Names the files of a session. A path may repeat; the order does not matter.
     pub fn new(paths: impl Iterator<Item = Arc<str>>) -> FileNames {
         let mut names: FxHashMap<Arc<str>, Arc<str>> = FxHashMap::default();
         let mut open: Vec<(Arc<str>, usize)> = Vec::new();
@@ -36,7 +36,7 @@ impl FileNames {
                 files.entry(ending(&path, parts)).or_default().push((path, parts));
             }
             for (name, same) in files.drain() {
-                // Those of which nothing is left to add are one file, written in several ways.
+                // Paths that cannot grow any more are spellings of one file.
                 let grows = |(path, parts): &(Arc<str>, usize)| {
                     ending(path, usize::MAX) != *name && *parts < usize::MAX
                 };
@@ -52,13 +52,13 @@ impl FileNames {
         FileNames { names }
     }
 
-    /// The path itself for a file that was not among those given.
+    /// The file's short name; for an unknown file the path itself.
     pub fn name(&self, path: &Arc<str>) -> Arc<str> {
         self.names.get(path).unwrap_or(path).clone()
     }
 }
 
-/// The last so many parts of a path. What is no path, like `<stdin>`, is one part.
+/// The last `parts` parts of a path. A name like `<stdin>` is one part.
 fn ending(path: &str, parts: usize) -> String {
     if path.starts_with('<') {
         return path.to_owned();

@@ -1,5 +1,5 @@
-//! Line tables of real interpreters, with the lines that those find by them: some that are kept
-//! here, and many more of each interpreter that this machine has.
+//! Tests with line tables of real interpreters and the lines that these find: a stored set, and many more
+//! from each interpreter on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::source::LineTable;
 
 const VERSIONS: [&str; 7] = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
 
-/// Compares one line of `scripts/python-line-tables`; how many instructions it tells of.
+/// Compares one line of `scripts/python-line-tables`. Returns its number of instructions.
 fn compare(line: &str) -> usize {
     let words: Vec<&str> = line.split(' ').collect();
     let [version, form, first_line, length, table, runs] = words[..] else { panic!("{line}") };

@@ -1,9 +1,10 @@
-//! Where kernels are written: from the line tables of the modules that they were loaded from.
+//! Source files and lines of kernels, from the line tables of their modules.
 //!
-//! The file is as the compiler was told it, the line is the kernel's first. A table may be nonsense: what of it makes no sense is left
-//! out. Each is decoded once, and all that are decoded are together no longer than what was said. One that is longer than
-//! [`KERNEL_LINES_MAX`] is not decoded: while it is, its files take some hundred times its bytes. What is kept of it is a name and a line of
-//! each kernel and paths, of so many bytes at most as [`paths_max`] says.
+//! The path is the one that the compiler was given, the line is the kernel's first. Tables are untrusted:
+//! invalid parts are skipped. Each table is decoded once, and the sum of decoded bytes is at most that of all
+//! definitions. A table longer than [`KERNEL_LINES_MAX`] is not decoded, since decoding takes some hundred
+//! times its bytes. The result is a name and a line for each kernel, and paths of at most [`paths_max`]
+//! bytes.
 
 use std::sync::Arc;
 
@@ -17,31 +18,32 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::model::definitions::Definitions;
 use crate::names::readable;
 
-/// A kernel's addresses in a table begin at its number, so high that no kernel reaches the next one's.
+/// Before decoding, each kernel's start address is set to its number shifted by this, far above any kernel's
+/// size.
 const NUMBER_SHIFT: u32 = 40;
 const ADDRESS_BYTES: u8 = 8;
-/// Sources kept of one name.
+/// The most sources of one name.
 const SOURCES_MAX: usize = 16;
-/// A longer path is no source.
+/// Longer paths are skipped.
 const PATH_MAX: usize = 4096;
 
-/// Where a kernel is written.
+/// The source file and line of a kernel.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct KernelSource {
-    /// As the compiler was told it.
+    /// The path that the compiler was given.
     pub path: Arc<str>,
     pub line: u32,
 }
 
-/// Where the functions of one name are written that were launched.
+/// The sources of all launched functions of one name.
 #[derive(Clone, Default, Debug)]
 pub struct NamedSources {
-    /// In order of their first launch, so many at most as [`SOURCES_MAX`].
+    /// In order of the first launch, at most [`SOURCES_MAX`].
     known: Vec<KernelSource>,
     is_some_unknown: bool,
 }
 
-/// Of a name of which no function is known.
+/// For a name without a known function.
 pub(crate) static UNKNOWN: NamedSources = NamedSources { known: Vec::new(), is_some_unknown: true };
 
 impl NamedSources {
@@ -49,12 +51,12 @@ impl NamedSources {
         &self.known
     }
 
-    /// Whether a function of that name is written nobody knows where.
+    /// Whether the source of some function of that name is unknown.
     pub fn is_some_unknown(&self) -> bool {
         self.is_some_unknown
     }
 
-    /// Where all of them are written.
+    /// The one source of all functions of that name.
     pub fn only(&self) -> Option<&KernelSource> {
         match &self.known[..] {
             [source] if !self.is_some_unknown => Some(source),
@@ -62,7 +64,7 @@ impl NamedSources {
         }
     }
 
-    /// Those of another process, which has kernels of that name too.
+    /// Adds the sources that another process has for the same name.
     pub fn merge(&mut self, other: &NamedSources) {
         other.known.iter().for_each(|source| self.add(Some(source.clone())));
         self.is_some_unknown |= other.is_some_unknown;
@@ -85,22 +87,22 @@ type Rows<'a> = LineRows<Slice<'a>, IncompleteLineProgram<Slice<'a>>>;
 /// The sources of a process's kernels.
 #[derive(Debug, Default)]
 pub struct KernelSources {
-    /// By the first piece of a table: the kernels in it.
+    /// The kernels of each table, by the table's first piece.
     tables: FxHashMap<u32, FxHashMap<String, KernelSource>>,
     decoded_bytes: usize,
-    /// By name, of the functions that were looked at. Kernels of several modules may be called alike.
+    /// Sources by name, of the first `functions` functions. Several modules may have kernels of one name.
     by_name: FxHashMap<Box<str>, NamedSources>,
     functions: usize,
 }
 
 impl KernelSources {
-    /// Where the function is written that was launched.
+    /// The source of a launched function.
     pub fn of_function(&mut self, definitions: &Definitions, function: u32) -> Option<KernelSource> {
         let function = definitions.function(function)?;
         let (first, length) = definitions.module_lines(function.module)?;
         let KernelSources { tables, decoded_bytes, .. } = self;
         let read = || {
-            // Tables that share their pieces, as no program's do, are decoded until all are as long as what was said.
+            // Only hostile tables share pieces. They are decoded until their sum is that of all definitions.
             let left = definitions.code_bytes().saturating_sub(*decoded_bytes).min(KERNEL_LINES_MAX);
             let length = usize::try_from(length).ok().filter(|length| *length <= left).unwrap_or(0);
             *decoded_bytes += length;
@@ -110,7 +112,7 @@ impl KernelSources {
         tables.entry(first).or_insert_with(read).get(function.name).cloned()
     }
 
-    /// Where kernels of that name are written.
+    /// The sources of kernels of that name.
     pub fn of_name(&mut self, definitions: &Definitions, name: &str) -> &NamedSources {
         let functions = definitions.functions();
         for function in functions.get(self.functions..).unwrap_or_default() {
@@ -126,7 +128,7 @@ impl KernelSources {
     }
 }
 
-/// How many bytes the paths have at most that are kept of a table of so many bytes.
+/// The most bytes of paths that are kept from a table of that length.
 fn paths_max(table_bytes: usize) -> usize {
     table_bytes.saturating_mul(4).saturating_add(64 << 10)
 }
@@ -136,12 +138,12 @@ fn paths_max(table_bytes: usize) -> usize {
 struct First {
     at: u64,
     line: u32,
-    /// Of the table's programs, and the file as it counts them: paths are made of those that are kept.
+    /// The line program's index in the table and the file's index in that program.
     program: usize,
     file: u64,
 }
 
-/// The kernels that a module's lines are of, by name.
+/// The sources of the kernels in a module's line table, by name.
 fn sources(joined: &[u8]) -> FxHashMap<String, KernelSource> {
     let Some(lines) = KernelLines::read(joined) else { return FxHashMap::default() };
     let mut table = lines.table.to_vec();
@@ -167,13 +169,13 @@ fn sources(joined: &[u8]) -> FxHashMap<String, KernelSource> {
     let mut paths = Paths::new(programs, lines.strings, paths_max(joined.len()));
     let source = |(name, first): (&[u8], First)| {
         let source = KernelSource { path: paths.of(&first)?, line: first.line };
-        // As definitions have their texts.
+        // Lossy, as the texts of definitions are.
         Some((String::from_utf8_lossy(name).into_owned(), source))
     };
     found.into_iter().filter_map(source).collect()
 }
 
-/// Finds the row of the lowest address of each sequence. The programs that such rows are of, each where it ended.
+/// Finds the row with the lowest address of each sequence. Returns the programs of these rows.
 fn first_rows<'t>(table: &'t [u8], first: &mut [Option<First>]) -> Vec<Rows<'t>> {
     let all = DebugLine::new(table, LittleEndian);
     let mut programs = Vec::new();
@@ -205,14 +207,14 @@ fn first_rows<'t>(table: &'t [u8], first: &mut [Option<First>]) -> Vec<Rows<'t>>
     programs
 }
 
-/// Paths of a table's files, each made once.
+/// The paths of a table's files, each built once.
 struct Paths<'t> {
     programs: Vec<Rows<'t>>,
     strings: DebugLineStr<Slice<'t>>,
     known: FxHashMap<(usize, u64), Option<Arc<str>>>,
-    /// Files of several programs are often the same.
+    /// Shared texts: several programs often have the same file.
     texts: FxHashSet<Arc<str>>,
-    /// So many bytes may still be made: what is refused counts too, which bounds the work.
+    /// Bytes that may still be used. Rejected paths count too, which bounds the work.
     left: usize,
 }
 
@@ -234,7 +236,7 @@ impl<'t> Paths<'t> {
         made
     }
 
-    /// The path of a file, in its folder if it says one.
+    /// Builds the path of a file, with its folder if it has one.
     fn make(&mut self, (program, file): (usize, u64)) -> Option<Arc<str>> {
         let header = self.programs.get(program)?.header();
         let file = header.file(file)?;
@@ -248,7 +250,7 @@ impl<'t> Paths<'t> {
             return None;
         }
         let text = readable(&[folder, between, name].concat());
-        // What is no UTF-8 is longer in writing.
+        // Escapes make invalid UTF-8 longer.
         let rest = self.left.checked_sub(text.len());
         self.left = rest.unwrap_or(0);
         rest?;

@@ -1,10 +1,10 @@
-//! What tables of nonsense cost that are made like true ones.
+//! Tests of the cost of hostile tables with valid structure.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// What compilers say of how rows are written, behind the version and the header's length.
+/// The usual header fields after the version and the header's length.
 const ROWS: [u8; 18] = [1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
 const PATH: u8 = 1;
 const FOLDER: u8 = 2;
@@ -23,14 +23,14 @@ fn leb(mut value: u64) -> Vec<u8> {
     }
 }
 
-/// A step of a program: rows of a kernel in that file, or anything.
+/// A step of a line program: a kernel's rows in that file, or arbitrary bytes.
 #[derive(Clone, Debug)]
 enum ProgramStep {
     Kernel { file: u64 },
     Bytes(Vec<u8>),
 }
 
-/// Line tables one after the other, and where in them kernels' addresses are.
+/// Consecutive line tables, and the offsets of the kernels' addresses in them.
 #[derive(Default)]
 struct LineTables {
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ struct LineTables {
 }
 
 impl LineTables {
-    /// One more, of DWARF 4 or 5. What its kernels' rows say is line 42.
+    /// Adds a table of DWARF 4 or 5. Its kernels are at line 42.
     fn add(&mut self, version: u16, folders: &[Vec<u8>], files: &[(Vec<u8>, u64)], steps: &[ProgramStep]) {
         let mut header = ROWS.to_vec();
         let is_new = version >= 5;
@@ -79,7 +79,7 @@ impl LineTables {
         self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Its kernels are called by their numbers.
+    /// The tables in the collector's format. Kernels are named by their numbers.
     fn joined(&self, strings: &[u8]) -> Vec<u8> {
         let mut buffer = vec![0; self.bytes.len() + strings.len() + 32 * self.offsets.len() + 64];
         let mut writer = Writer::new(&mut buffer);
@@ -94,7 +94,7 @@ impl LineTables {
     }
 }
 
-/// Bytes of the paths that are held, each once.
+/// The bytes of all paths, each counted once.
 fn held(found: &FxHashMap<String, KernelSource>) -> usize {
     let paths = found.values().map(|source| (source.path.as_ptr().addr(), source.path.len()));
     paths.collect::<HashMap<_, _>>().into_values().sum()
@@ -116,7 +116,7 @@ fn a_long_folder_of_thousands_of_files_costs_no_more_than_its_table() {
             let found = sources(&joined);
             let held = held(&found);
             assert!(joined.len() <= KERNEL_LINES_MAX && held <= paths_max(joined.len()), "{held}");
-            // What fits is there, and nothing of what is too long.
+            // Paths that fit are there, and no path that is too long.
             if folder_bytes < PATH_MAX {
                 let longest = if letter == 0xff { 4 * folder_bytes } else { folder_bytes } + 5;
                 assert!(held + longest >= paths_max(joined.len()), "{held} of {}", joined.len());
@@ -158,7 +158,7 @@ fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..most)
 }
 
-/// A text within a header: one that ends it would end all.
+/// A text within a header. It has no zero byte, which would end the header.
 fn name(least: usize, most: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(1u8.., least..most)
 }
@@ -178,13 +178,13 @@ fn part() -> impl Strategy<Value = TablePart> {
 
 proptest! {
     #[test]
-    fn nonsense_is_read_to_an_end(bytes: Vec<u8>) {
+    fn invalid_kernel_lines_are_read_to_an_end(bytes: Vec<u8>) {
         let _ = sources(&bytes);
     }
 
     /// Only what stands behind a true beginning is read by the decoder.
     #[test]
-    fn nonsense_within_a_table_is_decoded_to_an_end(
+    fn invalid_line_programs_are_decoded_to_an_end(
         parts in prop::collection::vec(part(), 1..4),
         behind in bytes(100), offsets in bytes(4), strings in bytes(100),
     ) {
@@ -194,7 +194,7 @@ proptest! {
             table.add(*version, folders, files, &[&[own], &steps[..]].concat());
         }
         table.bytes.extend(behind);
-        // Addresses may stand anywhere, in a header too.
+        // Addresses may be at any offset, even inside a header.
         table.offsets.extend(offsets.iter().map(|offset| u32::from(*offset)));
         let joined = table.joined(&strings);
         let found = sources(&joined);

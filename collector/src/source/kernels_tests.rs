@@ -1,4 +1,4 @@
-//! Kernels of line tables that compilers made, and of nonsense.
+//! Tests with line tables from compilers and with invalid ones.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ const CUBINS: [(&str, &[ExpectedKernel]); 3] = [
     ),
 ];
 
-/// What the traced process makes of an image, by another way.
+/// Builds the line table that the traced process would write for an image, with another library.
 pub(crate) fn joined(name: &str) -> Vec<u8> {
     let mut image: Vec<u64> = Vec::new();
     for chunk in std::fs::read(format!("{FIXTURES}{name}")).unwrap().chunks(8) {
@@ -68,7 +68,7 @@ fn kernels_of_triton_and_of_ptxas_are_known_with_their_first_lines() {
     }
 }
 
-/// The first line of Python that its file has there.
+/// The line number of a Python kernel is that of its `def`.
 #[test]
 fn a_kernel_s_first_line_is_that_of_its_def() {
     let text = std::fs::read_to_string(format!("{FIXTURES}kernels.py")).unwrap();
@@ -79,7 +79,7 @@ fn a_kernel_s_first_line_is_that_of_its_def() {
     }
 }
 
-/// As binutils reads them: its first row of each kernel, in order of the table.
+/// Compares with readelf's first row of each kernel.
 #[test]
 fn lines_are_those_that_readelf_says() {
     for (name, kernels) in CUBINS {
@@ -131,7 +131,7 @@ fn tables_that_are_cut_or_changed_are_read_to_an_end() {
         let whole = joined(name);
         for length in 0..whole.len() {
             let _ = sources(&whole[..length]);
-            // The same with lengths that are true.
+            // Also with correct lengths.
             let lines = KernelLines::read(&whole).unwrap();
             let mut buffer = vec![0; whole.len()];
             let mut writer = Writer::new(&mut buffer);
@@ -153,7 +153,7 @@ fn tables_that_are_cut_or_changed_are_read_to_an_end() {
     }
 }
 
-/// The same with another name for its kernels.
+/// The same lines with another kernel name.
 pub(crate) fn called(lines: &[u8], kernel: &str) -> Vec<u8> {
     let lines = KernelLines::read(lines).unwrap();
     let mut buffer = vec![0; 1 << 16];
@@ -167,7 +167,7 @@ pub(crate) fn called(lines: &[u8], kernel: &str) -> Vec<u8> {
     buffer
 }
 
-/// Definitions of modules, each with a function of that name, in pieces of so many bytes.
+/// Defines modules, each with a function of that name, in pieces of `piece` bytes.
 fn define_modules(definitions: &mut Definitions, modules: &[(Vec<u8>, &str)], piece: usize) {
     let mut define = |kind, fields: &[u64], text: &[u8]| {
         let id = u32::try_from(definitions.len()).unwrap() + 1;
@@ -207,7 +207,7 @@ fn kernels_that_are_called_alike_have_all_their_sources() {
     let add = source("/tmp/example/kernels.py", 7);
     define_modules(&mut definitions, &[(called(&joined("add_one.cubin"), "fused"), "fused")], 1 << 14);
     assert_eq!(kernels.of_name(&definitions, "fused").known(), std::slice::from_ref(&add));
-    // What is launched later is known later, and what comes again is the same.
+    // Functions that are launched later are added, and a repeated source is not.
     let again = ["row_sums.cubin", "add_one.cubin"].map(|cubin| (called(&joined(cubin), "fused"), "fused"));
     define_modules(&mut definitions, &again, 1 << 14);
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_name_with_a_function_of_unknown_lines_is_not_all_another_s() {
     let mut kernels = KernelSources::default();
     assert_eq!(kernels.of_name(&definitions, "fused").only(), Some(&add));
     assert_eq!(kernels.of_name(&definitions, "other").only(), None);
-    // It is known later that there is one of which nobody says anything.
+    // A function without a source is launched later.
     define_modules(&mut definitions, &[(Vec::new(), "fused")], 1 << 14);
     assert_eq!(kernels.of_name(&definitions, "fused").only(), None);
 }

@@ -1,8 +1,7 @@
 //! Line tables of CPython: from the byte offset of an instruction to the line it is of.
 //!
-//! A table comes from the traced process and may be nonsense. Every form is decoded once, in one
-//! pass that takes at least a byte a step, into runs that are then searched; nothing in it can make
-//! that pass longer than the table.
+//! A table comes from the traced process and may be invalid. Every form is decoded once, in one pass that
+//! reads at least a byte in each step, into runs of instructions of one line, which are then searched.
 
 use gputrace_wire::definition::line_table;
 
@@ -10,19 +9,19 @@ use gputrace_wire::definition::line_table;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct LineRun {
     from: u32,
-    /// `None`: the instructions are of no line.
+    /// `None` if the instructions have no line.
     line: Option<u32>,
 }
 
 /// A decoded table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LineTable {
-    /// By `from`, each once. One without a line follows the last one of a table that ends.
+    /// Sorted by `from`, each once. A run without a line marks the end of a complete table.
     runs: Vec<LineRun>,
 }
 
 impl LineTable {
-    /// `form` is one of [`line_table`]. `whole`: `table` is all of it, and not its beginning.
+    /// `form` is one of [`line_table`]. `whole`: `table` is complete, not only its beginning.
     pub fn decode(form: u64, first_line: u64, table: &[u8], whole: bool) -> LineTable {
         let mut decoded = LineTable::default();
         let first_line = i64::try_from(first_line).unwrap_or(i64::MAX);
@@ -41,13 +40,13 @@ impl LineTable {
         self.runs.get(after.checked_sub(1)?)?.line
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     #[cfg(test)]
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// CPython 3.8 and 3.9: each pair is a step in code and line, and the last line goes on.
+    /// CPython 3.8 and 3.9: each pair is a step in code and line; the last line has no end.
     fn lnotab(&mut self, mut line: i64, table: &[u8], whole: bool) {
         let mut from = 0u32;
         self.run(from, Some(line));
@@ -62,7 +61,7 @@ impl LineTable {
         }
     }
 
-    /// CPython 3.10: each pair is a range of code and how far its line is from the last one's.
+    /// CPython 3.10: each pair is a range of code and the difference of its line to the last one.
     fn ranges(&mut self, mut line: i64, table: &[u8]) {
         let mut end = 0u32;
         for [bytes, lines] in table.as_chunks::<2>().0 {
@@ -77,7 +76,7 @@ impl LineTable {
         self.run(end, None);
     }
 
-    /// From CPython 3.11: entries of a first byte, which has bit 7, and others, which have not.
+    /// From CPython 3.11: an entry's first byte has bit 7 set, its other bytes have not.
     fn locations(&mut self, mut line: i64, table: &[u8]) {
         let mut end = 0u32;
         let mut rest = table;
@@ -85,7 +84,7 @@ impl LineTable {
             let length = after.iter().position(|byte| byte & 0x80 != 0).unwrap_or(after.len());
             let (entry, next) = after.split_at_checked(length).unwrap_or((after, &[]));
             rest = next;
-            // Only the table's own first byte can lack the bit.
+            // Only the very first byte of a table can lack the bit.
             if first & 0x80 == 0 {
                 continue;
             }
@@ -101,8 +100,8 @@ impl LineTable {
         self.run(end, None);
     }
 
-    /// Instructions from that offset on are of that line. Offsets never go down; at the same one,
-    /// the last word holds.
+    /// Instructions from that offset on have that line. Offsets never decrease; of two equal ones the last
+    /// counts.
     fn run(&mut self, from: u32, line: Option<i64>) {
         let run = LineRun { from, line: line.and_then(|line| u32::try_from(line).ok()) };
         match self.runs.last_mut() {
@@ -211,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_decoded_in_one_pass(
+        fn invalid_line_tables_are_decoded_in_one_pass(
             form: u64, first_line: u64, table: Vec<u8>, whole: bool, at: u32,
         ) {
             for form in [form, 0, 1, 2, 3] {

@@ -1,14 +1,14 @@
-//! Which files are the program's own, and not a library's or the runtime's.
+//! User code: which files belong to the program, and not to a library or the runtime.
 //!
-//! A matter of where Python installs things. What cannot be told counts as the program's own.
+//! Decided by where Python installs files. Unknown files count as user code.
 
-/// Folders that hold what is installed.
+/// Folders of installed packages.
 const LIBRARIES: [&str; 2] = ["site-packages", "dist-packages"];
-/// Sources that are no file and yet somebody's own words.
+/// Sources without a file that are user code.
 const TYPED: [&str; 4] = ["<string>", "<stdin>", "<ipython", "<doctest"];
 
-/// Whether a source file is the program's own. The interpreter's own library lies in
-/// `lib/python3.12`, wherever it is installed, and what compilers generate in folders named so.
+/// Whether a source file is user code. The standard library lies in `lib/python3.12`, wherever it is
+/// installed, and generated code in the compilers' folders.
 pub fn is_own(path: &str) -> bool {
     if path.starts_with('<') {
         return TYPED.iter().any(|typed| path.starts_with(typed));
@@ -24,9 +24,9 @@ pub fn is_own(path: &str) -> bool {
     true
 }
 
-/// Whether the text is one that was handed to `exec` or `eval`: what stands after `python -c`, but also functions that libraries make,
-/// such as Triton's launchers and the methods of data classes. It answers for what it asks for where nothing else of
-/// the program's own does.
+/// Whether the code was passed to `exec`, `eval` or `python -c`. Libraries do this too, for example for
+/// Triton's launchers and the methods of data classes, so such a line is taken as user code only if the stack
+/// has no other.
 pub fn is_made(path: &str) -> bool {
     path.starts_with("<string>")
 }

@@ -1,15 +1,15 @@
-//! Gathers the few cells that each look at a ring yields into batches worth compressing.
+//! Gathers the few cells from each read of a ring into batches that compress well.
 //!
-//! All rings of a process go out together, so that what happened at one time stays near in the
-//! stream, clocks first and device records last: a time is mapped by the latest anchors, and a
-//! record mostly finds its call there already.
+//! All rings of a process are flushed together, so that events of one time are close in the stream. Clocks
+//! come first, since times are mapped by the latest anchors, and device records last, so that most of them
+//! find their calls.
 
 use gputrace_wire::cell::{Cell, kind};
 
 use crate::batch::Batch;
 
-/// A process's cells go out when one of its rings has gathered this many: half a megabyte, past
-/// which compression gains little.
+/// A process is flushed when one of its rings has gathered this many cells: half a megabyte. Larger batches
+/// hardly compress better.
 pub const CELLS_FULL: usize = 8192;
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Coalescer {
         self.pending.iter().any(|p| p.process == process && p.cells.len() >= CELLS_FULL)
     }
 
-    /// Lets everything of one process out.
+    /// Emits all cells of one process.
     pub fn flush(&mut self, process: u32, out: &mut impl FnMut(Batch)) {
         let (mut now, later) =
             std::mem::take(&mut self.pending).into_iter().partition::<Vec<_>, _>(|p| p.process == process);
@@ -55,7 +55,7 @@ impl Coalescer {
         }
     }
 
-    /// Lets everything out, process by process.
+    /// Emits all cells, process by process.
     pub fn flush_all(&mut self, out: &mut impl FnMut(Batch)) {
         let mut processes: Vec<_> = self.pending.iter().map(|pending| pending.process).collect();
         processes.sort_unstable();
@@ -64,7 +64,7 @@ impl Coalescer {
     }
 }
 
-/// Anchors, then calls, then device records, by the first entries that tell.
+/// The order of a ring: anchors, then calls, then device records, by its first entry of these kinds.
 fn rank(cells: &[Cell]) -> u8 {
     let mut rest = cells;
     while let Some(first) = rest.first() {

@@ -1,8 +1,8 @@
-//! The stream on its way: live batches gathered into larger ones, stored ones played back.
+//! The stream between session, file and model.
 //!
-//! What [`coalesce`] lets out is at once what the trace file stores and what the model sees, in
-//! that order; [`replay`] reads it back. Neither looks into what the batches mean. `clock` reads the
-//! clocks that the times in the stream are on.
+//! [`coalesce`] gathers cells into batches, which the trace file stores and the model consumes in the same
+//! order; [`replay`] reads them back from files. Neither interprets the batches. `clock` reads the clocks of
+//! the times in the stream.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub(crate) mod clock;

@@ -1,4 +1,4 @@
-//! Trace files through the model: the same numbers as live, a while later.
+//! Feeds trace files to the model.
 
 use std::path::{Path, PathBuf};
 
@@ -7,29 +7,29 @@ use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::trace_file::{Damage, TraceReader};
 
-/// How far reading is, over all files.
+/// How much was read, over all files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadProgress {
     pub bytes_read: u64,
     pub bytes_total: u64,
 }
 
-/// What was read.
+/// The result of reading.
 #[derive(Debug)]
 pub struct Replay<S> {
     pub totals: Totals,
     pub sink: S,
-    /// Files that were read to their first damage only.
+    /// Files that were read only up to their first damage.
     pub damages: Vec<(PathBuf, Damage)>,
-    /// Files of which nothing could be read, with the reason.
+    /// Files that could not be read at all, with the reason.
     pub skipped: Vec<(PathBuf, Error)>,
 }
 
-/// Reads traces one after the other into one model; processes are numbered on from file to file.
+/// Reads traces one after the other into one model. Process numbers continue from file to file.
 ///
-/// Damage within a file is no error: what lies before it counts, and [`Replay::damages`] names what
-/// is missing. A file that is no trace, or cannot be opened, is skipped if another one can be read,
-/// and is in [`Replay::skipped`]; if none can be read, the first file's error is returned.
+/// Damage within a file is not an error: the part before it counts, and [`Replay::damages`] describes it. A
+/// file that is not a trace, or cannot be opened, is skipped ([`Replay::skipped`]) if another can be read;
+/// if none can, the first file's error is returned.
 pub fn read_traces<S: Sink>(
     paths: &[impl AsRef<Path>],
     sink: S,

@@ -1,8 +1,7 @@
-//! Files that are cut while they are mapped: to read what is gone is a SIGBUS, which would end the collector.
+//! Mapped files that are truncated: reading beyond the new end raises SIGBUS, which would end the collector.
 //!
-//! While a thread reads mapped files here, a handler puts zeros in the place of a page that is gone, so that
-//! reading goes on, and notes it: what was read is then not believed. Everywhere else the signal does what it
-//! did before.
+//! While a thread reads mapped files here, a handler maps a page of zeros over the missing page, so that
+//! reading continues, and notes it: the result is then discarded. Everywhere else the signal acts as before.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -10,16 +9,16 @@ use std::sync::OnceLock;
 use libc::{c_int, c_void, siginfo_t};
 
 thread_local! {
-    /// How deep the thread is inside of [`reading`], and whether something was gone. Without a destructor and with
-    /// a constant at first, so that a signal handler may use them.
+    /// The nesting depth of [`reading`] on this thread, and whether a page was missing. Const-initialised and
+    /// without a destructor, so that a signal handler may use them.
     static READING: Cell<u32> = const { Cell::new(0) };
     static WAS_CUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What SIGBUS did before.
+/// The action of SIGBUS before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Reads mapped files; `None` if one of them was cut meanwhile.
+/// Runs `read`, which reads mapped files. Returns `None` if one of them was truncated meanwhile.
 pub fn reading<T>(read: impl FnOnce() -> T) -> Option<T> {
     prepare();
     let outside = READING.replace(READING.get() + 1);
@@ -31,7 +30,7 @@ pub fn reading<T>(read: impl FnOnce() -> T) -> Option<T> {
     (!was_cut).then_some(found)
 }
 
-/// Ends the reading also where it panics.
+/// Restores the depth, also on a panic.
 struct Inside {
     outside: u32,
 }
@@ -44,8 +43,7 @@ impl Drop for Inside {
 
 fn prepare() {
     BEFORE.get_or_init(|| {
-        // SAFETY: both are plain data, for which zeros mean nothing special; the handler is async-signal-safe, and
-        // runs on the stack that it interrupts.
+        // SAFETY: both structs are plain data that may be zero; the handler is async-signal-safe.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before);
@@ -65,8 +63,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
         // SAFETY: sysconf has no preconditions.
         let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let page = address & !(page_bytes - 1);
-        // SAFETY: the address was being read here, in a mapping of a file that this thread looks at; its page holds
-        // nothing any more. What is there instead can be read and is never written.
+        // SAFETY: this thread was reading the address in a file mapping of its own, whose page no longer
+        // exists. The new page can be read and is never written.
         let put = unsafe {
             libc::mmap(
                 page as *mut c_void,
@@ -82,8 +80,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
             return;
         }
     }
-    // As before: whoever raised it raises it again at once, now that this handler is gone.
-    // SAFETY: restores what sigaction gave, or the default.
+    // Restores the action before. The access then raises the signal again.
+    // SAFETY: the action is the one that sigaction returned, or the default.
     unsafe {
         match BEFORE.get() {
             Some(before) => libc::sigaction(signal, before, std::ptr::null_mut()),
@@ -92,7 +90,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
                 0
             }
         };
-        // One that was sent, and not raised by an access, does not come again by itself.
+        // A signal that was sent, not raised by an access, does not repeat by itself.
         if code <= 0 {
             libc::raise(signal);
         }
@@ -137,7 +135,7 @@ mod tests {
             assert_eq!(sum(mapped), 21);
             file.set_len(4096).unwrap();
             assert_eq!(sum(mapped), 7);
-            // A reading within another is told by itself.
+            // A nested reading has a result of its own.
             assert_eq!(reading(|| 1), Some(1));
         });
         assert_eq!(read, None);

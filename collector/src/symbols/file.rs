@@ -1,4 +1,4 @@
-//! An image's file: whether it is the one that was mapped, and what it says of places.
+//! An image's file: checks that it is the one that was mapped, and finds the functions at an address.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -16,40 +16,40 @@ use crate::model::definitions::Image;
 /// Why a file gives no names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unread {
-    /// There is none: the kernel's own code, or memory of no file.
+    /// There is no file: the kernel's own code, or anonymous memory.
     NoFile,
     Gone,
-    /// It is not what was mapped.
+    /// It is not the file that was mapped.
     Changed,
-    /// It cannot be opened, or is no program.
+    /// It cannot be opened, or is not a program or library.
     Unreadable,
 }
 
-/// A function at a place, with its line where that is known.
+/// A function at an address, with its line if known.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FrameFunction {
     pub name: Option<String>,
-    /// As the compiler was told it.
+    /// The path that the compiler was given.
     pub file: Option<String>,
     pub line: u32,
 }
 
 pub struct Symbols {
     loader: Loader,
-    /// The same of what was stripped off, where that is installed.
+    /// The installed debug file of a stripped image.
     debug: Option<Loader>,
-    /// Where the program begins; 0 in most libraries.
+    /// The entry point; 0 in most libraries.
     entry: u64,
 }
 
-/// How far into `_start` its one call can be.
+/// The call in `_start` is within this many bytes.
 const ENTRY_BYTES: u64 = 64;
 
 impl Symbols {
-    /// Opens the image's file, if it still is that.
+    /// Opens the image's file, if it is unchanged.
     pub fn open(image: &Image) -> Result<Symbols, Unread> {
         let path = Path::new(OsStr::from_bytes(&image.path));
-        // A trace may name anything: what is no file of a disk's is not opened.
+        // A trace may name any path. Files outside a disk are not opened.
         let is_of_system =
             |path: &Path| ["/proc", "/sys", "/dev"].iter().any(|folder| path.starts_with(folder));
         if !path.is_absolute() || is_of_system(path) {
@@ -58,7 +58,7 @@ impl Symbols {
         if image.path.ends_with(b" (deleted)") {
             return Err(Unread::Gone);
         }
-        // By way of links and of `..`, too.
+        // Also after links and `..` are resolved.
         let path = &path.canonicalize().map_err(|_| Unread::Gone)?;
         if is_of_system(path) {
             return Err(Unread::NoFile);
@@ -78,7 +78,7 @@ impl Symbols {
             object.entry()
         };
         let loader = Loader::new(path).map_err(|_| Unread::Unreadable)?;
-        // The loader has opened it anew.
+        // The loader opened the file again: it must still be the same.
         let now = path.metadata().map_err(|_| Unread::Changed)?;
         if (now.dev(), now.ino(), now.len()) != (metadata.dev(), metadata.ino(), metadata.len()) {
             return Err(Unread::Changed);
@@ -88,9 +88,9 @@ impl Symbols {
         Ok(Symbols { loader, debug, entry })
     }
 
-    /// The functions that an address is in, those that were inlined behind what they were inlined into.
+    /// The functions at an address, outermost first: inlined functions follow the one that contains them.
     pub fn functions(&self, address: u64) -> Vec<FrameFunction> {
-        // No file is so long, and addresses are added to.
+        // No file is that long, and later additions must not overflow.
         if address > u64::MAX / 4 {
             return vec![FrameFunction::default()];
         }
@@ -98,7 +98,7 @@ impl Symbols {
         let symbol = loaders().find_map(|loader| loader.find_symbol(address)).map(name::readable);
         let mut functions = loaders().map(|loader| lines(loader, address)).find(|found| !found.is_empty());
         let functions = functions.get_or_insert_with(|| vec![FrameFunction::default()]);
-        // What nothing was inlined into is what the symbol names.
+        // The symbol names the outermost function.
         if let Some(last) = functions.last_mut()
             && last.name.is_none()
         {
@@ -108,17 +108,17 @@ impl Symbols {
         std::mem::take(functions)
     }
 
-    /// Whether the address is where the program itself begins, before its `main`.
+    /// Whether the address is in `_start`.
     pub fn is_entry(&self, address: u64) -> bool {
         self.entry != 0 && address.wrapping_sub(self.entry) < ENTRY_BYTES
     }
 }
 
-/// What line tables say, innermost first; empty where they say nothing.
+/// The functions by line tables, innermost first; empty if the tables have none.
 fn lines(loader: &Loader, address: u64) -> Vec<FrameFunction> {
     let Ok(mut frames) = loader.find_frames(address) else { return Vec::new() };
     let mut found = Vec::new();
-    // Nobody inlines deeper.
+    // No real code is inlined deeper.
     while let (Ok(Some(frame)), true) = (frames.next(), found.len() < 64) {
         let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
         let location = frame.location.as_ref();
@@ -138,7 +138,7 @@ fn is_same<'data>(image: &Image, object: &impl Object<'data>, metadata: &Metadat
     image.file_bytes == metadata.len() && image.modified_ns == modified_ns.cast_unsigned()
 }
 
-/// Where distributions install what they stripped off.
+/// Where distributions install debug files.
 fn debug_path(build_id: &[u8]) -> Option<PathBuf> {
     let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (folder, file) = hex.split_at_checked(2).filter(|(_, file)| !file.is_empty())?;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_files_that_are_what_they_were_are_read() {
+    fn symbols_are_read_only_from_unchanged_plain_files() {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("text");
         fs::write(&text, "no program").unwrap();

@@ -1,8 +1,8 @@
-//! Symbols: from places in programs and libraries to functions, files and lines.
+//! Symbols: from addresses in programs and libraries to functions, files and lines.
 //!
-//! The files themselves are opened here, and nowhere else in the collector: on the machine where the trace was made they mostly
-//! are what they were. Each is compared first, by its build id or else by its length and time, and one that is another
-//! gives no names. Files are mapped; one that is cut meanwhile gives none either (`cut`).
+//! Only this module opens programs and libraries. On the machine where the trace was recorded they are mostly
+//! unchanged. Each file is checked first, by its build id or else by its length and time; a file that differs
+//! gives no names. Files are mapped; one that is truncated meanwhile gives no names either (`cut`).
 
 mod cut;
 mod file;

@@ -1,9 +1,8 @@
-//! A function's name as people say it: without its parameters, and without what templates were made with where that is
-//! too much to read.
+//! Readable names of native functions: without parameters, and without template arguments if these are long.
 
 use crate::names::demangle_function;
 
-/// Longer names are cut in the middle of what their templates were made with.
+/// Longer names lose template arguments.
 const LONG: usize = 160;
 
 pub fn readable(mangled: &str) -> String {
@@ -17,7 +16,7 @@ pub fn readable(mangled: &str) -> String {
     cut(short)
 }
 
-/// What is still long, without its middle: names begin alike, and end in what they are.
+/// A name that is still long, without its middle: names often begin alike and differ at the end.
 fn cut(name: String) -> String {
     let length = name.chars().count();
     if length <= LONG {
@@ -27,13 +26,13 @@ fn cut(name: String) -> String {
     head.chain(['…']).chain(name.chars().skip(length + 1 - LONG / 2)).collect()
 }
 
-/// The name with `…` for what stands in more angle brackets than so many.
+/// The name with `…` for text nested in more angle brackets than that.
 fn without_deeper(name: &str, depth: usize) -> String {
     let mut out = String::with_capacity(name.len());
     let mut open = 0usize;
     for (at, letter) in name.char_indices() {
         let before = name.get(..at).unwrap_or_default();
-        // Operators are no brackets.
+        // Operators such as `<<` are not brackets.
         let is_operator = before.trim_end_matches(['<', '>', '=', '-']).ends_with("operator")
             || letter == '>' && before.ends_with('-');
         match letter {

@@ -1,4 +1,4 @@
-//! The native places of a session's stacks, all looked up at once: each file is opened once, and closed again.
+//! The native frames of a session's stacks, all looked up at once, so that each file is opened once.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -12,18 +12,18 @@ use crate::model::Totals;
 use crate::model::definitions::Image;
 use crate::source::is_own;
 
-/// What a place is known by.
+/// A native frame with its names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NativeFrame {
-    /// The functions there, the innermost last; one at least.
+    /// The functions at the address, at least one: several if functions were inlined, the innermost last.
     pub functions: Vec<FrameFunction>,
     /// The image's path, and its last part.
     pub image: Arc<str>,
     pub file: Arc<str>,
     pub address: u64,
-    /// Whether the image is the program's own.
+    /// Whether the image is user code.
     pub own: bool,
-    /// Whether this is how a thread or the program begins, and nobody's work.
+    /// Whether the frame only starts the program or a thread, such as `_start`.
     pub begins: bool,
 }
 
@@ -33,7 +33,7 @@ type FrameKey = (u32, u32, u64);
 #[derive(Debug, Default)]
 pub struct Natives {
     frames: FxHashMap<FrameKey, Arc<NativeFrame>>,
-    /// Images that have no names, and why.
+    /// Files that gave no names, by reason.
     unread: BTreeMap<Unread, Vec<String>>,
 }
 
@@ -62,7 +62,7 @@ impl Natives {
     fn look_up(&mut self, image: &Image, mut wanted: Vec<FrameKey>) {
         wanted.sort_unstable();
         wanted.dedup();
-        // Processes of one program have the same places.
+        // Processes of one program have the same frames.
         let mut known: FxHashMap<u64, Arc<NativeFrame>> = FxHashMap::default();
         let path: Arc<str> = String::from_utf8_lossy(&image.path).into();
         let file: Arc<str> = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or("").into();
@@ -81,7 +81,8 @@ impl Natives {
                         frame
                     }
                     Err(why) => {
-                        // One that was cut says nothing more that can be believed; one that is odd here may be sound there.
+                        // A truncated file is not read any more; after other errors, further addresses are
+                        // tried.
                         if why == Unread::Changed {
                             *symbols = Err(why);
                         }
@@ -100,13 +101,13 @@ impl Natives {
         self.frames.get(&(process, image, at))
     }
 
-    /// The source files of all places.
+    /// The source files of all frames.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let functions = self.frames.values().flat_map(|frame| &frame.functions);
         functions.filter_map(|function| function.file.as_deref())
     }
 
-    /// What the user should know of files that gave no names.
+    /// Notices for the user about files that gave no names.
     pub fn notices(&self) -> Vec<String> {
         let why = |why: &Unread| match why {
             Unread::NoFile => None,
@@ -144,7 +145,8 @@ fn frame(
     Arc::new(NativeFrame { functions, image: path.clone(), file: file.clone(), address, own, begins })
 }
 
-/// What reads a file's tables may find in them what it does not expect, or no file any more: it has no names then.
+/// Runs `read`, which may panic on invalid tables or find that the file was truncated: then there are no
+/// names.
 fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, Unread> {
     let read = cut::reading(|| std::panic::catch_unwind(AssertUnwindSafe(read)));
     read.ok_or(Unread::Changed)?.map_err(|_| Unread::Unreadable)
@@ -163,8 +165,7 @@ fn is_beginning(function: &str) -> bool {
         || bare.starts_with("libc_start_")
 }
 
-/// Whether an image is the program's own: what is no library is, wherever it lies, and of libraries those that are not where
-/// systems install theirs.
+/// Whether an image is user code: any program, and libraries outside the system's folders.
 fn is_own_image(path: &str) -> bool {
     const INSTALLED: [&str; 5] = ["/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"];
     let file = path.rsplit('/').next().unwrap_or(path);
@@ -174,7 +175,7 @@ fn is_own_image(path: &str) -> bool {
 }
 
 impl NativeFrame {
-    /// Whether a source file is the program's own: a header of a library's is not, wherever it was inlined.
+    /// Whether a source file is user code. A library's header is not, even if inlined into user code.
     pub fn is_own_file(&self, file: &str) -> bool {
         self.own && is_own(file) && !file.starts_with("/usr/") && !file.starts_with("/rustc/")
     }
@@ -184,7 +185,7 @@ impl NativeFrame {
 mod tests {
     use super::*;
 
-    /// As a build does that writes over the program while its report is made.
+    /// A build may overwrite the program while its report is made.
     #[test]
     fn a_program_that_is_cut_while_its_names_are_looked_up_has_none() {
         let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@
 //!   8  process u32
 //! ```
 //!
-//! The checksum covers the header but for itself, and the payload as stored. Blocks are numbered
+//! The checksum covers the header without the checksum itself, and the stored payload. Blocks are numbered
 //! from 0, so that a missing one is noticed.
 
 use crate::trace_file::header::{put, u32_at};
@@ -17,7 +17,7 @@ pub const HEADER_BYTES: usize = 40;
 /// The largest payload, before or after compression.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 
-/// Block types. A reader skips those it does not know.
+/// Block types. A reader skips unknown ones.
 pub mod kind {
     pub const SESSION_BEGIN: u16 = 1;
     pub const PROCESS_BEGIN: u16 = 2;
@@ -66,7 +66,7 @@ impl BlockHeader {
         bytes
     }
 
-    /// Reads a header; `None` if it does not begin as one.
+    /// Reads a header; `None` if the magic is wrong.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<BlockHeader> {
         let halves = u32_at(bytes, 4);
         (u32_at(bytes, 0) == MAGIC).then_some(BlockHeader {

@@ -1,6 +1,6 @@
 //! Numbers and texts as bytes: LEB128 for numbers of any size, zigzag for signed ones.
 
-/// Reads what the functions below wrote; every look past the end is `None`.
+/// Reads what the functions below write. Reading beyond the end returns `None`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a> {
     rest: &'a [u8],
@@ -24,7 +24,7 @@ impl<'a> Bytes<'a> {
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
                 self.rest = self.rest.get(index + 1..)?;
-                // The tenth byte has room for one bit.
+                // The tenth byte holds one bit.
                 return (index < 9 || *byte <= 1).then_some(value);
             }
         }
@@ -43,7 +43,7 @@ impl<'a> Bytes<'a> {
         self.varint()?.try_into().ok()
     }
 
-    /// A count of things that take at least one byte each, so that no larger one is believed.
+    /// A count of items of at least one byte each; `None` if it exceeds the bytes left.
     pub fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(self.varint()?).ok()?;
         (count <= self.rest.len()).then_some(count)
@@ -60,7 +60,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     if value < 0x80 {
         return out.push(value as u8);
     }
-    // Put together first: to look for room takes longer than a byte does.
+    // Collected first, since a capacity check for each byte is slower.
     let mut bytes = [0; 10];
     let mut used = 0;
     for byte in &mut bytes {
@@ -86,7 +86,7 @@ pub fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Small numbers of either sign to small numbers.
+/// Maps numbers of small magnitude and either sign to small numbers.
 #[inline]
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()

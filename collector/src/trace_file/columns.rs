@@ -1,17 +1,17 @@
-//! Cells by columns: entries of one shape are taken apart into fields, each field stored as its
-//! differences, so that what compresses well lies together.
+//! Cells by columns: entries of one shape are split into fields, and each field is stored as a column of
+//! differences, which compresses well.
 //!
 //! ```text
 //!  entries, tail cells, shapes           varints
 //!  shapes × (kind, cells, fields)        varints
 //!  entries × shape index                 varints; absent if there is one shape
 //!  shapes × fields × column              a mode byte, then by mode
-//!  tail cells × 64 bytes                 what is not a whole entry, as it stands
+//!  tail cells × 64 bytes                 cells that are no whole entry, unchanged
 //! ```
 //!
-//! The encoder tries the modes and takes the shortest; the decoder only follows, and reads the
-//! fields from the block too, so that it needs no table that could differ from the writer's.
-//! Every bit of every cell comes back, whatever the cells hold.
+//! The encoder uses the shortest mode for each column. The decoder reads the fields from the block, so that
+//! it needs no table that could differ from the writer's. Every bit of every cell is restored, whatever it
+//! contains.
 
 use gputrace_wire::cell::{CELL_BYTES, CELL_WORDS, Cell};
 
@@ -74,7 +74,7 @@ fn apply(before: u64, difference: u64, width: u8) -> u64 {
     before.wrapping_add(unzigzag(difference).cast_unsigned()) & mask(width)
 }
 
-/// Takes cells apart; what it needs between blocks is kept to be used again.
+/// Encodes cells. Its buffers are reused for each block.
 #[derive(Debug, Default)]
 pub struct ColumnEncoder {
     /// The shape of each entry, in order.
@@ -83,11 +83,11 @@ pub struct ColumnEncoder {
     positions: Vec<Vec<u32>>,
     values: Vec<u64>,
     bases: Vec<u64>,
-    /// Which bits of a shape's entries are not the same in all.
+    /// The bits in which entries of a shape differ.
     differing: Vec<Cell>,
 }
 
-/// Finds the bits in which entries of one shape differ from the first of them.
+/// Finds the bits in which entries of one shape differ from the first one.
 fn compare(cells: &[Cell], positions: &[u32], length: u8, differing: &mut Vec<Cell>) {
     differing.clear();
     differing.resize(usize::from(length), Cell::ZERO);
@@ -102,7 +102,7 @@ fn compare(cells: &[Cell], positions: &[u32], length: u8, differing: &mut Vec<Ce
     }
 }
 
-/// A field of the entries that begin there.
+/// Collects a field of the entries at these positions.
 fn gather(cells: &[Cell], positions: &[u32], field: Field, values: &mut Vec<u64>) {
     let at = usize::from(field.at);
     let (cell, word, shift) = (at / CELL_BYTES, at % CELL_BYTES / 8, at % 8 * 8);
@@ -128,7 +128,7 @@ impl ColumnEncoder {
             compare(cells, positions, shape.cells, &mut self.differing);
             for field in &*shape.fields {
                 let differs = load(&self.differing, *field) != 0;
-                // Of a column that is one value throughout, the first two tell all there is to tell.
+                // Two values are enough for a column with one value throughout.
                 let stored = if differs { &positions[..] } else { positions.get(..2).unwrap_or(positions) };
                 gather(cells, stored, *field, &mut self.values);
                 self.bases.clear();
@@ -144,7 +144,7 @@ impl ColumnEncoder {
         }
     }
 
-    /// Finds the entries; returns their shapes and how many cells are in whole entries.
+    /// Finds the entries. Returns their shapes and the number of cells in whole entries.
     fn cut(&mut self, cells: &[Cell]) -> (Vec<Shape>, usize) {
         self.sequence.clear();
         self.positions.iter_mut().for_each(Vec::clear);
@@ -156,7 +156,7 @@ impl ColumnEncoder {
                 break;
             }
             let known = shapes.iter().position(|shape| shape.kind == kind && shape.cells == length);
-            // A hostile ring can hold thousands of kinds; each costs a look at every entry.
+            // A hostile ring may have thousands of kinds, and every entry is compared with all shapes.
             if known.is_none() && shapes.len() >= SHAPES_MAX {
                 break;
             }
@@ -177,7 +177,7 @@ impl ColumnEncoder {
     }
 }
 
-/// The most shapes in one block; entries of more are in its tail.
+/// The most shapes in one block. Entries of further shapes are in its tail.
 const SHAPES_MAX: usize = 64;
 
 fn put_column(out: &mut Vec<u8>, values: &[u64], bases: &[u64], width: u8) {
@@ -234,7 +234,7 @@ fn put_column(out: &mut Vec<u8>, values: &[u64], bases: &[u64], width: u8) {
     }
 }
 
-/// Puts cells together again; `None` if the bytes are not what the encoder writes.
+/// Decodes cells; `None` if the bytes are invalid.
 pub fn decode(bytes: &[u8]) -> Option<Vec<Cell>> {
     let mut bytes = Bytes::new(bytes);
     let entries = usize::try_from(bytes.varint()?).ok().filter(|count| *count <= CELLS_MAX)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where and why; everything before was read.
+/// Where reading stopped and why. Everything before was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
     /// Byte offset of the first block that could not be read.
@@ -13,30 +13,30 @@ pub struct Damage {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DamageReason {
-    /// The file ends between blocks, without its closing one: the recorder was killed, or runs still.
+    /// The file ends after a block other than the closing one: the collector was killed, or still runs.
     NotClosed,
     /// The file ends within a block.
     Truncated,
-    /// What stands there is no block.
+    /// There is no block at this offset.
     NotABlock,
-    /// The block's contents are not what was written.
+    /// The block's checksum is wrong.
     Checksum,
     /// Blocks are missing before this one.
     Missing,
-    /// The block claims to be larger than any is.
+    /// The block's length exceeds the limit.
     TooLarge,
-    /// The block is whole but says nothing that makes sense.
+    /// The block is whole but its contents are invalid.
     Contents,
-    /// Something follows the closing block.
+    /// Bytes follow the closing block.
     Trailing,
-    /// The system refused to read on.
+    /// The system returned an error on reading.
     Read(String),
-    /// Nothing was read: the file cannot be opened or is no trace of a known version.
+    /// Nothing was read: the file cannot be opened or is not a trace of a known version.
     Skipped(String),
 }
 
 impl Damage {
-    /// Of a file that could not be opened as a trace, with the error's text.
+    /// The damage for a file that could not be opened as a trace.
     pub fn skipped(error: &crate::error::Error) -> Damage {
         Damage { offset: 0, blocks_read: 0, reason: DamageReason::Skipped(error.to_string()) }
     }

@@ -1,4 +1,4 @@
-//! Batches as blocks: what a trace file stores, and what the flight recorder keeps in memory.
+//! Encodes batches as blocks, for the trace file and for the flight recorder's memory.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use crate::trace_file::block::{BlockHeader, HEADER_BYTES, encoding, kind};
 use crate::trace_file::bytes::put_varint;
 use crate::trace_file::{columns, payload};
 
-/// zstd's own default: twice as fast as the next and within a few percent on columns.
+/// zstd's default level: twice as fast as the next one, and within a few percent of its size on columns.
 const LEVEL: i32 = 3;
 /// Definitions are cut into blocks of about this many bytes.
 const DEFINITIONS_BYTES: usize = 1 << 20;
 
-/// A block but for its number.
+/// A block without its number.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoded<'a> {
     pub kind: u16,
@@ -20,7 +20,7 @@ pub struct Encoded<'a> {
     pub process: u32,
     pub ring: u32,
     pub raw_bytes: u32,
-    /// The payload as it is stored.
+    /// The stored payload.
     pub stored: &'a [u8],
 }
 
@@ -33,7 +33,7 @@ impl Encoded<'_> {
             process: self.process,
             ring: self.ring,
             raw_bytes: self.raw_bytes,
-            // `put` made sure that it fits.
+            // `put` checked that it fits.
             stored_bytes: u32::try_from(self.stored.len()).unwrap_or(u32::MAX),
             sequence,
             checksum: 0,
@@ -42,7 +42,7 @@ impl Encoded<'_> {
     }
 }
 
-/// Where blocks go as they are made.
+/// Receives each encoded block.
 pub type Take<'t> = dyn FnMut(Encoded) -> io::Result<()> + 't;
 
 pub struct BlockEncoder {
@@ -57,7 +57,7 @@ impl BlockEncoder {
         Ok(BlockEncoder { compressor, columns: columns::ColumnEncoder::default(), raw: Vec::new() })
     }
 
-    /// Makes the blocks of a batch: one, or several where it is large.
+    /// Encodes a batch as one block, or as several if it is large.
     pub fn encode(&mut self, batch: &Batch, take: &mut Take) -> io::Result<()> {
         self.raw.clear();
         match batch {
@@ -129,7 +129,7 @@ impl BlockEncoder {
         Ok(())
     }
 
-    /// Hands on what is in `raw` as one block.
+    /// Emits the bytes in `raw` as one block.
     fn put(&mut self, kind: u16, process: u32, ring: u32, take: &mut Take) -> io::Result<()> {
         let compressed = self.compressor.compress(&self.raw)?;
         let (encoding, stored) = match compressed.len() < self.raw.len() {
@@ -141,7 +141,7 @@ impl BlockEncoder {
     }
 }
 
-/// How many of the first cells go into one block: whole entries, as many as fit.
+/// The number of first cells for one block: as many whole entries as fit.
 fn whole_entries(cells: &[gputrace_wire::cell::Cell]) -> usize {
     if cells.len() <= columns::CELLS_MAX {
         return cells.len();

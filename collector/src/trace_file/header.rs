@@ -1,4 +1,4 @@
-//! The file's first 64 bytes: what it is and which version wrote it.
+//! The file's first 64 bytes: magic and versions.
 //!
 //! ```text
 //!   0  "gputrace"           20  version of the gputrace that wrote it, text, NUL-padded
@@ -7,15 +7,15 @@
 //!  16  wire version u32
 //! ```
 //!
-//! The writer's version is there for readers that are too old for the rest: they can name the gputrace
-//! that is needed. It stays at this offset in every format version.
+//! A reader that is too old for the rest names the writer's version as the one that is needed. The writer's
+//! version stays at this offset in every format version.
 
 /// First bytes of every trace file.
 pub const MAGIC: [u8; 8] = *b"gputrace";
 pub const HEADER_BYTES: usize = 64;
-/// Raised when an older reader would misread the file; it refuses such a file.
+/// Increased when an older reader would misread the file. It rejects a file with a higher number.
 pub const VERSION_MAJOR: u16 = 1;
-/// Raised when something is added that an older reader can skip.
+/// Increased when something is added that an older reader can skip.
 pub const VERSION_MINOR: u16 = 3;
 /// The writer's version: offset and length.
 const WRITER: usize = 20;
@@ -35,31 +35,31 @@ pub fn to_bytes() -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// Writes `from` at a place of a fixed array.
+/// Writes `from` at an offset of a fixed array.
 pub fn put(bytes: &mut [u8], at: usize, from: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(from) {
         *to = *from;
     }
 }
 
-/// Four bytes at a place, little endian; 0 past the end.
+/// Four bytes at an offset, little endian; 0 beyond the end.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// What a file's first bytes are.
+/// The result of checking a header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Header {
     Good,
     NotATrace,
-    /// Of a format version that this reader does not know.
+    /// A format version that this reader does not know.
     Unknown {
         major: u16,
         minor: u16,
-        /// Version of the gputrace that wrote the file; `None` of files of formats before 1.3.
+        /// The version of the gputrace that wrote the file; `None` for formats before 1.3.
         writer: Option<String>,
     },
-    /// It begins as a trace, and its header is damaged.
+    /// The magic is right, but the header is damaged.
     Damaged,
 }
 
@@ -67,7 +67,7 @@ pub fn check(bytes: &[u8; HEADER_BYTES]) -> Header {
     if !bytes.starts_with(&MAGIC) {
         return Header::NotATrace;
     }
-    // The version is looked at before the checksum, which a newer version may keep elsewhere.
+    // The version is checked before the checksum, since a newer version may have the checksum elsewhere.
     let (version, wire) = (u32_at(bytes, 8), u32_at(bytes, 16));
     let (major, minor) = ((version >> 16) as u16, version as u16);
     if crc32fast::hash(bytes.get(..60).unwrap_or(&[])) == u32_at(bytes, 60) {
@@ -83,7 +83,7 @@ pub fn check(bytes: &[u8; HEADER_BYTES]) -> Header {
     }
 }
 
-/// The writer's version, if what is there looks like one: it is printed.
+/// The writer's version, if the bytes look like one: it will be printed.
 fn writer(bytes: &[u8; HEADER_BYTES]) -> Option<String> {
     let field = bytes.get(WRITER..WRITER + WRITER_BYTES)?;
     let text = field.split(|byte| *byte == 0).next()?;

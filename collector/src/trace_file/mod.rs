@@ -1,9 +1,9 @@
 //! The trace file: the stream in compressed, checksummed blocks, written as the program runs.
 //!
-//! Owns the bytes on disk and nothing of their meaning: what goes in is a [`crate::batch::Batch`]
-//! and the same comes out, bit for bit. `docs/format/trace-file.md` is the format in prose and
-//! changes in the same commit. A reader trusts nothing: lengths are capped, checksums are
-//! checked, and everything before the first damage is still given out.
+//! Owns the bytes on disk and does not interpret them: each [`crate::batch::Batch`] that is written is read
+//! back unchanged. `docs/format/trace-file.md` describes the format and changes in the same commit. The
+//! reader trusts nothing: it limits lengths, verifies checksums, and still returns everything before the
+//! first damage.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod block;

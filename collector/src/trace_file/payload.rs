@@ -1,5 +1,5 @@
-//! Batches as payloads, all but cells. Each grows at its end: a reader ignores what follows
-//! what it knows, and takes 0 for what is not there.
+//! Payloads of all batches but cells. New fields are added at the end: a reader ignores unknown fields, and
+//! takes 0 for missing ones.
 
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX};
@@ -71,7 +71,7 @@ pub fn put_unrecorded(out: &mut Vec<u8>, lines: &[String]) {
 pub fn unrecorded(payload: &[u8]) -> Option<Vec<String>> {
     let mut bytes = Bytes::new(payload);
     let count = bytes.varint()?;
-    // Grows with what is there: a count may be any.
+    // Grows with the bytes that exist, since the count is untrusted.
     let mut lines = Vec::new();
     for _ in 0..count {
         lines.push(lossy(bytes.text()?));

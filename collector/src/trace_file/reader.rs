@@ -13,8 +13,8 @@ use crate::trace_file::encode::Encoded;
 use crate::trace_file::header::{self, Header};
 use crate::trace_file::{columns, payload};
 
-/// An iterator over a trace's batches. When it has ended, [`TraceReader::damage`] says whether
-/// that was the trace's end.
+/// An iterator over a trace's batches. After it has ended, [`TraceReader::damage`] is `None` if the whole
+/// trace was read.
 pub struct TraceReader<R> {
     input: R,
     decoder: BlockDecoder,
@@ -33,7 +33,7 @@ enum ReaderState {
 }
 
 impl TraceReader<BufReader<File>> {
-    /// Opens a trace file and checks what it is.
+    /// Opens a trace file and checks its header.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let unreadable = |source| Error::TraceRead { path: path.to_owned(), source };
         let file = File::open(path).map_err(|source| match source.kind() {
@@ -49,7 +49,7 @@ impl TraceReader<BufReader<File>> {
 }
 
 impl<R: Read> TraceReader<R> {
-    /// Reads a trace of `total_bytes` from anything; `path` is its name in errors.
+    /// Reads a trace of `total_bytes` from any input; `path` is its name in errors.
     pub fn new(mut input: R, total_bytes: u64, path: &Path) -> Result<Self, Error> {
         let mut first = [0; header::HEADER_BYTES];
         let unreadable = |source| Error::TraceRead { path: path.to_owned(), source };
@@ -62,7 +62,7 @@ impl<R: Read> TraceReader<R> {
             Header::Good => ReaderState::Reading,
             Header::NotATrace => return Err(Error::NotATrace { path: path.to_owned() }),
             Header::Unknown { major, minor, writer } => {
-                // A higher minor version alone is read; an unknown wire version is a newer one.
+                // A file with only a higher minor version is read. An unknown wire version is a newer one.
                 let needed = match (writer, major < header::VERSION_MAJOR) {
                     (Some(writer), true) => format!("gputrace {writer}"),
                     (Some(writer), false) => format!("gputrace {writer} or newer"),
@@ -87,7 +87,7 @@ impl<R: Read> TraceReader<R> {
         })
     }
 
-    /// Why reading ended before the end; `None` after a whole trace, and while reading.
+    /// Why reading stopped before the end; `None` after a whole trace, and while reading.
     pub fn damage(&self) -> Option<&Damage> {
         match &self.state {
             ReaderState::Damaged(damage) => Some(damage),
@@ -95,7 +95,7 @@ impl<R: Read> TraceReader<R> {
         }
     }
 
-    /// How far reading is: bytes read, bytes in all.
+    /// Bytes read, and bytes in all.
     pub fn progress(&self) -> (u64, u64) {
         (self.offset, self.total_bytes)
     }
@@ -105,7 +105,7 @@ impl<R: Read> TraceReader<R> {
         self.skipped_blocks
     }
 
-    /// The next block that is a batch; `None` at the end.
+    /// Reads the next block that is a batch; `None` at the end.
     fn read(&mut self) -> Result<Option<Batch>, DamageReason> {
         loop {
             let mut head = [0; block::HEADER_BYTES];
@@ -121,7 +121,7 @@ impl<R: Read> TraceReader<R> {
             if stored_bytes > PAYLOAD_MAX || raw_bytes > PAYLOAD_MAX {
                 return Err(DamageReason::TooLarge);
             }
-            // Grows with what is really there, so a short file cannot claim memory.
+            // Grows with the bytes that exist, so a short file cannot claim memory.
             let mut stored = Vec::new();
             let limit = u64::from(about.stored_bytes);
             self.input.by_ref().take(limit).read_to_end(&mut stored).map_err(read_error)?;
@@ -180,7 +180,7 @@ fn read_error(error: io::Error) -> DamageReason {
     DamageReason::Read(error.to_string())
 }
 
-/// Makes batches of blocks.
+/// Decodes blocks into batches.
 pub(crate) struct BlockDecoder(zstd::bulk::Decompressor<'static>);
 
 impl BlockDecoder {
@@ -188,7 +188,7 @@ impl BlockDecoder {
         Ok(BlockDecoder(zstd::bulk::Decompressor::new()?))
     }
 
-    /// The batch, or `None` of a block of a type that this version does not know.
+    /// The batch, or `None` for a block of an unknown type.
     pub fn decode(&mut self, block: &Encoded) -> Result<Option<Batch>, DamageReason> {
         let raw_bytes = block.raw_bytes as usize;
         let inflated;
@@ -232,7 +232,7 @@ fn to_batch(about: &Encoded, raw: &[u8]) -> Option<Batch> {
     })
 }
 
-/// Reads until the buffer is full or the input ends; returns how much there was.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes.
 fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {

@@ -1,9 +1,9 @@
 //! The schema: which fields an entry of each kind has, for storing it by columns.
 //!
-//! A field is a place and a width; its meaning is the model's. Fields of a shape cover every
-//! byte behind the kind and the length exactly once, in order, so that nothing an entry holds is
-//! lost, reserved bytes included. Entries of other kinds or lengths are stored as whole words.
-//! Only writing looks here: a file carries the fields that it was written with.
+//! A field is an offset and a width, without a meaning. The fields of a shape cover every byte after the kind
+//! and the length exactly once, in order, so that all bytes of an entry are stored, reserved ones too.
+//! Entries of other kinds or lengths are stored as whole words. Only the writer uses this table: a file
+//! contains the fields with which it was written.
 
 use gputrace_wire::cell::kind;
 
@@ -12,7 +12,7 @@ use gputrace_wire::cell::kind;
 pub struct Field {
     pub at: u16,
     pub width: u8,
-    /// Index of the field this one is often near to, within the same entry (an end to its start).
+    /// Index of a field of the same entry with a similar value (the start, for an end).
     pub base: Option<u8>,
 }
 
@@ -24,7 +24,7 @@ const fn near(at: u16, width: u8, base: u8) -> Field {
     Field { at, width, base: Some(base) }
 }
 
-/// What all host calls begin with: flags, api, start, duration, correlation, stack, context, stream.
+/// The first fields of all host calls: flags, api, start, duration, correlation, stack, context, stream.
 macro_rules! call {
     ($($detail:expr),* $(,)?) => {
         &[
@@ -34,8 +34,8 @@ macro_rules! call {
     };
 }
 
-/// What all device records begin with: flags, correlation, start, end, stream, device, context,
-/// graph node, graph.
+/// The first fields of all device records: flags, correlation, start, end, stream, device, context, graph
+/// node, graph.
 macro_rules! record {
     ($($detail:expr),* $(,)?) => {
         &[
@@ -89,7 +89,7 @@ const KERNEL: &[Field] = record![
 ];
 const RECORD: &[Field] = record![field(44, 4), field(48, 8), field(56, 2), field(58, 2), field(60, 4)];
 
-/// Flags, a small word, ticks and whatever follows.
+/// Flags, a small word, ticks and further fields.
 const MARK: &[Field] = &[
     field(3, 1),
     field(4, 4),
@@ -119,7 +119,7 @@ pub fn fields(kind: u16, cells: u8) -> Option<&'static [Field]> {
     })
 }
 
-/// The fields of any other entry: its words, the first one with kind and length in it.
+/// The fields of any other entry: its words. The first one contains the kind and the length.
 pub fn words(cells: u8) -> Vec<Field> {
     (0..u16::from(cells) * 8).map(|word| field(word * 8, 8)).collect()
 }

@@ -1,4 +1,4 @@
-//! A shape: entries of one kind and length, and their fields as a block tells them.
+//! A shape: entries of one kind and length, and their fields as stored in a block.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ impl Shape {
         Shape { kind, cells, fields }
     }
 
-    /// Writes the shape, its fields by their distances.
+    /// Writes the shape, with its fields as differences.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.kind.into());
         put_varint(out, self.cells.into());

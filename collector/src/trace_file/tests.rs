@@ -1,4 +1,4 @@
-//! Whole traces: what comes back, and what damage does.
+//! Tests of whole traces, intact and damaged.
 
 use std::fs;
 use std::io::Cursor;
@@ -43,8 +43,8 @@ fn small_stream() -> Vec<Batch> {
     ]
 }
 
-/// Launches as an eager PyTorch step makes them: a repeating sequence of a few dozen kernels
-/// from a few dozen places, a launch every 10 µs give or take.
+/// Launches as in an eager PyTorch step: a repeating sequence of a few dozen kernels with a few dozen stacks,
+/// about one launch every 10 µs.
 fn launches(first: u32, count: u32) -> Vec<Cell> {
     let mut random = Random(first.into());
     (0..count)
@@ -122,7 +122,7 @@ fn write(batches: &[Batch]) -> Vec<u8> {
     bytes
 }
 
-/// The batches, and why reading ended early.
+/// The batches, and why reading stopped early.
 fn read(bytes: &[u8]) -> Result<(Vec<Batch>, Option<DamageReason>), Error> {
     let mut reader = TraceReader::new(Cursor::new(bytes), bytes.len() as u64, Path::new("trace"))?;
     let batches: Vec<_> = reader.by_ref().collect();
@@ -139,7 +139,7 @@ fn a_stream_comes_back_as_it_was() {
 }
 
 #[test]
-fn cut_off_anywhere_all_whole_blocks_are_read_and_the_rest_is_missed() {
+fn a_trace_cut_off_anywhere_is_read_to_its_last_whole_block() {
     let stream = small_stream();
     let bytes = write(&stream);
     let mut last = 0;
@@ -199,7 +199,7 @@ fn missing_repeated_and_trailing_blocks_are_noticed() {
 }
 
 #[test]
-fn what_is_no_trace_says_so() {
+fn files_that_are_no_trace_are_rejected() {
     let open = |path: &str| TraceReader::open(Path::new(path)).err().unwrap();
     assert!(matches!(open("/nonexistent/trace"), Error::TraceMissing { .. }));
     assert!(matches!(open("/"), Error::TraceRead { .. }));
@@ -216,7 +216,7 @@ fn a_newer_file_names_the_version_that_is_needed() {
     bytes[10] = 7;
     bytes[8] = 3;
     bytes[20..44].fill(0);
-    // Without a writer's version, as files of 1.2 are, and with text that is none and is not repeated.
+    // Without a writer's version, as in files of 1.2, and with invalid text, which is not repeated.
     for nothing in [&b""[..], b"\x1b[31m", b"words"] {
         bytes[20..20 + nothing.len()].copy_from_slice(nothing);
         let error = read(&bytes).err().unwrap();
@@ -312,7 +312,7 @@ fn long_batches_are_cut_between_entries() {
 }
 
 #[test]
-fn many_definitions_are_cut_into_blocks() {
+fn definitions_beyond_a_block_are_cut_into_several() {
     let record = |id| Definition { kind: 2, id, fields: vec![id.into(); 3], text: vec![b'x'; 4000] };
     let records: Vec<_> = (1..2000).map(record).collect();
     let (batches, _) = read(&write(&[Batch::Definitions { process: 0, records: records.clone() }])).unwrap();
@@ -356,8 +356,8 @@ fn a_launch_and_its_record_take_at_most_twelve_bytes() {
     assert!(per_pair <= 12.0, "{per_pair:.2} bytes a pair");
 }
 
-/// What kernels cost in the file of a real run, in launches and records; and all host calls, records and ranges
-/// together. The run is short, so that little of it repeats: this is the worst of it.
+/// The bytes per kernel launch and record in the file of a real run, and per event of all kinds. The run is
+/// short, so that little repeats: a longer one compresses better.
 #[test]
 fn events_of_a_recorded_training_run_take_at_most_twelve_bytes_each() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/pytorch-h200.gputrace");
@@ -387,7 +387,7 @@ fn events_of_a_recorded_training_run_take_at_most_twelve_bytes_each() {
     assert!(events > 1_100 && each <= 12.0, "{each:.2} bytes each of {events}");
 }
 
-/// The recorded trace of each format version is readable for ever.
+/// The recorded trace of each format version stays readable.
 #[test]
 fn recorded_traces_of_every_version_are_read() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/trace_file/recorded");
@@ -398,7 +398,7 @@ fn recorded_traces_of_every_version_are_read() {
     }
     let (batches, damage) = read(&fs::read(path).unwrap()).unwrap();
     let mut stream = small_stream();
-    // Nothing was handed on when that was written.
+    // That format version had no `hands_on`.
     if let Some(Batch::SessionBegin(begin)) = stream.first_mut() {
         (begin.traceparent, begin.hands_on) = (String::new(), false);
     }
@@ -413,7 +413,7 @@ proptest! {
         prop_assert!(batches.is_empty() && damage.is_some());
     }
 
-    /// With checksums made right, contents can be anything: nothing panics, nothing is huge.
+    /// Arbitrary contents with correct checksums cause no panic and no large allocation.
     #[test]
     fn any_contents_are_read_or_refused(
         blocks in prop::collection::vec((0u16..10, any::<u32>(), prop::collection::vec(any::<u8>(), 0..60)), 0..8),
@@ -441,7 +441,7 @@ fn a_trace_is_for_its_user_only_and_never_written_through_a_link() {
     let path = folder.path().join("trace.gputrace");
     drop(TraceWriter::create(&path).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-    // One that is there is emptied, and closed to others.
+    // An existing file is truncated and made private.
     fs::write(&path, vec![b'x'; 4096]).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     drop(TraceWriter::create(&path).unwrap());

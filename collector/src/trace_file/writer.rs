@@ -1,4 +1,4 @@
-//! Writing a trace: one block a batch, each written whole as it comes.
+//! Writes a trace: one block for each batch, written at once.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::trace_file::encode::{BlockEncoder, Encoded};
 use crate::trace_file::header;
 
-/// The trace file being written. Blocks go out by one write each and are not buffered, so what
-/// was written is there for a reader even if this process is killed.
+/// The trace file being written. Each block is one write and not buffered, so that a reader finds it even if
+/// this process is killed.
 pub struct TraceWriter {
     file: File,
     path: PathBuf,
@@ -19,12 +19,12 @@ pub struct TraceWriter {
     block: Vec<u8>,
     sequence: u64,
     whole_bytes: u64,
-    /// Set once writing failed: nothing more is written, so that the file ends whole.
+    /// Set once writing failed: nothing more is written, so that the file ends with a whole block.
     failed: bool,
 }
 
 impl TraceWriter {
-    /// Creates the file, for this user only, or empties the one of that name if it is this user's.
+    /// Creates the file, for this user only, or truncates an existing file of this user.
     pub fn create(path: &Path) -> Result<TraceWriter, Error> {
         let create = || {
             let mut file = create_private(path)?;
@@ -53,8 +53,7 @@ impl TraceWriter {
         &self.path
     }
 
-    /// Writes a batch, whole or not at all. After the first error the file is left as it is, and
-    /// this does nothing until [`TraceWriter::resume`].
+    /// Writes a batch, whole or not at all. After an error this does nothing until [`TraceWriter::resume`].
     pub fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         if self.failed {
             return Ok(());
@@ -68,7 +67,7 @@ impl TraceWriter {
         })
     }
 
-    /// Writes a block that was encoded before.
+    /// Writes an encoded block.
     pub(crate) fn write_encoded(&mut self, encoded: &Encoded) -> Result<(), Error> {
         if self.failed {
             return Ok(());
@@ -79,12 +78,12 @@ impl TraceWriter {
 
     fn fail(&mut self, source: io::Error) -> Error {
         self.failed = true;
-        // What was written of the last block would only look like damage.
+        // A part of the last block would look like damage.
         let _ = self.file.set_len(self.whole_bytes);
         Error::TraceWrite { path: self.path.clone(), whole_bytes: self.whole_bytes, source }
     }
 
-    /// Whether the file still has the name by which it was made.
+    /// Whether the file still has the path with which it was created.
     pub(crate) fn still_has_its_path(&self) -> bool {
         match (self.file.metadata(), std::fs::symlink_metadata(&self.path)) {
             (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
@@ -93,7 +92,7 @@ impl TraceWriter {
         }
     }
 
-    /// Goes on after an error as if nothing had been written.
+    /// Continues after an error with an empty file.
     pub(crate) fn restart(&mut self) -> Result<(), Error> {
         (self.sequence, self.whole_bytes) = (0, header::HEADER_BYTES as u64);
         let cut = self.file.set_len(self.whole_bytes);
@@ -101,14 +100,14 @@ impl TraceWriter {
         self.resume()
     }
 
-    /// Goes on after an error, behind the last whole block.
+    /// Continues after an error, after the last whole block.
     pub(crate) fn resume(&mut self) -> Result<(), Error> {
         let found = self.file.seek(SeekFrom::Start(self.whole_bytes));
         self.failed = false;
         found.map(drop).map_err(|source| self.fail(source))
     }
 
-    /// For tests: what is written from now on goes elsewhere.
+    /// For tests: writes to another file from now on.
     #[cfg(test)]
     pub fn set_file(&mut self, file: File) {
         self.file = file;
@@ -132,7 +131,7 @@ fn put(
     Ok(())
 }
 
-/// Never through a link, and never into a file of somebody else that lies in its place.
+/// Never follows a symbolic link, and never writes into another user's file.
 fn create_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -146,7 +145,7 @@ fn create_private(path: &Path) -> io::Result<File> {
     let file = options.open(path)?;
     let found = file.metadata()?;
     if found.file_type().is_char_device() {
-        // /dev/null and its like, which nobody but root makes.
+        // Devices such as /dev/null, which only root can create.
         return Ok(file);
     }
     if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.nlink() > 1 {

@@ -1,4 +1,4 @@
-//! A definition as it is kept: fields by index, and text.
+//! A stored definition: fields by index, and text.
 
 #[derive(Debug)]
 pub struct DefinitionEntry {
@@ -7,28 +7,28 @@ pub struct DefinitionEntry {
     pub text: Text,
 }
 
-/// Line tables are binary and file names may be no UTF-8, so the text of code is kept as it is.
+/// Bytes for code, since line tables are binary and file names need not be UTF-8; text for all else.
 #[derive(Debug)]
 pub enum Text {
-    Said(Box<str>),
+    Utf8(Box<str>),
     Raw(Box<[u8]>),
 }
 
 impl DefinitionEntry {
-    /// What it holds beside itself.
+    /// The bytes on the heap.
     pub fn held_bytes(&self) -> usize {
         size_of_val(&*self.fields) + self.raw().len()
     }
 
     pub fn text(&self) -> &str {
         match &self.text {
-            Text::Said(text) => text,
+            Text::Utf8(text) => text,
             Text::Raw(_) => "",
         }
     }
     pub fn raw(&self) -> &[u8] {
         match &self.text {
-            Text::Said(text) => text.as_bytes(),
+            Text::Utf8(text) => text.as_bytes(),
             Text::Raw(bytes) => bytes,
         }
     }

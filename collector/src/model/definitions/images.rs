@@ -1,4 +1,4 @@
-//! The programs and libraries that a process had mapped, and the places in them that its stacks name.
+//! The programs and libraries that a process had mapped, and the native frames of its stacks in them.
 
 use gputrace_wire::definition::{image as field, kind};
 
@@ -7,11 +7,11 @@ use super::Definitions;
 /// A mapped program or library.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Image {
-    /// As the loader or the kernel knew it; bytes.
+    /// The loader's or the kernel's path, in bytes.
     pub path: Vec<u8>,
-    /// Empty if it has none.
+    /// Empty if the image has none.
     pub build_id: Vec<u8>,
-    /// The file's length and when it was written, where it has no build id.
+    /// The file's length and modification time, if it has no build id.
     pub file_bytes: u64,
     pub modified_ns: u64,
 }
@@ -30,9 +30,9 @@ impl Definitions {
         })
     }
 
-    /// The places in images that stacks name: (image, address in its file), each as often as it is named.
+    /// The native frames in stacks, as (image, address in its file). Frames repeat as often as in the stacks.
     pub fn native_frames(&self) -> impl Iterator<Item = (u32, u64)> {
-        // Most traces have none, and need not be searched for them.
+        // Most traces have no images, and their stacks need not be searched.
         let any = self.entries.iter().flatten().any(|entry| entry.kind == kind::IMAGE);
         let stacks = self.entries.iter().take(if any { usize::MAX } else { 0 }).flatten();
         let stacks = stacks.filter(|entry| entry.kind == kind::STACK);

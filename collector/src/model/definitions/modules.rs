@@ -1,26 +1,26 @@
-//! Modules, and what their images say of lines.
+//! Modules and their kernels' line tables.
 
 use gputrace_wire::definition::{kind, module as field};
 
 use super::Definitions;
 
 impl Definitions {
-    /// Function definitions in order of arrival: those that were launched.
+    /// The definitions of launched functions, in order of arrival.
     pub fn functions(&self) -> &[u32] {
         &self.functions
     }
 
-    /// The first piece of what a module's image says of lines, and how long that is; `None` if nothing is there.
+    /// The first piece of a module's line table and the table's length; `None` if there is no table.
     pub fn module_lines(&self, module: u32) -> Option<(u32, u64)> {
         let entry = self.of_kind(module, kind::MODULE)?;
         let first = entry.id(field::LINES);
         (first != 0).then(|| (first, entry.field(field::LINES_BYTES)))
     }
 
-    /// The pieces from that one on, joined; `None` where some are missing or they are longer than `length`.
+    /// The pieces from `first` on, joined; `None` if some are missing or the sum is not `length`.
     pub fn joined_lines(&self, first: u32, length: usize) -> Option<Vec<u8>> {
         let (mut joined, mut next) = (Vec::new(), first);
-        // One that is empty says nothing, and could name itself.
+        // An empty piece could name itself as the next one.
         while let Some((piece, more)) = self.lines(next).filter(|(piece, _)| !piece.is_empty())
             && joined.len() + piece.len() <= length
         {

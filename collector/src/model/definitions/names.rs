@@ -1,16 +1,15 @@
-//! Names of threads: given by the program by number, seen in the system, or said by the thread itself.
+//! Names of threads: given by the program for a thread number, or seen in the system.
 //!
-//! A number is another thread's once its thread has ended, so each definition of a thread has names of
-//! its own. A name that the program gives says the number only, and the thread may not have called
-//! anything yet. So it is that of the thread that was defined last before it, unless another one of that
-//! number was named after it.
+//! The system reuses the number of an ended thread, so each definition of a thread has names of its own.
+//! A program's label has only the number, and the thread may not be defined yet. A label is therefore the
+//! name of the last thread of that number defined before it, and of the next one if that gets none.
 
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Default)]
 pub(super) struct ThreadNameTable {
     by_number: FxHashMap<u32, Number>,
-    /// Where a definition is among its number's.
+    /// A definition's index in `Number::threads`.
     positions: FxHashMap<u32, usize>,
     /// By definition.
     seen: FxHashMap<u32, Box<str>>,
@@ -18,18 +17,17 @@ pub(super) struct ThreadNameTable {
 
 #[derive(Debug, Default)]
 struct Number {
-    /// Label that came before any thread of this number.
+    /// The label that came before any thread of this number.
     first: Option<u32>,
-    /// Threads of this number in the order in which they were defined, with the label that came last before
-    /// the next one.
+    /// The threads of this number in order of definition, each with the last label before the next thread.
     threads: Vec<(u32, Option<u32>)>,
 }
 
-/// About what a thread takes in the tables by number and by definition, beside its text.
+/// About the bytes of a thread in both tables, without its name.
 const THREAD_BYTES: usize = 128;
 
 impl ThreadNameTable {
-    /// About how many bytes of memory that is.
+    /// About how many bytes of memory it takes.
     pub fn held_bytes(&self) -> usize {
         let texts: usize = self.seen.values().map(|name| name.len()).sum();
         (self.positions.len() + self.by_number.len() + self.seen.len()) * THREAD_BYTES / 2 + texts
@@ -42,7 +40,7 @@ impl ThreadNameTable {
         threads.push((thread, None));
     }
 
-    /// The program called the thread of that number so.
+    /// The program gave a label to the thread of that number.
     pub fn labelled(&mut self, tid: u32, label: u32) {
         let number = self.by_number.entry(tid).or_default();
         match number.threads.last_mut() {
@@ -51,7 +49,7 @@ impl ThreadNameTable {
         }
     }
 
-    /// The recorder saw that the system calls it so.
+    /// The collector saw the thread's name in the system.
     pub fn saw(&mut self, thread: u32, name: &str) {
         self.seen.insert(thread, name.into());
     }
@@ -64,9 +62,9 @@ impl ThreadNameTable {
     pub fn label(&self, tid: u32, thread: u32) -> Option<u32> {
         let number = self.by_number.get(&tid)?;
         let at = *self.positions.get(&thread)?;
-        // A number may be defined twice, by whoever is hostile.
+        // A hostile process may define a thread twice.
         let (_, own) = number.threads.get(at).filter(|(known, _)| *known == thread)?;
-        // What was said before its definition: by itself, before its first call, or of the thread before.
+        // The label before its definition: of this thread before its first call, or of the thread before it.
         let before = match at.checked_sub(1) {
             None => number.first,
             Some(before) => number.threads.get(before).and_then(|(_, label)| *label),

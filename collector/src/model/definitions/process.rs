@@ -1,4 +1,4 @@
-//! What a process says of itself: its command, its libraries, its notices.
+//! A process's definitions of itself: its command, libraries and notices.
 
 use gputrace_wire::definition::{self, library_role};
 
@@ -30,13 +30,13 @@ impl Definitions {
         })
     }
 
-    /// What was given to the process, by one of [`definition::origin_of`].
+    /// A value that was given to the process (`of`: one of [`definition::origin_of`]).
     pub fn origin(&self, of: u64) -> Option<&str> {
         let mut origins = self.origins.iter().filter_map(|id| self.entry(*id));
         origins.find(|entry| entry.field(definition::origin::OF) == of).map(|entry| entry.text())
     }
 
-    /// How graphs were timed, each from when on, in order of arrival; by node before the first.
+    /// Changes of how graphs were timed, in order of arrival. Before the first: by node.
     pub fn graph_times(&self) -> impl Iterator<Item = GraphTimes> {
         use definition::graph_times as field;
         self.graph_times.iter().filter_map(|id| self.entry(*id)).map(|entry| GraphTimes {
@@ -58,7 +58,7 @@ impl Definitions {
         &self.notices
     }
 
-    /// The rung that the latest notice about one named, one of [`definition::rung`]; 0 if none did.
+    /// The latest rung that a notice named, one of [`definition::rung`]; 0 if none did.
     pub fn rung(&self) -> u64 {
         self.notices.iter().rev().map(|notice| notice.rung).find(|rung| *rung != 0).unwrap_or(0)
     }

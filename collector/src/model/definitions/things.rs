@@ -1,4 +1,4 @@
-//! What definitions stand for, with the meaning of their fields.
+//! The things that definitions describe, with named fields.
 
 use gputrace_wire::definition::role;
 
@@ -20,12 +20,12 @@ pub struct Thread<'a> {
     pub tid: u32,
     /// One of [`role`].
     pub role: u64,
-    /// What the program calls it; else what the system called it last.
+    /// The program's name for it, else the last one in the system.
     pub name: &'a str,
 }
 
 impl Thread<'_> {
-    /// Whether it is a thread of the program rather than of the tracer or the vendor.
+    /// Whether it is a thread of the program, not of the tracer or the vendor.
     pub fn is_program(&self) -> bool {
         self.role == role::PROGRAM
     }
@@ -58,7 +58,7 @@ pub struct GraphInfo {
     pub record_id: u32,
 }
 
-/// A device and the limits that occupancy needs. 0 where the driver did not say.
+/// A device and the limits that occupancy needs. 0 where the driver gave none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Device {
     pub ordinal: u32,
@@ -91,13 +91,13 @@ pub struct Device {
 pub struct ProcessInfo {
     pub pid: u32,
     pub parent_pid: u32,
-    /// As the process said it when it was first traced.
+    /// The command line when tracing of the process began.
     pub command: Vec<String>,
-    /// What the system called it later, if that was something else.
+    /// A later title in the system, if it differs.
     pub title: Option<Vec<String>>,
     pub driver_version: u32,
     pub simulated: bool,
-    /// Its number among all that the launcher started, and among those on this machine.
+    /// The launcher's rank of the process, overall and on this machine.
     pub rank: Option<u32>,
     pub local_rank: Option<u32>,
 }
@@ -128,7 +128,7 @@ pub struct GraphTimes {
     /// One of [`gputrace_wire::definition::graph_reason`].
     pub reason: u64,
     pub at_ticks: u64,
-    /// What was seen before a change that has a reason in it.
+    /// The measurements that led to the change, if any.
     pub launches: u64,
     pub nodes: u64,
     pub nodes_ns: u64,

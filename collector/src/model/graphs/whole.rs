@@ -1,13 +1,12 @@
-//! A launch that was recorded as a whole: who captured its graph, and of how many nodes it is.
+//! Graph launches that were recorded as a whole: the call that captured the graph, and its number of nodes.
 
 use crate::model::definitions::Definitions;
 use crate::model::graphs::{DEPTH_MAX, GraphTable, Known, STEPS_MAX};
 use crate::model::operation::Made;
 
 impl GraphTable {
-    /// Of the executable graph of that number, as of a launch at that moment: the call that ended the
-    /// capture of what it was made from, or else made its first node; and how many nodes it has, 0 where
-    /// nobody told of them.
+    /// For a launch of an executable graph at that moment: the call that ended the capture of the graph or of
+    /// its sources, else the call that made its first node; and the number of its nodes, 0 if unknown.
     pub fn whole(&self, graph: u32, at_ticks: u64, definitions: &Definitions) -> (Option<Made>, u32) {
         if self.graphs.is_empty() || graph == 0 {
             return (None, 0);
@@ -31,7 +30,7 @@ impl Known<'_> {
         self.find_in_chain(graph, 0, at_ticks)
     }
 
-    /// A node that holds a graph is none itself.
+    /// The number of nodes. A node that holds a graph does not count itself.
     fn nodes(&self, graph: u32, at_ticks: u64, depth: u32, steps: &mut u32) -> Option<u32> {
         let depth = depth.checked_sub(1)?;
         let (size, children) = self.shape(graph, at_ticks);

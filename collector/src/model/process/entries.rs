@@ -1,4 +1,4 @@
-//! Entries: what each kind of them changes.
+//! What an entry of each kind changes in the process's state.
 
 use gputrace_wire::call::Call;
 use gputrace_wire::caller::{Caller, WorksFor};
@@ -92,7 +92,7 @@ impl ProcessState {
                     Some(loss) => {
                         self.lose(loss, gap.count);
                         if gap.reason == GapReason::NotStored {
-                            // Ranges that began or ended in the gap: none is known to be open.
+                            // Ranges may have begun or ended in the gap, so none is known to be open.
                             self.leave_ranges(ring, sink);
                         }
                     }
@@ -104,9 +104,9 @@ impl ProcessState {
         }
     }
 
-    /// The ring is read from that position on. The collector before this one gave slots back once
-    /// they were stored, mostly: what it had stored and not given back comes again, and what it had
-    /// given back and not stored is lost.
+    /// The ring is read from `position` on. The collector before this one released cells of the ring mostly
+    /// after it had stored them: cells that it had stored and not released come again, and cells that it had
+    /// released and not stored are lost.
     fn taken_over(&mut self, ring: &mut RingState, position: u64) {
         if self.resumed {
             let seen = ring.seen();
@@ -118,7 +118,7 @@ impl ProcessState {
 
     fn epoch_begin(&mut self, ring: &mut RingState, begin: &EpochBegin) {
         ring.epoch = Some(begin.epoch);
-        // Calls made since were filed under the epoch before: their ring may be drained first.
+        // Calls of this epoch whose ring was read first were filed under the epoch before.
         if self.epochs.begin(begin) {
             let since_ns = self.clocks.monotonic_ns(begin.ticks);
             self.join.move_to_epoch(begin.epoch, |call| call.start_ns >= since_ns);

@@ -1,4 +1,4 @@
-//! Entries of ranges: what they change in a ring's list, and what sinks hear of it.
+//! Entries of ranges and of active spans: they change a ring's lists and are reported to the sinks.
 
 use gputrace_wire::caller::Caller;
 use gputrace_wire::cell::kind;
@@ -10,14 +10,14 @@ use crate::model::process::ring::RingState;
 use crate::model::sink::Sink;
 
 impl ProcessState {
-    /// From here on the ring's thread works for that span of somebody else's.
+    /// From here on `caller` is the active span of the ring's thread.
     pub(super) fn active_span_changes<S: Sink>(
         &mut self,
         ring: &mut RingState,
         caller: &Caller,
         sink: &mut S,
     ) {
-        ring.said = self.number_of(caller, sink);
+        ring.thread_caller = self.number_of(caller, sink);
         ring.update_caller();
     }
 
@@ -39,12 +39,14 @@ impl ProcessState {
         match begin.kind {
             kind::RANGE_PUSH => {
                 ring.ranges = self.ranges.push(ring.ranges, begin.position, begin.range, &self.definitions);
-                // What is said again is the same time that it is open.
+                // A repeated begin is the same instance.
                 let further = begin.position.saturating_add(u32::from(ring.instances.has(begin)));
                 let now_ns = self.clocks.monotonic_ns(begin.start_ticks);
                 self.cut(ring, further, now_ns, sink);
                 let named = self.number_of(named, sink);
-                if let Some(open) = ring.instances.push(begin, (ring.said, named), &mut self.instances) {
+                if let Some(open) =
+                    ring.instances.push(begin, (ring.thread_caller, named), &mut self.instances)
+                {
                     ring.update_caller();
                     let instance = self.instance(ring.thread, &open, now_ns, false);
                     sink.range_begins(&instance, &self.definitions);
@@ -69,7 +71,7 @@ impl ProcessState {
                 let instance = self.instance(ring.thread, &stale, end_ns, false);
                 sink.range_ends(&instance, &self.definitions);
             }
-            // A range whose begin was lost, or that is no list's, is told by its end alone.
+            // A range whose begin was lost, or that is in no list, is reported by its end alone.
             let open = known.unwrap_or_else(|| Open {
                 number: self.instances.take(),
                 around: if is_pop { ring.instances.around(end.position, ring.caller) } else { 0 },
@@ -77,13 +79,13 @@ impl ProcessState {
                 start_ticks: end.start_ticks,
                 position: end.position,
                 caller: ring.caller,
-                over: None,
+                pushed_under: None,
             });
             let instance = self.instance(ring.thread, &open, end_ns, true);
             sink.range_ends(&instance, &self.definitions);
         }
         if is_pop {
-            // Where no range ended, the list is cut and nothing taken out of it.
+            // If no range ended, the list is only cut.
             let position = if end.start_ticks == 0 { u32::MAX } else { end.position };
             ring.ranges = self.ranges.pop(ring.ranges, position, end.open);
             self.cut(ring, end.open, end_ns, sink);
@@ -92,15 +94,15 @@ impl ProcessState {
         }
     }
 
-    /// Nothing is known any more of what a ring's thread has open, and of whom it works for.
+    /// Closes the ring's ranges and forgets its active span: neither is known any more.
     pub(super) fn leave_ranges<S: Sink>(&mut self, ring: &mut RingState, sink: &mut S) {
         self.ranges.left_open(ring.ranges);
         ring.ranges = 0;
-        ring.said = 0;
+        ring.thread_caller = 0;
         self.cut(ring, 0, self.last_seen_ns, sink);
     }
 
-    /// Nothing more comes of any ring. What is open stays so in the tree of names, which counts it.
+    /// Closes the open instances of all rings at the process's end. The tree of names counts them as open.
     pub(super) fn close_ranges<S: Sink>(&mut self, sink: &mut S) {
         let mut rings = std::mem::take(&mut self.rings);
         let mut numbers: Vec<u32> =
@@ -114,7 +116,7 @@ impl ProcessState {
         self.rings = rings;
     }
 
-    /// What is at that position of a ring's list or further in is not open any more.
+    /// Closes the instances at that position of a ring's list and inside it.
     fn cut<S: Sink>(&mut self, ring: &mut RingState, position: u32, now_ns: u64, sink: &mut S) {
         while let Some(open) = ring.instances.cut(position) {
             let instance = self.instance(ring.thread, &open, now_ns, false);

@@ -1,36 +1,36 @@
-//! A ring, as far as the stream has come in it.
+//! The state of one ring.
 
 use crate::model::instances::OpenInstances;
 
-/// What a ring's earlier entries say about its later ones.
+/// What the entries read so far determine for the later ones.
 #[derive(Debug, Default)]
 pub struct RingState {
     pub thread: u32,
-    /// The ranges that are open on it, a node of the tree of names.
+    /// The open ranges, a node of the tree of names.
     pub ranges: u32,
-    /// The same ranges, this time that they are open.
+    /// The instances of these ranges.
     pub instances: OpenInstances,
-    /// For whom the thread says that it works, a number of the process's callers.
-    pub said: u32,
-    /// For whom is what is done now.
+    /// The thread's last CALLER entry, a number of the process's callers.
+    pub thread_caller: u32,
+    /// The active span: that of the innermost range that names one, else `thread_caller`.
     pub caller: u32,
-    /// The number of the innermost range that is of that caller.
+    /// The number of the innermost range with that active span.
     pub range: u32,
     pub epoch: Option<u32>,
-    /// Where the stream is in the ring: cells since it was made.
+    /// The number of the ring's cells that the stream has had.
     pub position: u64,
-    /// Cells to come that another trace had already.
+    /// The number of next cells that an earlier session already had.
     pub repeated: u64,
 }
 
 impl RingState {
-    /// Ranges or the thread's caller are others than before.
+    /// Updates `caller` and `range` after the ranges or `thread_caller` changed.
     pub fn update_caller(&mut self) {
-        self.caller = self.instances.caller(self.said);
+        self.caller = self.instances.caller(self.thread_caller);
         self.range = self.instances.innermost(self.caller);
     }
 
-    /// How many of the ring's cells any trace had so far.
+    /// The number of the ring's cells that any session has had.
     pub fn seen(&self) -> u64 {
         self.position.saturating_add(self.repeated)
     }

@@ -1,4 +1,4 @@
-//! Calls and records that wait for each other: how long, and what becomes of them then.
+//! Tests of calls and records that wait for each other too long.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
 
 #[test]
 fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
-    // The call's entry comes when the launch returns. The window has gone on by then, and its slot is that of one that waits.
+    // The call's entry comes when the launch returns. By then a later call, which waits too, has its slot.
     let count = 200_000;
     let held_up = [1, 2, 5].map(|turns| count - 100 - (turns << 15));
     let mut feed = ModelFeed::new();
@@ -72,7 +72,7 @@ fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
 }
 
 #[test]
-fn more_records_than_can_wait_are_given_out_without_calls() {
+fn records_beyond_the_limit_are_emitted_without_calls() {
     let mut feed = ModelFeed::new();
     for correlation in 1..=300_000 {
         feed.cells(RECORDS, &kernel(executed(correlation, 100)));

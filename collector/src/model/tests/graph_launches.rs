@@ -1,4 +1,4 @@
-//! Launches of graphs: a record a node, one for all of them, or both.
+//! Tests of graph launches with a record for each node, one record for all, or both.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_graph_launch_can_be_one_record_or_none() {
     assert_eq!(whole, [(What::Graph, true), (What::Graph, false)]);
 }
 
-/// Where the form is switched, a launch may have both. No time of it is there twice, and none is missing.
+/// A launch during a switch of forms may have both. No time counts twice, and none is missing.
 #[test]
 fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
     let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
@@ -61,7 +61,7 @@ fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
             seen.operations.iter().map(|operation| operation.timing.unwrap().duration_ns).collect();
         assert_eq!(durations, [900, 900, 30_000 - 1_800], "{call_first}");
         assert_eq!(seen.operations[2].what, What::Graph);
-        // The node behind it is in it already.
+        // The whole launch already includes the node after it.
         assert_eq!((totals.counts.executed, totals.counts.doubled_graph_records), (3, 1), "{call_first}");
     }
 }
