@@ -1,4 +1,4 @@
-//! Kernels that ran far slower than they usually do.
+//! Anomalies: runs of a kernel that took far longer than its median.
 
 use serde::Serialize;
 
@@ -6,24 +6,24 @@ use crate::aggregate::{Aggregates, KernelKey, OddRuns};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
 use crate::names::EndedName;
-use crate::report::PlaceReport;
-use crate::report::lines::{charged_place, innermost};
+use crate::report::CodeLocation;
+use crate::report::lines::{charged_location, innermost};
 
-/// A kernel's odd runs are reported if they took at least one part in so many of the run beyond what is
-/// usual. Below 0.1 % of the run nobody notices them, and most runs of seconds have a few of microseconds.
+/// A kernel's anomalies are listed if they cost at least one in this many parts of the wall time. Cheaper
+/// ones nobody notices, and most programs that run for seconds have a few of microseconds.
 pub const REPORTED_PARTS: u64 = 1000;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct AnomaliesReport {
-    /// Runs that were far from their kernel's history.
+    /// All anomalies.
     pub runs: u64,
-    /// Runs of kernels that have no history.
+    /// Runs of kernels without enough history to judge them.
     pub unjudged: u64,
     /// Odd runs of kernels that are not in the list: beyond those told apart.
     pub left_out: u64,
-    /// Odd runs of kernels that are not in the list since they cost less than one of [`REPORTED_PARTS`].
+    /// Anomalies of kernels that are not in the list because they cost too little ([`REPORTED_PARTS`]).
     pub negligible: u64,
-    /// The kernel whose odd runs cost the most first.
+    /// The kernel whose anomalies cost the most first.
     pub list: Vec<AnomalyReport>,
 }
 
@@ -38,19 +38,19 @@ pub struct AnomalyReport {
     pub name: String,
     pub full_name: String,
     pub runs: u64,
-    /// What they took in all beyond their medians.
+    /// What they took beyond their medians, in sum.
     pub over_ns: u64,
-    /// The rest is the worst one's: what it took, and what is usual with its shape.
+    /// The remaining fields are those of the worst run: its duration, and the median with its shape.
     pub worst_ns: u64,
     pub median_ns: u64,
     pub sigmas: f64,
-    /// When it began, since tracing of the process began.
+    /// The start of the run, since tracing of the process began.
     pub at_ns: u64,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub tid: Option<u32>,
-    pub line: Option<PlaceReport>,
-    pub stack: Vec<PlaceReport>,
+    pub line: Option<CodeLocation>,
+    pub stack: Vec<CodeLocation>,
 }
 
 pub(super) fn anomalies(
@@ -107,7 +107,7 @@ fn report(
         grid: worst.kernel.grid,
         block: worst.kernel.block,
         tid: thread.filter(|_| !process.stands_for_several()).map(|thread| thread.tid),
-        line: charged_place(stacks, key.process, worst.stack),
+        line: charged_location(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
     }
 }

@@ -1,25 +1,22 @@
-//! Host calls by driver entry, and by class.
+//! Host calls by driver entry, and by class of entry.
 
 use std::collections::BTreeMap;
 
-use crate::aggregate::{Aggregates, CallClass, Durations};
+use crate::aggregate::{Aggregates, CallClass, CallKey, Durations};
 use crate::label::ProcessNames;
 use crate::model::definitions::UNKNOWN_CALL;
 use crate::report::json::{CallReport, Spread};
 
-/// By driver entry, the longest in all first.
+/// By driver entry, the one with the most time first.
 pub(super) fn calls(aggregates: &Aggregates, processes: &ProcessNames<'_>) -> Vec<CallReport> {
-    let mut merged: BTreeMap<(String, CallClass), (Durations, u64)> = BTreeMap::new();
-    for (key, entry) in aggregates.calls.iter() {
+    let mut merged = merged(aggregates, |key| {
         let name = processes.definitions(key.process).map_or(UNKNOWN_CALL, |known| known.call_name(key.api));
-        let (durations, failed) = merged.entry((name.to_owned(), key.class)).or_default();
-        durations.merge(&entry.durations);
-        *failed += entry.failed;
-    }
+        (name.to_owned(), key.class)
+    });
     let other = aggregates.calls.other();
     if other.durations.count() > 0 {
-        let place = ("(other)".to_owned(), CallClass::Other);
-        merged.insert(place, (other.durations.clone(), other.failed));
+        let key = ("(other)".to_owned(), CallClass::Other);
+        merged.insert(key, (other.durations.clone(), other.failed));
     }
     let mut calls: Vec<CallReport> = merged
         .into_iter()
@@ -30,16 +27,21 @@ pub(super) fn calls(aggregates: &Aggregates, processes: &ProcessNames<'_>) -> Ve
 }
 
 pub(super) fn call_classes(aggregates: &Aggregates) -> Vec<CallReport> {
-    let mut merged: BTreeMap<CallClass, (Durations, u64)> = BTreeMap::new();
+    merged(aggregates, |key| key.class)
+        .into_iter()
+        .map(|(class, (durations, failed))| call_report(class.name().to_owned(), class, &durations, failed))
+        .collect()
+}
+
+/// Durations and the number of failed calls, by `group`.
+fn merged<K: Ord>(aggregates: &Aggregates, group: impl Fn(&CallKey) -> K) -> BTreeMap<K, (Durations, u64)> {
+    let mut merged: BTreeMap<K, (Durations, u64)> = BTreeMap::new();
     for (key, entry) in aggregates.calls.iter() {
-        let (durations, failed) = merged.entry(key.class).or_default();
+        let (durations, failed) = merged.entry(group(key)).or_default();
         durations.merge(&entry.durations);
         *failed += entry.failed;
     }
     merged
-        .into_iter()
-        .map(|(class, (durations, failed))| call_report(class.name().to_owned(), class, &durations, failed))
-        .collect()
 }
 
 fn call_report(name: String, class: CallClass, durations: &Durations, failed: u64) -> CallReport {

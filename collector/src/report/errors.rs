@@ -1,4 +1,4 @@
-//! Calls that failed, by line: as data and as the lines that people read.
+//! Calls that failed, by program line: as data and as the lines of the summary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,30 +12,31 @@ use crate::label::units::{bytes, count, duration};
 use crate::model::{Process, Totals};
 use crate::names::{EndedName, line_safe};
 use crate::report::failed_call::FailedCall;
-use crate::report::lines::{charged_place, innermost};
-use crate::report::{FailureReport, PlaceReport};
+use crate::report::lines::{charged_location, innermost};
+use crate::report::words::plural;
+use crate::report::{CodeLocation, FailureReport};
 
-/// What the text has room for; the data has all.
+/// How many the summary shows. The data has all.
 const SHOWN: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ErrorsReport {
     /// Calls that failed.
     pub calls: u64,
-    /// Those that did so because the context had been lost before.
+    /// Calls that failed because the context had been lost before.
     pub after_context_lost: u64,
-    /// Allocations that were given when asked for again.
+    /// Allocations that succeeded when asked for again.
     pub given_later: u64,
     /// Calls beyond the failures that are told apart.
     pub left_out: u64,
     /// The earliest first.
     pub list: Vec<ErrorReport>,
-    /// What returned an error by design.
+    /// Calls that returned an error by design, such as a query that is not ready.
     pub answers: Vec<AnswerReport>,
     pub answers_left_out: u64,
 }
 
-/// Calls of one driver entry that failed alike at one line.
+/// Calls of one driver entry that returned the same error at the same program line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ErrorReport {
     /// Its `pid` is 0 where processes are told together.
@@ -48,20 +49,20 @@ pub struct ErrorReport {
     pub after_context_lost: u64,
     pub given_later: u64,
     pub frees_before: u64,
-    /// When the first and the last of them returned, since tracing of the process began.
+    /// When the first and the last of these calls returned, since tracing of the process began.
     pub first_at_ns: u64,
     pub last_at_ns: u64,
-    /// The rest is the first one's.
+    /// The remaining fields are those of the first call.
     pub tid: Option<u32>,
     pub thread_name: String,
     pub arguments: Arguments,
-    /// The line that answers for it; null without one.
-    pub line: Option<PlaceReport>,
-    pub stack: Vec<PlaceReport>,
-    /// Those that lost a context, and those after them.
+    /// The program line that the call is charged to, if known.
+    pub line: Option<CodeLocation>,
+    pub stack: Vec<CodeLocation>,
+    /// Calls that lost a context, and calls that failed after that.
     #[serde(skip)]
     of_lost_context: u64,
-    /// When the last of them returned, by the clock of all processes.
+    /// When the last call returned, on the clock that all processes share.
     #[serde(skip)]
     last_ns: u64,
 }
@@ -82,10 +83,10 @@ pub struct AnswerReport {
 pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> ErrorsReport {
     let failures = &aggregates.failures;
     let (answers, answers_left_out) = failures.answers();
-    let mut answers_unkept = 0;
+    let mut answers_evicted = 0;
     let answers = answers.filter_map(|(process, api, status, calls, answer)| {
         let Some(process) = totals.named_process(process) else {
-            answers_unkept += calls;
+            answers_evicted += calls;
             return None;
         };
         let call = process.definitions.call_name(api).to_owned();
@@ -103,27 +104,28 @@ pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labe
         calls: failures.calls,
         left_out: failures.beyond,
         answers,
-        answers_left_out: answers_left_out + answers_unkept,
+        answers_left_out: answers_left_out + answers_evicted,
         ..ErrorsReport::default()
     };
     if failures.calls == 0 {
         return all;
     }
-    let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
+    let mut positions: BTreeMap<(u32, u32, u16, Option<CodeLocation>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
         let Some(process) = totals.named_process(key.process) else {
             all.left_out += failure.calls;
             continue;
         };
-        let line = charged_place(&mut labels.stacks, key.process, key.stack);
-        let told = failure.in_process(key, process);
-        all.after_context_lost += told.after_context_lost;
+        let line = charged_location(&mut labels.stacks, key.process, key.stack);
+        let details = failure.in_process(key, process);
+        all.after_context_lost += details.after_context_lost;
         all.given_later += failure.given_later;
-        let place = *places.entry((key.process, key.api, key.status, line.clone())).or_insert(all.list.len());
-        match all.list.get_mut(place) {
-            Some(known) => known.add(failure, &told),
+        let same = (key.process, key.api, key.status, line.clone());
+        let position = *positions.entry(same).or_insert(all.list.len());
+        match all.list.get_mut(position) {
+            Some(known) => known.add(failure, &details),
             None => {
-                let error = error_report(process, labels, key, failure, told);
+                let error = error_report(process, labels, key, failure, details);
                 all.list.push(ErrorReport { line, ..error });
             }
         }
@@ -136,11 +138,11 @@ fn error_report(
     Labels { kernels, stacks, .. }: &mut Labels<'_>,
     key: FailureKey,
     failure: &Failure,
-    told: FailureInProcess,
+    details: FailureInProcess,
 ) -> ErrorReport {
     let (call, definitions) = (&failure.first, &process.definitions);
     let thread = definitions.thread(call.thread);
-    let mut arguments = told.arguments;
+    let mut arguments = details.arguments;
     if let Detail::Launch(launch) = call.detail
         && launch.function != 0
     {
@@ -153,41 +155,41 @@ fn error_report(
         failed: FailedCall::new(process, call),
         ended: process.ended_name(),
         calls: failure.calls,
-        after_context_lost: told.after_context_lost,
+        after_context_lost: details.after_context_lost,
         given_later: failure.given_later,
         frees_before: failure.frees_before,
-        first_at_ns: told.first_at_ns,
-        last_at_ns: told.last_at_ns,
+        first_at_ns: details.first_at_ns,
+        last_at_ns: details.last_at_ns,
         tid: thread.filter(|_| !process.stands_for_several()).map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
         arguments,
         line: None,
         stack: innermost(stacks, process.number, key.stack),
-        of_lost_context: told.of_lost_context,
+        of_lost_context: details.of_lost_context,
         last_ns: failure.last_ns,
     }
 }
 
 impl ErrorReport {
-    /// The same at the same line, by another way.
-    fn add(&mut self, failure: &Failure, told: &FailureInProcess) {
+    /// Adds the same failure at the same line, reached by another stack.
+    fn add(&mut self, failure: &Failure, details: &FailureInProcess) {
         self.calls += failure.calls;
-        self.after_context_lost += told.after_context_lost;
+        self.after_context_lost += details.after_context_lost;
         self.given_later += failure.given_later;
         self.frees_before = self.frees_before.max(failure.frees_before);
-        self.of_lost_context += told.of_lost_context;
+        self.of_lost_context += details.of_lost_context;
         // Of several processes, each has a beginning of its own.
         if failure.last_ns > self.last_ns {
-            (self.last_ns, self.last_at_ns) = (failure.last_ns, told.last_at_ns);
+            (self.last_ns, self.last_at_ns) = (failure.last_ns, details.last_at_ns);
         }
         if failure.most_bytes > 0 {
             self.arguments.bytes = self.arguments.bytes.max(Some(failure.most_bytes));
         }
     }
 
-    /// How many of these the part of the text above does not tell of. It tells of each context that was lost so, unless
-    /// no such process is kept any more.
-    fn untold(&self, failures: &[FailureReport]) -> u64 {
+    /// How many of these calls the lines about `failures` do not cover. Those cover every call that lost a
+    /// context, or failed after that, with the same error.
+    fn uncovered(&self, failures: &[FailureReport]) -> u64 {
         match failures.iter().any(|failure| failure.failed.code == self.failed.code) {
             true => self.calls.saturating_sub(self.of_lost_context),
             false => self.calls,
@@ -201,8 +203,8 @@ impl ErrorReport {
             None => String::new(),
         };
         let times = if calls > 1 { format!(" {} times", count(calls)) } else { String::new() };
-        let place = match &self.line {
-            Some(place) => format!(" at {}", line_safe(&place.text())),
+        let location = match &self.line {
+            Some(location) => format!(" at {}", line_safe(&location.text())),
             None => String::new(),
         };
         let asked = asked(&self.arguments);
@@ -216,7 +218,7 @@ impl ErrorReport {
         };
         let (call, at) = (line_safe(&self.failed.call), duration(self.first_at_ns));
         format!(
-            "{process}{call} returned {}{times}{place}{asked}{first} after {at}{thread}{given}",
+            "{process}{call} returned {}{times}{location}{asked}{first} after {at}{thread}{given}",
             self.failed.error
         )
     }
@@ -244,11 +246,11 @@ fn asked(arguments: &Arguments) -> String {
     parts.join(", ")
 }
 
-/// With whether a line begins something. `failures` are told of above.
+/// Lines of the summary. The flag is true for an error's first line. `failures` are shown above these lines.
 pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec<(bool, String)> {
-    let untold = |error| (error, ErrorReport::untold(error, failures));
+    let uncovered = |error| (error, ErrorReport::uncovered(error, failures));
     let mut own: Vec<(&ErrorReport, u64)> =
-        all.list.iter().map(untold).filter(|(_, calls)| *calls > 0).collect();
+        all.list.iter().map(uncovered).filter(|(_, calls)| *calls > 0).collect();
     // What fails now before what failed in programs that are long gone.
     own.sort_by_key(|(error, _)| error.ended.is_some());
     let pids: BTreeSet<u32> = own.iter().map(|(error, _)| error.failed.pid).collect();
@@ -259,12 +261,10 @@ pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec
     }
     let more = own.iter().skip(SHOWN).fold(all.left_out, |sum, (_, calls)| sum.saturating_add(*calls));
     if more > 0 {
-        let noun = if more == 1 { "call" } else { "calls" };
-        lines.push((true, format!("and {} more {noun}, in the JSON by line", count(more))));
+        lines.push((true, format!("and {}, in the JSON by line", plural(more, "more call", "more calls"))));
     }
     if let lost @ 1.. = all.after_context_lost {
-        let noun = if lost == 1 { "call" } else { "calls" };
-        lines.push((true, format!("{} {noun} because the context had been lost", count(lost))));
+        lines.push((true, format!("{} because the context had been lost", plural(lost, "call", "calls"))));
     }
     lines
 }

@@ -1,4 +1,4 @@
-//! Operations whose device times were wanted and never came: how many, and why.
+//! Operations whose device times were wanted and are missing: how many, and why.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::label::units::count;
 use crate::model::Totals;
 use crate::model::unkept::{Missing, Untimed, add_untimed};
 
-/// The operations of processes that took device times throughout. Elsewhere a notice says already
-/// that, and why, times are not taken or only now and then.
+/// Counts operations of processes that took device times throughout. For other processes a notice already
+/// says why there are no times, or only some.
 pub fn untimed_operations(totals: &Totals) -> u64 {
     causes(totals).values().map(|missing| missing.operations).sum()
 }
@@ -21,7 +21,7 @@ fn causes(totals: &Totals) -> BTreeMap<Untimed, Missing> {
     causes
 }
 
-/// A sentence for each cause that applies.
+/// One sentence for each cause that applies.
 pub fn explanations(totals: &Totals) -> Vec<String> {
     let causes = causes(totals);
     let executed = totals.counts.on_devices();
@@ -46,7 +46,7 @@ pub fn explanations(totals: &Totals) -> Vec<String> {
         .collect()
 }
 
-/// What was counted of records that were made and did not come to their operations.
+/// The counters of records that were made and did not reach their operations.
 fn lost_records(totals: &Totals) -> Vec<String> {
     let kinds = ["late_records", "cupti_dropped", "records_ring_full", "buffers_exhausted"];
     let counted = kinds.iter().filter_map(|kind| Some((kind, totals.losses().get(kind)?)));

@@ -112,7 +112,7 @@ fn failures_and_graphs_of_what_runs_have_room_however_many_programs_ended() {
 
     let graphs = aggregates.graphs.total();
     assert_eq!((graphs.calls, aggregates.graphs.other().calls), (all, 0));
-    assert_eq!((report.whole_graphs.calls, report.whole_graphs.total_ns), (all, all * OPERATION_NS));
+    assert_eq!((report.graph_level.calls, report.graph_level.total_ns), (all, all * OPERATION_NS));
     let of_running = aggregates.graphs.sorted().iter().filter(|(key, _)| key.process == GONE).count();
     assert_eq!(of_running, 1);
     // Those of one name are one.

@@ -47,7 +47,7 @@ fn processes_that_are_not_kept_are_in_all_sums() {
     assert_eq!((error.failed.pid, error.tid, &error.line), (0, None, &kept_error.line));
     let ended = error.ended.as_ref().unwrap();
     assert_eq!((kept_error.ended.as_ref(), kept_error.failed.pid), (None, 4242));
-    let told = |error: &ErrorReport| {
+    let fields = |error: &ErrorReport| {
         let (failed, arguments) = (error.failed.clone(), error.arguments.clone());
         (
             failed.call,
@@ -59,7 +59,7 @@ fn processes_that_are_not_kept_are_in_all_sums() {
             arguments,
         )
     };
-    assert_eq!(told(error), told(kept_error));
+    assert_eq!(fields(error), fields(kept_error));
     let text = unkept.to_text(&TextOptions::default());
     assert!(text.contains(", 1 process"), "{text}");
     assert!(text.contains(&format!("{ended}: {} returned", error.failed.call)), "{text}");
@@ -88,7 +88,7 @@ fn missing_times_of_processes_that_are_not_kept_have_a_reason() {
 }
 
 #[test]
-fn graphs_of_processes_that_are_told_together_have_their_name() {
+fn graphs_of_process_groups_have_the_group_s_name() {
     let mut tape = Tape::new(false);
     tape.launch(20, 256, Some(5_000));
     let (totals, aggregates) = tape.play(Counters::default());
