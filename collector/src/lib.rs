@@ -1,10 +1,9 @@
 //! The collector: from the rings of traced processes, or from a trace file, to reports.
 //!
 //! `session` reads the rings of live processes into a stream of batches; `trace_file` writes and reads the
-//! same stream. `model` joins the stream into host calls and operations and passes them to its sinks:
-//! `aggregate`,
-//! `spans` and `metrics`. `report` and `flame` render the aggregates, with names from `label`. Live data and
-//! files go through the same pipeline, so that their numbers agree.
+//! same stream. `model` joins it into host calls and operations for its sinks: `aggregate`, `spans` and
+//! `metrics`. `report` and `flame` render the aggregates, with names from `label`. Live data and files go
+//! through the same pipeline, so that their numbers agree.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
