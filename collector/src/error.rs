@@ -1,12 +1,13 @@
-//! The errors of this crate, by what the caller can do about them.
+//! What can go wrong for whoever uses this crate, by what they can do about it.
 //!
-//! Texts are lower case and say what failed, on what, why, and what to try. This crate prints none of them. A
-//! traced process that sends invalid data is no error: it is counted in [`crate::model::Totals`].
+//! Texts are lower case and say what failed, on what, why, and what to try. Nothing here is
+//! printed by this crate; a traced process that misbehaves is not an error but a count in
+//! [`crate::model::Totals`].
 
 use std::io;
 use std::path::PathBuf;
 
-/// Any error of this crate.
+/// The crate's one error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot make the session folder {}: {source}; choose another with -o or TMPDIR", path.display())]
@@ -63,11 +64,11 @@ pub enum Error {
 
 /// Exit codes for these errors, after sysexits(3). Under `run` the program's own code comes first.
 pub mod exit_code {
-    /// The input is no trace, or has a format that this version cannot read.
+    /// The input is no trace, or of a format this version cannot read.
     pub const BAD_INPUT: u8 = 65;
-    /// The input does not exist or cannot be read.
+    /// The input is not there or may not be read.
     pub const NO_INPUT: u8 = 66;
-    /// A back end did not accept what was sent.
+    /// A back end did not take what it was sent.
     pub const UNDELIVERED: u8 = 69;
     /// A defect of gputrace.
     pub const DEFECT: u8 = 70;

@@ -1,9 +1,9 @@
-//! The collector: from the rings of traced processes, or from a trace file, to reports.
+//! The collector's library: drains traced processes, keeps the stream, and models it.
 //!
-//! `session` reads the rings of live processes into a stream of batches; `trace_file` writes and reads the
-//! same stream. `model` joins it into host calls and operations for its sinks: `aggregate`, `spans` and
-//! `metrics`. `report` and `flame` render the aggregates, with names from `label`. Live data and files go
-//! through the same pipeline, so that their numbers agree.
+//! `session` reads live processes through shared memory, `trace_file` stores and reads the same
+//! stream, `model` makes host calls and operations of it and feeds whoever listens: aggregates,
+//! reports and flamegraphs. `label` names what they show. Live and from a file are one pipeline,
+//! so that their numbers agree.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

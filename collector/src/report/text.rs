@@ -99,13 +99,11 @@ impl Report {
         let command = command.join(" ");
         let title = fit(&format!("gputrace  {}", line_safe(&command)), title_max);
         let gap = page.width.saturating_sub(title.trim_end().chars().count() + mark.len());
-        if mark.is_empty() {
-            page.strong(title.trim_end());
-        } else {
-            let line =
-                format!("{}{:gap$}{}", page.paint(BOLD, title.trim_end()), "", page.paint(YELLOW, mark));
-            page.line(&line);
+        let mut line = page.paint(BOLD, title.trim_end());
+        if !mark.is_empty() {
+            line += &format!("{:gap$}{}", "", page.paint(YELLOW, mark));
         }
+        page.line(&line);
     }
 
     fn overview(&self, page: &mut TextPage) {
@@ -214,8 +212,7 @@ impl Report {
             let copies = plural(counts.host_to_host, "copy", "copies");
             page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));
         }
-        let has_launches = counts.graph_launches > 0 && self.device_times != DeviceTimes::None;
-        if has_launches {
+        if counts.graph_launches > 0 && self.device_times != DeviceTimes::None {
             page.fact("Graphs", &graph_times::line(&self.graph_times));
         }
         if page.verbose

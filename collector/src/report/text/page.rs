@@ -33,11 +33,6 @@ impl TextPage {
         if self.color { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    pub fn strong(&mut self, line: &str) {
-        let line = self.paint(BOLD, line);
-        self.line(&line);
-    }
-
     /// Adds a wrapped text without a label.
     pub fn paragraph(&mut self, text: &str) {
         for piece in wrap(text, self.width) {
