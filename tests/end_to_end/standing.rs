@@ -1,7 +1,5 @@
 //! A collector that stands by itself: programs outlive it, and the next one takes them over.
 
-mod gone;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;

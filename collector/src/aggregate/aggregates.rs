@@ -7,7 +7,6 @@ use crate::aggregate::{
     Streams, Transfers,
 };
 use crate::model::definitions::Definitions;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Made, Operation, What};
 use crate::model::sink::Sink;
 
@@ -85,34 +84,8 @@ impl Sink for Aggregates {
     }
 
     fn process_ends(&mut self, process: u32, _: u64, _: &Definitions) {
-        self.anomalies.process_ends(process);
         self.failures.process_ends(process);
-        self.graphs.process_ends(process);
-        self.streams.process_ends(process);
         self.devices.process_ends(process);
-    }
-
-    fn is_short_of_room(&self) -> bool {
-        self.device_stacks.is_short_of_room()
-            || self.host_stacks.is_short_of_room()
-            || self.kernels.is_short_of_room()
-            || self.calls.is_short_of_room()
-            || self.anomalies.is_short_of_room()
-            || self.failures.is_short_of_room()
-            || self.graphs.is_short_of_room()
-            || self.streams.is_short_of_room()
-    }
-
-    fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        self.kernels.tell_together(together);
-        // Few and dear: before others take the groups' room.
-        self.failures.tell_together(together);
-        self.anomalies.tell_together(together);
-        self.device_stacks.tell_together(together);
-        self.host_stacks.tell_together(together);
-        self.calls.tell_together(together);
-        self.graphs.tell_together(together);
-        self.streams.tell_together(together);
     }
 }
 

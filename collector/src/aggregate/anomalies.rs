@@ -1,13 +1,8 @@
 //! Kernels that took far longer than they usually do: how often each did, how much time that was, and the worst.
 
-use std::collections::hash_map::Entry;
-
-use rustc_hash::FxHashMap;
-
 use crate::aggregate::KernelKey;
-use crate::aggregate::places::Places;
+use crate::aggregate::bounded::Bounded;
 use crate::model::history::{Anomaly, Verdict};
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Kernel, Operation, Timing, What};
 
 /// Kernels that are told apart.
@@ -21,17 +16,6 @@ pub struct OddRuns {
     pub worst: OddRun,
 }
 
-impl OddRuns {
-    /// Takes in those of the same kernel in another process.
-    fn take_in(&mut self, other: OddRuns) {
-        self.runs += other.runs;
-        self.over_ns = self.over_ns.saturating_add(other.over_ns);
-        if other.worst.over_ns() > self.worst.over_ns() {
-            self.worst = other.worst;
-        }
-    }
-}
-
 /// The run that was farthest from its median.
 #[derive(Clone, Debug)]
 pub struct OddRun {
@@ -41,11 +25,17 @@ pub struct OddRun {
     pub call: Option<HostCall>,
     /// The stack that answers for it: of a graph's node that of whoever captured it. 0 for none.
     pub stack: u32,
-    /// When it began, since tracing of its process began: known here once that is told together with others.
-    pub at_ns: Option<u64>,
 }
 
 impl OddRun {
+    #[cold]
+    fn new(operation: &Operation, kernel: Kernel, timing: Timing, anomaly: Anomaly) -> OddRun {
+        let launched = operation.call.as_ref().map_or(0, |call| call.stack);
+        let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
+        let stack = if made != 0 { made } else { launched };
+        OddRun { kernel, anomaly, timing, call: operation.call.clone(), stack }
+    }
+
     fn over_ns(&self) -> u64 {
         self.anomaly.over_ns(self.timing.duration_ns)
     }
@@ -53,13 +43,12 @@ impl OddRun {
 
 #[derive(Clone, Debug, Default)]
 pub struct Anomalies {
-    kernels: FxHashMap<KernelKey, OddRuns>,
+    kernels: Bounded<KernelKey, OddRuns, KERNELS_MAX>,
     pub runs: u64,
     /// Runs of kernels beyond those that are told apart.
     pub beyond: u64,
     /// Runs of kernels that have no history, since there are too many.
     pub unjudged: u64,
-    places: Places,
 }
 
 impl Anomalies {
@@ -79,67 +68,16 @@ impl Anomalies {
         self.runs += 1;
         let key = KernelKey { process: operation.process, name: kernel.name };
         let over_ns = anomaly.over_ns(timing.duration_ns);
-        let is_full = self.kernels.len() >= KERNELS_MAX;
-        let known = self.kernels.get_mut(&key);
-        let is_worst = known.as_ref().is_none_or(|known| over_ns > known.worst.over_ns());
-        let run = is_worst.then(|| {
-            let launched = operation.call.as_ref().map_or(0, |call| call.stack);
-            let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
-            let stack = if made != 0 { made } else { launched };
-            OddRun { kernel, anomaly, timing, call: operation.call.clone(), stack, at_ns: None }
-        });
-        match (known, run) {
-            (Some(known), run) => {
-                known.runs += 1;
-                known.over_ns = known.over_ns.saturating_add(over_ns);
-                if let Some(run) = run {
-                    known.worst = run;
-                }
-            }
-            (None, Some(worst)) if !is_full => {
-                self.places.take(key.process);
-                self.kernels.insert(key, OddRuns { runs: 1, over_ns, worst });
-            }
-            (None, _) => {
-                self.beyond += 1;
-                self.places.turn_away();
-            }
+        let new = || OddRuns { runs: 0, over_ns: 0, worst: OddRun::new(operation, kernel, timing, anomaly) };
+        let Some(known) = self.kernels.row(key, new) else {
+            self.beyond += 1;
+            return;
+        };
+        known.runs += 1;
+        known.over_ns = known.over_ns.saturating_add(over_ns);
+        if over_ns > known.worst.over_ns() {
+            known.worst = OddRun::new(operation, kernel, timing, anomaly);
         }
-    }
-
-    pub fn process_ends(&mut self, process: u32) {
-        self.places.process_ends(process);
-    }
-
-    /// Whether odd kernels of processes that ended should be told together.
-    pub fn is_short_of_room(&self) -> bool {
-        self.places.is_short(self.kernels.len(), KERNELS_MAX)
-    }
-
-    /// Odd runs of one kernel, by its name, with the worst of all.
-    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        let mut moved: Vec<_> = self.kernels.extract_if(|key, _| together.has(key.process)).collect();
-        // In an order that does not depend on the table's.
-        moved.sort_unstable_by_key(|(key, _)| *key);
-        let places = moved.len();
-        for (key, mut runs) in moved {
-            let process = together.member(key.process);
-            let at_ns = process.map(|process| process.since_begin_ns(runs.worst.timing.start_ns));
-            let told = together.process(key.process).and_then(|process| {
-                let name = together.definition(key.process, key.name)?;
-                let worst = &mut runs.worst;
-                worst.stack = together.definition(key.process, worst.stack)?;
-                worst.call = worst.call.as_ref().and_then(|call| together.call(call));
-                (worst.kernel.name, worst.at_ns) = (name, at_ns);
-                Some(KernelKey { process, name })
-            });
-            match told.map(|key| self.kernels.entry(key)) {
-                None => self.beyond += runs.runs,
-                Some(Entry::Vacant(place)) => _ = place.insert(runs),
-                Some(Entry::Occupied(known)) => known.into_mut().take_in(runs),
-            }
-        }
-        self.places.told(places, self.kernels.len());
     }
 
     /// The one that cost the most first.

@@ -1,19 +1,15 @@
 //! Host calls by driver entry: how often each was called and how long it took.
 
-use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 use gputrace_wire::call::{Detail, operation, wait};
 use gputrace_wire::cell::kind;
 
 use crate::aggregate::Durations;
-use crate::aggregate::room::Room;
-use crate::model::namesakes::Renumbering;
+use crate::aggregate::bounded::Bounded;
 use crate::model::operation::HostCall;
 
 const KEYS_MAX: usize = 1 << 14;
-/// Keys from which on processes that ended are told together, whenever there are so many more again.
-const TOGETHER_FROM: usize = KEYS_MAX / 4 * 3;
-const TOGETHER_STEP: usize = KEYS_MAX / 32;
 
 /// What a call is for, as reports group them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -100,43 +96,20 @@ impl CallAggregate {
 
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
-    entries: FxHashMap<CallKey, CallAggregate>,
-    other: CallAggregate,
-    room: Room,
+    entries: Bounded<CallKey, CallAggregate, KEYS_MAX>,
+    /// Calls of entries that did not fit.
+    other: BTreeMap<CallClass, CallAggregate>,
 }
 
 impl Calls {
     #[inline]
     pub fn add(&mut self, call: &HostCall) {
-        let key = CallKey { process: call.process, api: call.api, class: CallClass::of(call) };
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.add(call);
-        } else if self.entries.len() < KEYS_MAX {
-            self.entries.entry(key).or_default().add(call);
-        } else {
-            self.room.turn_away();
-            self.other.add(call);
+        let class = CallClass::of(call);
+        let key = CallKey { process: call.process, api: call.api, class };
+        match self.entries.row(key, CallAggregate::default) {
+            Some(entry) => entry.add(call),
+            None => self.other.entry(class).or_default().add(call),
         }
-    }
-
-    /// Whether calls of processes that ended should be told together.
-    pub fn is_short_of_room(&self) -> bool {
-        self.room.is_short(self.entries.len(), TOGETHER_FROM, TOGETHER_STEP)
-    }
-
-    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        let mut moved: Vec<_> = self.entries.extract_if(|key, _| together.has(key.process)).collect();
-        // In an order that does not depend on the table's.
-        moved.sort_unstable_by_key(|(key, _)| *key);
-        for (key, entry) in moved {
-            let to = together.process(key.process).zip(together.definition(key.process, key.api));
-            let to = to.map(|(process, api)| CallKey { process, api, ..key });
-            match to {
-                Some(key) => self.entries.entry(key).or_default().merge(&entry),
-                None => self.other.merge(&entry),
-            }
-        }
-        self.room.told(self.entries.len());
     }
 
     /// In no particular order.
@@ -144,8 +117,30 @@ impl Calls {
         self.entries.iter()
     }
 
-    /// Calls of entries that did not fit, together.
-    pub fn other(&self) -> &CallAggregate {
-        &self.other
+    /// Calls of entries that did not fit, by class.
+    pub fn other(&self) -> impl Iterator<Item = (&CallClass, &CallAggregate)> {
+        self.other.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_entries_that_do_not_fit_are_counted_by_class() {
+        let mut calls = Calls::default();
+        for api in 0..KEYS_MAX as u32 + 3 {
+            calls.add(&HostCall {
+                api,
+                kind: kind::ALLOC,
+                duration_ns: 10,
+                status: 2,
+                ..HostCall::default()
+            });
+        }
+        let other: Vec<_> = calls.other().collect();
+        let [(CallClass::Alloc, other)] = other[..] else { panic!("{other:?}") };
+        assert_eq!((calls.iter().count(), other.durations.total_ns(), other.failed), (KEYS_MAX, 30, 3));
     }
 }

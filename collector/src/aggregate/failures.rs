@@ -1,20 +1,16 @@
 //! Calls that failed: how often which call did so from where, and whether asking again helped.
 //!
 //! Bounded: so many by process, call, error and stack; what comes on top of them is counted. While nothing fails, a
-//! call costs one comparison. Of processes that are told together those are one that are the same in the group.
-
-use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
+//! call costs one comparison.
 
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
 use rustc_hash::FxHashMap;
 
+use crate::aggregate::bounded::Bounded;
 use crate::aggregate::failure::{Failure, FailureKey, end_ns};
-use crate::aggregate::places::Places;
 use crate::failed_calls::{self, Answer, Outcome};
 use crate::model::definitions::Definitions;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::HostCall;
 
 /// Failures, and answers, that are told apart.
@@ -34,16 +30,14 @@ struct Asking {
 
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
-    entries: FxHashMap<FailureKey, Failure>,
+    entries: Bounded<FailureKey, Failure, FAILURES_MAX>,
     /// Calls that failed, in all, and those of them that are in no entry.
     pub calls: u64,
     pub beyond: u64,
-    answers: BTreeMap<(u32, u32, u16), (u64, &'static Answer)>,
+    answers: Bounded<(u32, u32, u16), (u64, &'static Answer), ANSWERS_MAX>,
     answers_beyond: u64,
     /// By process and thread.
     asking: FxHashMap<(u32, u32), Asking>,
-    places: Places,
-    answer_places: Places,
 }
 
 impl Failures {
@@ -64,21 +58,14 @@ impl Failures {
         }
         self.calls += 1;
         let key = FailureKey { process: call.process, api: call.api, status: call.status, stack: call.stack };
-        let full = self.entries.len() >= FAILURES_MAX;
-        if full && !self.entries.contains_key(&key) {
+        let Some(entry) = self.entries.row(key, || Failure::new(call)) else {
             self.beyond += 1;
-            self.places.turn_away();
             return;
-        }
+        };
         let bytes = match call.detail {
             Detail::Memory(memory) => memory.bytes,
             _ => 0,
         };
-        let places = &mut self.places;
-        let entry = self.entries.entry(key).or_insert_with(|| {
-            places.take(key.process);
-            Failure::new(call)
-        });
         entry.calls += 1;
         entry.last_ns = entry.last_ns.max(end_ns(call));
         entry.most_bytes = entry.most_bytes.max(bytes);
@@ -98,60 +85,13 @@ impl Failures {
     /// Nobody of that process asks again.
     pub fn process_ends(&mut self, process: u32) {
         self.asking.retain(|(of, _), _| *of != process);
-        self.places.process_ends(process);
-        self.answer_places.process_ends(process);
-    }
-
-    /// Whether failures or answers of processes that ended should be told together.
-    pub fn is_short_of_room(&self) -> bool {
-        self.places.is_short(self.entries.len(), FAILURES_MAX)
-            || self.answer_places.is_short(self.answers.len(), ANSWERS_MAX)
-    }
-
-    /// Failures are one by driver entry, error and stack, answers by driver entry and error.
-    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        let mut moved: Vec<_> = self.entries.extract_if(|key, _| together.has(key.process)).collect();
-        // In an order that does not depend on the table's.
-        moved.sort_unstable_by_key(|(key, _)| *key);
-        let places = moved.len();
-        for (key, mut failure) in moved {
-            match failure.tell(key, together).map(|key| self.entries.entry(key)) {
-                None => self.beyond += failure.calls,
-                Some(Entry::Vacant(place)) => _ = place.insert(failure),
-                Some(Entry::Occupied(known)) => known.into_mut().take_in(failure),
-            }
-        }
-        self.places.told(places, self.entries.len());
-        self.tell_answers_together(together);
-    }
-
-    fn tell_answers_together(&mut self, together: &mut Renumbering<'_>) {
-        let moved: Vec<_> = self.answers.extract_if(.., |(process, ..), _| together.has(*process)).collect();
-        let places = moved.len();
-        for ((process, api, status), (calls, answer)) in moved {
-            match together.process(process).zip(together.definition(process, api)) {
-                Some((process, api)) => {
-                    self.answers.entry((process, api, status)).or_insert((0, answer)).0 += calls;
-                }
-                None => self.answers_beyond += calls,
-            }
-        }
-        self.answer_places.told(places, self.answers.len());
     }
 
     fn answered(&mut self, call: &HostCall, answer: &'static Answer) {
-        let key = (call.process, call.api, call.status);
-        if self.answers.len() >= ANSWERS_MAX && !self.answers.contains_key(&key) {
-            self.answers_beyond += 1;
-            self.answer_places.turn_away();
-            return;
+        match self.answers.row((call.process, call.api, call.status), || (0, answer)) {
+            Some((calls, _)) => *calls += 1,
+            None => self.answers_beyond += 1,
         }
-        let places = &mut self.answer_places;
-        let entry = self.answers.entry(key).or_insert_with(|| {
-            places.take(key.0);
-            (0, answer)
-        });
-        entry.0 += 1;
     }
 
     #[cold]
@@ -184,9 +124,9 @@ impl Failures {
 
     /// What was answered by design, by process, API definition and status; and how many answers are not told apart.
     pub fn answers(&self) -> (impl Iterator<Item = (u32, u32, u16, u64, &'static Answer)>, u64) {
-        let all = self.answers.iter();
+        let all = self.answers.sorted().into_iter();
         let all =
-            all.map(|((process, api, status), (calls, answer))| (*process, *api, *status, *calls, *answer));
+            all.map(|((process, api, status), (calls, answer))| (process, api, status, *calls, *answer));
         (all, self.answers_beyond)
     }
 }

@@ -1,10 +1,7 @@
 //! Launches of graphs that were recorded as a whole, by graph.
 
-use rustc_hash::FxHashMap;
-
 use crate::aggregate::Durations;
-use crate::aggregate::places::Places;
-use crate::model::namesakes::Renumbering;
+use crate::aggregate::bounded::Bounded;
 
 /// Graphs kept; launches of more are added up together.
 const GRAPHS_MAX: usize = 1 << 12;
@@ -28,53 +25,18 @@ pub struct GraphAggregate {
 
 #[derive(Clone, Debug, Default)]
 pub struct Graphs {
-    known: FxHashMap<GraphKey, GraphAggregate>,
+    known: Bounded<GraphKey, GraphAggregate, GRAPHS_MAX>,
     other: GraphAggregate,
-    places: Places,
 }
 
 impl Graphs {
     pub fn add(&mut self, key: GraphKey, nodes: u32, duration_ns: Option<u64>) {
-        let is_full = self.known.len() >= GRAPHS_MAX;
-        let graph = match self.known.get_mut(&key) {
-            Some(known) => known,
-            None if is_full => {
-                self.places.turn_away();
-                &mut self.other
-            }
-            None => {
-                self.places.take(key.process);
-                self.known.entry(key).or_default()
-            }
-        };
+        let graph = self.known.row(key, GraphAggregate::default).unwrap_or(&mut self.other);
         graph.calls += 1;
         graph.nodes = graph.nodes.max(nodes);
         if let Some(duration_ns) = duration_ns {
             graph.durations.add(duration_ns);
         }
-    }
-
-    pub fn process_ends(&mut self, process: u32) {
-        self.places.process_ends(process);
-    }
-
-    /// Whether graphs of processes that ended should be told together.
-    pub fn is_short_of_room(&self) -> bool {
-        self.places.is_short(self.known.len(), GRAPHS_MAX)
-    }
-
-    /// Graphs of processes that are told together are one if they have one number.
-    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        let moved: Vec<_> = self.known.extract_if(|key, _| together.has(key.process)).collect();
-        let places = moved.len();
-        for (key, graph) in moved {
-            let process = together.process(key.process).unwrap_or(key.process);
-            let known = self.known.entry(GraphKey { process, ..key }).or_default();
-            known.calls += graph.calls;
-            known.nodes = known.nodes.max(graph.nodes);
-            known.durations.merge(&graph.durations);
-        }
-        self.places.told(places, self.known.len());
     }
 
     pub fn get(&self, key: GraphKey) -> Option<&GraphAggregate> {
@@ -83,20 +45,13 @@ impl Graphs {
 
     /// By key.
     pub fn sorted(&self) -> Vec<(GraphKey, &GraphAggregate)> {
-        let mut all: Vec<_> = self.known.iter().map(|(key, graph)| (*key, graph)).collect();
-        all.sort_unstable_by_key(|(key, _)| *key);
-        all
-    }
-
-    /// What goes beyond the graphs that are kept.
-    pub fn other(&self) -> &GraphAggregate {
-        &self.other
+        self.known.sorted()
     }
 
     /// All together.
     pub fn total(&self) -> GraphAggregate {
         let mut total = self.other.clone();
-        for graph in self.known.values() {
+        for (_, graph) in self.known.iter() {
             total.calls += graph.calls;
             total.durations.merge(&graph.durations);
         }
@@ -115,7 +70,7 @@ mod tests {
             graphs.add(GraphKey { process: 0, graph }, 7, Some(10));
         }
         graphs.add(GraphKey { process: 0, graph: 5 }, 9, None);
-        assert_eq!((graphs.sorted().len(), graphs.other().calls), (GRAPHS_MAX, 3));
+        assert_eq!((graphs.sorted().len(), graphs.other.calls), (GRAPHS_MAX, 3));
         let known = graphs.get(GraphKey { process: 0, graph: 5 }).unwrap();
         assert_eq!((known.calls, known.durations.count(), known.nodes), (2, 1, 9));
         let total = graphs.total();

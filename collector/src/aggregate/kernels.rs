@@ -3,15 +3,10 @@
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::Durations;
-use crate::aggregate::room::Room;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::Kernel;
 
 /// Names kept; calls of more go into [`Kernels::other`].
 const NAMES_MAX: usize = 1 << 14;
-/// Names from which on processes that ended are told together, whenever there are so many more again.
-const TOGETHER_FROM: usize = NAMES_MAX / 4 * 3;
-const TOGETHER_STEP: usize = NAMES_MAX / 32;
 /// Configurations kept of one kernel, and of all together.
 const CONFIGS_MAX: usize = 512;
 const CONFIGS_TOTAL_MAX: usize = 1 << 18;
@@ -50,7 +45,6 @@ pub struct Kernels {
     places: FxHashMap<KernelKey, usize>,
     configs: usize,
     other: KernelAggregate,
-    room: Room,
 }
 
 impl Kernels {
@@ -68,7 +62,6 @@ impl Kernels {
             None => None,
         };
         let Some(entry) = entry else {
-            self.room.turn_away();
             self.other.count(duration_ns);
             self.other.other_config_calls += 1;
             return;
@@ -82,38 +75,6 @@ impl Kernels {
         } else {
             entry.other_config_calls += 1;
         }
-    }
-
-    /// Whether kernels of processes that ended should be told together.
-    pub fn is_short_of_room(&self) -> bool {
-        self.room.is_short(self.entries.len(), TOGETHER_FROM, TOGETHER_STEP)
-    }
-
-    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        let entries = std::mem::take(&mut self.entries);
-        (self.places, self.configs) = (FxHashMap::default(), 0);
-        for (key, entry) in entries {
-            let to = match together.process(key.process) {
-                None => Some(key),
-                Some(process) => {
-                    together.definition(key.process, key.name).map(|name| KernelKey { process, name })
-                }
-            };
-            let known =
-                to.and_then(|key| self.places.get(&key)).and_then(|place| self.entries.get_mut(*place));
-            match (to, known) {
-                (Some(_), Some((_, known))) => {
-                    self.configs += known.take_in(entry, CONFIGS_TOTAL_MAX.saturating_sub(self.configs));
-                }
-                (Some(key), None) => {
-                    self.configs += entry.configs.len();
-                    self.places.insert(key, self.entries.len());
-                    self.entries.push((key, entry));
-                }
-                (None, _) => _ = self.other.take_in(entry, 0),
-            }
-        }
-        self.room.told(self.entries.len());
     }
 
     /// In order of first appearance.
@@ -136,31 +97,6 @@ impl KernelAggregate {
         }
     }
 
-    /// Takes in the same kernel of another process, and as many configurations more as there is room for: how many.
-    fn take_in(&mut self, other: KernelAggregate, room: usize) -> usize {
-        let before = self.configs.len();
-        self.calls += other.calls;
-        self.durations.merge(&other.durations);
-        self.other_config_calls += other.other_config_calls;
-        // In an order that does not depend on the table's, since they may not all fit.
-        let mut configs: Vec<(Config, u64)> = other.configs.into_iter().collect();
-        configs.sort_unstable_by_key(|(config, calls)| {
-            let kernel = config.kernel;
-            (std::cmp::Reverse(*calls), config.device, kernel.grid, kernel.block, kernel.dynamic_shared_bytes)
-        });
-        for (config, calls) in configs {
-            let is_room = self.configs.len() < CONFIGS_MAX && self.configs.len() - before < room;
-            match self.configs.get_mut(&config) {
-                Some(known) => *known += calls,
-                None if is_room => {
-                    self.configs.insert(config, calls);
-                }
-                None => self.other_config_calls += calls,
-            }
-        }
-        self.configs.len() - before
-    }
-
     /// Takes in the same kernel as another process names it.
     pub fn merge(&mut self, other: &KernelAggregate) {
         self.calls += other.calls;
@@ -174,12 +110,7 @@ impl KernelAggregate {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_wire::definition::kind;
-
     use super::*;
-    use crate::batch::Definition;
-    use crate::model::Process;
-    use crate::model::namesakes::Namesakes;
 
     fn kernel(name: u32, threads: u32) -> Kernel {
         Kernel { name, grid: [8, 1, 1], block: [threads, 1, 1], ..Kernel::default() }
@@ -223,38 +154,5 @@ mod tests {
             (one.configs.len(), one.other_config_calls, one.calls),
             (CONFIGS_MAX, 3, CONFIGS_MAX as u64 + 3)
         );
-    }
-
-    #[test]
-    fn kernels_of_what_ended_give_their_room_up_also_where_what_ran_took_all_of_it() {
-        let process = |number, names: std::ops::Range<u32>| {
-            let mut process = Process { number, ..Process::default() };
-            for id in names {
-                let text = format!("kernel {id}").into_bytes();
-                process.definitions.add(&Definition { kind: kind::NAME, id, fields: Vec::new(), text });
-            }
-            process
-        };
-        let mut namesakes = Namesakes::default();
-        let mut kernels = Kernels::default();
-        let launch = |kernels: &mut Kernels, process: &Process, name| {
-            kernels.add(process.number, &kernel(name, 32), 0, Some(2));
-        };
-        // The last ones find no room.
-        let all = NAMES_MAX as u32;
-        let [short, long, twin] = [process(0, 1..10), process(1, 1..all), process(2, 1..all)];
-        (1..10).for_each(|name| launch(&mut kernels, &short, name));
-        (1..all).for_each(|name| launch(&mut kernels, &long, name));
-        assert!(kernels.is_short_of_room());
-        kernels.tell_together(&mut namesakes.take([&short].into_iter()));
-        assert!(!kernels.is_short_of_room());
-        (1..all).for_each(|name| launch(&mut kernels, &twin, name));
-        assert!(kernels.is_short_of_room(), "what ran has ended, and nobody has room");
-        kernels.tell_together(&mut namesakes.take([&long].into_iter()));
-        let before = kernels.other().calls;
-        (1..9).for_each(|name| launch(&mut kernels, &twin, name));
-        assert_eq!((kernels.other().calls - before, before), (0, 8 + u64::from(all) - 1));
-        let told: u64 = kernels.iter().map(|(_, kernel)| kernel.calls).sum();
-        assert_eq!(told + before, 9 + 2 * (u64::from(all) - 1) + 8);
     }
 }

@@ -6,6 +6,7 @@
 
 mod aggregates;
 mod anomalies;
+mod bounded;
 mod busy;
 mod calls;
 mod devices;
@@ -15,21 +16,17 @@ mod failures;
 mod graphs;
 mod kernels;
 mod occupancy;
-mod places;
-mod room;
 mod stacks;
 mod streams;
-#[cfg(test)]
-mod together_tests;
 mod transfers;
 
 pub use aggregates::Aggregates;
 pub use anomalies::{Anomalies, OddRun, OddRuns};
 pub use busy::Busy;
-pub use calls::{CallClass, CallKey, Calls};
+pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, Devices};
 pub use durations::Durations;
-pub use failure::{Failure, FailureInProcess, FailureKey};
+pub use failure::{Failure, FailureKey};
 pub use failures::Failures;
 pub use graphs::{GraphAggregate, GraphKey, Graphs};
 pub use kernels::{Config, KernelAggregate, KernelKey, Kernels};

@@ -5,8 +5,6 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::room::Room;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::Direction;
 
 /// Stacks kept; the weight of more goes to one stack a process.
@@ -14,9 +12,9 @@ const STACKS_MAX: usize = 1 << 18;
 /// Stacks from which on a new one is not told from the same of another stream: a server with a stream a request has a
 /// few lines, and they must not have to go for its streams.
 const FINE_MAX: usize = STACKS_MAX / 2;
-/// Stacks from which on processes that ended are told together, whenever there are so many more again.
-const TOGETHER_FROM: usize = FINE_MAX / 4 * 3;
-const TOGETHER_STEP: usize = STACKS_MAX / 32;
+
+/// Rows with the stacks of processes whose stacks did not fit; the weight of more processes goes to one.
+const OTHERS_MAX: usize = STACKS_MAX + (1 << 16);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StackKey {
@@ -37,6 +35,9 @@ pub struct StackKey {
     pub device: u32,
     pub leaf: Leaf,
 }
+
+/// Stands for processes beyond those that have a row.
+const NO_PROCESS: u32 = u32::MAX;
 
 /// Stands for a device that is not known.
 pub const NO_DEVICE: u32 = u32::MAX;
@@ -61,35 +62,6 @@ impl StackKey {
     pub fn without_call(process: u32, device: u32, leaf: Leaf) -> StackKey {
         let (thread, stack, ranges, api, stream) = (0, 0, 0, 0, 0);
         StackKey { process, thread, stack, ranges, owner: Owner::Call, api, stream, device, leaf }
-    }
-
-    /// The same of those that the process is told together with, without its streams; `None` where something of it has
-    /// no room.
-    fn together(&self, to: &mut Renumbering<'_>) -> Option<StackKey> {
-        let of = self.process;
-        let owner = match self.owner {
-            Owner::Capture { replay_stack, replay_ranges } => Owner::Capture {
-                replay_stack: to.definition(of, replay_stack)?,
-                replay_ranges: to.ranges(of, replay_ranges),
-            },
-            owner @ (Owner::Call | Owner::Replay) => owner,
-        };
-        let leaf = match self.leaf {
-            Leaf::Kernel(name) => Leaf::Kernel(to.definition(of, name)?),
-            Leaf::Function(function) => Leaf::Function(to.definition(of, function)?),
-            leaf => leaf,
-        };
-        Some(StackKey {
-            process: to.process(of)?,
-            thread: to.definition(of, self.thread)?,
-            stack: to.definition(of, self.stack)?,
-            ranges: to.ranges(of, self.ranges),
-            owner,
-            api: to.definition(of, self.api)?,
-            stream: if self.stream == 0 { 0 } else { MANY_STREAMS },
-            device: self.device,
-            leaf,
-        })
     }
 
     /// The same, with a node of a graph under the launch that replayed it.
@@ -141,7 +113,6 @@ impl Weight {
 pub struct Stacks {
     weights: FxHashMap<StackKey, Weight>,
     timed: bool,
-    room: Room,
 }
 
 impl Stacks {
@@ -156,9 +127,9 @@ impl Stacks {
             }
             None if kept < STACKS_MAX => self.weights.entry(key).or_default(),
             None => {
-                self.room.turn_away();
-                let other = StackKey::without_call(key.process, NO_DEVICE, Leaf::Other);
-                self.weights.entry(other).or_default()
+                let other = |process| StackKey::without_call(process, NO_DEVICE, Leaf::Other);
+                let has_row = kept < OTHERS_MAX || self.weights.contains_key(&other(key.process));
+                self.weights.entry(other(if has_row { key.process } else { NO_PROCESS })).or_default()
             }
         };
         weight.count += 1;
@@ -167,24 +138,6 @@ impl Stacks {
             weight.timed += 1;
             self.timed = true;
         }
-    }
-
-    /// Whether stacks of processes that ended should be told together.
-    pub fn is_short_of_room(&self) -> bool {
-        self.room.is_short(self.weights.len(), TOGETHER_FROM, TOGETHER_STEP)
-    }
-
-    pub fn tell_together(&mut self, together: &mut Renumbering<'_>) {
-        let mut moved: Vec<_> = self.weights.extract_if(|key, _| together.has(key.process)).collect();
-        // In an order that does not depend on the table's.
-        moved.sort_unstable_by_key(|(key, _)| *key);
-        for (key, weight) in moved {
-            let number = together.process(key.process).unwrap_or(key.process);
-            let key = key.together(together);
-            let key = key.unwrap_or(StackKey::without_call(number, NO_DEVICE, Leaf::Other));
-            self.weights.entry(key).or_default().add(weight);
-        }
-        self.room.told(self.weights.len());
     }
 
     /// Charges nodes of graphs to the launches that replayed them.

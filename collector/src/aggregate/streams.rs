@@ -1,10 +1,7 @@
 //! Streams: what was executed in each, and by which number the device records know what the calls name.
 
-use rustc_hash::FxHashMap;
-
 use crate::aggregate::Weight;
-use crate::aggregate::places::Places;
-use crate::model::namesakes::Renumbering;
+use crate::aggregate::bounded::Bounded;
 use crate::model::operation::Operation;
 
 /// Streams that are kept.
@@ -23,12 +20,9 @@ pub struct Stream {
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
     /// By process and stream definition.
-    known: FxHashMap<(u32, u32), Stream>,
+    known: Bounded<(u32, u32), Stream, STREAMS_MAX>,
     /// Operations of streams beyond those that are kept.
     pub beyond: u64,
-    /// Streams of processes that are told together.
-    pub told_together: u64,
-    places: Places,
 }
 
 impl Streams {
@@ -40,19 +34,10 @@ impl Streams {
         if call.stream == 0 {
             return;
         }
-        let key = (operation.process, call.stream);
-        let full = self.known.len() >= STREAMS_MAX;
-        let stream = match self.known.get_mut(&key) {
-            Some(stream) => stream,
-            None if full => {
-                self.beyond += 1;
-                self.places.turn_away();
-                return;
-            }
-            None => {
-                self.places.take(operation.process);
-                self.known.entry(key).or_insert(Stream { device: operation.device, ..Stream::default() })
-            }
+        let new = || Stream { device: operation.device, ..Stream::default() };
+        let Some(stream) = self.known.row((operation.process, call.stream), new) else {
+            self.beyond += 1;
+            return;
         };
         // The least, so that nothing depends on which record comes first.
         stream.device = stream.device.min(operation.device);
@@ -62,25 +47,6 @@ impl Streams {
         }
         let ns = operation.timing.map(|timing| timing.duration_ns);
         stream.weight.add(Weight { ns: ns.unwrap_or(0), count: 1, timed: u64::from(ns.is_some()) });
-    }
-
-    pub fn process_ends(&mut self, process: u32) {
-        self.places.process_ends(process);
-    }
-
-    /// Whether streams of processes that ended should make room.
-    pub fn is_short_of_room(&self) -> bool {
-        self.places.is_short(self.known.len(), STREAMS_MAX)
-    }
-
-    /// Streams of processes that are told together are not told apart.
-    pub fn tell_together(&mut self, together: &Renumbering<'_>) {
-        let before = self.known.len();
-        for (_, stream) in self.known.extract_if(|(process, _), _| together.has(*process)) {
-            self.beyond = self.beyond.saturating_add(stream.weight.count);
-            self.told_together += 1;
-        }
-        self.places.told(before - self.known.len(), self.known.len());
     }
 
     /// The number of a stream in device records, if one came.

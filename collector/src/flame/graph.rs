@@ -64,7 +64,7 @@ impl Flame {
         let command = totals.sessions.first().map_or(&[][..], |session| &session.begin.command);
         Flame {
             program: short_command(command),
-            simulated: totals.simulated(),
+            simulated: totals.simulated,
             host_time,
             coverage: totals.counts.device_time_coverage(),
             lines: lines.into_iter().map(|(frames, ns)| FlameLine { frames, ns }).collect(),
@@ -94,7 +94,7 @@ fn frames(
     ranges: &mut RangeFrames<'_, '_>,
     names: &mut KernelNames<'_>,
 ) -> Vec<Frame> {
-    if key.leaf == Leaf::Other {
+    if key.leaf == Leaf::Other || processes.process(key.process).is_none() {
         frames.push(Frame::new(FrameKind::Other, "(other)"));
         return frames;
     }

@@ -59,7 +59,7 @@ impl<'a> KernelNames<'a> {
     pub fn new(totals: &'a Totals, aggregates: &'a Aggregates) -> KernelNames<'a> {
         let of = |process: &'a Process| (process.number, (&process.definitions, KernelSources::default()));
         let mut names = KernelNames {
-            processes: totals.named().map(of).collect(),
+            processes: totals.processes.iter().map(of).collect(),
             graphs: &aggregates.graphs,
             table: KernelTable::default(),
         };
@@ -71,6 +71,11 @@ impl<'a> KernelNames<'a> {
 
     fn definitions(&self, process: u32) -> Option<&'a Definitions> {
         self.processes.get(&process).map(|(definitions, _)| *definitions)
+    }
+
+    /// Whether the process is known. Evicted ones are not.
+    pub fn has_process(&self, process: u32) -> bool {
+        self.processes.contains_key(&process)
     }
 
     /// The name of a name definition.

@@ -45,7 +45,7 @@ impl<'a> ProcessNames<'a> {
             let inherited = names.chain([program]).collect();
             (process.number, Named { process, command, own_pid, inherited })
         };
-        ProcessNames(totals.named().map(named).collect())
+        ProcessNames(totals.processes.iter().map(named).collect())
     }
 
     pub fn process(&self, number: u32) -> Option<&'a Process> {
@@ -56,9 +56,9 @@ impl<'a> ProcessNames<'a> {
         self.process(number).map(|process| &process.definitions)
     }
 
-    /// The process's title or command. Other processes may have the same.
+    /// The process's title or command. Other processes may have the same. Evicted processes are unknown here.
     pub fn command(&self, number: u32) -> &str {
-        self.0.get(&number).map_or("(unknown process)", |known| &known.command)
+        self.0.get(&number).map_or("(other processes)", |known| &known.command)
     }
 
     pub fn rank(&self, number: u32) -> String {

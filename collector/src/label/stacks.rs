@@ -93,11 +93,11 @@ pub struct StackNames<'a> {
 impl<'a> StackNames<'a> {
     pub fn new(totals: &'a Totals) -> StackNames<'a> {
         let processes: FxHashMap<u32, &Definitions> =
-            totals.named().map(|process| (process.number, &process.definitions)).collect();
+            totals.processes.iter().map(|process| (process.number, &process.definitions)).collect();
         // Short names depend on all defined files, not on the stacks asked for: every output shows the same
         // names.
         let mut paths: FxHashMap<&[u8], Arc<str>> = FxHashMap::default();
-        for (_, code) in totals.named().flat_map(|process| process.definitions.codes()) {
+        for (_, code) in totals.processes.iter().flat_map(|process| process.definitions.codes()) {
             paths.entry(code.file).or_insert_with(|| readable(code.file));
         }
         let natives = Natives::new(totals);
@@ -110,7 +110,7 @@ impl<'a> StackNames<'a> {
             lines: Vec::new(),
             numbers: FxHashMap::default(),
             roles: Vec::new(),
-            table_bytes_left: totals.named().map(|process| process.definitions.code_bytes()).sum(),
+            table_bytes_left: totals.processes.iter().map(|process| process.definitions.code_bytes()).sum(),
             processes,
         }
     }

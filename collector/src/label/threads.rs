@@ -56,9 +56,6 @@ impl<'l, 'a> ThreadNames<'l, 'a> {
 
     pub fn process(&self, number: u32) -> String {
         let known = self.processes.process(number);
-        if let Some(several) = known.and_then(|process| process.ended_name()) {
-            return several.to_string();
-        }
         let command = self.processes.command(number);
         let shared = self.process_uses.get(command).is_some_and(|uses| *uses > 1);
         match known.filter(|_| shared) {

@@ -26,6 +26,8 @@ pub struct Counts {
     pub executed: u64,
     /// Executed operations with valid device times.
     pub timed: u64,
+    /// The sum of those times.
+    pub device_ns: u64,
     /// Executed copies that no device had a part in, so that there are no device times to be had: from host
     /// to host, or of no bytes. [`crate::model::host_copies`] has the rules.
     pub host_to_host: u64,
@@ -56,6 +58,7 @@ impl Default for Counts {
             device_only: 0,
             executed: 0,
             timed: 0,
+            device_ns: 0,
             host_to_host: 0,
             invalid_timing: 0,
             doubled_graph_records: 0,
@@ -120,6 +123,7 @@ impl Counts {
         self.device_only += other.device_only;
         self.executed += other.executed;
         self.timed += other.timed;
+        self.device_ns = self.device_ns.saturating_add(other.device_ns);
         self.host_to_host += other.host_to_host;
         self.invalid_timing += other.invalid_timing;
         self.doubled_graph_records += other.doubled_graph_records;

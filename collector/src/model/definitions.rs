@@ -10,7 +10,6 @@ mod images;
 mod modules;
 mod names;
 mod process;
-mod said;
 mod things;
 
 use gputrace_wire::definition::{self, Code, kind};
@@ -20,7 +19,6 @@ use crate::batch::Definition;
 use entry::{Entry, Text};
 pub use images::Image;
 use names::ThreadNames;
-pub use said::Said;
 pub use things::{
     Context, Device, Function, Graph, GraphTimes, Library, Notice, ProcessInfo, Stream, Thread,
 };

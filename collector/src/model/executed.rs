@@ -59,7 +59,10 @@ impl<S: Sink> Out<'_, S> {
             operation.verdict = self.histories.judge(kernel, timing.duration_ns);
         }
         self.counts.executed += 1;
-        self.counts.timed += u64::from(operation.timing.is_some());
+        if let Some(timing) = operation.timing {
+            self.counts.timed += 1;
+            self.counts.device_ns = self.counts.device_ns.saturating_add(timing.duration_ns);
+        }
         self.sink.operation(&operation, self.definitions);
     }
 

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
-use crate::model::ended::{Ended, Sums};
+use crate::model::exited::{Exited, Sums};
 use crate::model::loss::Loss;
 use crate::model::process::ProcessState;
-use crate::model::process_totals::FIRST_NUMBER;
 use crate::model::running::Running;
 use crate::model::sink::Sink;
 use crate::model::totals::{Session, Totals};
@@ -16,8 +15,7 @@ const RUNNING_MAX: usize = 1 << 16;
 
 /// Consumes the stream of one or several sessions, one after the other.
 ///
-/// Of a process that has ended nothing is left but what the report tells of it ([`Ended`]): a session may go on for
-/// months.
+/// Of a process that has exited, only what the report shows is kept ([`Exited`]).
 #[derive(Debug)]
 pub struct Model<S> {
     sink: S,
@@ -31,7 +29,7 @@ pub struct Model<S> {
     /// Processes that have begun, over all sessions: the number of the next one. A session's own numbers may be any,
     /// and must not push those of later ones.
     begun: u32,
-    ended: Ended,
+    exited: Exited,
 }
 
 impl<S: Sink> Model<S> {
@@ -43,14 +41,14 @@ impl<S: Sink> Model<S> {
             next_number: 0,
             suspended: Vec::new(),
             begun: 0,
-            ended: Ended::default(),
+            exited: Exited::default(),
         }
     }
 
-    /// One that keeps so few processes that have ended.
+    /// One that keeps so few exited processes.
     #[cfg(test)]
     pub(crate) fn keeping(sink: S, processes_max: usize) -> Model<S> {
-        Model { ended: Ended::with_room(processes_max, usize::MAX), ..Model::new(sink) }
+        Model { exited: Exited::bounded(processes_max, usize::MAX), ..Model::new(sink) }
     }
 
     pub fn sink(&self) -> &S {
@@ -90,7 +88,6 @@ impl<S: Sink> Model<S> {
             }
             Batch::Counters(counters) => {
                 self.with(counters.process, |state, sink| state.set_counters(counters, sink));
-                self.ended.settle(&mut self.sink);
             }
             Batch::ProcessEnd { process, end, monotonic_ns } => {
                 self.with(*process, |state, _| state.end_as(*end, *monotonic_ns));
@@ -119,9 +116,9 @@ impl<S: Sink> Model<S> {
         self.current.values().map(|state| state.running())
     }
 
-    /// What those come to that have.
-    pub(crate) fn ended(&self) -> Sums<'_> {
-        self.ended.sums()
+    /// The totals of those that have ended.
+    pub(crate) fn exited(&self) -> Sums<'_> {
+        self.exited.sums()
     }
 
     /// Tells the sink that this moment has come, for each process that runs.
@@ -134,9 +131,9 @@ impl<S: Sink> Model<S> {
     fn process_begin(&mut self, begin: &ProcessBegin) {
         let number = begin.process;
         // They are numbered one after the other, and in a session's part some are missing.
-        let full = self.current.len() >= RUNNING_MAX || self.begun == FIRST_NUMBER;
+        let full = self.current.len() >= RUNNING_MAX || self.begun == u32::MAX;
         if u64::from(number) < self.next_number || full {
-            self.ended.lose(Loss::UnknownProcess, 1);
+            self.exited.lose(Loss::UnknownProcess, 1);
             return;
         }
         self.next_number = u64::from(number) + 1;
@@ -161,7 +158,7 @@ impl<S: Sink> Model<S> {
     fn with(&mut self, process: u32, act: impl FnOnce(&mut ProcessState, &mut S)) {
         match self.current.get_mut(&process) {
             Some(state) => act(state, &mut self.sink),
-            None => self.ended.lose(Loss::UnknownProcess, 1),
+            None => self.exited.lose(Loss::UnknownProcess, 1),
         }
     }
 
@@ -187,13 +184,12 @@ impl<S: Sink> Model<S> {
 
     fn close_process(&mut self, state: ProcessState) {
         let runs_on = state.runs_on();
-        let (process, losses) = state.finish(&mut self.sink);
+        let process = state.finish(&mut self.sink);
         if runs_on {
-            self.ended.add_running(process, losses);
+            self.exited.add_running(process);
         } else {
-            self.ended.add(process, losses);
+            self.exited.add(process);
         }
-        self.ended.settle(&mut self.sink);
     }
 
     /// The end of everything: what was counted, and the sink back.
@@ -202,7 +198,7 @@ impl<S: Sink> Model<S> {
         for state in std::mem::take(&mut self.suspended) {
             self.close_process(state);
         }
-        let totals = self.ended.into_totals(&mut self.sink);
+        let totals = self.exited.into_totals();
         let unrecorded =
             self.sessions.iter().flat_map(|session| session.unrecorded.iter().cloned()).collect();
         (Totals { sessions: self.sessions, unrecorded, ..totals }, self.sink)

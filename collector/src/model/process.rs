@@ -332,8 +332,8 @@ impl ProcessState {
         self.end = self.end.or(Some((end, at_ns)));
     }
 
-    /// Nothing more comes of this process: the process for [`crate::model::Totals`], and what was lost of it.
-    pub(super) fn finish<S: Sink>(mut self, sink: &mut S) -> (Process, Vec<(Loss, u64)>) {
+    /// Nothing more comes of this process: the process for [`crate::model::Totals`].
+    pub(super) fn finish<S: Sink>(mut self, sink: &mut S) -> Process {
         let mut out = out!(self, sink);
         let vanished = matches!(self.end, Some((ProcessEnd::Vanished, _)));
         // What is not in the file may have been the records of the last calls in it.
@@ -384,7 +384,7 @@ impl ProcessState {
         sink.process_begins(self.number, &self.begin, session);
     }
 
-    fn into_totals(mut self) -> (Process, Vec<(Loss, u64)>) {
+    fn into_totals(mut self) -> Process {
         self.counts.evicted_calls = self.join.evicted_calls;
         self.counts.evicted_records = self.join.evicted_records;
         let losses = self.lost();
@@ -395,18 +395,18 @@ impl ProcessState {
         for ring in self.rings.values() {
             self.ranges.left_open(ring.ranges);
         }
-        let process = Process {
+        Process {
             number: self.number,
             begin: self.begin,
             end: self.end,
             definitions: self.definitions,
             counters: self.counters,
             counts: self.counts,
+            losses,
             ranges: self.ranges,
             ns_per_tick: self.clocks.ns_per_tick(),
             failure: self.progress.into_failure(),
             in_flight: self.in_flight,
-        };
-        (process, losses)
+        }
     }
 }

@@ -4,14 +4,9 @@ use crate::batch::{Counters, ProcessBegin, ProcessEnd};
 use crate::model::counts::Counts;
 use crate::model::definitions::Definitions;
 use crate::model::in_flight::InFlight;
+use crate::model::loss::Loss;
 use crate::model::operation::HostCall;
 use crate::model::ranges::Ranges;
-use crate::names::EndedName;
-
-/// Names that are told apart; the processes of more are one group.
-pub(super) const GROUPS_MAX: usize = 1024;
-/// The number of the first group. Processes are numbered from 0 on and never come so far.
-pub(super) const FIRST_NUMBER: u32 = u32::MAX - GROUPS_MAX as u32 - 1;
 
 /// One process of a session.
 #[derive(Debug, Default)]
@@ -25,6 +20,8 @@ pub struct Process {
     /// Its last counters; 0 throughout if there were none.
     pub counters: Counters,
     pub counts: Counts,
+    /// What was lost of it beside what its counters say, by reason.
+    pub losses: Vec<(Loss, u64)>,
     pub ranges: Ranges,
     pub ns_per_tick: f64,
     /// The first call that returned an error that stays ([`crate::model::sticky`]).
@@ -39,15 +36,10 @@ impl Process {
         at_ns.saturating_sub(self.begin.start_monotonic_ns)
     }
 
-    /// Whether it stands for processes that are told together ([`crate::model::Totals::together`]).
-    pub fn stands_for_several(&self) -> bool {
-        self.number >= FIRST_NUMBER
-    }
-
-    /// What those are called.
-    pub fn ended_name(&self) -> Option<EndedName> {
-        let name = || EndedName::new(&self.definitions.process().unwrap_or_default());
-        self.stands_for_several().then(name)
+    /// What was lost of it, by the name of the reason.
+    pub fn lost(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let losses = self.losses.iter().map(|(loss, count)| (loss.name(), *count));
+        losses.chain(self.counters.losses())
     }
 
     /// About how many bytes of memory it takes to keep that.

@@ -7,8 +7,6 @@
 //! Names that count (`step 17`) are told apart up to a number of them; then they are one name,
 //! `step #`, so that neither the tree nor a flamegraph grows with the run.
 
-mod adopt;
-
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;

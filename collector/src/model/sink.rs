@@ -5,7 +5,6 @@ use gputrace_wire::caller::Caller;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::standing::Standing;
 
@@ -34,12 +33,6 @@ pub trait Sink {
     /// What is known of a process beside its events, up to now: about once a second, and once before its end.
     fn stands(&mut self, _number: u32, _standing: &Standing<'_>, _definitions: &Definitions) {}
     fn process_ends(&mut self, _number: u32, _last_seen_ns: u64, _definitions: &Definitions) {}
-    /// Whether processes that ended should be told together, since each by itself has no room.
-    fn is_short_of_room(&self) -> bool {
-        false
-    }
-    /// Those processes ended, and are told together with others of their name from now on.
-    fn tell_together(&mut self, _together: &mut Renumbering<'_>) {}
     /// Of a process that runs, while it does: a moment of CLOCK_MONOTONIC that has come, every half second or
     /// so. From a file nobody hears of time.
     fn time_passes(&mut self, _number: u32, _now_ns: u64, _definitions: &Definitions) {}

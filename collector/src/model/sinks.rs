@@ -5,7 +5,6 @@ use gputrace_wire::caller::Caller;
 use crate::batch::{ProcessBegin, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::instances::RangeInstance;
-use crate::model::namesakes::Renumbering;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
 use crate::model::standing::Standing;
@@ -47,9 +46,6 @@ macro_rules! methods {
         fn process_ends(&mut $self, number: u32, last_seen_ns: u64, definitions: &Definitions) {
             $hand_on!($self.process_ends(number, last_seen_ns, definitions));
         }
-        fn tell_together(&mut $self, together: &mut Renumbering<'_>) {
-            $hand_on!($self.tell_together(together));
-        }
         fn time_passes(&mut $self, number: u32, now_ns: u64, definitions: &Definitions) {
             $hand_on!($self.time_passes(number, now_ns, definitions));
         }
@@ -79,23 +75,14 @@ macro_rules! to_triple {
 impl<S: Sink> Sink for Option<S> {
     const JUDGES: bool = S::JUDGES;
     methods!(self, to_items);
-    fn is_short_of_room(&self) -> bool {
-        self.iter().any(Sink::is_short_of_room)
-    }
 }
 
 impl<A: Sink, B: Sink> Sink for (A, B) {
     const JUDGES: bool = A::JUDGES || B::JUDGES;
     methods!(self, to_pair);
-    fn is_short_of_room(&self) -> bool {
-        self.0.is_short_of_room() || self.1.is_short_of_room()
-    }
 }
 
 impl<A: Sink, B: Sink, C: Sink> Sink for (A, B, C) {
     const JUDGES: bool = A::JUDGES || B::JUDGES || C::JUDGES;
     methods!(self, to_triple);
-    fn is_short_of_room(&self) -> bool {
-        self.0.is_short_of_room() || self.1.is_short_of_room() || self.2.is_short_of_room()
-    }
 }

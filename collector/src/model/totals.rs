@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use gputrace_wire::counter::Counter;
+use gputrace_wire::definition::rung;
 
-use crate::batch::{Excerpt, SessionBegin, SizeLimit};
+use crate::batch::{Counters, Excerpt, SessionBegin, SizeLimit};
+use crate::model::cost::CostSums;
 use crate::model::counts::Counts;
 use crate::model::definitions::Notice;
+use crate::model::evicted::Evicted;
 use crate::model::loss::Loss;
 use crate::model::process_totals::Process;
-use crate::model::unkept::Unkept;
+use crate::model::untimed::{self, Missing, Untimed};
 use crate::trace_file::Damage;
 
 /// One session of the recorder: one trace file.
@@ -56,14 +59,17 @@ pub struct Totals {
     pub sessions: Vec<Session>,
     /// Those that are kept, by number.
     pub processes: Vec<Process>,
-    /// Those that ended and are told together with others of their name, a process for each name: it has their
-    /// definitions and ranges, and no counts of its own. Among them are all that are not kept.
-    pub together: Vec<Process>,
-    pub told_together: u64,
-    /// Those that are not kept.
-    pub unkept: Unkept,
-    /// Over all processes.
+    /// The sums of those that are not kept. They are in everything below too, which is of all processes.
+    pub evicted: Evicted,
     pub counts: Counts,
+    pub counters: Counters,
+    pub untimed: BTreeMap<Untimed, Missing>,
+    pub cost: CostSums,
+    /// Whether any of them took device times in windows, or none at all.
+    pub any_in_windows: bool,
+    pub any_on_hooks: bool,
+    /// Whether the driver or device of any said that it is a simulation.
+    pub simulated: bool,
     /// Files that were read to their first damage only; nothing of that is known live.
     pub damages: Vec<(PathBuf, Damage)>,
     /// Processes that should be in one of the sessions and are not, and why.
@@ -74,11 +80,34 @@ pub struct Totals {
 }
 
 impl Totals {
+    pub(super) fn lose(&mut self, reason: &'static str, count: u64) {
+        if count > 0 {
+            let total = self.losses.entry(reason).or_default();
+            *total = total.saturating_add(count);
+        }
+    }
+
+    /// Adds a process to all sums.
+    pub(super) fn add(&mut self, process: &Process) {
+        process.lost().for_each(|(reason, count)| self.lose(reason, count));
+        self.counts.add(&process.counts);
+        self.counters.add(&process.counters);
+        untimed::add(&mut self.untimed, process);
+        self.cost.add(process);
+        self.any_in_windows |= process.definitions.rung() == rung::WINDOWS;
+        self.any_on_hooks |= process.definitions.rung() == rung::HOOKS;
+        self.simulated |= process.definitions.simulated();
+    }
+
+    /// A process that is in the sums is not kept.
+    pub(super) fn evict(&mut self, process: &Process) {
+        self.evicted.add(process);
+        self.lose(Loss::ProcessesNotKept.name(), 1);
+    }
+
     /// Live: the trace file lacks so many entries, which are counted here.
     pub(crate) fn not_in_trace(&mut self, entries: u64) {
-        if entries > 0 {
-            *self.losses.entry(Loss::NotInTrace.name()).or_default() += entries;
-        }
+        self.lose(Loss::NotInTrace.name(), entries);
     }
 
     /// What was lost, by reason; only reasons that apply.
@@ -88,9 +117,7 @@ impl Totals {
 
     /// A process-wide counter over all processes.
     pub fn counter(&self, counter: Counter) -> u64 {
-        let kept = self.processes.iter().map(|process| &process.counters);
-        kept.chain([&self.unkept.counters])
-            .fold(0, |sum: u64, counters| sum.saturating_add(counters.value(counter)))
+        self.counters.value(counter)
     }
 
     /// From the first session's begin to the last one's end, on the clock that they share.
@@ -100,21 +127,10 @@ impl Totals {
         end.unwrap_or(0).saturating_sub(begin)
     }
 
-    /// Whoever sinks name by number: the processes that are kept, and those that stand for several.
-    pub fn named(&self) -> impl Iterator<Item = &Process> + Clone {
-        self.processes.iter().chain(&self.together)
-    }
-
     /// One that is kept.
     pub fn process(&self, number: u32) -> Option<&Process> {
         let at = self.processes.binary_search_by_key(&number, |process| process.number).ok()?;
         self.processes.get(at)
-    }
-
-    /// One that sinks name by number.
-    pub fn named_process(&self, number: u32) -> Option<&Process> {
-        let group = || self.together.iter().find(|process| process.number == number);
-        self.process(number).or_else(group)
     }
 
     /// Every process's notices, with the process's number.
@@ -122,10 +138,5 @@ impl Totals {
         self.processes
             .iter()
             .flat_map(|process| process.definitions.notices().iter().map(|notice| (process.number, notice)))
-    }
-
-    /// Whether any driver or device said that it is a simulation.
-    pub fn simulated(&self) -> bool {
-        self.unkept.simulated || self.processes.iter().any(|process| process.definitions.simulated())
     }
 }

@@ -19,6 +19,6 @@ mod vocabulary;
 
 pub use demangle::{demangle, demangle_function};
 pub use escape::{fold_safe, line_safe, readable};
-pub use process::{EndedName, process_name, short_command};
+pub use process::{process_name, short_command};
 pub use short::{SHORT_MAX_CHARS, short};
 pub use table::NameTable;

@@ -1,9 +1,5 @@
 //! Names of processes: by the title that each gave itself, or by its command.
 
-use std::fmt;
-
-use serde::{Serialize, Serializer};
-
 use crate::model::definitions::ProcessInfo;
 
 /// What a process is called: by the title that it gave itself, as `ps` shows it, else by its command.
@@ -15,39 +11,6 @@ pub fn process_name(info: &ProcessInfo) -> String {
         }
         Some(title) => cut(&title.join(" ")),
         None => short_command(&info.command),
-    }
-}
-
-/// What processes that ended and are told together have in common.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EndedName {
-    name: String,
-    rank: Option<u32>,
-}
-
-impl EndedName {
-    pub fn new(info: &ProcessInfo) -> EndedName {
-        EndedName { name: process_name(info), rank: info.rank }
-    }
-}
-
-/// As people read it: `python train.py [ended]`, or `python train.py [rank 3, ended]`.
-impl fmt::Display for EndedName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rank {
-            Some(rank) => write!(f, "{} [rank {rank}, ended]", self.name),
-            None => write!(f, "{} [ended]", self.name),
-        }
-    }
-}
-
-/// As data, where the field says that they ended: `python train.py`, or `python train.py [rank 3]`.
-impl Serialize for EndedName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.rank {
-            Some(rank) => serializer.collect_str(&format_args!("{} [rank {rank}]", self.name)),
-            None => serializer.serialize_str(&self.name),
-        }
     }
 }
 
@@ -97,19 +60,6 @@ fn file_name(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn those_that_ended_are_told_apart_by_rank() {
-        let command: Vec<String> = ["python", "train.py"].map(str::to_owned).to_vec();
-        for (rank, text, data) in [
-            (None, "python train.py [ended]", "python train.py"),
-            (Some(3), "python train.py [rank 3, ended]", "python train.py [rank 3]"),
-        ] {
-            let name =
-                EndedName::new(&ProcessInfo { command: command.clone(), rank, ..ProcessInfo::default() });
-            assert_eq!((name.to_string().as_str(), serde_json::json!(name)), (text, data.into()));
-        }
-    }
 
     #[test]
     fn commands_are_named_by_what_they_run() {

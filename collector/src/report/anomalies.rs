@@ -5,7 +5,6 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, KernelKey, OddRuns};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
-use crate::names::EndedName;
 use crate::report::CodeLocation;
 use crate::report::lines::{charged_location, innermost};
 
@@ -19,7 +18,7 @@ pub struct AnomaliesReport {
     pub runs: u64,
     /// Runs of kernels without enough history to judge them.
     pub unjudged: u64,
-    /// Odd runs of kernels that are not in the list: beyond those told apart.
+    /// Anomalies that are not in the list: of evicted processes, and of kernels beyond the capacity.
     pub left_out: u64,
     /// Anomalies of kernels that are not in the list because they cost too little ([`REPORTED_PARTS`]).
     pub negligible: u64,
@@ -27,14 +26,10 @@ pub struct AnomaliesReport {
     pub list: Vec<AnomalyReport>,
 }
 
-/// Odd runs of one kernel of one process, or of those of a name that are told together.
+/// The anomalies of one kernel of one process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct AnomalyReport {
-    /// 0 where processes are told together.
     pub pid: u32,
-    /// The name that they have in common; only there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<EndedName>,
     pub name: String,
     pub full_name: String,
     pub runs: u64,
@@ -70,18 +65,18 @@ pub(super) fn anomalies(
         return counts;
     }
     let mut list = Vec::new();
-    let (mut unkept, mut negligible) = (0, 0);
+    let (mut of_evicted, mut negligible) = (0, 0);
     for (key, runs) in found.sorted() {
         if runs.over_ns.saturating_mul(REPORTED_PARTS) < wall_ns {
             negligible += runs.runs;
             continue;
         }
-        match totals.named_process(key.process) {
+        match totals.process(key.process) {
             Some(process) => list.push(report(process, labels, key, runs)),
-            None => unkept += runs.runs,
+            None => of_evicted += runs.runs,
         }
     }
-    AnomaliesReport { list, left_out: counts.left_out + unkept, negligible, ..counts }
+    AnomaliesReport { list, left_out: counts.left_out + of_evicted, negligible, ..counts }
 }
 
 fn report(
@@ -95,7 +90,6 @@ fn report(
     let thread = worst.call.as_ref().and_then(|call| process.definitions.thread(call.thread));
     AnomalyReport {
         pid: process.begin.pid,
-        ended: process.ended_name(),
         name: name.short.to_string(),
         full_name: name.full.to_string(),
         runs: runs.runs,
@@ -103,10 +97,10 @@ fn report(
         worst_ns: worst.timing.duration_ns,
         median_ns: worst.anomaly.median_ns.round() as u64,
         sigmas: (worst.anomaly.sigmas * 10.0).round() / 10.0,
-        at_ns: worst.at_ns.unwrap_or_else(|| process.since_begin_ns(worst.timing.start_ns)),
+        at_ns: process.since_begin_ns(worst.timing.start_ns),
         grid: worst.kernel.grid,
         block: worst.kernel.block,
-        tid: thread.filter(|_| !process.stands_for_several()).map(|thread| thread.tid),
+        tid: thread.map(|thread| thread.tid),
         line: charged_location(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
     }

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use gputrace_wire::counter::Counter;
-use gputrace_wire::definition::rung;
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, DeviceAggregate, Moved};
 use crate::batch::ProcessEnd;
 use crate::failed_calls;
-use crate::label::units::count;
+use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
-use crate::model::{Loss, Process, Totals};
+use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::json::*;
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
@@ -62,11 +61,12 @@ impl Report {
         let beyond = aggregates.device_stacks.beyond();
         let graph_level = aggregates.graphs.total();
         let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
+        let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
         Report {
             schema: SCHEMA,
             version: VERSION,
-            simulated: totals.simulated(),
+            simulated: totals.simulated,
             complete: closed_in_order
                 && totals.unrecorded.is_empty()
                 && dropped.keys().all(|reason| is_asked_for && reason == Loss::NotInTrace.name()),
@@ -104,15 +104,13 @@ impl Report {
                 .map(|(index, device)| device_report(index, device, wall_ns, !records_lost))
                 .collect(),
             processes: totals.processes.iter().map(process_report).collect(),
+            evicted_processes: evicted_report(&totals.evicted),
             threads,
             threads_left_out,
             streams,
             streams_left_out,
-            kernels: kernels::kernels(aggregates, &mut labels.kernels),
-            other_kernels: OtherKernels {
-                calls: aggregates.kernels.other().calls,
-                total_ns: aggregates.kernels.other().durations.total_ns(),
-            },
+            kernels,
+            other_kernels,
             anomalies: anomalies::anomalies(totals, aggregates, wall_ns, labels),
             transfers: aggregates
                 .transfers
@@ -155,11 +153,10 @@ fn damage_report((path, damage): &(PathBuf, Damage)) -> DamageReport {
 }
 
 fn device_times(totals: &Totals) -> DeviceTimes {
-    let (counts, unkept) = (&totals.counts, &totals.unkept);
-    let on_rung = |wanted| totals.processes.iter().any(|process| process.definitions.rung() == wanted);
-    if counts.timed == 0 && (counts.on_devices() > 0 || (unkept.hooks || on_rung(rung::HOOKS))) {
+    let counts = &totals.counts;
+    if counts.timed == 0 && (counts.on_devices() > 0 || totals.any_on_hooks) {
         DeviceTimes::None
-    } else if unkept.windows || on_rung(rung::WINDOWS) {
+    } else if totals.any_in_windows {
         DeviceTimes::Windows
     } else if counts.timed < counts.on_devices() {
         DeviceTimes::Partial
@@ -218,6 +215,23 @@ fn process_report(process: &Process) -> ProcessReport {
     }
 }
 
+fn evicted_report(evicted: &Evicted) -> Option<EvictedReport> {
+    let counts = &evicted.counts;
+    (evicted.processes > 0).then(|| EvictedReport {
+        processes: evicted.processes,
+        failed: evicted.failed,
+        host_calls: counts.host_calls(),
+        launches: counts.launches,
+        graph_launches: counts.graph_launches,
+        copies: counts.copies,
+        memsets: counts.fills,
+        executed_operations: counts.executed,
+        timed_operations: counts.timed,
+        device_total_ns: counts.device_ns,
+        dropped: evicted.lost,
+    })
+}
+
 fn moved_report(moved: &Moved) -> MovedReport {
     let timed = moved.durations.count() > 0;
     MovedReport {
@@ -230,8 +244,7 @@ fn moved_report(moved: &Moved) -> MovedReport {
 }
 
 fn cost(totals: &Totals, wall_ns: u64) -> Cost {
-    let mut sums = totals.unkept.cost.clone();
-    totals.processes.iter().for_each(|process| sums.add(process));
+    let sums = &totals.cost;
     let lag_ns = sums.record_lag_max_ns;
     let mut cost = Cost {
         records: totals.counter(Counter::RecordsDelivered),
@@ -259,6 +272,23 @@ fn not_initialised(pid: u32, status: u16) -> NoticeReport {
         text: format!("process {pid} has no CUDA: cuInit returned {error} ({status}){advice}"),
         processes: 1,
     }
+}
+
+fn evicted_notice(evicted: &Evicted) -> Option<NoticeReport> {
+    let who = match evicted.processes {
+        0 => return None,
+        1 => "1 process that exited is not listed: its".to_owned(),
+        many => format!("{} processes that exited first are not listed: their", count(many)),
+    };
+    let (launches, operations) = (count(evicted.counts.launches), count(evicted.counts.executed));
+    let device = duration(evicted.counts.device_ns);
+    let mut text = format!(
+        "{who} {launches} launches, {operations} executed operations with {device} of device time are in the sums only"
+    );
+    if evicted.failed > 0 {
+        text += &format!("; contexts lost: {}", count(evicted.failed));
+    }
+    Some(NoticeReport { severity: "information", text, processes: 1 })
 }
 
 /// Each text once, in order of first appearance, warnings first.
@@ -300,21 +330,7 @@ fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<Notice
             processes: 1,
         });
     }
-    if totals.told_together > 0 {
-        let (processes, were) = match totals.told_together {
-            1 => ("1 process that ended".to_owned(), "is"),
-            many => (format!("{} processes that ended", count(many)), "are"),
-        };
-        notices.push(NoticeReport {
-            severity: "information",
-            text: format!(
-                "{processes} {were} told together with others of the same name, as NAME [ended] in the flamegraph: \
-                 there is no room for the lines, kernels, calls, failures and ranges of each by itself; sums are \
-                 whole"
-            ),
-            processes: 1,
-        });
-    }
+    notices.extend(evicted_notice(&totals.evicted));
     notices.sort_by_key(|notice| notice.severity != "warning");
     notices
 }

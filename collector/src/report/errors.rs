@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use gputrace_wire::call::Detail;
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, Failure, FailureInProcess, FailureKey};
+use crate::aggregate::{Aggregates, Failure, FailureKey};
 use crate::failed_calls::{self, Arguments};
 use crate::label::Labels;
 use crate::label::units::{bytes, count, duration};
 use crate::model::{Process, Totals};
-use crate::names::{EndedName, line_safe};
+use crate::names::line_safe;
+use crate::report::CodeLocation;
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::{charged_location, innermost};
 use crate::report::words::plural;
-use crate::report::{CodeLocation, FailureReport};
 
 /// How many the summary shows. The data has all.
 const SHOWN: usize = 3;
@@ -39,12 +39,8 @@ pub struct ErrorsReport {
 /// Calls of one driver entry that returned the same error at the same program line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ErrorReport {
-    /// Its `pid` is 0 where processes are told together.
     #[serde(flatten)]
     pub failed: FailedCall,
-    /// The name that they have in common; only there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<EndedName>,
     pub calls: u64,
     pub after_context_lost: u64,
     pub given_later: u64,
@@ -62,18 +58,11 @@ pub struct ErrorReport {
     /// Calls that lost a context, and calls that failed after that.
     #[serde(skip)]
     of_lost_context: u64,
-    /// When the last call returned, on the clock that all processes share.
-    #[serde(skip)]
-    last_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AnswerReport {
-    /// 0 where processes are told together.
     pub pid: u32,
-    /// The name that they have in common; only there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<EndedName>,
     pub call: String,
     pub error: &'static str,
     pub calls: u64,
@@ -83,16 +72,15 @@ pub struct AnswerReport {
 pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> ErrorsReport {
     let failures = &aggregates.failures;
     let (answers, answers_left_out) = failures.answers();
-    let mut answers_evicted = 0;
+    let mut answers_of_evicted = 0;
     let answers = answers.filter_map(|(process, api, status, calls, answer)| {
-        let Some(process) = totals.named_process(process) else {
-            answers_evicted += calls;
+        let Some(process) = totals.process(process) else {
+            answers_of_evicted += calls;
             return None;
         };
         let call = process.definitions.call_name(api).to_owned();
         Some(AnswerReport {
             pid: process.begin.pid,
-            ended: process.ended_name(),
             call,
             error: failed_calls::name(status),
             calls,
@@ -104,7 +92,7 @@ pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labe
         calls: failures.calls,
         left_out: failures.beyond,
         answers,
-        answers_left_out: answers_left_out + answers_evicted,
+        answers_left_out: answers_left_out + answers_of_evicted,
         ..ErrorsReport::default()
     };
     if failures.calls == 0 {
@@ -112,20 +100,20 @@ pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labe
     }
     let mut positions: BTreeMap<(u32, u32, u16, Option<CodeLocation>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
-        let Some(process) = totals.named_process(key.process) else {
+        let Some(process) = totals.process(key.process) else {
             all.left_out += failure.calls;
             continue;
         };
         let line = charged_location(&mut labels.stacks, key.process, key.stack);
-        let details = failure.in_process(key, process);
-        all.after_context_lost += details.after_context_lost;
+        let of_lost_context = OfLostContext::new(process, key, failure);
+        all.after_context_lost += of_lost_context.after;
         all.given_later += failure.given_later;
         let same = (key.process, key.api, key.status, line.clone());
         let position = *positions.entry(same).or_insert(all.list.len());
         match all.list.get_mut(position) {
-            Some(known) => known.add(failure, &details),
+            Some(known) => known.add(process, failure, of_lost_context),
             None => {
-                let error = error_report(process, labels, key, failure, details);
+                let error = error_report(process, labels, key, failure, of_lost_context);
                 all.list.push(ErrorReport { line, ..error });
             }
         }
@@ -133,16 +121,36 @@ pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labe
     all
 }
 
+/// Calls that return the error with which the process lost its context.
+#[derive(Clone, Copy)]
+struct OfLostContext {
+    all: u64,
+    /// Those after the call that lost it.
+    after: u64,
+}
+
+impl OfLostContext {
+    fn new(process: &Process, key: FailureKey, failure: &Failure) -> OfLostContext {
+        match &process.failure {
+            Some(lost) if lost.status == key.status => {
+                let is_first = lost.api == key.api && lost.stack == key.stack;
+                OfLostContext { all: failure.calls, after: failure.calls.saturating_sub(u64::from(is_first)) }
+            }
+            _ => OfLostContext { all: 0, after: 0 },
+        }
+    }
+}
+
 fn error_report(
     process: &Process,
     Labels { kernels, stacks, .. }: &mut Labels<'_>,
     key: FailureKey,
     failure: &Failure,
-    details: FailureInProcess,
+    of_lost_context: OfLostContext,
 ) -> ErrorReport {
     let (call, definitions) = (&failure.first, &process.definitions);
     let thread = definitions.thread(call.thread);
-    let mut arguments = details.arguments;
+    let mut arguments = Arguments::of(call, definitions);
     if let Detail::Launch(launch) = call.detail
         && launch.function != 0
     {
@@ -153,55 +161,37 @@ fn error_report(
     }
     ErrorReport {
         failed: FailedCall::new(process, call),
-        ended: process.ended_name(),
         calls: failure.calls,
-        after_context_lost: details.after_context_lost,
+        after_context_lost: of_lost_context.after,
         given_later: failure.given_later,
         frees_before: failure.frees_before,
-        first_at_ns: details.first_at_ns,
-        last_at_ns: details.last_at_ns,
-        tid: thread.filter(|_| !process.stands_for_several()).map(|thread| thread.tid),
+        first_at_ns: process.since_begin_ns(call.start_ns.saturating_add(call.duration_ns)),
+        last_at_ns: process.since_begin_ns(failure.last_ns),
+        tid: thread.map(|thread| thread.tid),
         thread_name: thread.map_or_else(String::new, |thread| thread.name.to_owned()),
         arguments,
         line: None,
         stack: innermost(stacks, process.number, key.stack),
-        of_lost_context: details.of_lost_context,
-        last_ns: failure.last_ns,
+        of_lost_context: of_lost_context.all,
     }
 }
 
 impl ErrorReport {
     /// Adds the same failure at the same line, reached by another stack.
-    fn add(&mut self, failure: &Failure, details: &FailureInProcess) {
+    fn add(&mut self, process: &Process, failure: &Failure, of_lost_context: OfLostContext) {
         self.calls += failure.calls;
-        self.after_context_lost += details.after_context_lost;
+        self.after_context_lost += of_lost_context.after;
         self.given_later += failure.given_later;
         self.frees_before = self.frees_before.max(failure.frees_before);
-        self.of_lost_context += details.of_lost_context;
-        // Of several processes, each has a beginning of its own.
-        if failure.last_ns > self.last_ns {
-            (self.last_ns, self.last_at_ns) = (failure.last_ns, details.last_at_ns);
-        }
+        self.of_lost_context += of_lost_context.all;
+        self.last_at_ns = self.last_at_ns.max(process.since_begin_ns(failure.last_ns));
         if failure.most_bytes > 0 {
             self.arguments.bytes = self.arguments.bytes.max(Some(failure.most_bytes));
         }
     }
 
-    /// How many of these calls the lines about `failures` do not cover. Those cover every call that lost a
-    /// context, or failed after that, with the same error.
-    fn uncovered(&self, failures: &[FailureReport]) -> u64 {
-        match failures.iter().any(|failure| failure.failed.code == self.failed.code) {
-            true => self.calls.saturating_sub(self.of_lost_context),
-            false => self.calls,
-        }
-    }
-
     fn line(&self, names_process: bool, calls: u64) -> String {
-        let process = match &self.ended {
-            Some(several) => format!("{}: ", line_safe(&several.to_string())),
-            None if names_process => format!("process {}: ", self.failed.pid),
-            None => String::new(),
-        };
+        let process = if names_process { format!("process {}: ", self.failed.pid) } else { String::new() };
         let times = if calls > 1 { format!(" {} times", count(calls)) } else { String::new() };
         let location = match &self.line {
             Some(location) => format!(" at {}", line_safe(&location.text())),
@@ -246,13 +236,11 @@ fn asked(arguments: &Arguments) -> String {
     parts.join(", ")
 }
 
-/// Lines of the summary. The flag is true for an error's first line. `failures` are shown above these lines.
-pub(super) fn error_lines(all: &ErrorsReport, failures: &[FailureReport]) -> Vec<(bool, String)> {
-    let uncovered = |error| (error, ErrorReport::uncovered(error, failures));
-    let mut own: Vec<(&ErrorReport, u64)> =
-        all.list.iter().map(uncovered).filter(|(_, calls)| *calls > 0).collect();
-    // What fails now before what failed in programs that are long gone.
-    own.sort_by_key(|(error, _)| error.ended.is_some());
+/// Lines of the summary. The flag is true for an error's first line. Lost contexts are shown above them.
+pub(super) fn error_lines(all: &ErrorsReport) -> Vec<(bool, String)> {
+    let own = |error: &'_ ErrorReport| error.calls.saturating_sub(error.of_lost_context);
+    let own: Vec<(&ErrorReport, u64)> =
+        all.list.iter().map(|error| (error, own(error))).filter(|(_, calls)| *calls > 0).collect();
     let pids: BTreeSet<u32> = own.iter().map(|(error, _)| error.failed.pid).collect();
     let mut lines = Vec::new();
     for (error, calls) in own.iter().take(SHOWN) {

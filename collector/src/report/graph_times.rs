@@ -8,7 +8,6 @@ use crate::label::KernelNames;
 use crate::label::units::{count, duration};
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
-use crate::names::EndedName;
 use crate::report::json::{Spread, tenths};
 
 /// Graphs in the report: those with the most device time.
@@ -35,11 +34,7 @@ pub struct GraphTimesReport {
 /// An executable graph whose launches were recorded as a whole.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct GraphReport {
-    /// 0 where processes are told together.
     pub pid: u32,
-    /// The name that they have in common; only there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<EndedName>,
     /// The graph's number in device records.
     pub graph: Option<u32>,
     /// As in the flamegraph.
@@ -83,24 +78,22 @@ fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
     }
 }
 
-/// The one with the most device time first.
+/// The one with the most device time first. Graphs of evicted processes are only in the total of all graphs.
 pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNames<'_>) -> Vec<GraphReport> {
     let mut reports: Vec<GraphReport> = aggregates
         .graphs
         .sorted()
         .into_iter()
-        .map(|(key, graph)| {
-            let process = totals.named_process(key.process);
-            GraphReport {
-                pid: process.map_or(0, |process| process.begin.pid),
-                ended: process.and_then(Process::ended_name),
+        .filter_map(|(key, graph)| {
+            Some(GraphReport {
+                pid: totals.process(key.process)?.begin.pid,
                 graph: (key.graph != 0).then_some(key.graph),
                 label: names.graph(key.process, key.graph).to_string(),
                 nodes: (graph.nodes != 0).then_some(graph.nodes),
                 calls: graph.calls,
                 timed_calls: graph.durations.count(),
                 spread: Spread::new(&graph.durations),
-            }
+            })
         })
         .collect();
     reports.sort_by_key(|graph| std::cmp::Reverse((graph.spread.total_ns, graph.calls)));

@@ -38,6 +38,9 @@ pub struct Report {
     pub counts: ReportCounts,
     pub devices: Vec<DeviceReport>,
     pub processes: Vec<ProcessReport>,
+    /// The sums of exited processes that are not in `processes`, if more exited than are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evicted_processes: Option<EvictedReport>,
     /// Threads that made calls.
     pub threads: Vec<ThreadReport>,
     pub threads_left_out: u64,
@@ -74,6 +77,22 @@ pub struct Report {
     pub damages: Vec<DamageReport>,
     pub cost: Cost,
     pub notices: Vec<NoticeReport>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct EvictedReport {
+    pub processes: u64,
+    /// Those of them that lost a context.
+    pub failed: u64,
+    pub host_calls: u64,
+    pub launches: u64,
+    pub graph_launches: u64,
+    pub copies: u64,
+    pub memsets: u64,
+    pub executed_operations: u64,
+    pub timed_operations: u64,
+    pub device_total_ns: u64,
+    pub dropped: u64,
 }
 
 /// Which operations have device times.

@@ -6,15 +6,26 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
-use crate::report::json::{ConfigReport, KernelReport, SourceReport, Spread, share};
+use crate::report::json::{ConfigReport, KernelReport, OtherKernels, SourceReport, Spread, share};
 use crate::source::NamedSources;
 
-/// The kernel with the most device time first; without times, the one with the most calls.
-pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> Vec<KernelReport> {
+/// The kernel with the most device time first; without times, the one with the most calls. The second value
+/// is the sum of kernels without a row.
+pub(super) fn kernels(
+    aggregates: &Aggregates,
+    names: &mut KernelNames<'_>,
+) -> (Vec<KernelReport>, OtherKernels) {
+    let other = aggregates.kernels.other();
+    let mut other = OtherKernels { calls: other.calls, total_ns: other.durations.total_ns() };
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
     let mut written: FxHashMap<Arc<str>, NamedSources> = FxHashMap::default();
     let mut positions: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {
+        if !names.has_process(key.process) {
+            other.calls += entry.calls;
+            other.total_ns = other.total_ns.saturating_add(entry.durations.total_ns());
+            continue;
+        }
         let name = names.name(key.process, key.name);
         written.entry(name.full.clone()).or_default().merge(names.sources(key.process, key.name));
         match positions.get(&name.full).and_then(|position| merged.get_mut(*position)) {
@@ -28,7 +39,7 @@ pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> V
     let all_ns: u64 = merged
         .iter()
         .map(|(_, entry)| entry.durations.total_ns())
-        .chain([aggregates.kernels.other().durations.total_ns()])
+        .chain([other.total_ns])
         .fold(0, u64::saturating_add);
     merged.sort_by(|(a_name, a), (b_name, b)| {
         let by_time = b.durations.total_ns().cmp(&a.durations.total_ns());
@@ -48,7 +59,7 @@ pub(super) fn kernels(aggregates: &Aggregates, names: &mut KernelNames<'_>) -> V
             ..kernel_report(name, entry, all_ns, aggregates)
         }
     };
-    merged.iter().map(report).collect()
+    (merged.iter().map(report).collect(), other)
 }
 
 fn kernel_report(

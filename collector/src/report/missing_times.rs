@@ -1,33 +1,22 @@
 //! Operations whose device times were wanted and are missing: how many, and why.
 
-use std::collections::BTreeMap;
-
 use crate::label::units::count;
 use crate::model::Totals;
-use crate::model::unkept::{Missing, Untimed, add_untimed};
+use crate::model::untimed::{Missing, Untimed};
 
 /// Counts operations of processes that took device times throughout. For other processes a notice already
 /// says why there are no times, or only some.
 pub fn untimed_operations(totals: &Totals) -> u64 {
-    causes(totals).values().map(|missing| missing.operations).sum()
-}
-
-/// Of all processes, those that are not kept too.
-fn causes(totals: &Totals) -> BTreeMap<Untimed, Missing> {
-    let mut causes = totals.unkept.untimed.clone();
-    for process in &totals.processes {
-        add_untimed(&mut causes, process);
-    }
-    causes
+    totals.untimed.values().map(|missing| missing.operations).sum()
 }
 
 /// One sentence for each cause that applies.
 pub fn explanations(totals: &Totals) -> Vec<String> {
-    let causes = causes(totals);
     let executed = totals.counts.on_devices();
     let lost_records = lost_records(totals);
     let is_cut = totals.sessions.iter().any(|session| session.size_limit.is_some());
-    causes
+    totals
+        .untimed
         .iter()
         .map(|(cause, missing)| {
             let operations = if executed == 1 { "operation" } else { "operations" };

@@ -9,6 +9,9 @@ use crate::label::ProcessNames;
 use crate::model::{RangeName, Spans, Totals};
 use crate::report::json::{device_ns, share};
 
+/// The ranges of evicted processes.
+const OTHERS: &str = "(other ranges)";
+
 /// Ranges of one name, over all threads and processes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RangeReport {
@@ -46,11 +49,16 @@ pub(super) fn ranges(
     processes: &ProcessNames<'_>,
 ) -> Vec<RangeReport> {
     let mut found: BTreeMap<RangeName, (Spans, Weight)> = BTreeMap::new();
-    for (name, spans) in totals.named().flat_map(|process| process.ranges.spans_by_name()) {
+    for (name, spans) in totals.processes.iter().flat_map(|process| process.ranges.spans_by_name()) {
         found.entry(name.clone()).or_default().0.add(&spans);
     }
+    let others = RangeName { domain: "".into(), name: OTHERS.into() };
+    found.entry(others.clone()).or_default().0.add(&totals.evicted.ranges);
     for ((process, node), weight) in by_node(&aggregates.device_stacks) {
-        let Some(process) = processes.process(process) else { continue };
+        let Some(process) = processes.process(process) else {
+            found.entry(others.clone()).or_default().1.add(weight);
+            continue;
+        };
         let mut names = process.ranges.names(node);
         // A range inside another of the same name counts once.
         names.sort_unstable();

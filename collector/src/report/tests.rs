@@ -1,11 +1,11 @@
 //! The report of sessions built by hand, as text and as JSON, compared with golden files; and properties of
 //! every report.
 
+mod evicted;
 mod failing;
 mod made;
 mod missing;
 pub(crate) mod tape;
-mod unkept;
 
 use std::path::PathBuf;
 

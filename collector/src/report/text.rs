@@ -4,7 +4,6 @@ mod page;
 mod tables;
 
 use crate::label::units::{count, duration, percent};
-use crate::model::Loss;
 use crate::names::line_safe;
 use crate::report::build::NOT_RECORDED;
 use crate::report::errors::error_lines;
@@ -107,8 +106,9 @@ impl Report {
     }
 
     fn overview(&self, page: &mut TextPage) {
-        let not_kept = self.dropped.get(Loss::ProcessesNotKept.name()).copied().unwrap_or(0);
-        let processes = plural(self.processes.len() as u64 + not_kept, "process", "processes");
+        let processes = self.processes.len() as u64
+            + self.evicted_processes.as_ref().map_or(0, |evicted| evicted.processes);
+        let processes = plural(processes, "process", "processes");
         let sessions = match self.sessions {
             0 | 1 => String::new(),
             sessions => format!(", {} sessions", count(sessions as u64)),
@@ -161,7 +161,7 @@ impl Report {
             label = "";
         }
         let mut label = "Failed";
-        for (is_first, line) in error_lines(&self.errors, &self.failures) {
+        for (is_first, line) in error_lines(&self.errors) {
             page.warning_fact(if is_first { label } else { "" }, &line);
             label = "";
         }

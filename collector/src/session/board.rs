@@ -144,9 +144,9 @@ impl Board {
     /// Of a session that keeps everything.
     pub fn model<S: Sink>(&self, model: &Model<S>) {
         self.tell(|status| {
-            let ended = model.ended();
-            status.ended = ended.processes;
-            status.sum(ended.counters, told_of(ended.counts));
+            let exited = model.exited();
+            status.ended = exited.processes;
+            status.sum(exited.counters, told_of(exited.counts));
             for process in model.running() {
                 status.add(process.begin, process.counters, told_of(process.counts), process.has_ended);
             }

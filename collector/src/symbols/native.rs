@@ -40,7 +40,7 @@ pub struct Natives {
 impl Natives {
     pub fn new(totals: &Totals) -> Natives {
         let mut wanted: BTreeMap<Image, Vec<Key>> = BTreeMap::new();
-        for process in totals.named() {
+        for process in &totals.processes {
             let mut images: FxHashMap<u32, Option<Image>> = FxHashMap::default();
             for (id, at) in process.definitions.native_places() {
                 let image = images.entry(id).or_insert_with(|| process.definitions.image(id));

@@ -1,10 +1,9 @@
-//! A collector that stands for months: programs come and go by the thousand, and what is held of those that are gone
-//! is what the report tells of them, and bounded.
+//! Programs come and go by the thousand: what is kept of those that exited is what the report shows, and bounded.
 #![allow(clippy::unwrap_used)]
 
 mod heap;
-mod namesakes;
 mod program;
+mod sums;
 
 use gputrace_collector::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use gputrace_collector::metrics::{Metrics, Settings};
@@ -128,9 +127,9 @@ fn of_a_program_that_is_gone_metrics_hold_nothing() {
     assert!(requests >= u64::from(ALL), "{requests}");
 }
 
-/// As many as a session may have at once, and more.
+/// As many as are kept, and more: those that exited first are evicted.
 #[test]
-fn programs_are_heard_of_however_many_there_were_before() {
+fn programs_reach_sinks_however_many_exited_before() {
     #[derive(Default)]
     struct Heard(u32, u32);
     impl Sink for Heard {
@@ -158,4 +157,5 @@ fn programs_are_heard_of_however_many_there_were_before() {
     assert_eq!((begun, ended, totals.processes.len()), (PROGRAMS, PROGRAMS, 1 << 16));
     let losses: Vec<_> = totals.losses().iter().map(|(reason, count)| (*reason, *count)).collect();
     assert_eq!(losses, [("processes_not_kept", 500), ("ring_full", PROGRAMS.into())]);
+    assert_eq!((totals.processes[0].number, totals.evicted.processes, totals.evicted.lost), (500, 500, 500));
 }

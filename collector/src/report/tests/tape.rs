@@ -294,20 +294,37 @@ impl Tape {
         self.end_in(Model::new(Aggregates::default()), end, counters)
     }
 
+    /// The session's begin.
+    pub(crate) fn batches_of_session(&self) -> Vec<Batch> {
+        self.batches.iter().take(1).cloned().collect()
+    }
+
+    /// All else, with the process's exit.
+    pub(crate) fn batches_of_process(self) -> Vec<Batch> {
+        let batches = self.ended(ProcessEnd::Exit, Counters::default());
+        batches.into_iter().skip(1).collect()
+    }
+
     pub(crate) fn end_in(
-        mut self,
+        self,
         mut model: Model<Aggregates>,
         end: ProcessEnd,
         counters: Counters,
     ) -> (Totals, Aggregates) {
+        let wall_ns = self.now_ns + 400_000 - 1_000_000_000;
+        let batches = self.ended(end, counters);
+        batches.iter().chain([&Batch::SessionEnd { wall_ns }]).for_each(|batch| model.consume(batch));
+        model.finish()
+    }
+
+    /// All batches up to the process's end.
+    fn ended(mut self, end: ProcessEnd, counters: Counters) -> Vec<Batch> {
         self.batches.push(Batch::Cells { process: 0, ring: 0, cells: self.cells });
         self.batches.push(Batch::Cells { process: 0, ring: 1, cells: self.records });
         self.batches.push(Batch::Counters(counters));
         let monotonic_ns = self.now_ns + 400_000;
         self.batches.push(Batch::ProcessEnd { process: 0, end, monotonic_ns });
-        self.batches.push(Batch::SessionEnd { wall_ns: monotonic_ns - 1_000_000_000 });
-        self.batches.iter().for_each(|batch| model.consume(batch));
-        model.finish()
+        self.batches
     }
 }
 

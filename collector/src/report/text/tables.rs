@@ -252,11 +252,7 @@ impl Report {
         let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"])
             .optional(&["p99", "median", "max"]);
         for graph in timed.iter().take(PARTS_SHOWN) {
-            let name = match &graph.ended {
-                Some(several) => line_safe(&format!("{} of {several}", graph.label)).into_owned(),
-                None => self.of_process(graph.pid, &graph.label),
-            };
-            table.row(spread_row(name, graph.calls, &graph.spread));
+            table.row(spread_row(self.of_process(graph.pid, &graph.label), graph.calls, &graph.spread));
         }
         if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
             table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);
