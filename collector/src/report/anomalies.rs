@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, KernelKey, OddRuns};
+use crate::aggregate::{Aggregates, KernelKey, KernelOutliers};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
 use crate::report::CodeLocation;
@@ -83,7 +83,7 @@ fn report(
     process: &Process,
     Labels { kernels, stacks, .. }: &mut Labels<'_>,
     key: KernelKey,
-    runs: &OddRuns,
+    runs: &KernelOutliers,
 ) -> AnomalyReport {
     let worst = &runs.worst;
     let name = kernels.name(key.process, key.name);
