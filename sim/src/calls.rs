@@ -1,4 +1,4 @@
-//! Which driver functions CUPTI wants to be called on, and by whom; and who hears of graphs' nodes.
+//! Callbacks to CUPTI: on the driver functions that it enabled, and on nodes of graphs that are made.
 
 use crate::interface::{CallEvent, CallSink, NodeEvent, NodeSink};
 use crate::status;
@@ -11,17 +11,17 @@ static ENABLED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBER
 static SINK: AtomicUsize = AtomicUsize::new(0);
 static NODE_SINK: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets who hears of nodes, in the call that makes them and on its thread.
+/// Sets the callback for new nodes. It runs inside of the call that makes a node, on the same thread.
 pub fn subscribe_nodes(sink: Option<NodeSink>) {
     NODE_SINK.store(sink.map_or(0, |sink| sink as usize), Ordering::Release);
 }
 
-/// Whether somebody hears of nodes.
-pub fn hears_of_nodes() -> bool {
+/// Whether a callback for new nodes is set.
+pub fn wants_nodes() -> bool {
     NODE_SINK.load(Ordering::Relaxed) != 0
 }
 
-/// Tells of a node.
+/// Calls the callback for new nodes.
 pub fn deliver_node(event: &NodeEvent) {
     let sink = NODE_SINK.load(Ordering::Acquire);
     if sink != 0 {
@@ -65,7 +65,7 @@ pub fn enabled(number: u32) -> bool {
         .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
 }
 
-/// Calls whoever subscribed.
+/// Calls the subscriber's callback for driver functions.
 pub fn deliver(event: &CallEvent) {
     let sink = SINK.load(Ordering::Acquire);
     if sink != 0 {

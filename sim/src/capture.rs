@@ -52,7 +52,7 @@ pub struct CapturedPoint {
     leaves: Vec<Handle>,
 }
 
-/// What `cuStreamGetCaptureInfo` tells.
+/// The result of `cuStreamGetCaptureInfo`.
 pub struct CaptureInfo {
     /// 0 none, 1 active, 2 invalidated.
     pub status: u32,
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Calls that are unsafe while someone captures, such as `cuMemAlloc`, by the modes of capture and thread.
+    /// Refuses calls that are unsafe during a capture, such as `cuMemAlloc`, by capture and thread mode.
     pub fn refuse_while_capturing(&mut self) -> Result {
         if self.captures == 0 || THREAD_MODE.get() == Mode::Relaxed {
             return Ok(());

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One context. The three times say when work of a class of its streams ends.
+/// One context. The three times are when the work of a class of its streams ends.
 pub struct Context {
     pub device: u32,
     pub flags: u32,

@@ -4,7 +4,7 @@ use crate::activity::{self, Activity};
 use crate::device::{self, Route};
 use crate::error::{Code, Result};
 use crate::handle::Handle;
-use crate::work::Place;
+use crate::work::StreamIds;
 use crate::world::World;
 
 /// How a program names one side of a copy.
@@ -14,7 +14,7 @@ pub enum Side {
     Host(u64),
     /// A device pointer.
     Device(u64),
-    /// An address that says by itself what it is.
+    /// An address whose kind of memory follows from the address itself.
     Unified(u64),
 }
 
@@ -189,7 +189,7 @@ impl World {
     pub fn perform_copy(
         &mut self,
         copy: &Copy,
-        place: &Place,
+        ids: &StreamIds,
         start_ns: u64,
         correlation: u32,
         node: Option<(u32, u64)>,
@@ -199,11 +199,10 @@ impl World {
             self.after.copy(copy.shape);
         }
         let kind = if copy.copy_kind == 10 { activity::MEMCPY_PEER } else { activity::MEMCPY };
-        // Between two places of ordinary memory the CPU copies: CUPTI has no record of that.
+        // The CPU copies between two ranges of ordinary memory, and CUPTI has no record of that.
         let by_cpu = copy.source_kind == PAGEABLE && copy.target_kind == PAGEABLE;
         if activity::wanted(kind) && self.node_records_wanted(node) && !by_cpu {
-            let uid =
-                |world: &World, context| world.contexts.get(context).map_or(place.context_uid, |c| c.uid);
+            let uid = |world: &World, context| world.contexts.get(context).map_or(ids.context_uid, |c| c.uid);
             let record = Activity {
                 copy_kind: copy.copy_kind,
                 source_kind: copy.source_kind,
@@ -214,9 +213,9 @@ impl World {
                 target_device: copy.target_device,
                 source_context: uid(self, copy.source_context),
                 target_context: uid(self, copy.target_context),
-                ..self.record(kind, place, start_ns, end_ns, correlation, node)
+                ..self.record(kind, ids, start_ns, end_ns, correlation, node)
             };
-            self.deliver(place.context, record);
+            self.deliver(ids.context, record);
         }
         end_ns
     }
@@ -225,7 +224,7 @@ impl World {
     pub fn record(
         &self,
         kind: u32,
-        place: &Place,
+        ids: &StreamIds,
         start_ns: u64,
         end_ns: u64,
         correlation: u32,
@@ -233,10 +232,10 @@ impl World {
     ) -> Activity {
         let (graph, graph_node) = node.unwrap_or((0, 0));
         Activity {
-            device: place.device,
-            context: place.context_uid,
-            stream: place.stream_id,
-            priority: place.priority,
+            device: ids.device,
+            context: ids.context_uid,
+            stream: ids.stream_id,
+            priority: ids.priority,
             correlation,
             graph,
             graph_node,

@@ -11,10 +11,10 @@ pub const HEADER_BYTES: usize = 64;
 const CUDA: u16 = 190;
 const SECTION_BYTES: usize = 64;
 const TEXT: &[u8] = b".text.";
-/// Registers of a kernel: the image says them in a form of the vendor's.
+/// Registers of every kernel: the image has them in an undocumented form.
 const REGISTERS: u32 = 32;
 
-/// How long an image is, by its header: sections' headers or programs' stand last.
+/// The length of an image by its header: the section headers or the program headers come last.
 pub fn length(header: &[u8; HEADER_BYTES]) -> usize {
     let end = |at: usize, size: usize, count: usize| -> Option<usize> {
         let bytes = usize::from(short(header, size)?).checked_mul(short(header, count)?.into())?;

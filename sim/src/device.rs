@@ -7,7 +7,7 @@ use crate::settings::settings;
 
 /// The name every simulated device carries, so that no output can be taken for a real one's.
 pub const NAME: &str = "gputrace simulated device";
-/// What `cuDriverGetVersion` says.
+/// The version that `cuDriverGetVersion` returns.
 pub const DRIVER_VERSION: i32 = 13000;
 
 pub const MULTIPROCESSORS: u32 = 132;

@@ -54,7 +54,7 @@ pub fn any() -> bool {
     !settings().failures.is_empty()
 }
 
-/// Counts one call and says whether it has to fail.
+/// Counts one call. Returns the error if the call has to fail.
 pub fn check(symbol: &str) -> Option<Code> {
     RULES.lock().unwrap_or_else(PoisonError::into_inner).count(symbol)
 }

@@ -3,7 +3,7 @@
 use crate::activity::{self, Activity};
 use crate::device::{self, Route};
 use crate::error::{Code, Result};
-use crate::work::Place;
+use crate::work::StreamIds;
 use crate::world::World;
 
 /// Rows of equal elements to be written, the target checked.
@@ -78,7 +78,7 @@ impl World {
     pub fn perform_fill(
         &mut self,
         fill: &Fill,
-        place: &Place,
+        ids: &StreamIds,
         start_ns: u64,
         correlation: u32,
         node: Option<(u32, u64)>,
@@ -93,9 +93,9 @@ impl World {
                 bytes: fill.bytes,
                 flags: u8::from(fill.asynchronous),
                 source_kind: fill.memory_kind,
-                ..self.record(activity::MEMSET, place, start_ns, end_ns, correlation, node)
+                ..self.record(activity::MEMSET, ids, start_ns, end_ns, correlation, node)
             };
-            self.deliver(place.context, record);
+            self.deliver(ids.context, record);
         }
         end_ns
     }

@@ -6,7 +6,7 @@ use crate::graph::{NodeWork, node_id};
 use crate::handle::Handle;
 use crate::host_work::{Job, Task};
 use crate::timeline::{Moment, Outcome};
-use crate::work::{Place, Work};
+use crate::work::{StreamIds, Work};
 use crate::world::World;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Run {
     plan: Arc<Plan>,
     ends_ns: Vec<u64>,
     start_ns: u64,
-    place: Place,
+    ids: StreamIds,
     correlation: u32,
 }
 
@@ -62,13 +62,13 @@ struct Planner<'a> {
     id: u32,
     steps: Vec<Step>,
     of_node: HashMap<Handle, usize>,
-    /// A node's place among all nodes that records name.
+    /// A node's number among all nodes that records name.
     numbers: HashMap<Handle, u32>,
 }
 
 impl Planner<'_> {
-    /// Numbers the nodes of `graph` from `base`, and those of its children from the first free number on: node
-    /// by node, after the nodes beside them (measured, driver 580, for children without children).
+    /// Numbers the nodes of `graph` from `base`, and those of its children from the first free number on:
+    /// node by node, after the nodes beside them (measured, driver 580, for children without children).
     fn number(&mut self, graph: Handle, base: u32, free: &mut u32) -> Result {
         let nodes = &self.world.graphs.get(graph)?.nodes;
         for &node in nodes {
@@ -171,11 +171,11 @@ impl World {
                 return Ok(Err((UpdateRefusal::TopologyChanged, node_of(at))));
             }
         }
-        // What the executable's nodes are known by stays, and nobody hears of the new clone.
+        // The executable's nodes keep their ids, and the callback does not get the nodes of the new clone.
         steps.iter_mut().zip(&old.steps).for_each(|(new, old)| new.id = old.id);
-        let heard = self.after.hears_of_nodes(false);
+        let reported = self.after.reports_nodes(false);
         let source = self.clone_graph(graph);
-        self.after.hears_of_nodes(heard);
+        self.after.reports_nodes(reported);
         let source = source?;
         self.destroy_graph(old.source)?;
         let held = self.executables.get_mut(executable)?;
@@ -207,7 +207,8 @@ impl World {
     pub fn launch_graph(&mut self, executable: Handle, stream: Handle) -> Result {
         let held = self.executables.get(executable)?;
         if activity::wanted(activity::GRAPH_TRACE) && !held.made_for_whole {
-            // As CUPTI does for a graph that was made before the kind went on (measured, driver 580, CUPTI 12.9 and 13.0).
+            // As CUPTI does for a graph that was made before the kind went on (measured, driver 580, CUPTI
+            // 12.9 and 13.0).
             std::process::abort();
         }
         let plan = held.plan.clone();
@@ -218,12 +219,12 @@ impl World {
     pub fn perform_graph(
         &mut self,
         plan: Arc<Plan>,
-        place: &Place,
+        ids: &StreamIds,
         start_ns: u64,
         correlation: u32,
     ) -> Outcome {
         let ends_ns = Vec::with_capacity(plan.steps.len());
-        self.run_graph(Run { plan, ends_ns, start_ns, place: *place, correlation })
+        self.run_graph(Run { plan, ends_ns, start_ns, ids: *ids, correlation })
     }
 
     fn run_graph(&mut self, mut run: Run) -> Outcome {
@@ -234,10 +235,10 @@ impl World {
             let end_ns = match &step.work {
                 _ if !step.enabled => start_ns,
                 NodeWork::Kernel(kernel) => {
-                    self.perform_kernel(kernel, &run.place, start_ns, run.correlation, node)
+                    self.perform_kernel(kernel, &run.ids, start_ns, run.correlation, node)
                 }
-                NodeWork::Copy(copy) => self.perform_copy(copy, &run.place, start_ns, run.correlation, node),
-                NodeWork::Fill(fill) => self.perform_fill(fill, &run.place, start_ns, run.correlation, node),
+                NodeWork::Copy(copy) => self.perform_copy(copy, &run.ids, start_ns, run.correlation, node),
+                NodeWork::Fill(fill) => self.perform_fill(fill, &run.ids, start_ns, run.correlation, node),
                 NodeWork::Host(call) => {
                     return Outcome::Stalled(start_ns, Task::GraphHost(*call, Box::new(run)));
                 }
@@ -268,8 +269,8 @@ impl World {
         if activity::wanted(activity::GRAPH_TRACE) {
             let node = Some((plan.id, 0));
             let record =
-                self.record(activity::GRAPH_TRACE, &run.place, run.start_ns, end_ns, run.correlation, node);
-            self.deliver(run.place.context, record);
+                self.record(activity::GRAPH_TRACE, &run.ids, run.start_ns, end_ns, run.correlation, node);
+            self.deliver(run.ids.context, record);
         }
         Outcome::Done(end_ns)
     }

@@ -30,8 +30,8 @@ impl<T> Table<T> {
         Table { kind, wrong, slots: Vec::new(), free: Vec::new() }
     }
 
-    /// The fourth bit is always set, so a handle is never 0, 1 or 2 (which mean special streams); the kind lies
-    /// above the 48 bits of an address, so that following a handle as a pointer faults at once.
+    /// The fourth bit is always set, so a handle is never 0, 1 or 2 (which mean special streams); the kind
+    /// lies above the 48 bits of an address, so that following a handle as a pointer faults at once.
     fn compose(&self, slot: u32, generation: u32) -> Handle {
         (u64::from(self.kind) << 50) | (u64::from(generation) << (SLOT_BITS + 4)) | (u64::from(slot) << 4) | 8
     }

@@ -57,16 +57,16 @@ pub struct Interface {
     pub now_ns: extern "C" fn() -> u64,
     /// What makes virtual time the time of day.
     pub time_of_day_offset_ns: extern "C" fn() -> u64,
-    /// Who takes records, and of which kinds (a bit each).
+    /// Sets the callback for records, and their kinds (a bit each).
     pub subscribe_activity: extern "C" fn(Option<Sink>, u64),
-    /// Who is called on enabled functions.
+    /// Sets the callback for enabled functions.
     pub subscribe_calls: extern "C" fn(Option<CallSink>),
-    /// Who hears of each node of a graph that is made.
+    /// Sets the callback for each new node of a graph.
     pub subscribe_nodes: extern "C" fn(Option<NodeSink>),
-    /// Takes the driver's one place for a tool (any address of its own); whether it has it now.
-    pub take_tool_place: extern "C" fn(usize) -> bool,
-    /// Leaves the place, if it has it.
-    pub leave_tool_place: extern "C" fn(usize),
+    /// Claims the driver's one slot for the tool with this address. Returns whether the tool has the slot.
+    pub claim_tool_slot: extern "C" fn(usize) -> bool,
+    /// Releases the slot, if the tool has it.
+    pub release_tool_slot: extern "C" fn(usize),
     /// Enables one function by its number, or all with `u32::MAX`.
     pub enable_call: extern "C" fn(u32, bool),
     /// Uid of a context; 0 for a wrong handle.

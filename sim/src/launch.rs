@@ -7,7 +7,7 @@ use crate::handle::Handle;
 use crate::module::{Function, Owner};
 use crate::occupancy;
 use crate::ptx::Entry;
-use crate::work::{Place, Work};
+use crate::work::{StreamIds, Work};
 use crate::world::World;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -198,14 +198,14 @@ impl World {
     pub fn perform_kernel(
         &mut self,
         kernel: &Kernel,
-        place: &Place,
+        ids: &StreamIds,
         start_ns: u64,
         correlation: u32,
         node: Option<(u32, u64)>,
     ) -> u64 {
         let end_ns = start_ns + kernel.duration_ns;
         if let Some(code) = kernel.fault {
-            self.fault(place.context, end_ns, code);
+            self.fault(ids.context, end_ns, code);
         }
         let grid_id = self.next_grid_id;
         self.next_grid_id += 1;
@@ -221,9 +221,9 @@ impl World {
                 local_bytes_per_thread: kernel.local_bytes,
                 launch_type: u32::from(kernel.cooperative),
                 grid_id,
-                ..self.record(activity::CONCURRENT_KERNEL, place, start_ns, end_ns, correlation, node)
+                ..self.record(activity::CONCURRENT_KERNEL, ids, start_ns, end_ns, correlation, node)
             };
-            self.deliver(place.context, record);
+            self.deliver(ids.context, record);
         }
         end_ns
     }

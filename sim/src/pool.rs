@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Free memory of a device as pools see it.
-    pub fn device_room(&self, device: u32) -> u64 {
+    pub fn device_free_bytes(&self, device: u32) -> u64 {
         device::memory_bytes().saturating_sub(self.memory.used(device))
     }
 }

@@ -286,9 +286,9 @@ pub fn read(text: &str) -> Result<Image> {
         }
         let statement = &tokens[at..end];
         let words = words_of(statement);
-        if let Some(place) = words.iter().position(|word| *word == "entry") {
+        if let Some(index) = words.iter().position(|word| *word == "entry") {
             let mut entry = Entry {
-                name: words.get(place + 1).ok_or(Code::INVALID_PTX)?.to_string(),
+                name: words.get(index + 1).ok_or(Code::INVALID_PTX)?.to_string(),
                 ..Entry::default()
             };
             entry_header(statement, &mut entry)?;

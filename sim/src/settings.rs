@@ -1,4 +1,4 @@
-//! What the environment says about the simulation, read once.
+//! The settings of the simulation, read from the environment once.
 //!
 //! Owns the names of the variables and their meaning; everybody else asks here.
 
@@ -13,7 +13,7 @@ pub struct Settings {
     pub paced: bool,
     /// `GPUTRACE_SIM_FAIL`: which calls fail with which code.
     pub failures: String,
-    /// `GPUTRACE_SIM_CHANGES_RECORDS`: whether CUPTI changes records that it has written, which none is known to do.
+    /// `GPUTRACE_SIM_CHANGES_RECORDS`: whether CUPTI changes written records. No real one is known to.
     pub changes_records: bool,
     /// `GPUTRACE_SIM_MEMORY_BYTES`: memory of each device, 80 GiB without it.
     pub memory_bytes: u64,

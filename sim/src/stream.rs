@@ -3,7 +3,7 @@
 use crate::capture::StreamCapture;
 use crate::error::{Code, Result};
 use crate::handle::Handle;
-use crate::timeline::{Moment, Queued, Token};
+use crate::timeline::{EndToken, Moment, Queued};
 use crate::work::Work;
 use crate::world::World;
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub struct Stream {
     /// What waits behind something of unknown length.
     pub queue: VecDeque<Queued>,
     /// Set while the worker owes this stream something.
-    pub host_token: Option<Token>,
+    pub host_token: Option<EndToken>,
     /// The handle is dead, but work is left.
     pub destroyed: bool,
     pub capture: Option<Box<StreamCapture>>,
@@ -80,7 +80,7 @@ impl Stream {
     }
 
     /// What is set when the stream's work so far has ended, while that is unknown.
-    pub fn last_token(&self) -> Option<Token> {
+    pub fn last_token(&self) -> Option<EndToken> {
         self.queue.back().map(|queued| queued.token().clone()).or_else(|| self.host_token.clone())
     }
 }

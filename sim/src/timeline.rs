@@ -3,7 +3,7 @@
 //! Nearly every operation's start and end are known the moment it is enqueued,
 //! because everything before it has known times: then it is *performed* at once
 //! (times computed, record made, bytes moved) and only its end lies in the
-//! future. Only what stands behind a host function or a memory wait has to be
+//! future. Only operations behind a host function or a memory wait have to be
 //! queued; such a stream is called stalled, and `host_work` unstalls it.
 
 use crate::activity;
@@ -14,16 +14,16 @@ use crate::fault;
 use crate::handle::Handle;
 use crate::host_work::{Job, Task};
 use crate::stream::Role;
-use crate::work::{Place, Work};
+use crate::work::{StreamIds, Work};
 use crate::world::{self, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The end of an operation whose time is not known yet: `u64::MAX` until it is.
-pub type Token = Arc<AtomicU64>;
+pub type EndToken = Arc<AtomicU64>;
 
-/// A token that nobody has set.
-pub fn new_token() -> Token {
+/// A token that is not set yet.
+pub fn new_token() -> EndToken {
     Arc::new(AtomicU64::new(u64::MAX))
 }
 
@@ -31,7 +31,7 @@ pub fn new_token() -> Token {
 #[derive(Clone, Debug)]
 pub enum Moment {
     At(u64),
-    Later(Token),
+    Later(EndToken),
 }
 
 impl Moment {
@@ -49,8 +49,8 @@ pub struct Queued {
     work: Work,
     correlation: u32,
     floor_ns: u64,
-    waits: Vec<Token>,
-    token: Token,
+    waits: Vec<EndToken>,
+    token: EndToken,
 }
 
 /// What came of performing an operation.
@@ -136,7 +136,7 @@ impl World {
         Ok(())
     }
 
-    fn stall(&mut self, stream: Handle, due_ns: u64, task: Task, token: Token) -> Result {
+    fn stall(&mut self, stream: Handle, due_ns: u64, task: Task, token: EndToken) -> Result {
         let held = self.streams.get_mut(stream)?;
         if !held.is_stalled() {
             self.stalled += 1;
@@ -154,14 +154,14 @@ impl World {
         work: Work,
         correlation: u32,
     ) -> Result<Outcome> {
-        let place = self.place(stream)?;
+        let ids = self.stream_ids(stream)?;
         Ok(match work {
             Work::Mark | Work::WaitFor(_) => Outcome::Done(start_ns),
             Work::Kernel(kernel) => {
-                Outcome::Done(self.perform_kernel(&kernel, &place, start_ns, correlation, None))
+                Outcome::Done(self.perform_kernel(&kernel, &ids, start_ns, correlation, None))
             }
-            Work::Copy(copy) => Outcome::Done(self.perform_copy(&copy, &place, start_ns, correlation, None)),
-            Work::Fill(fill) => Outcome::Done(self.perform_fill(&fill, &place, start_ns, correlation, None)),
+            Work::Copy(copy) => Outcome::Done(self.perform_copy(&copy, &ids, start_ns, correlation, None)),
+            Work::Fill(fill) => Outcome::Done(self.perform_fill(&fill, &ids, start_ns, correlation, None)),
             Work::Host(call) => Outcome::Stalled(start_ns, Task::Call(call)),
             Work::Callback(callback) => Outcome::Stalled(start_ns, Task::Callback(callback)),
             Work::WaitValue(wait) => Outcome::Stalled(start_ns, Task::WaitValue(wait)),
@@ -173,14 +173,14 @@ impl World {
                 self.free_in_stream(address);
                 Outcome::Done(start_ns)
             }
-            Work::Graph(plan) => self.perform_graph(plan, &place, start_ns, correlation),
+            Work::Graph(plan) => self.perform_graph(plan, &ids, start_ns, correlation),
         })
     }
 
-    /// The stream's identity for records.
-    pub fn place(&self, stream: Handle) -> Result<Place> {
+    /// The ids for records of a stream's operations.
+    pub fn stream_ids(&self, stream: Handle) -> Result<StreamIds> {
         let held = self.streams.get(stream)?;
-        Ok(Place {
+        Ok(StreamIds {
             stream,
             context: held.context,
             context_uid: held.context_uid,
@@ -270,7 +270,7 @@ impl World {
 
 impl Queued {
     /// The token that is set when this operation has ended.
-    pub fn token(&self) -> &Token {
+    pub fn token(&self) -> &EndToken {
         &self.token
     }
 }

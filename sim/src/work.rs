@@ -1,4 +1,4 @@
-//! What a stream or a graph can be told to do.
+//! The operations of streams and of graphs' nodes.
 
 use crate::copy::Copy;
 use crate::fill::Fill;
@@ -61,25 +61,25 @@ pub struct ValueWrite {
 
 /// One operation, in a stream or in a graph's node.
 pub enum Work {
-    /// Takes no time: a mark in the stream, whose moment is what an event records.
+    /// A mark in the stream, which takes no time. An event records its moment.
     Mark,
     Kernel(Kernel),
     Copy(Copy),
     Fill(Fill),
     Host(HostCall),
     Callback(StreamCallback),
-    /// Goes on when that moment has come.
+    /// Waits for that moment.
     WaitFor(Moment),
     WaitValue(ValueWait),
     WriteValue(ValueWrite),
-    /// Gives an allocation back at this point of the stream.
+    /// Frees an allocation at this point of the stream.
     Free(u64),
     Graph(Arc<Plan>),
 }
 
-/// Where an operation belongs, for its record.
+/// The ids of a stream, its context and its device, for the records of its operations.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct StreamIds {
     pub stream: Handle,
     pub context: Handle,
     pub context_uid: u32,

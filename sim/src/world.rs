@@ -54,7 +54,7 @@ pub struct World {
     pub stalled: usize,
     /// How many streams are capturing.
     pub captures: usize,
-    /// The worker is handing records over: whoever waits has to find them delivered.
+    /// The worker is delivering records. Waits end only after that.
     pub delivering: bool,
     /// What waits for the worker.
     pub jobs: Vec<Job>,
@@ -76,7 +76,7 @@ pub struct After {
     /// Functions of the program, never called with the lock.
     calls: Vec<HostCall>,
     records: Vec<Activity>,
-    /// Nodes that were made while somebody hears of them.
+    /// New nodes, for the callback.
     nodes: Vec<NodeEvent>,
     ignores_nodes: bool,
 }
@@ -85,7 +85,7 @@ enum Effect {
     Copy(Shape),
     Fill(Pattern),
     Write(ValueWrite),
-    /// Memory is given back only after whatever was to be done to it.
+    /// Memory is unmapped only after all effects on it.
     Unmap(Mapping),
 }
 
@@ -115,14 +115,14 @@ impl After {
     }
 
     pub fn node_made(&mut self, graph: Handle, node: Handle, id: u64) {
-        if !self.ignores_nodes && calls::hears_of_nodes() {
+        if !self.ignores_nodes && calls::wants_nodes() {
             self.nodes.push(NodeEvent { graph, node, id });
         }
     }
 
-    /// Whether whoever subscribed hears of nodes that are made from here on; returns what was so before.
-    pub fn hears_of_nodes(&mut self, hears: bool) -> bool {
-        !std::mem::replace(&mut self.ignores_nodes, !hears)
+    /// Sets whether the callback gets the nodes made from here on. Returns the earlier setting.
+    pub fn reports_nodes(&mut self, reports: bool) -> bool {
+        !std::mem::replace(&mut self.ignores_nodes, !reports)
     }
 
     fn is_empty(&self) -> bool {
@@ -174,8 +174,8 @@ fn finish(mut after: After) {
     }
 }
 
-/// As [`with`], but bytes are moved before the lock is released, and nobody's wait ends before records
-/// are delivered, so that whoever is woken by a change of `f` finds all done. For the worker.
+/// As [`with`], for the worker. Bytes are moved before the lock is released, and no wait ends before the
+/// records are delivered, so that a thread woken by `f` finds everything done.
 pub fn with_effects_inside<R>(f: impl FnOnce(&mut World) -> R) -> R {
     let (result, after) = {
         let mut world = lock();

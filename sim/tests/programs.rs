@@ -1,6 +1,6 @@
 //! C programs run against the two built libraries, one behaviour each.
 //!
-//! A program checks what it sees and exits with 0, or says on stderr what was wrong.
+//! A program checks what it sees, and exits with 0 or writes to stderr what was wrong.
 //! They are C because that is what the libraries serve: layouts and names are theirs, not Rust's.
 
 use std::os::unix::process::ExitStatusExt;

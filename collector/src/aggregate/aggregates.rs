@@ -89,7 +89,7 @@ impl Sink for Aggregates {
     }
 }
 
-/// The device that a call was for, as far as its stream says.
+/// The device of the call's stream or context.
 fn device_of(call: &HostCall, definitions: &Definitions) -> u32 {
     let stream = definitions.stream(call.stream);
     stream.and_then(|stream| definitions.ordinal_of_context(stream.context)).unwrap_or(NO_DEVICE)
@@ -109,8 +109,8 @@ fn stack_key(call: &HostCall, device: u32, leaf: Leaf) -> StackKey {
     }
 }
 
-/// A node of a graph is charged to the call that captured or built it. Where that is not known, or had
-/// no stack while the launch has one, the launch answers.
+/// A node of a graph is charged to the call that captured or built it, or to the launch if that call is not
+/// known, or has no stack while the launch has one.
 fn node_key(launch: &HostCall, device: u32, made: Option<Made>, leaf: Leaf) -> StackKey {
     let key = stack_key(launch, device, leaf);
     let owner = Owner::Capture { replay_stack: launch.stack, replay_ranges: launch.ranges };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_charged_to_its_capture_and_else_to_the_launch() {
+    fn graph_node_is_charged_to_its_capture_and_else_to_the_launch() {
         let launch = HostCall { stack: 5, ranges: 6, ..call(1, 2) };
         let without = call(1, 2);
         let made = |stack, ranges| Some(Made { stack, ranges });
@@ -208,14 +208,14 @@ mod tests {
         assert_eq!((key.stack, key.ranges, key.owner), (5, 6, Owner::Call));
     }
 
-    /// All that can be said of the aggregates, in an order of its own.
+    /// Everything in the aggregates as text, sorted.
     fn facts(aggregates: &Aggregates) -> Vec<String> {
         let mut facts: Vec<String> = Vec::new();
         for (key, kernel) in aggregates.kernels.iter() {
             let mut configs: Vec<_> =
                 kernel.configs.iter().map(|(config, calls)| (config.kernel.block, *calls)).collect();
             configs.sort_unstable();
-            // A configuration's device is a place in the list, which is by first use.
+            // A configuration's device is an index into the list, which is by first use.
             let blocks = configs.chunk_by(|a, b| a.0 == b.0);
             let merged: Vec<_> =
                 blocks.map(|same| (same[0].0, same.iter().map(|c| c.1).sum::<u64>())).collect();
@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_depends_on_the_order_of_records(
+        fn aggregates_do_not_depend_on_the_order_of_records(
             (given, shuffled) in prop::collection::vec(operation(), 1..80)
                 .prop_flat_map(|operations| (Just(operations.clone()), Just(operations).prop_shuffle())),
         ) {
@@ -245,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn every_operation_is_counted_once(operations in prop::collection::vec(operation(), 0..80)) {
+        fn operations_are_counted_once_each(operations in prop::collection::vec(operation(), 0..80)) {
             let aggregates = of(&operations);
             let kernels: u64 = aggregates.kernels.iter().map(|(_, kernel)| kernel.calls).sum();
             let copies: u64 = aggregates.transfers.copies.values().map(|moved| moved.calls).sum();

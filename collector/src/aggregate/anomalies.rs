@@ -1,38 +1,39 @@
-//! Kernels that took far longer than they usually do: how often each did, how much time that was, and the worst.
+//! Outliers: runs of kernels that took far longer than usual, with the worst run of each kernel.
 
 use crate::aggregate::KernelKey;
 use crate::aggregate::bounded::Bounded;
 use crate::model::operation::{Anomaly, HostCall, Kernel, Operation, Timing, Verdict, What};
 
-/// Kernels that are told apart.
+/// Kernels that have a row.
 const KERNELS_MAX: usize = 4096;
 
+/// The outliers of one kernel.
 #[derive(Clone, Debug)]
-pub struct OddRuns {
+pub struct KernelOutliers {
     pub runs: u64,
     /// What they took beyond their medians.
     pub over_ns: u64,
-    pub worst: OddRun,
+    pub worst: Outlier,
 }
 
 /// The run that was farthest from its median.
 #[derive(Clone, Debug)]
-pub struct OddRun {
+pub struct Outlier {
     pub kernel: Kernel,
     pub anomaly: Anomaly,
     pub timing: Timing,
     pub call: Option<HostCall>,
-    /// The stack that answers for it: of a graph's node that of whoever captured it. 0 for none.
+    /// The stack that it is charged to: of a node of a graph, the stack that captured it. 0 for none.
     pub stack: u32,
 }
 
-impl OddRun {
+impl Outlier {
     #[cold]
-    fn new(operation: &Operation, kernel: Kernel, timing: Timing, anomaly: Anomaly) -> OddRun {
+    fn new(operation: &Operation, kernel: Kernel, timing: Timing, anomaly: Anomaly) -> Outlier {
         let launched = operation.call.as_ref().map_or(0, |call| call.stack);
         let made = operation.graph.and_then(|node| node.made).map_or(0, |made| made.stack);
         let stack = if made != 0 { made } else { launched };
-        OddRun { kernel, anomaly, timing, call: operation.call.clone(), stack }
+        Outlier { kernel, anomaly, timing, call: operation.call.clone(), stack }
     }
 
     fn over_ns(&self) -> u64 {
@@ -42,9 +43,9 @@ impl OddRun {
 
 #[derive(Clone, Debug, Default)]
 pub struct Anomalies {
-    kernels: Bounded<KernelKey, OddRuns, KERNELS_MAX>,
+    kernels: Bounded<KernelKey, KernelOutliers, KERNELS_MAX>,
     pub runs: u64,
-    /// Runs of kernels beyond those that are told apart.
+    /// Runs of kernels that have no row.
     pub beyond: u64,
     /// Runs of kernels that have no history, since there are too many.
     pub unjudged: u64,
@@ -56,18 +57,22 @@ impl Anomalies {
         match operation.verdict {
             Verdict::None | Verdict::Usual => {}
             Verdict::Unjudged => self.unjudged += 1,
-            Verdict::Outlier(anomaly) => self.odd(operation, anomaly),
+            Verdict::Outlier(anomaly) => self.outlier(operation, anomaly),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn odd(&mut self, operation: &Operation, anomaly: Anomaly) {
+    fn outlier(&mut self, operation: &Operation, anomaly: Anomaly) {
         let (What::Kernel(kernel), Some(timing)) = (operation.what, operation.timing) else { return };
         self.runs += 1;
         let key = KernelKey { process: operation.process, name: kernel.name };
         let over_ns = anomaly.over_ns(timing.duration_ns);
-        let new = || OddRuns { runs: 0, over_ns: 0, worst: OddRun::new(operation, kernel, timing, anomaly) };
+        let new = || KernelOutliers {
+            runs: 0,
+            over_ns: 0,
+            worst: Outlier::new(operation, kernel, timing, anomaly),
+        };
         let Some(known) = self.kernels.row(key, new) else {
             self.beyond += 1;
             return;
@@ -75,12 +80,12 @@ impl Anomalies {
         known.runs += 1;
         known.over_ns = known.over_ns.saturating_add(over_ns);
         if over_ns > known.worst.over_ns() {
-            known.worst = OddRun::new(operation, kernel, timing, anomaly);
+            known.worst = Outlier::new(operation, kernel, timing, anomaly);
         }
     }
 
     /// The one that cost the most first.
-    pub fn sorted(&self) -> Vec<(KernelKey, &OddRuns)> {
+    pub fn sorted(&self) -> Vec<(KernelKey, &KernelOutliers)> {
         let mut all: Vec<_> = self.kernels.iter().map(|(key, runs)| (*key, runs)).collect();
         all.sort_unstable_by_key(|(key, runs)| (std::cmp::Reverse(runs.over_ns), *key));
         all
@@ -91,7 +96,7 @@ impl Anomalies {
 mod tests {
     use super::*;
 
-    fn odd(name: u32, duration_ns: u64) -> Operation {
+    fn outlier(name: u32, duration_ns: u64) -> Operation {
         Operation {
             process: 0,
             what: What::Kernel(Kernel { name, ..Kernel::default() }),
@@ -106,28 +111,28 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_added_up_and_the_worst_is_kept() {
+    fn outliers_are_added_up_and_the_worst_is_kept() {
         let mut anomalies = Anomalies::default();
         for duration_ns in [150, 900, 200] {
-            anomalies.add(&odd(1, duration_ns));
+            anomalies.add(&outlier(1, duration_ns));
         }
-        anomalies.add(&odd(2, 5_000));
-        anomalies.add(&Operation { verdict: Verdict::Usual, ..odd(1, 9_999) });
-        anomalies.add(&Operation { verdict: Verdict::Unjudged, ..odd(3, 9_999) });
+        anomalies.add(&outlier(2, 5_000));
+        anomalies.add(&Operation { verdict: Verdict::Usual, ..outlier(1, 9_999) });
+        anomalies.add(&Operation { verdict: Verdict::Unjudged, ..outlier(3, 9_999) });
         let all: Vec<_> = anomalies.sorted();
-        let told: Vec<_> = all
+        let rows: Vec<_> = all
             .iter()
             .map(|(key, runs)| (key.name, runs.runs, runs.over_ns, runs.worst.timing.duration_ns))
             .collect();
-        assert_eq!(told, [(2, 1, 4_900, 5_000), (1, 3, 950, 900)]);
+        assert_eq!(rows, [(2, 1, 4_900, 5_000), (1, 3, 950, 900)]);
         assert_eq!((anomalies.runs, anomalies.unjudged, anomalies.beyond), (4, 1, 0));
     }
 
     #[test]
-    fn so_many_kernels_are_told_apart_and_the_rest_is_counted() {
+    fn outliers_of_kernels_without_a_row_are_counted() {
         let mut anomalies = Anomalies::default();
-        (0..KERNELS_MAX as u32 + 7).for_each(|name| anomalies.add(&odd(name, 500)));
-        anomalies.add(&odd(0, 500));
+        (0..KERNELS_MAX as u32 + 7).for_each(|name| anomalies.add(&outlier(name, 500)));
+        anomalies.add(&outlier(0, 500));
         assert_eq!((anomalies.sorted().len(), anomalies.beyond), (KERNELS_MAX, 7));
         assert_eq!(anomalies.runs, KERNELS_MAX as u64 + 8);
     }

@@ -1,20 +1,20 @@
 //! How long a device was busy: the union of the times of everything it executed.
 //!
-//! Streams run beside each other and their records come buffer by buffer, so intervals come out
-//! of order. They are kept until there are too many; then those that lie well before the latest
-//! are folded into a sum. An interval that reaches into what was folded is cut there and counted
-//! as late: the sum is then a lower bound.
+//! Streams run concurrently and their records come buffer by buffer, so intervals come out of order.
+//! They are kept until there are too many; then those well before the latest one are folded into a sum.
+//! An interval that reaches into the folded time is cut there and counted as late: the sum is then a
+//! lower bound.
 //!
-//! Most come nearly in order, and where many devices' records come in turns, many at a time do: so what comes is gathered,
-//! and united with what is known in one go.
+//! Records of several devices come in turns, many at a time and nearly in order. So new intervals are
+//! collected, and merged with the known ones many at a time.
 
 use std::collections::VecDeque;
 
-/// Separate intervals kept. A trace of as many operations, less those gathered, is exact in any order.
+/// Separate intervals kept. A trace with fewer operations is exact in any order.
 const PENDING_MAX: usize = 1 << 18;
-/// Intervals gathered, as a part of those kept.
+/// New intervals are merged when there are this part of those kept.
 const FRESH_SHARE: usize = 64;
-/// Records this much older than the latest still find their place when folding begins.
+/// Intervals that end at most so long before the latest one are folded last.
 const HORIZON_NS: u64 = 10_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -22,10 +22,10 @@ pub struct Busy {
     /// Disjoint intervals, start and end, in order.
     pending: VecDeque<(u64, u64)>,
     pending_max: usize,
-    /// What came since, in any order.
+    /// Intervals that are not merged yet, in any order.
     fresh: Vec<(u64, u64)>,
     folded_ns: u64,
-    /// Everything before was folded.
+    /// Everything before this time is folded.
     frontier_ns: u64,
     late: u64,
     span_ns: Option<(u64, u64)>,
@@ -69,12 +69,12 @@ impl Busy {
             _ => self.fresh.push((start, end_ns)),
         }
         if self.fresh.len() >= (self.pending_max / FRESH_SHARE).max(1) {
-            self.settle();
+            self.merge();
         }
     }
 
-    /// Unites what came with what is known.
-    fn settle(&mut self) {
+    /// Merges the new intervals with the known ones.
+    fn merge(&mut self) {
         self.fresh.sort_unstable();
         let Some((lowest, _)) = self.fresh.first().copied() else { return };
         let behind = self.pending.partition_point(|(_, end)| *end < lowest);
@@ -94,7 +94,7 @@ impl Busy {
             }
         }
         drop(fresh);
-        // What is gathered next has room too, so that the deque is never made larger.
+        // The next new intervals must fit too, so that the deque never grows.
         if self.pending.len() > self.pending_max - self.pending_max / FRESH_SHARE {
             self.fold();
         }
@@ -113,14 +113,14 @@ impl Busy {
         }
     }
 
-    /// The time in which at least one thing was executed.
+    /// The time during which at least one operation was executed.
     pub fn busy_ns(&self) -> u64 {
         let mut all = self.clone();
-        all.settle();
+        all.merge();
         all.pending.iter().fold(all.folded_ns, |sum, (start, end)| sum + (end - start))
     }
 
-    /// Intervals that reached into what was folded already.
+    /// Intervals that reached into the folded time.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_overlaps_counts_once() {
+    fn overlapping_intervals_count_once() {
         let mut busy = Busy::default();
         for (start, duration) in [(100, 50), (120, 10), (150, 10), (300, 5), (140, 30), (90, 10), (400, 0)] {
             busy.add(start, duration);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_cut_and_counted() {
+    fn late_interval_is_cut_and_counted() {
         let mut busy = Busy::with_bound(4);
         for at in 0..8u64 {
             busy.add(at * HORIZON_NS, 1_000);
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_union_is_that_of_single_moments(mut intervals in intervals(), seed in any::<u64>()) {
+        fn busy_time_is_the_union_of_single_moments(mut intervals in intervals(), seed in any::<u64>()) {
             let mut moments = std::collections::BTreeSet::new();
             for (start, duration) in &intervals {
                 moments.extend(*start..start + duration);
@@ -190,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn what_comes_many_at_a_time_is_the_same_union(intervals in intervals()) {
+        fn intervals_merged_many_at_a_time_have_the_same_union(intervals in intervals()) {
             let (mut many, mut single) = (Busy::with_bound(20 * FRESH_SHARE), Busy::with_bound(FRESH_SHARE - 1));
             for (start, duration) in intervals {
                 many.add(start, duration);

@@ -11,7 +11,7 @@ use crate::model::operation::HostCall;
 
 const KEYS_MAX: usize = 1 << 14;
 
-/// What a call is for, as reports group them.
+/// What a call does, as reports group calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CallClass {
     Launch,
@@ -20,7 +20,7 @@ pub enum CallClass {
     Fill,
     /// The host waits for the device.
     Wait,
-    /// A stream is told to wait; the host is not.
+    /// A stream waits; the host does not.
     StreamWait,
     ModuleLoad,
     Alloc,

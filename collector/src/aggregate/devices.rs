@@ -1,4 +1,4 @@
-//! Devices: which of the processes' devices are the same one, what each executed, how busy it was.
+//! Devices: which devices of several processes are the same one, what each executed, how busy it was.
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,7 @@ const ALIASES_MAX: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default)]
 pub struct DeviceAggregate {
-    /// As the process that was seen first describes it. Only the ordinal where none did.
+    /// As the first process to use it describes it; the ordinal alone if none does.
     pub device: Device,
     pub operations: u64,
     /// Those with device times.
@@ -20,16 +20,16 @@ pub struct DeviceAggregate {
     pub busy: Busy,
 }
 
-/// Ordinals are a process's own, so devices are told apart by what they say of themselves.
+/// Each process has its own ordinals, so devices are compared by their descriptions.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     list: Vec<DeviceAggregate>,
-    /// (process, ordinal) to place.
-    places: FxHashMap<(u32, u32), usize>,
+    /// By process and ordinal, the index in the list.
+    indices: FxHashMap<(u32, u32), usize>,
 }
 
 impl Devices {
-    /// Counts an operation and returns its device's place.
+    /// Counts an operation and returns its device's index.
     #[inline]
     pub fn add(
         &mut self,
@@ -38,28 +38,28 @@ impl Devices {
         timing: Option<Timing>,
         definitions: &Definitions,
     ) -> usize {
-        let place = match self.places.get(&(process, ordinal)) {
-            Some(place) => *place,
-            None => self.place(process, ordinal, definitions),
+        let index = match self.indices.get(&(process, ordinal)) {
+            Some(index) => *index,
+            None => self.find(process, ordinal, definitions),
         };
-        if let Some(device) = self.list.get_mut(place) {
+        if let Some(device) = self.list.get_mut(index) {
             device.operations += 1;
             if let Some(timing) = timing {
                 device.timed += 1;
                 device.busy.add(timing.start_ns, timing.duration_ns);
             }
         }
-        place
+        index
     }
 
-    fn place(&mut self, process: u32, ordinal: u32, definitions: &Definitions) -> usize {
+    fn find(&mut self, process: u32, ordinal: u32, definitions: &Definitions) -> usize {
         let known = definitions.device_by_ordinal(ordinal);
         let device = known.clone().unwrap_or(Device { ordinal, ..Device::default() });
         let same = |entry: &DeviceAggregate| {
             entry.device.uuid == device.uuid && (device.uuid != [0; 2] || entry.device.ordinal == ordinal)
         };
-        let place = match self.list.iter().position(same) {
-            Some(place) => place,
+        let index = match self.list.iter().position(same) {
+            Some(index) => index,
             None if self.list.len() < DEVICES_MAX => {
                 self.list.push(DeviceAggregate { device, ..DeviceAggregate::default() });
                 self.list.len() - 1
@@ -67,23 +67,23 @@ impl Devices {
             None => DEVICES_MAX - 1,
         };
         // A device that is not described yet may be by its next operation.
-        if known.is_some() && self.places.len() < ALIASES_MAX {
-            self.places.insert((process, ordinal), place);
+        if known.is_some() && self.indices.len() < ALIASES_MAX {
+            self.indices.insert((process, ordinal), index);
         }
-        place
+        index
     }
 
-    /// Its ordinals are looked up no more; what was executed stays.
+    /// Forgets the process's ordinals; what it executed stays.
     pub fn process_ends(&mut self, process: u32) {
-        self.places.retain(|(of, _), _| *of != process);
+        self.indices.retain(|(of, _), _| *of != process);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &DeviceAggregate> {
         self.list.iter()
     }
 
-    pub fn get(&self, place: usize) -> Option<&DeviceAggregate> {
-        self.list.get(place)
+    pub fn get(&self, index: usize) -> Option<&DeviceAggregate> {
+        self.list.get(index)
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use crate::batch::Definition;
 
     #[test]
-    fn one_device_of_many_processes_is_one_and_those_that_ended_are_forgotten() {
+    fn device_of_many_processes_is_one_and_ordinals_of_exited_ones_are_forgotten() {
         let mut fields = vec![0; 24];
         (fields[device::UUID_LOW], fields[device::UUID_HIGH]) = (7, 9);
         let mut definitions = Definitions::default();
@@ -104,7 +104,7 @@ mod tests {
         for process in 0..1_000 {
             let timing = Some(Timing { start_ns: u64::from(process) * 100, duration_ns: 10 });
             assert_eq!(devices.add(process, 0, timing, &definitions), 0);
-            assert_eq!(devices.places.len(), 2.min(process as usize + 1));
+            assert_eq!(devices.indices.len(), 2.min(process as usize + 1));
             if process > 0 {
                 devices.process_ends(process);
             }

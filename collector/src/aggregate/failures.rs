@@ -1,7 +1,6 @@
-//! Calls that failed: how often which call did so from where, and whether asking again helped.
+//! Calls that failed: how often, by process, call, error and stack, and whether a second attempt succeeded.
 //!
-//! Bounded: so many by process, call, error and stack; what comes on top of them is counted. While nothing fails, a
-//! call costs one comparison.
+//! While nothing fails, a call costs one comparison.
 
 use gputrace_wire::call::Detail;
 use gputrace_wire::cell::kind;
@@ -13,10 +12,10 @@ use crate::failed_calls::{self, Answer, Outcome};
 use crate::model::definitions::Definitions;
 use crate::model::operation::HostCall;
 
-/// Failures, and answers, that are told apart.
+/// Failures, and answers, that have a row.
 const FAILURES_MAX: usize = 4096;
 const ANSWERS_MAX: usize = 1024;
-/// Threads whose next allocation is looked at.
+/// Threads whose next allocations are watched.
 const ASKING_MAX: usize = 4096;
 
 /// A thread that was refused memory.
@@ -31,7 +30,7 @@ struct Asking {
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     entries: Bounded<FailureKey, Failure, FAILURES_MAX>,
-    /// Calls that failed, in all, and those of them that are in no entry.
+    /// Calls that failed, and those of them that have no row.
     pub calls: u64,
     pub beyond: u64,
     answers: Bounded<(u32, u32, u16), (u64, &'static Answer), ANSWERS_MAX>,
@@ -82,7 +81,7 @@ impl Failures {
         }
     }
 
-    /// Nobody of that process asks again.
+    /// Stops watching the process's threads.
     pub fn process_ends(&mut self, process: u32) {
         self.asking.retain(|(of, _), _| *of != process);
     }
@@ -122,7 +121,7 @@ impl Failures {
         all
     }
 
-    /// What was answered by design, by process, API definition and status; and how many answers are not told apart.
+    /// Answers by design, by process, API definition and status; and how many have no row.
     pub fn answers(&self) -> (impl Iterator<Item = (u32, u32, u16, u64, &'static Answer)>, u64) {
         let all = self.answers.sorted().into_iter();
         let all =
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_given_when_asked_for_again_is_a_failure_that_helped_itself() {
+    fn memory_given_at_a_second_attempt_is_counted_with_its_failure() {
         let (definitions, mut failures) = (definitions(), Failures::default());
         let mut add = |call: HostCall| failures.add(&call, &definitions);
         add(call(kind::ALLOC, 2, 1, 1 << 30, 100));
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_failures_are_told_apart_and_the_rest_is_counted() {
+    fn failures_without_a_row_are_counted() {
         let (definitions, mut failures) = (definitions(), Failures::default());
         for stack in 0..FAILURES_MAX as u32 + 10 {
             let failed = HostCall { stack, thread: stack, ..call(kind::ALLOC, 2, 1, 64, u64::from(stack)) };
@@ -197,18 +196,18 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_asks_no_more() {
+    fn exited_process_is_watched_no_more() {
         let (definitions, mut failures) = (definitions(), Failures::default());
         for (process, thread) in [(0, 1), (1, 1), (1, 2)] {
             failures.add(&HostCall { process, ..call(kind::ALLOC, 2, thread, 64, 9) }, &definitions);
         }
         failures.process_ends(1);
         assert_eq!(failures.asking.keys().collect::<Vec<_>>(), [&(0, 1)]);
-        assert_eq!((failures.sorted().len(), failures.calls), (2, 3), "that they asked is told");
+        assert_eq!((failures.sorted().len(), failures.calls), (2, 3), "their failures stay");
     }
 
     #[test]
-    fn answers_are_counted_apart_with_their_reason() {
+    fn answers_are_counted_apart_from_failures_with_their_reason() {
         let (definitions, mut failures) = (definitions(), Failures::default());
         for (status, times) in [(600, 5), (700, 2)] {
             for _ in 0..times {

@@ -3,7 +3,7 @@
 use crate::aggregate::Durations;
 use crate::aggregate::bounded::Bounded;
 
-/// Graphs kept; launches of more are added up together.
+/// Graphs that have a row; launches of others are one sum.
 const GRAPHS_MAX: usize = 1 << 12;
 
 /// An executable graph of a process.
@@ -19,7 +19,7 @@ pub struct GraphAggregate {
     pub calls: u64,
     /// Of those with times.
     pub durations: Durations,
-    /// The most that it had; 0 where nobody told.
+    /// The most nodes that it had; 0 if unknown.
     pub nodes: u32,
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launches_of_more_graphs_than_are_kept_are_counted_together() {
+    fn graphs_without_a_row_are_counted_together() {
         let mut graphs = Graphs::default();
         for graph in 0..GRAPHS_MAX as u32 + 3 {
             graphs.add(GraphKey { process: 0, graph }, 7, Some(10));

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::Durations;
 use crate::model::operation::Kernel;
 
-/// Names kept; calls of more go into [`Kernels::other`].
+/// Names that have a row; calls of others go into [`Kernels::other`].
 const NAMES_MAX: usize = 1 << 14;
 /// Configurations kept of one kernel, and of all together.
 const CONFIGS_MAX: usize = 512;
@@ -15,14 +15,14 @@ const CONFIGS_TOTAL_MAX: usize = 1 << 18;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KernelKey {
     pub process: u32,
-    /// Name definition; 0 where nobody said.
+    /// Name definition; 0 if unknown.
     pub name: u32,
 }
 
 /// What a kernel was launched with, on which device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
-    /// Place in [`crate::aggregate::Devices`].
+    /// Index in [`crate::aggregate::Devices`].
     pub device: usize,
     /// With `name` 0.
     pub kernel: Kernel,
@@ -42,7 +42,7 @@ pub struct KernelAggregate {
 pub struct Kernels {
     /// In order of first appearance.
     entries: Vec<(KernelKey, KernelAggregate)>,
-    places: FxHashMap<KernelKey, usize>,
+    indices: FxHashMap<KernelKey, usize>,
     configs: usize,
     other: KernelAggregate,
 }
@@ -52,10 +52,10 @@ impl Kernels {
     pub fn add(&mut self, process: u32, kernel: &Kernel, device: usize, duration_ns: Option<u64>) {
         let key = KernelKey { process, name: kernel.name };
         let config = Config { device, kernel: Kernel { name: 0, ..*kernel } };
-        let entry = match self.places.get(&key) {
-            Some(place) => self.entries.get_mut(*place).map(|(_, entry)| entry),
+        let entry = match self.indices.get(&key) {
+            Some(index) => self.entries.get_mut(*index).map(|(_, entry)| entry),
             None if self.entries.len() < NAMES_MAX => {
-                self.places.insert(key, self.entries.len());
+                self.indices.insert(key, self.entries.len());
                 self.entries.push((key, KernelAggregate::default()));
                 self.entries.last_mut().map(|(_, entry)| entry)
             }
@@ -97,7 +97,7 @@ impl KernelAggregate {
         }
     }
 
-    /// Takes in the same kernel as another process names it.
+    /// Adds the same kernel of another process.
     pub fn merge(&mut self, other: &KernelAggregate) {
         self.calls += other.calls;
         self.durations.merge(&other.durations);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_configurations_are_counted_with_and_without_times() {
+    fn kernels_and_configurations_are_counted_with_and_without_times() {
         let mut kernels = Kernels::default();
         kernels.add(0, &kernel(7, 128), 0, Some(1_000));
         kernels.add(0, &kernel(7, 128), 0, None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_together() {
+    fn kernels_without_a_row_are_counted_together() {
         let mut kernels = Kernels::default();
         for name in 0..NAMES_MAX as u32 + 10 {
             kernels.add(0, &kernel(name, 32), 0, Some(2));

@@ -21,7 +21,7 @@ mod streams;
 mod transfers;
 
 pub use aggregates::Aggregates;
-pub use anomalies::{Anomalies, OddRun, OddRuns};
+pub use anomalies::{Anomalies, KernelOutliers, Outlier};
 pub use busy::Busy;
 pub use calls::{CallAggregate, CallClass, CallKey, Calls};
 pub use devices::{DeviceAggregate, Devices};

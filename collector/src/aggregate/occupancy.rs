@@ -89,7 +89,7 @@ struct Generation {
     shared_unit: u32,
     /// Whether the driver takes some shared memory of every block for itself.
     reserves_shared: bool,
-    /// Blocks a multiprocessor, for drivers too old to be asked.
+    /// Blocks a multiprocessor, for drivers that do not know.
     blocks: u32,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_of_warps() {
+    fn share_is_of_warps() {
         let found = occupancy(&kernel(256, 32, 0, 0), &device(9, 0)).unwrap();
         assert_eq!((found.blocks, found.share), (8, 1.0));
         let half = occupancy(&kernel(128, 64, 0, 0), &device(9, 0)).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn occupancy_of_unknown_limits_is_not_guessed() {
         assert_eq!(occupancy(&kernel(256, 0, 0, 0), &device(9, 0)), None);
         assert_eq!(occupancy(&kernel(256, 32, 0, 0), &Device::default()), None);
         assert_eq!(occupancy(&kernel(0, 32, 0, 0), &device(9, 0)), None);

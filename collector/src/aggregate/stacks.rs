@@ -7,13 +7,13 @@ use rustc_hash::FxHashMap;
 
 use crate::model::operation::Direction;
 
-/// Stacks kept; the weight of more goes to one stack a process.
+/// Stacks that have a row; the weight of others goes to one row a process.
 const STACKS_MAX: usize = 1 << 18;
-/// Stacks from which on a new one is not told from the same of another stream: a server with a stream a request has a
-/// few lines, and they must not have to go for its streams.
+/// From so many rows on, a new stack gets one row for all its streams: a server with a stream a request has
+/// few lines, and its streams must not take their rows.
 const FINE_MAX: usize = STACKS_MAX / 2;
 
-/// Rows with the stacks of processes whose stacks did not fit; the weight of more processes goes to one.
+/// From so many rows on, the stacks of further processes that have no row share one.
 const OTHERS_MAX: usize = STACKS_MAX + (1 << 16);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,7 +25,7 @@ pub struct StackKey {
     pub stack: u32,
     /// The ranges that were open, a node of the process's tree; 0 for none.
     pub ranges: u32,
-    /// Whose those are.
+    /// Whose stack and ranges these are.
     pub owner: Owner,
     /// API definition; 0 where no host call is known.
     pub api: u32,
@@ -36,13 +36,13 @@ pub struct StackKey {
     pub leaf: Leaf,
 }
 
-/// Stands for processes beyond those that have a row.
+/// Stands for processes that share a row.
 const NO_PROCESS: u32 = u32::MAX;
 
 /// Stands for a device that is not known.
 pub const NO_DEVICE: u32 = u32::MAX;
 
-/// Stands for streams that are not told apart.
+/// Stands for all streams of a stack.
 pub const MANY_STREAMS: u32 = u32::MAX;
 
 /// Whose stack and ranges a key has.
@@ -53,7 +53,7 @@ pub enum Owner {
     Call,
     /// Those of the call that captured or built the node of a graph, which this launch replayed.
     Capture { replay_stack: u32, replay_ranges: u32 },
-    /// Those of the launch that replayed a node of which nobody knows where it was captured.
+    /// Those of the launch that replayed a node; it is not known where the node was captured.
     Replay,
 }
 
@@ -88,7 +88,7 @@ pub enum Leaf {
     Fill,
     /// A launch that was recorded as a whole, by the graph's number in device records.
     Graph(u32),
-    /// Whatever did not fit.
+    /// Of stacks that have no row.
     Other,
 }
 
@@ -163,7 +163,7 @@ impl Stacks {
         self.timed
     }
 
-    /// What went beyond the stacks that are kept.
+    /// The weight of stacks that have no row.
     pub fn beyond(&self) -> Weight {
         let mut beyond = Weight::default();
         let others = self.weights.iter().filter(|(key, _)| key.leaf == Leaf::Other);
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_do_not_take_the_room_of_lines() {
+    fn streams_do_not_take_the_rows_of_lines() {
         let mut stacks = Stacks::default();
         let key = |stack, stream| StackKey {
             process: 1,
@@ -201,13 +201,13 @@ mod tests {
             by_line[key.stack as usize] += weight.ns;
         }
         assert_eq!(by_line[1..], [FINE_MAX as u64 * 10; 3]);
-        // Each of those that were there first goes on by itself.
+        // Stacks that had a row of their own keep it.
         stacks.add(key(1, 1), Some(5));
         assert!(stacks.sorted().contains(&(key(1, 1), Weight { ns: 15, count: 2, timed: 2 })));
     }
 
     #[test]
-    fn stacks_beyond_those_kept_are_counted_together() {
+    fn stacks_without_a_row_are_counted_together() {
         let mut stacks = Stacks::default();
         let owner = Owner::Call;
         let leaf = Leaf::Kernel(4);
@@ -231,5 +231,20 @@ mod tests {
         let sorted = stacks.sorted();
         let kept = sorted.iter().find(|(known, _)| *known == key(0)).unwrap();
         assert_eq!(kept.1, Weight { ns: 17, count: 2, timed: 2 });
+    }
+
+    #[test]
+    fn stacks_of_very_many_processes_share_a_row() {
+        let mut stacks = Stacks::default();
+        let key = |process| StackKey::without_call(process, 0, Leaf::Fill);
+        (0..OTHERS_MAX as u32 + 9).for_each(|process| stacks.add(key(process), Some(1)));
+        // A process that has a row for its other stacks keeps it.
+        stacks.add(StackKey { stack: 1, ..key(STACKS_MAX as u32) }, Some(1));
+        assert_eq!((stacks.weights.len(), stacks.total_ns()), (OTHERS_MAX + 1, OTHERS_MAX as u64 + 10));
+        let shared = StackKey::without_call(NO_PROCESS, NO_DEVICE, Leaf::Other);
+        assert_eq!(
+            (stacks.weights[&shared].ns, stacks.beyond().ns),
+            (9, OTHERS_MAX as u64 + 10 - STACKS_MAX as u64)
+        );
     }
 }

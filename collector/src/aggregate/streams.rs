@@ -1,13 +1,13 @@
-//! Streams: what was executed in each, and by which number the device records know what the calls name.
+//! Streams: what was executed in each, and its number in device records.
 
 use crate::aggregate::Weight;
 use crate::aggregate::bounded::Bounded;
 use crate::model::operation::Operation;
 
-/// Streams that are kept.
+/// Streams that have a row.
 const STREAMS_MAX: usize = 1 << 16;
 
-/// What is known of a stream that calls were for.
+/// A stream that calls named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stream {
     /// Its number in device records; 0 if none came.
@@ -21,13 +21,13 @@ pub struct Stream {
 pub struct Streams {
     /// By process and stream definition.
     known: Bounded<(u32, u32), Stream, STREAMS_MAX>,
-    /// Operations of streams beyond those that are kept.
+    /// Operations of streams that have no row.
     pub beyond: u64,
 }
 
 impl Streams {
-    /// Adds an operation to the stream that its call was for. A graph's nodes may run on streams of the
-    /// driver's own, whose numbers are not this one's.
+    /// Adds an operation to the stream of its call. Nodes of a graph may run on streams of the driver's own,
+    /// which have other numbers.
     #[inline]
     pub fn add(&mut self, operation: &Operation) {
         let Some(call) = &operation.call else { return };

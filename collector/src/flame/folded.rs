@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use crate::flame::{Flame, FlameLine};
 
 impl Flame {
-    /// Lines with their weights in µs, by frames. The rounding error carries over from line to line, so that each
-    /// weight is within 1 µs of the true one, and so is the sum. Lines with weight 0 are left out.
+    /// Lines with their weights in µs, by frames. The rounding error carries over from line to line, so that
+    /// each weight is within 1 µs of the true one, and so is the sum. Lines with weight 0 are left out.
     pub fn weighted(&self) -> impl Iterator<Item = (&FlameLine, u64)> {
         let mut exact_ns: u128 = 0;
         let mut given_us: u128 = 0;
@@ -41,8 +41,8 @@ pub(super) fn folded_stack(line: &FlameLine) -> String {
     text
 }
 
-/// Joins a number at the end of the last frame to the word before it. Readers of folded lines take two numbers at the
-/// end of a line for the weights of two profiles.
+/// Joins a number at the end of the last frame to the word before it. Readers of folded lines take two
+/// numbers at the end of a line for the weights of two profiles.
 fn without_second_weight(text: &str) -> Cow<'_, str> {
     match text.rsplit_once(' ') {
         Some((before, word)) if word.bytes().all(|b| b.is_ascii_digit() || b == b'.') => {

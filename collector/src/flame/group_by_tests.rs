@@ -10,8 +10,8 @@ use crate::model::{Process, Totals};
 use crate::report::tests::golden;
 use crate::report::tests::tape::Tape;
 
-/// Launches to streams of two devices of one model: the default stream, two without names, and three that the program
-/// named, two of them alike.
+/// Launches to streams of two devices of one model: the default stream, two without names, and three that the
+/// program named, two of them alike.
 fn streams_of_two_devices() -> (Totals, Aggregates) {
     let mut tape = Tape::new(false);
     let mut device = vec![0; 24];

@@ -1,7 +1,7 @@
 //! The flamegraph: device time by the stack that caused it, or host time where no device time is known.
 //!
-//! Frames from the root: process and thread (or what `--group-by` asks for), NVTX ranges, the program's stack, the
-//! call, the kernel or copy. Owns folded lines and the SVG; opens no file.
+//! Frames from the root: process and thread (or what `--group-by` asks for), NVTX ranges, the program's
+//! stack, the call, the kernel or copy. Owns folded lines and the SVG; opens no file.
 
 mod code;
 mod folded;

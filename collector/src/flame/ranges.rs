@@ -31,7 +31,8 @@ impl<'l, 'a> RangeFrames<'l, 'a> {
         RangeFrames { processes, position, known: FxHashMap::default() }
     }
 
-    /// Appends the frames between thread and call: ranges and program lines, in the order that the position asks for.
+    /// Appends the frames between thread and call: ranges and program lines, in the order that the position
+    /// asks for.
     pub fn among(&mut self, frames: &mut Vec<Frame>, code: &[Frame], process: u32, node: u32) {
         let position = if node == 0 { RangePosition::None } else { self.position };
         let ranges = match position {

@@ -47,8 +47,8 @@ impl Flame {
             lines.push("nothing was recorded 1".to_owned());
             subtitle = format!("{}: no CUDA work was recorded", self.program);
         }
-        // inferno expects a stack directly before those that continue it. Sorting by frames does not give that: some
-        // characters sort before `;`.
+        // inferno expects a stack directly before those that continue it. Sorting by frames does not give
+        // that: some characters sort before `;`.
         lines.sort_unstable();
         let mut options = Options::default();
         options.title = match self.simulated {
@@ -94,9 +94,9 @@ fn with_thin_strokes(svg: Vec<u8>) -> Vec<u8> {
     String::from_utf8_lossy(&svg).replacen(WIDE, THIN, 1).into_bytes()
 }
 
-/// Cool greys for processes and threads, violet for user code and a pale violet for libraries, greens for kernels,
-/// warm tones for copies and fills. All are light enough for black text. The name varies the shade, so that
-/// neighbours differ.
+/// Cool greys for processes and threads, violet for user code and a pale violet for libraries, greens for
+/// kernels, warm tones for copies and fills. All are light enough for black text. The name varies the shade,
+/// so that neighbours differ.
 fn colour(kind: FrameKind, text: &str) -> Color {
     let (hue, spread, saturation, lightness) = match kind {
         FrameKind::Process => (215.0, 4.0, 0.14, 0.84),

@@ -15,8 +15,8 @@ const UNKNOWN: &str = "(no device known)";
 pub struct DeviceNames(FxHashMap<(u32, u32), String>);
 
 impl DeviceNames {
-    /// `shown` has the (process, ordinal) pairs that the output shows. Each process numbers the devices that it sees,
-    /// so two devices can have the same number and name. The PCI address is then added to both.
+    /// `shown` has the (process, ordinal) pairs that the output shows. Each process numbers the devices that
+    /// it sees, so two devices can have the same number and name. The PCI address is then added to both.
     pub fn new(processes: &ProcessNames<'_>, shown: &BTreeSet<(u32, u32)>) -> DeviceNames {
         let mut uses: FxHashMap<String, BTreeSet<[u64; 2]>> = FxHashMap::default();
         let described: Vec<_> = shown

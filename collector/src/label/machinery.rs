@@ -1,7 +1,7 @@
 //! Recognizes the frames of PyTorch's compiler, which stacks show as one frame.
 //!
-//! About twenty frames, the same in all programs, lie between the call of a compiled function and its launches.
-//! Code that the compiler generated (`<eval_with_key>`, `torchinductor_…`) is not among them.
+//! About twenty frames, the same in all programs, lie between the call of a compiled function and its
+//! launches. Code that the compiler generated (`<eval_with_key>`, `torchinductor_…`) is not among them.
 
 /// The frame that replaces a run of the compiler's frames.
 pub const DYNAMO: &str = "[dynamo]";
@@ -9,7 +9,8 @@ pub const DYNAMO: &str = "[dynamo]";
 /// The compiler's own files.
 const FOLDERS: [&str; 4] = ["/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/", "/torch/fx/"];
 const FILES: [&str; 2] = ["/torch/_compile.py", "/torch/_ops.py"];
-/// Every module has frames in this file, compiled or not. Inside a run they belong to it; alone they make none.
+/// Every module has frames in this file, compiled or not. Inside a run they belong to it; alone they make
+/// none.
 const MODULE: &str = "/torch/nn/modules/module.py";
 
 /// What a frame is to the compiler.

@@ -1,7 +1,7 @@
 //! Names of everything that outputs show: processes, threads, streams, devices, kernels, quantities.
 //!
-//! A name is looked up once and is the same in every output. Where two things share a name, each gets a number;
-//! the numbers count only the things that appear in that output.
+//! A name is looked up once and is the same in every output. Where two things share a name, each gets a
+//! number; the numbers count only the things that appear in that output.
 
 mod devices;
 mod kernels;

@@ -68,7 +68,8 @@ impl<'a> ProcessNames<'a> {
         }
     }
 
-    /// The thread's id and name. A thread that nobody named has its program's name, which is no name of its own.
+    /// The thread's id and name. A thread that nobody named has its program's name, which is no name of its
+    /// own.
     pub(super) fn thread(&self, process: u32, thread: u32) -> Option<(u32, ThreadName)> {
         let known = self.0.get(&process)?;
         let thread = known.process.definitions.thread(thread)?;

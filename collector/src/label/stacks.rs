@@ -1,7 +1,7 @@
 //! Turns stack ids into the program's frames: function, file and line.
 //!
-//! Each code object and line is decoded once, when the first stack that has it is asked for. Each line has a number,
-//! so that code which sums over many stacks compares numbers and not texts.
+//! Each code object and line is decoded once, when the first stack that has it is asked for. Each line has a
+//! number, so that code which sums over many stacks compares numbers and not texts.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use crate::symbols::{NativeFrame, Natives};
 /// The line number of a line that is unknown.
 pub const NO_LINE: u32 = u32::MAX;
 
-/// A line of a function. Where a function's lines are unknown, `file` is the program or library that contains it.
+/// A line of a function. Where a function's lines are unknown, `file` is the program or library that contains
+/// it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
     pub function: Arc<str>,
@@ -56,8 +57,8 @@ impl Line {
         }
     }
 
-    /// Whether the user wrote the line, in a file or at a prompt. False for code from a string, which a library may
-    /// have generated.
+    /// Whether the user wrote the line, in a file or at a prompt. False for code from a string, which a
+    /// library may have generated.
     pub fn is_written(&self) -> bool {
         self.own && !is_made(&self.path)
     }
@@ -84,8 +85,8 @@ pub struct StackNames<'a> {
     numbers: FxHashMap<Line, usize>,
     /// The roles of the first of `lines`, by number; the rest is filled in when needed.
     roles: Vec<FrameRole>,
-    /// How many bytes of line tables may still be decoded. In a valid trace each piece belongs to one table, so the
-    /// definitions' sizes suffice. The limit bounds the work for a trace whose tables share pieces.
+    /// How many bytes of line tables may still be decoded. In a valid trace each piece belongs to one table,
+    /// so the definitions' sizes suffice. The limit bounds the work for a trace whose tables share pieces.
     table_bytes_left: usize,
 }
 
@@ -93,7 +94,8 @@ impl<'a> StackNames<'a> {
     pub fn new(totals: &'a Totals) -> StackNames<'a> {
         let processes: FxHashMap<u32, &Definitions> =
             totals.processes.iter().map(|process| (process.number, &process.definitions)).collect();
-        // Short names depend on all defined files, not on the stacks asked for: every output shows the same names.
+        // Short names depend on all defined files, not on the stacks asked for: every output shows the same
+        // names.
         let mut paths: FxHashMap<&[u8], Arc<str>> = FxHashMap::default();
         for (_, code) in totals.processes.iter().flat_map(|process| process.definitions.codes()) {
             paths.entry(code.file).or_insert_with(|| readable(code.file));
@@ -294,7 +296,8 @@ mod tests {
         }
     }
 
-    /// A code object whose line table has `table_bytes` bytes: `table`, then the piece with definition `more`.
+    /// A code object whose line table has `table_bytes` bytes: `table`, then the piece with definition
+    /// `more`.
     fn code<'a>(table: &'a [u8], table_bytes: u64, more: u32) -> CodeFields<'a> {
         let (name, file) = (&b"f"[..], &b"f.py"[..]);
         let table_form = line_table::LNOTAB;

@@ -14,8 +14,8 @@ pub const PER_THREAD_STREAM: u64 = 2;
 
 const UNKNOWN: &str = "(no stream known)";
 
-/// The name of a stream definition; `number` is the stream's number in device records. `None` if there is neither a
-/// label nor a number.
+/// The name of a stream definition; `number` is the stream's number in device records. `None` if there is
+/// neither a label nor a number.
 pub fn stream_name(definitions: &Definitions, stream: u32, number: Option<u32>) -> Option<String> {
     let label = definitions.label(stream);
     if !label.is_empty() {
@@ -33,8 +33,8 @@ pub fn stream_name(definitions: &Definitions, stream: u32, number: Option<u32>) 
 pub struct StreamNames(FxHashMap<(u32, u32), String>);
 
 impl StreamNames {
-    /// `shown` has the (process, stream definition) pairs that the output shows. Streams of one process that share a
-    /// name get numbers in order of definition.
+    /// `shown` has the (process, stream definition) pairs that the output shows. Streams of one process that
+    /// share a name get numbers in order of definition.
     pub fn new(
         processes: &ProcessNames<'_>,
         aggregates: &Aggregates,

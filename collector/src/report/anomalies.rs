@@ -1,51 +1,51 @@
-//! Kernels that ran far slower than they usually do.
+//! Anomalies: runs of a kernel that took far longer than its median.
 
 use serde::Serialize;
 
-use crate::aggregate::{Aggregates, KernelKey, OddRuns};
+use crate::aggregate::{Aggregates, KernelKey, KernelOutliers};
 use crate::label::Labels;
 use crate::model::{Process, Totals};
-use crate::report::PlaceReport;
-use crate::report::lines::{charged_place, innermost};
+use crate::report::CodeLocation;
+use crate::report::lines::{charged_location, innermost};
 
-/// A kernel's odd runs are reported if they took at least one part in so many of the run beyond what is
-/// usual. Below 0.1 % of the run nobody notices them, and most runs of seconds have a few of microseconds.
+/// A kernel's anomalies are listed if they cost at least one in this many parts of the wall time. Cheaper
+/// ones nobody notices, and most programs that run for seconds have a few of microseconds.
 pub const REPORTED_PARTS: u64 = 1000;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct AnomaliesReport {
-    /// Runs that were far from their kernel's history.
+    /// All anomalies.
     pub runs: u64,
-    /// Runs of kernels that have no history.
+    /// Runs of kernels without enough history to judge them.
     pub unjudged: u64,
-    /// Odd runs of kernels that are not in the list: of evicted processes, and beyond the kernels that have a row.
+    /// Anomalies that are not in the list: of evicted processes, and of kernels beyond the capacity.
     pub left_out: u64,
-    /// Odd runs of kernels that are not in the list since they cost less than one of [`REPORTED_PARTS`].
+    /// Anomalies of kernels that are not in the list because they cost too little ([`REPORTED_PARTS`]).
     pub negligible: u64,
-    /// The kernel whose odd runs cost the most first.
+    /// The kernel whose anomalies cost the most first.
     pub list: Vec<AnomalyReport>,
 }
 
-/// Odd runs of one kernel of one process.
+/// The anomalies of one kernel of one process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct AnomalyReport {
     pub pid: u32,
     pub name: String,
     pub full_name: String,
     pub runs: u64,
-    /// What they took in all beyond their medians.
+    /// What they took beyond their medians, in sum.
     pub over_ns: u64,
-    /// The rest is the worst one's: what it took, and what is usual with its shape.
+    /// The remaining fields are those of the worst run: its duration, and the median with its shape.
     pub worst_ns: u64,
     pub median_ns: u64,
     pub sigmas: f64,
-    /// When it began, since tracing of the process began.
+    /// The start of the run, since tracing of the process began.
     pub at_ns: u64,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub tid: Option<u32>,
-    pub line: Option<PlaceReport>,
-    pub stack: Vec<PlaceReport>,
+    pub line: Option<CodeLocation>,
+    pub stack: Vec<CodeLocation>,
 }
 
 pub(super) fn anomalies(
@@ -83,7 +83,7 @@ fn report(
     process: &Process,
     Labels { kernels, stacks, .. }: &mut Labels<'_>,
     key: KernelKey,
-    runs: &OddRuns,
+    runs: &KernelOutliers,
 ) -> AnomalyReport {
     let worst = &runs.worst;
     let name = kernels.name(key.process, key.name);
@@ -101,7 +101,7 @@ fn report(
         grid: worst.kernel.grid,
         block: worst.kernel.block,
         tid: thread.map(|thread| thread.tid),
-        line: charged_place(stacks, key.process, worst.stack),
+        line: charged_location(stacks, key.process, worst.stack),
         stack: innermost(stacks, key.process, worst.stack),
     }
 }

@@ -1,11 +1,11 @@
-//! Kernels that ran far slower than usual, in the report.
+//! Anomalies of kernels in the report.
 
 use crate::batch::Counters;
 use crate::report::anomalies::REPORTED_PARTS;
 use crate::report::tests::tape::{Tape, python_stacks};
 use crate::report::{Report, TextOptions};
 
-/// A kernel that is even, one that is slow three times from two lines, and one that is always uneven.
+/// Three kernels: one with even runs, one with three slow runs if `odd`, and one whose runs always vary.
 fn report(odd: bool) -> Report {
     let mut tape = Tape::new(false);
     python_stacks(&mut tape);
@@ -28,7 +28,7 @@ fn report(odd: bool) -> Report {
 }
 
 #[test]
-fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
+fn anomalies_have_worst_run_median_time_and_line() {
     let report = report(true);
     let [anomaly] = &report.anomalies.list[..] else { panic!("{:#?}", report.anomalies) };
     assert_eq!((report.anomalies.runs, report.anomalies.unjudged, report.anomalies.left_out), (3, 0, 0));
@@ -46,8 +46,8 @@ fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
     let at = text.find("Far slower than usual").unwrap_or_else(|| panic!("{text}"));
     let table: Vec<&str> = text[at..].lines().take_while(|line| !line.is_empty()).collect();
     let [_, row] = table[..] else { panic!("{text}") };
-    for said in ["adam_step", " 3 ", "460 µs", "400 µs", "30.", "train.py:24 train_step"] {
-        assert!(row.contains(said), "{said}: {row}");
+    for expected in ["adam_step", " 3 ", "460 µs", "400 µs", "30.", "train.py:24 train_step"] {
+        assert!(row.contains(expected), "{expected}: {row}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     // A narrow page keeps what it cost.
@@ -58,10 +58,9 @@ fn runs_far_from_a_kernel_s_history_are_told_with_worst_median_time_and_line() {
     }
 }
 
-/// One run of two hundred that takes 30 µs more: in a run of a millisecond that is something, in one of
-/// twenty seconds it is not.
+/// One of two hundred runs takes 30 µs more. That matters within 30 ms, and not beyond.
 #[test]
-fn odd_runs_that_cost_nearly_nothing_are_counted_and_not_told() {
+fn anomalies_that_cost_nearly_nothing_are_counted_and_not_listed() {
     let report = |wall_ns| {
         let mut tape = Tape::new(false);
         python_stacks(&mut tape);

@@ -1,4 +1,4 @@
-//! Makes the report of the model's totals and the aggregates.
+//! Makes the report from the model's totals and the aggregates.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::report::{
 use crate::report::{ranges, streams, threads};
 use crate::trace_file::{Damage, DamageReason};
 
-/// What a notice about processes begins with that should be in the trace and are not.
+/// The beginning of a notice about a process that should be in the trace and is not.
 pub(super) const NOT_RECORDED: &str = "not recorded: ";
 
-/// Losses that take no device record away: names, stacks or calls are missing, not times.
+/// Losses of names, stacks or calls. They leave the device records whole, and so the idle times.
 const KEEPS_RECORDS: [&str; 11] = [
     Counter::Nested.name(),
     Counter::DefinitionsFull.name(),
@@ -38,12 +38,12 @@ const KEEPS_RECORDS: [&str; 11] = [
 ];
 
 impl Report {
-    /// What the sessions come to.
+    /// The report of an analysis.
     pub fn new(totals: &Totals, aggregates: &Aggregates) -> Report {
         Report::with(totals, aggregates, &mut Labels::new(totals, aggregates))
     }
 
-    /// The same with the labels of an analysis that has other outputs too.
+    /// The report with labels that the analysis's other outputs use too.
     pub fn with(totals: &Totals, aggregates: &Aggregates, labels: &mut Labels<'_>) -> Report {
         let counts = &totals.counts;
         let wall_ns = totals.wall_ns();
@@ -52,14 +52,14 @@ impl Report {
         let dropped: BTreeMap<String, u64> =
             totals.losses().iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
         let is_skipped = |damage: &Damage| matches!(damage.reason, DamageReason::Skipped(_));
-        // A flight recorder and a size limit leave out what their user asked them to.
+        // What a flight recorder or a size limit leaves out, the user asked to leave out.
         let (excerpts, size_limits) = (excerpt::excerpts(totals), excerpt::size_limits(totals));
         let is_asked_for = !excerpts.is_empty() || !size_limits.is_empty();
         let closed_in_order = totals.sessions.iter().all(|session| session.wall_ns.is_some())
             && !totals.damages.iter().any(|(_, damage)| is_skipped(damage));
         let (lines, no_line) = lines::lines(aggregates, labels);
         let beyond = aggregates.device_stacks.beyond();
-        let whole_graphs = aggregates.graphs.total();
+        let graph_level = aggregates.graphs.total();
         let (threads, threads_left_out) = threads::threads(totals, aggregates, &labels.processes);
         let (kernels, other_kernels) = kernels::kernels(aggregates, &mut labels.kernels);
         let (streams, streams_left_out) = streams::streams(totals, aggregates);
@@ -122,10 +122,10 @@ impl Report {
                 })
                 .collect(),
             memsets: moved_report(&aggregates.transfers.fills),
-            whole_graphs: WholeGraphs {
-                calls: whole_graphs.calls,
-                timed_calls: whole_graphs.durations.count(),
-                total_ns: whole_graphs.durations.total_ns(),
+            graph_level: GraphLevelReport {
+                calls: graph_level.calls,
+                timed_calls: graph_level.durations.count(),
+                total_ns: graph_level.durations.total_ns(),
             },
             graphs: graph_times::graphs(totals, aggregates, &labels.kernels),
             graph_times: graph_times::graph_times(totals),
@@ -175,7 +175,7 @@ fn device_report(index: usize, entry: &DeviceAggregate, wall_ns: u64, nothing_lo
         index,
         ordinal: device.ordinal,
         name: device.name.clone(),
-        // As NVML and nvidia-smi write it.
+        // Written as by NVML and nvidia-smi.
         uuid: (device.uuid != [0; 2]).then(|| format!("GPU-{}", uuid(device.uuid))),
         compute_capability: (device.compute_major > 0)
             .then(|| format!("{}.{}", device.compute_major, device.compute_minor)),
@@ -261,7 +261,8 @@ fn cost(totals: &Totals, wall_ns: u64) -> Cost {
     cost
 }
 
-/// A `cuInit` that failed: without it nothing of the process can be traced. No device is an answer.
+/// The notice about a `cuInit` that failed: nothing of the process can be traced. If it failed because there
+/// is no device, that is information and no warning.
 fn not_initialised(pid: u32, status: u16) -> NoticeReport {
     let advice = failed_calls::advice_on(status).map_or_else(String::new, |advice| format!(": {advice}"));
     let error = failed_calls::name(status);
@@ -293,18 +294,18 @@ fn evicted_notice(evicted: &Evicted) -> Option<NoticeReport> {
 /// Each text once, in order of first appearance, warnings first.
 fn notices(totals: &Totals, beyond_stacks: u64, more: Vec<String>) -> Vec<NoticeReport> {
     let mut notices: Vec<NoticeReport> = Vec::new();
-    let mut places: FxHashMap<(&str, u64), (usize, u32)> = FxHashMap::default();
+    let mut known: FxHashMap<(&str, u64), (usize, u32)> = FxHashMap::default();
     for (process, notice) in totals.notices() {
-        match places.get_mut(&(notice.text.as_str(), notice.severity)) {
+        match known.get_mut(&(notice.text.as_str(), notice.severity)) {
             Some((_, last)) if *last == process => {}
-            Some((place, last)) => {
+            Some((index, last)) => {
                 *last = process;
-                if let Some(known) = notices.get_mut(*place) {
-                    known.processes += 1;
+                if let Some(notice) = notices.get_mut(*index) {
+                    notice.processes += 1;
                 }
             }
             None => {
-                places.insert((notice.text.as_str(), notice.severity), (notices.len(), process));
+                known.insert((notice.text.as_str(), notice.severity), (notices.len(), process));
                 notices.push(NoticeReport {
                     severity: if notice.severity == 0 { "information" } else { "warning" },
                     text: notice.text.clone(),

@@ -1,4 +1,4 @@
-//! Host calls by driver entry, and by class.
+//! Host calls by driver entry, and by class of entry.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::aggregate::{Aggregates, CallAggregate, CallClass};
 use crate::label::ProcessNames;
 use crate::report::json::{CallReport, Spread};
 
-/// By driver entry, the longest in all first.
+/// By driver entry, the one with the most time first.
 pub(super) fn calls(aggregates: &Aggregates, processes: &ProcessNames<'_>) -> Vec<CallReport> {
     let mut merged: BTreeMap<(String, CallClass), CallAggregate> = BTreeMap::new();
     // Calls of evicted processes, and of entries that did not fit.

@@ -1,4 +1,4 @@
-//! Calls that failed, by line: as data and as the lines that people read.
+//! Calls that failed, by program line: as data and as the lines of the summary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,32 @@ use crate::label::Labels;
 use crate::label::units::{bytes, count, duration};
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
-use crate::report::PlaceReport;
+use crate::report::CodeLocation;
 use crate::report::failed_call::FailedCall;
-use crate::report::lines::{charged_place, innermost};
+use crate::report::lines::{charged_location, innermost};
+use crate::report::words::plural;
 
-/// What the text has room for; the data has all.
+/// How many the summary shows. The data has all.
 const SHOWN: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ErrorsReport {
     /// Calls that failed.
     pub calls: u64,
-    /// Those that did so because the context had been lost before.
+    /// Calls that failed because the context had been lost before.
     pub after_context_lost: u64,
-    /// Allocations that were given when asked for again.
+    /// Allocations that succeeded when asked for again.
     pub given_later: u64,
     /// Calls beyond the failures that are told apart.
     pub left_out: u64,
     /// The earliest first.
     pub list: Vec<ErrorReport>,
-    /// What returned an error by design.
+    /// Calls that returned an error by design, such as a query that is not ready.
     pub answers: Vec<AnswerReport>,
     pub answers_left_out: u64,
 }
 
-/// Calls of one driver entry that failed alike at one line.
+/// Calls of one driver entry that returned the same error at the same program line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ErrorReport {
     #[serde(flatten)]
@@ -44,17 +45,17 @@ pub struct ErrorReport {
     pub after_context_lost: u64,
     pub given_later: u64,
     pub frees_before: u64,
-    /// When the first and the last of them returned, since tracing of the process began.
+    /// When the first and the last of these calls returned, since tracing of the process began.
     pub first_at_ns: u64,
     pub last_at_ns: u64,
-    /// The rest is the first one's.
+    /// The remaining fields are those of the first call.
     pub tid: Option<u32>,
     pub thread_name: String,
     pub arguments: Arguments,
-    /// The line that answers for it; null without one.
-    pub line: Option<PlaceReport>,
-    pub stack: Vec<PlaceReport>,
-    /// Those that lost a context, and those after them.
+    /// The program line that the call is charged to, if known.
+    pub line: Option<CodeLocation>,
+    pub stack: Vec<CodeLocation>,
+    /// Calls that lost a context, and calls that failed after that.
     #[serde(skip)]
     of_lost_context: u64,
 }
@@ -97,18 +98,19 @@ pub(super) fn errors(totals: &Totals, aggregates: &Aggregates, labels: &mut Labe
     if failures.calls == 0 {
         return all;
     }
-    let mut places: BTreeMap<(u32, u32, u16, Option<PlaceReport>), usize> = BTreeMap::new();
+    let mut positions: BTreeMap<(u32, u32, u16, Option<CodeLocation>), usize> = BTreeMap::new();
     for (key, failure) in failures.sorted() {
         let Some(process) = totals.process(key.process) else {
             all.left_out += failure.calls;
             continue;
         };
-        let line = charged_place(&mut labels.stacks, key.process, key.stack);
+        let line = charged_location(&mut labels.stacks, key.process, key.stack);
         let of_lost_context = OfLostContext::new(process, key, failure);
         all.after_context_lost += of_lost_context.after;
         all.given_later += failure.given_later;
-        let place = *places.entry((key.process, key.api, key.status, line.clone())).or_insert(all.list.len());
-        match all.list.get_mut(place) {
+        let same = (key.process, key.api, key.status, line.clone());
+        let position = *positions.entry(same).or_insert(all.list.len());
+        match all.list.get_mut(position) {
             Some(known) => known.add(process, failure, of_lost_context),
             None => {
                 let error = error_report(process, labels, key, failure, of_lost_context);
@@ -175,7 +177,7 @@ fn error_report(
 }
 
 impl ErrorReport {
-    /// The same at the same line, by another way.
+    /// Adds the same failure at the same line, reached by another stack.
     fn add(&mut self, process: &Process, failure: &Failure, of_lost_context: OfLostContext) {
         self.calls += failure.calls;
         self.after_context_lost += of_lost_context.after;
@@ -191,8 +193,8 @@ impl ErrorReport {
     fn line(&self, names_process: bool, calls: u64) -> String {
         let process = if names_process { format!("process {}: ", self.failed.pid) } else { String::new() };
         let times = if calls > 1 { format!(" {} times", count(calls)) } else { String::new() };
-        let place = match &self.line {
-            Some(place) => format!(" at {}", line_safe(&place.text())),
+        let location = match &self.line {
+            Some(location) => format!(" at {}", line_safe(&location.text())),
             None => String::new(),
         };
         let asked = asked(&self.arguments);
@@ -206,7 +208,7 @@ impl ErrorReport {
         };
         let (call, at) = (line_safe(&self.failed.call), duration(self.first_at_ns));
         format!(
-            "{process}{call} returned {}{times}{place}{asked}{first} after {at}{thread}{given}",
+            "{process}{call} returned {}{times}{location}{asked}{first} after {at}{thread}{given}",
             self.failed.error
         )
     }
@@ -234,7 +236,7 @@ fn asked(arguments: &Arguments) -> String {
     parts.join(", ")
 }
 
-/// With whether a line begins something. The text above these lines shows each context that was lost.
+/// Lines of the summary. The flag is true for an error's first line. Lost contexts are shown above them.
 pub(super) fn error_lines(all: &ErrorsReport) -> Vec<(bool, String)> {
     let own = |error: &'_ ErrorReport| error.calls.saturating_sub(error.of_lost_context);
     let own: Vec<(&ErrorReport, u64)> =
@@ -247,12 +249,10 @@ pub(super) fn error_lines(all: &ErrorsReport) -> Vec<(bool, String)> {
     }
     let more = own.iter().skip(SHOWN).fold(all.left_out, |sum, (_, calls)| sum.saturating_add(*calls));
     if more > 0 {
-        let noun = if more == 1 { "call" } else { "calls" };
-        lines.push((true, format!("and {} more {noun}, in the JSON by line", count(more))));
+        lines.push((true, format!("and {}, in the JSON by line", plural(more, "more call", "more calls"))));
     }
     if let lost @ 1.. = all.after_context_lost {
-        let noun = if lost == 1 { "call" } else { "calls" };
-        lines.push((true, format!("{} {noun} because the context had been lost", count(lost))));
+        lines.push((true, format!("{} because the context had been lost", plural(lost, "call", "calls"))));
     }
     lines
 }

@@ -1,4 +1,4 @@
-//! Failed calls in the report: counted by line, with what they asked for, and what is told apart.
+//! Failed calls in the report: counted by line, with the arguments of the first.
 
 use gputrace_wire::call::{Detail, Launch, Memory, memory, wait};
 use gputrace_wire::cell::kind;
@@ -12,7 +12,7 @@ const ALLOC: u32 = 60;
 const QUERY: u32 = 61;
 const FREE: u32 = 62;
 
-/// A tape with stacks, and what it comes to.
+/// The report of a tape with Python stacks, filled by `fill`.
 fn report(fill: impl FnOnce(&mut Tape)) -> Report {
     let mut tape = Tape::new(false);
     python_stacks(&mut tape);
@@ -34,17 +34,16 @@ fn words(report: &Report) -> String {
     report.to_text(&TextOptions::default()).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn places(report: &Report) -> Vec<(&str, &str, u64)> {
-    let place = |error: &'_ ErrorReport| error.line.as_ref().map_or(0, |line| line.line.unwrap_or(0));
-    let told =
-        report.errors.list.iter().inspect(|error| assert_eq!(place(error) == 0, error.stack.is_empty()));
-    told.map(|error| (error.failed.call.as_str(), error.failed.error, error.calls)).collect()
+fn by_call(report: &Report) -> Vec<(&str, &str, u64)> {
+    let errors = report.errors.list.iter();
+    let errors = errors.inspect(|error| assert_eq!(error.line.is_none(), error.stack.is_empty()));
+    errors.map(|error| (error.failed.call.as_str(), error.failed.error, error.calls)).collect()
 }
 
 #[test]
 fn failed_calls_are_counted_by_line() {
     let report = report(|tape| {
-        // By two ways to one line, and at another one.
+        // Two stacks with one line, and a stack with another.
         for stack in [110, 113, 110, 111] {
             tape.at(stack);
             alloc(tape, 1 << 30, 2);
@@ -56,7 +55,7 @@ fn failed_calls_are_counted_by_line() {
     });
     let alloc = ("cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY");
     let launch = ("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE");
-    assert_eq!(places(&report), [(alloc.0, alloc.1, 3), (alloc.0, alloc.1, 1), (launch.0, launch.1, 1)]);
+    assert_eq!(by_call(&report), [(alloc.0, alloc.1, 3), (alloc.0, alloc.1, 1), (launch.0, launch.1, 1)]);
     let [first, second, third] = &report.errors.list[..] else { panic!("{:?}", report.errors) };
     let line = |error: &ErrorReport| error.line.as_ref().unwrap().text();
     assert_eq!(line(first), "train.py:22 train_step");
@@ -65,18 +64,18 @@ fn failed_calls_are_counted_by_line() {
     assert_eq!(third.arguments.kernel.as_deref(), Some("gemm_bf16"));
     assert_eq!((report.errors.calls, report.errors.left_out), (5, 0));
     let text = words(&report);
-    for said in [
+    for expected in [
         "Failed cuMemAlloc_v2 returned CUDA_ERROR_OUT_OF_MEMORY 3 times at train.py:22 train_step (1.00 GiB device), first after",
         "The device has no such piece of memory left.",
         "(gemm_bf16, grid 1×1×1, block 2048×1×1), after",
         "A block of 2048 threads is too large: devices take 1024.",
     ] {
-        assert!(text.contains(said), "{said:?}: {text}");
+        assert!(text.contains(expected), "{expected:?}: {text}");
     }
 }
 
 #[test]
-fn an_allocation_that_is_given_when_asked_again_says_so() {
+fn failed_allocation_that_succeeds_later_says_so() {
     let report = report(|tape| {
         alloc(tape, 2 << 30, 2);
         let free = Detail::Memory(Memory { memory: memory::DEVICE, ..Memory::default() });
@@ -92,7 +91,7 @@ fn an_allocation_that_is_given_when_asked_again_says_so() {
 }
 
 #[test]
-fn what_fails_since_the_context_is_lost_is_counted_and_not_listed_in_the_text() {
+fn calls_after_a_lost_context_are_counted_and_not_listed_in_the_text() {
     let report = report(|tape| {
         tape.launch(20, 512, Some(5_000));
         for _ in 0..50 {
@@ -123,7 +122,7 @@ fn what_fails_since_the_context_is_lost_is_counted_and_not_listed_in_the_text() 
 }
 
 #[test]
-fn questions_are_no_failures_and_are_counted_with_their_reason() {
+fn queries_are_no_failures_and_are_counted_with_their_reason() {
     let report = report(|tape| {
         for _ in 0..7 {
             tape.call(kind::CALL, QUERY, 300, 0, 0, Detail::Wait { what: wait::STREAM, handle: 1 });
@@ -140,7 +139,7 @@ fn questions_are_no_failures_and_are_counted_with_their_reason() {
 }
 
 #[test]
-fn a_few_failures_are_told_and_the_rest_is_counted() {
+fn failures_beyond_the_first_few_are_counted() {
     let report = report(|tape| {
         for stack in [110, 111, 112, 114, 115] {
             tape.at(stack);

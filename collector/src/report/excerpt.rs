@@ -1,5 +1,5 @@
-//! What is there of a session that is not there as a whole: the last part, of a flight recorder, or the
-//! first, of a trace whose size was limited; and what is left out.
+//! Sessions that a trace holds in part: the last part, from a flight recorder, or the first part, where the
+//! size of the trace file was limited; and the counts of what is left out.
 
 use serde::Serialize;
 
@@ -7,21 +7,22 @@ use crate::batch::LeftOut;
 use crate::label::units::{bytes, count, duration};
 use crate::model::Totals;
 use crate::names::line_safe;
+use crate::report::words::plural;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ExcerptReport {
-    /// The length asked for.
+    /// The length that the user asked for.
     pub window_ns: u64,
-    /// From the end of the first event that is there to that of the last.
+    /// From the end of the first event in the excerpt to the end of the last.
     pub span_ns: u64,
-    /// The length of the session that it is the end of.
+    /// The length of the whole session.
     pub session_ns: u64,
-    /// `exit`, `crash` with the signal's name if that is known, `signal` or `asked`.
+    /// Why the excerpt was written: `exit`, `crash` with the signal's name if known, `signal` or `asked`.
     pub reason: String,
     pub left_out: LeftOut,
 }
 
-/// Of every session that is an excerpt.
+/// A report for each session that is an excerpt.
 pub(super) fn excerpts(totals: &Totals) -> Vec<ExcerptReport> {
     let sessions = totals.sessions.iter();
     let excerpts = sessions.filter_map(|session| Some((session, session.excerpt.as_ref()?)));
@@ -36,11 +37,11 @@ pub(super) fn excerpts(totals: &Totals) -> Vec<ExcerptReport> {
         .collect()
 }
 
-/// A trace file that has the first part of its session only.
+/// A session of which the trace file holds the first part only.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SizeLimitReport {
     pub max_bytes: u64,
-    /// Whether `left_out` is all: the session was closed in order.
+    /// Whether `left_out` counts everything. It does if the session was closed in order.
     pub is_counted: bool,
     pub left_out: LeftOut,
 }
@@ -70,17 +71,15 @@ impl SizeLimitReport {
             count(host_calls),
             count(device_records)
         );
-        match processes {
-            0 => {}
-            1 => line += ", and 1 process that began later",
-            many => line += &format!(", and {} processes that began later", count(many)),
+        if processes > 0 {
+            line += &format!(", and {} that began later", plural(processes, "process", "processes"));
         }
         line
     }
 }
 
 impl ExcerptReport {
-    /// For people: what it is the end of, why it was written, and what went before it.
+    /// One line for people: the length, the reason, and what is left out.
     pub(super) fn line(&self) -> String {
         let reason = line_safe(&self.reason);
         let mut line = format!(
@@ -95,10 +94,9 @@ impl ExcerptReport {
                 count(self.left_out.over_capacity)
             );
         }
-        match self.left_out.processes {
-            0 => {}
-            1 => line += "; 1 process that ended is not in it",
-            many => line += &format!("; {} processes that ended are not in it", count(many)),
+        if let processes @ 1.. = self.left_out.processes {
+            let processes = plural(processes, "process that ended is", "processes that ended are");
+            line += &format!("; {processes} not in it");
         }
         line
     }

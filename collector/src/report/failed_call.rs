@@ -1,4 +1,4 @@
-//! What both kinds of failures say of a call: which it was, what it returned, and what helps.
+//! A failed call in both lists of failures: the driver entry, the error, and what helps.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! What failed for good, and what was in flight when a process failed or vanished: as data and as
-//! the lines that people read.
+//! Errors after which a context is lost, and the operations in flight when a process failed or vanished: as
+//! data and as the lines of the summary.
 
 use serde::Serialize;
 
@@ -12,16 +12,16 @@ use crate::model::in_flight::{OLDEST_SHOWN, StreamInFlight};
 use crate::model::operation::HostCall;
 use crate::model::{Process, Totals};
 use crate::names::line_safe;
-use crate::report::PlaceReport;
+use crate::report::CodeLocation;
 use crate::report::failed_call::FailedCall;
 use crate::report::lines::innermost;
 
-/// What the text has room for; the data has all.
+/// How many the summary shows. The data has all.
 const PROCESSES_SHOWN: usize = 3;
 const STREAMS_SHOWN: usize = 4;
 const FRAMES_SHOWN: usize = 3;
 
-/// The first call of a process that returned an error after which its context is lost.
+/// A process's first call that returned an error after which the context is lost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FailureReport {
     #[serde(flatten)]
@@ -30,47 +30,47 @@ pub struct FailureReport {
     pub at_ns: u64,
     pub tid: Option<u32>,
     pub thread_name: String,
-    /// Where the call was made: the innermost frames, innermost first.
-    pub stack: Vec<PlaceReport>,
+    /// The innermost frames of the calling stack, innermost first.
+    pub stack: Vec<CodeLocation>,
 }
 
-/// What was not known to have finished in a stream when its process failed or vanished.
+/// The operations of a stream that were not known to have finished when the process failed or vanished.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct InFlightReport {
     pub pid: u32,
-    /// Whether the process vanished; else a call had failed.
+    /// Whether the process vanished. If not, a call had failed.
     pub vanished: bool,
     /// Device ordinal.
     pub device: u32,
-    /// As device records number it, if one came.
+    /// The stream's number in device records, if there is a record.
     pub stream: Option<u32>,
     pub stream_handle: String,
-    /// What the program calls it, if it does.
+    /// The label that the program gave it, if any.
     pub stream_name: Option<String>,
-    /// `records` or, where there were none, `waits`.
+    /// What showed which operations had finished: `records`, or `waits` if there were no records.
     pub known_by: &'static str,
     pub operations: u64,
     /// Whether there may have been more.
     pub at_least: bool,
     pub newest_first: Vec<InFlightCall>,
-    /// How many are left out before the last four, the oldest.
+    /// How many are left out of `newest_first`, before its last four, which are the oldest.
     pub left_out: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct InFlightCall {
-    /// Of a kernel its short name.
+    /// A kernel's short name, else the kind of operation.
     pub name: String,
     /// When the call was made, since tracing of the process began.
     pub at_ns: u64,
     pub tid: Option<u32>,
-    /// Of a kernel.
+    /// Only of a kernel.
     pub grid: Option<[u32; 3]>,
     pub block: Option<[u16; 3]>,
-    /// Of a copy or memset.
+    /// Only of a copy or memset.
     pub bytes: Option<u64>,
-    /// Where the call was made: the innermost frames, innermost first.
-    pub stack: Vec<PlaceReport>,
+    /// The innermost frames of the calling stack, innermost first.
+    pub stack: Vec<CodeLocation>,
 }
 
 pub(super) fn failures(totals: &Totals, stacks: &mut StackNames<'_>) -> Vec<FailureReport> {
@@ -90,9 +90,6 @@ fn failure(process: &Process, stacks: &mut StackNames<'_>) -> Option<FailureRepo
 }
 
 pub(super) fn in_flight(totals: &Totals, labels: &mut Labels<'_>) -> Vec<InFlightReport> {
-    if totals.processes.iter().all(|process| process.in_flight.streams.is_empty()) {
-        return Vec::new();
-    }
     let mut all = Vec::new();
     for process in &totals.processes {
         for stream in &process.in_flight.streams {
@@ -158,8 +155,8 @@ impl FailureReport {
     }
 }
 
-/// `in store loop.py:12, called by main loop.py:30, <module> loop.py:41`, as far as there is room.
-fn where_text(stack: &[PlaceReport]) -> Option<String> {
+/// The innermost frames as one line: `loop.py:12 store, called from loop.py:30 main, loop.py:41 <module>`.
+fn stack_text(stack: &[CodeLocation]) -> Option<String> {
     let frames: Vec<String> =
         stack.iter().take(FRAMES_SHOWN).map(|frame| line_safe(&frame.text()).into_owned()).collect();
     let (innermost, callers) = frames.split_first()?;
@@ -168,12 +165,12 @@ fn where_text(stack: &[PlaceReport]) -> Option<String> {
     Some(format!("{innermost}{callers}"))
 }
 
-/// With whether a line begins something, and does not go on with what is above it.
+/// Lines of the summary. The flag is true for the first line of a failure.
 pub(super) fn failure_lines(failures: &[FailureReport]) -> Vec<(bool, String)> {
     let mut lines: Vec<(bool, String)> = Vec::new();
     for failure in failures.iter().take(PROCESSES_SHOWN) {
         lines.push((true, failure.line()));
-        lines.extend(where_text(&failure.stack).map(|place| (false, format!("at {place}"))));
+        lines.extend(stack_text(&failure.stack).map(|stack| (false, format!("at {stack}"))));
         lines.extend(failure.failed.advice.clone().map(|advice| (false, advice)));
     }
     if let more @ 1.. = failures.len().saturating_sub(PROCESSES_SHOWN) {
@@ -204,16 +201,16 @@ impl InFlightReport {
         format!("{name}: {}", parts.join(", "))
     }
 
-    /// Where the oldest was asked for, which is what the device was at.
+    /// The stack that asked for the oldest operation, which is the one that the device was executing.
     fn oldest_line(&self) -> Option<String> {
         let oldest = self.newest_first.last()?;
-        let place = where_text(&oldest.stack)?;
+        let stack = stack_text(&oldest.stack)?;
         let which = if self.operations == 1 { "" } else { "the oldest " };
-        Some(format!("{which}at {place}"))
+        Some(format!("{which}at {stack}"))
     }
 }
 
-/// Equal neighbours as one.
+/// Joins neighbours that are equal.
 fn repeated(calls: &[InFlightCall]) -> Vec<String> {
     let same = |a: &InFlightCall, b: &InFlightCall| a.name == b.name && a.bytes == b.bytes;
     let part = |calls: &[InFlightCall]| {

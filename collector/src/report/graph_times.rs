@@ -1,4 +1,4 @@
-//! How graphs were timed, by node or as a whole, and what their whole launches come to.
+//! How graph launches were timed, by node or as a whole, and the times of launches timed as a whole.
 
 use gputrace_wire::definition::{graph_mode, graph_reason};
 use serde::Serialize;
@@ -8,25 +8,25 @@ use crate::label::KernelNames;
 use crate::label::units::{count, duration};
 use crate::model::definitions::GraphTimes;
 use crate::model::{Process, Totals};
-use crate::report::json::Spread;
+use crate::report::json::{Spread, tenths};
 
-/// What is told of, the longest in all first.
+/// Graphs in the report: those with the most device time.
 const GRAPHS_MAX: usize = 1000;
-/// Changes of one process that are told of, the first ones.
+/// Changes in the report: the first ones of a process.
 const CHANGES_MAX: usize = 64;
 
-/// From a moment on.
+/// How a process's graphs were timed from a moment on.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct GraphTimesReport {
     pub pid: u32,
     /// `node` or `graph`.
     pub mode: &'static str,
-    /// `asked`, `many_short_nodes`, `looks_again`, `other_client`, `other_client_left`, `refused`, `unprepared` or
-    /// `unknown`.
+    /// `asked`, `many_short_nodes`, `looks_again`, `other_client`, `other_client_left`, `refused`,
+    /// `unprepared`, or `unknown`.
     pub reason: &'static str,
     /// Since tracing of the process began.
     pub at_ns: u64,
-    /// Of the nodes that were many and short; `None` for other reasons.
+    /// Measured before the change to whole graphs; `None` unless the reason is `many_short_nodes`.
     pub nodes_per_launch: Option<f64>,
     pub mean_node_ns: Option<f64>,
 }
@@ -35,11 +35,11 @@ pub struct GraphTimesReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct GraphReport {
     pub pid: u32,
-    /// Its number in device records.
+    /// The graph's number in device records.
     pub graph: Option<u32>,
     /// As in the flamegraph.
     pub label: String,
-    /// How many nodes it has; `None` where nobody told.
+    /// How many nodes it has, if known.
     pub nodes: Option<u32>,
     pub calls: u64,
     pub timed_calls: u64,
@@ -48,20 +48,17 @@ pub struct GraphReport {
 }
 
 pub(super) fn graph_times(totals: &Totals) -> Vec<GraphTimesReport> {
-    let of = |process: &Process| {
-        process
-            .definitions
-            .graph_times()
-            .take(CHANGES_MAX)
-            .map(|times| change(process, &times))
-            .collect::<Vec<_>>()
+    let processes = totals.processes.iter();
+    let of = |process: &'_ Process| {
+        let times = process.definitions.graph_times().take(CHANGES_MAX);
+        times.map(|times| change(process, &times)).collect::<Vec<_>>()
     };
-    totals.processes.iter().flat_map(of).collect()
+    processes.flat_map(of).collect()
 }
 
 fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
     let ticks = times.at_ticks.saturating_sub(process.begin.start_ticks);
-    let ratio = |sum: u64, of: u64| (of > 0).then(|| (sum as f64 / of as f64 * 10.0).round() / 10.0);
+    let ratio = |sum: u64, of: u64| (of > 0).then(|| tenths(sum as f64 / of as f64));
     GraphTimesReport {
         pid: process.begin.pid,
         mode: if times.mode == graph_mode::GRAPH { "graph" } else { "node" },
@@ -81,7 +78,7 @@ fn change(process: &Process, times: &GraphTimes) -> GraphTimesReport {
     }
 }
 
-/// The longest in all first. Those of evicted processes are in the total of all only.
+/// The one with the most device time first. Graphs of evicted processes are only in the total of all graphs.
 pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNames<'_>) -> Vec<GraphReport> {
     let mut reports: Vec<GraphReport> = aggregates
         .graphs
@@ -104,7 +101,7 @@ pub(super) fn graphs(totals: &Totals, aggregates: &Aggregates, names: &KernelNam
     reports
 }
 
-/// `by node, from 1.20 s on by graph: about 300 nodes a launch, of 1.9 µs on average (--graph-times node keeps their kernels)`.
+/// The line `Graphs` of the summary: `by node, from 1.20 s on by graph, since …`.
 pub(super) fn line(changes: &[GraphTimesReport]) -> String {
     let first = changes.iter().find(|change| change.mode == "graph").or(changes.first());
     let Some(change) = first else { return "by node".to_owned() };
@@ -135,11 +132,8 @@ pub(super) fn line(changes: &[GraphTimesReport]) -> String {
             .to_owned(),
         _ => "by node".to_owned(),
     };
-    let again = match changes.iter().filter(|change| change.reason == "other_client").count() {
-        0 => "",
-        _ if change.mode == "graph" => "; by node while another client of CUPTI wanted it",
-        _ => "",
-    };
+    let is_shared = change.mode == "graph" && changes.iter().any(|change| change.reason == "other_client");
+    let again = if is_shared { "; by node while another client of CUPTI wanted it" } else { "" };
     let last = changes.iter().rfind(|later| later.pid == change.pid);
     let since = match last.filter(|last| (last.mode, last.reason) == ("node", "looks_again")) {
         Some(last) => format!("; by node again from {} on", duration(last.at_ns)),
@@ -158,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_says_how_and_since_when_and_why() {
+    fn line_says_how_since_when_and_why() {
         let many = "by node, from 1.20 s on by graph, since nodes are many and short: about 300 a launch, of 1.90 µs \
                     on average (--graph-times node keeps their kernels)";
         let of = |changes: &[(u32, &'static str, &'static str)]| {

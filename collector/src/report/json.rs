@@ -1,11 +1,11 @@
-//! The report as data, with the field names of its JSON form. `docs/report-json.md` is the
-//! description; a field changes its meaning only with [`VERSION`].
+//! The report as data. The fields have the names of the JSON keys, which `docs/report-json.md` describes. A
+//! field changes its meaning only with [`VERSION`].
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aggregate::Durations;
+use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
     InFlightReport, LineReport, NoLineReport, RangeReport, SizeLimitReport, StreamReport, ThreadReport,
@@ -19,18 +19,18 @@ pub struct Report {
     pub schema: &'static str,
     pub version: u32,
     pub simulated: bool,
-    /// Whether nothing that was to be recorded is missing.
+    /// Whether everything that should be recorded is in the report.
     pub complete: bool,
     /// Whether every session was closed in order and every input was read.
     #[serde(skip)]
     pub closed_in_order: bool,
     pub sessions: usize,
-    /// Of the first session.
+    /// The command of the first session.
     pub command: Vec<String>,
     pub wall_ns: u64,
-    /// Sessions of which a flight recorder kept the end.
+    /// Sessions of which a flight recorder kept the last part.
     pub excerpts: Vec<ExcerptReport>,
-    /// Sessions whose trace file has their first part only.
+    /// Sessions whose trace file holds the first part only.
     pub size_limits: Vec<SizeLimitReport>,
     pub device_times: DeviceTimes,
     pub device_time_coverage: f64,
@@ -41,37 +41,39 @@ pub struct Report {
     /// The sums of exited processes that are not in `processes`, if more exited than are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evicted_processes: Option<EvictedReport>,
-    /// Threads that made calls, and streams that calls were for.
+    /// Threads that made calls.
     pub threads: Vec<ThreadReport>,
     pub threads_left_out: u64,
+    /// Streams that operations were executed in.
     pub streams: Vec<StreamReport>,
     pub streams_left_out: u64,
     pub kernels: Vec<KernelReport>,
     pub other_kernels: OtherKernels,
     pub anomalies: AnomaliesReport,
-    /// Empty where there are no stacks.
+    /// Empty if no stacks were recorded.
     pub lines: Vec<LineReport>,
     pub no_line: NoLineReport,
     pub beyond_stacks: BeyondStacks,
-    /// Empty where the program has none.
+    /// Empty if the program has no ranges.
     pub ranges: Vec<RangeReport>,
     pub transfers: Vec<TransferReport>,
     pub memsets: MovedReport,
-    pub whole_graphs: WholeGraphs,
-    /// By executable graph.
+    #[serde(rename = "whole_graphs")]
+    pub graph_level: GraphLevelReport,
+    /// By executable graph, those timed as a whole.
     pub graphs: Vec<GraphReport>,
-    /// How launches of graphs were timed; by node before the first entry of a process.
+    /// How graph launches were timed: by node before a process's first entry.
     pub graph_times: Vec<GraphTimesReport>,
     pub calls: Vec<CallReport>,
     pub call_classes: Vec<CallReport>,
     /// Calls that failed.
     pub errors: ErrorsReport,
-    /// First errors after which a context is lost, by process.
+    /// By process, the first error after which the context is lost.
     pub failures: Vec<FailureReport>,
-    /// By process and stream.
+    /// Operations in flight at a failure, by process and stream.
     pub in_flight: Vec<InFlightReport>,
     pub dropped: BTreeMap<String, u64>,
-    /// Traces that hold more or less than they should.
+    /// Traces with missing, unreadable or trailing bytes.
     pub damages: Vec<DamageReport>,
     pub cost: Cost,
     pub notices: Vec<NoticeReport>,
@@ -93,17 +95,17 @@ pub struct EvictedReport {
     pub dropped: u64,
 }
 
-/// How device times were taken.
+/// Which operations have device times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceTimes {
-    /// Of every operation that was executed.
+    /// Every executed operation.
     Full,
-    /// For a fraction of the time, by intent.
+    /// Those in windows, as the user asked.
     Windows,
-    /// Some are missing.
+    /// Some operations lack times that were wanted.
     Partial,
-    /// Only the host calls are known.
+    /// No operation: only host calls are known.
     None,
 }
 
@@ -116,12 +118,12 @@ pub struct ReportCounts {
     pub device_only: u64,
     pub executed_operations: u64,
     pub timed_operations: u64,
-    /// Executed copies that no device had a part in.
+    /// Executed copies from host to host, in which no device took part.
     pub host_to_host: u64,
     /// Operations whose device times were wanted and are missing.
     pub untimed_operations: u64,
     pub invalid_timing: u64,
-    /// Records of graph launches in a second form, which are not counted again.
+    /// Records of graph launches that were recorded in the other form too; they are not counted again.
     pub doubled_graph_records: u64,
     pub failed_calls: u64,
     pub host_calls: u64,
@@ -141,12 +143,12 @@ pub struct DeviceReport {
     pub timed_operations: u64,
     /// `None` without device times.
     pub busy_ns: Option<u64>,
-    /// `None` unless every operation's times are known.
+    /// `None` unless the times of every operation are known.
     pub idle_ns: Option<u64>,
     pub idle_at_most_ns: Option<u64>,
     /// From the first start to the last end.
     pub active_span_ns: Option<u64>,
-    /// Operations that came too late to be counted in full as busy time.
+    /// Operations whose records came too late to be counted in full as busy time.
     pub late_operations: u64,
 }
 
@@ -155,7 +157,7 @@ pub struct ProcessReport {
     pub pid: u32,
     pub parent_pid: u32,
     pub command: Vec<String>,
-    /// What `ps` showed last, where that was another thing than the command.
+    /// The title that `ps` showed last, if it differs from the command.
     pub title: Option<String>,
     pub rank: Option<u32>,
     pub local_rank: Option<u32>,
@@ -167,7 +169,7 @@ pub struct ProcessReport {
     pub hook_cost_ns: Option<f64>,
 }
 
-/// Spread of durations; all `None` where no duration is known.
+/// The spread of durations. All fields are `None` if no duration is known.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Spread {
     pub total_ns: Option<u64>,
@@ -198,31 +200,41 @@ pub(super) fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
+/// The device time of a weight, if any of its operations has one.
+pub(super) fn device_ns(weight: Weight) -> Option<u64> {
+    (weight.timed > 0).then_some(weight.ns)
+}
+
+/// `ns` as a share of `all_ns`.
+pub(super) fn share(ns: Option<u64>, all_ns: u64) -> Option<f64> {
+    ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64)
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct KernelReport {
     pub name: String,
     pub full_name: String,
-    /// Where it is written, if the modules of all of that name say so.
+    /// The source line, if it is known for every kernel of the name.
     pub source: Option<SourceReport>,
-    /// Where others of that name are, 16 places at most with the first.
+    /// Further source lines of kernels of the name. With the first, at most 16 are kept.
     pub other_sources: Vec<SourceReport>,
     pub calls: u64,
     pub timed_calls: u64,
     #[serde(flatten)]
     pub spread: Spread,
-    /// Of the total of all kernels.
+    /// Of the device time of all kernels.
     pub share: Option<f64>,
-    /// Over the configurations, weighted by calls.
+    /// The mean over the configurations, weighted by calls.
     pub occupancy: Option<f64>,
     pub configs: Vec<ConfigReport>,
-    /// Calls in configurations beyond the number that is kept.
+    /// Calls in configurations beyond the capacity.
     pub other_config_calls: u64,
 }
 
 /// The first line of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SourceReport {
-    /// As the compiler was told it.
+    /// As the compiler recorded it.
     pub file: String,
     pub line: u32,
 }
@@ -233,25 +245,25 @@ pub struct ConfigReport {
     pub device: usize,
     pub grid: [u32; 3],
     pub block: [u32; 3],
-    /// All 0 where the launch named none.
+    /// All 0 if the launch named none.
     pub cluster: [u32; 3],
     pub shared_bytes: u64,
     pub static_shared_bytes: u32,
     pub dynamic_shared_bytes: u32,
-    /// `None` where nobody said.
+    /// `None` if unknown.
     pub registers: Option<u32>,
     pub occupancy: Option<f64>,
     pub calls: u64,
 }
 
-/// Kernels beyond the number of names that is kept.
+/// Kernels of names beyond the capacity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct OtherKernels {
     pub calls: u64,
     pub total_ns: u64,
 }
 
-/// Operations of stacks beyond the number that is kept; they are among those without a line.
+/// Operations of stacks beyond the capacity. They are among the operations without a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct BeyondStacks {
     pub calls: u64,
@@ -274,9 +286,9 @@ pub struct MovedReport {
     pub bandwidth_mbps: Option<f64>,
 }
 
-/// Graph launches recorded as a whole.
+/// Graph launches that were timed as a whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct WholeGraphs {
+pub struct GraphLevelReport {
     pub calls: u64,
     pub timed_calls: u64,
     pub total_ns: u64,
@@ -284,7 +296,7 @@ pub struct WholeGraphs {
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CallReport {
-    /// The driver entry; the class where all its entries are together.
+    /// The driver entry; in `call_classes` the class.
     pub name: String,
     pub class: &'static str,
     pub calls: u64,
@@ -293,16 +305,16 @@ pub struct CallReport {
     pub spread: Spread,
 }
 
-/// What tracing cost, as far as it was measured: what CUPTI itself adds to the program's calls is not.
+/// The measured cost of tracing. What CUPTI itself adds to the program's calls is not measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Cost {
     pub sampled_hooks: u64,
     pub hook_ns: Option<f64>,
     pub hooks_total_ns: Option<f64>,
-    /// Of the hooks alone. Over all threads, so it can be more than 1.
+    /// Of the hooks alone. Summed over all threads, so it can exceed 1.
     pub hooks_share_of_wall: Option<f64>,
     pub records: u64,
-    /// Handling of device records, off the program's threads.
+    /// Time to process device records, on other threads than the program's.
     pub records_total_ns: f64,
     pub record_lag_max_ns: Option<u64>,
 }
@@ -312,24 +324,24 @@ pub struct NoticeReport {
     /// `information` or `warning`.
     pub severity: &'static str,
     pub text: String,
-    /// How many processes said it.
+    /// How many processes gave this notice.
     pub processes: u64,
 }
 
-/// Where reading a trace ended before the file did.
+/// Why and where reading a trace ended before the end of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DamageReport {
     pub trace: String,
     pub offset: u64,
     pub reason: String,
-    /// Whether all of the trace was read, and what follows is no part of it.
+    /// Whether all of the trace was read. The bytes after it are no part of it.
     pub read_whole: bool,
-    /// Whether nothing of the trace was read.
+    /// Whether the trace was not read at all.
     pub skipped: bool,
 }
 
 impl SourceReport {
-    /// `layers.py:42`: the file without its folder.
+    /// `layers.py:42`: the file without its folder, and the line.
     pub fn text(&self) -> String {
         format!("{}:{}", self.file.rsplit('/').next().unwrap_or(&self.file), self.line)
     }
@@ -341,7 +353,7 @@ impl Report {
         self.to_json_with(None::<&()>)
     }
 
-    /// The same with one more key: how spans were sent, if they were.
+    /// The JSON object with one more key, `otlp`: how spans were sent, if they were.
     pub fn to_json_with(&self, otlp: Option<&impl Serialize>) -> String {
         #[derive(Serialize)]
         struct Whole<'a, T> {
@@ -350,7 +362,7 @@ impl Report {
             #[serde(skip_serializing_if = "Option::is_none")]
             otlp: Option<&'a T>,
         }
-        // Serializing plain data into memory has nothing that can fail.
+        // Serializing plain data into memory cannot fail.
         let mut text = serde_json::to_string_pretty(&Whole { report: self, otlp }).unwrap_or_default();
         text.push('\n');
         text

@@ -1,4 +1,4 @@
-//! Kernels by name, with the configurations that each was launched in.
+//! Kernels by name, with the launch configurations of each.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregates, KernelAggregate, occupancy};
 use crate::label::{KernelName, KernelNames};
-use crate::report::json::{ConfigReport, KernelReport, OtherKernels, SourceReport, Spread};
+use crate::report::json::{ConfigReport, KernelReport, OtherKernels, SourceReport, Spread, share};
 use crate::source::NamedSources;
 
-/// The longest in all first; without times, the most often called. And what is in none of these.
+/// The kernel with the most device time first; without times, the one with the most calls. The second value
+/// is the sum of kernels without a row.
 pub(super) fn kernels(
     aggregates: &Aggregates,
     names: &mut KernelNames<'_>,
@@ -18,7 +19,7 @@ pub(super) fn kernels(
     let mut other = OtherKernels { calls: other.calls, total_ns: other.durations.total_ns() };
     let mut merged: Vec<(KernelName, KernelAggregate)> = Vec::new();
     let mut written: FxHashMap<Arc<str>, NamedSources> = FxHashMap::default();
-    let mut places: FxHashMap<Arc<str>, usize> = FxHashMap::default();
+    let mut positions: FxHashMap<Arc<str>, usize> = FxHashMap::default();
     for (key, entry) in aggregates.kernels.iter() {
         if !names.has_process(key.process) {
             other.calls += entry.calls;
@@ -27,10 +28,10 @@ pub(super) fn kernels(
         }
         let name = names.name(key.process, key.name);
         written.entry(name.full.clone()).or_default().merge(names.sources(key.process, key.name));
-        match places.get(&name.full).and_then(|place| merged.get_mut(*place)) {
+        match positions.get(&name.full).and_then(|position| merged.get_mut(*position)) {
             Some((_, known)) => known.merge(entry),
             None => {
-                places.insert(name.full.clone(), merged.len());
+                positions.insert(name.full.clone(), merged.len());
                 merged.push((name, entry.clone()));
             }
         }
@@ -50,10 +51,10 @@ pub(super) fn kernels(
             .into_iter()
             .flat_map(NamedSources::known)
             .map(|source| SourceReport { file: source.path.to_string(), line: source.line });
-        // The row is of all of its name: where one is written nobody knows where, none is told to be all's.
-        let is_told = written.is_some_and(|written| !written.is_some_unknown());
+        // A row stands for all kernels of its name, so it has a source only if that of each is known.
+        let is_known = written.is_some_and(|written| !written.is_some_unknown());
         KernelReport {
-            source: is_told.then(|| sources.next()).flatten(),
+            source: is_known.then(|| sources.next()).flatten(),
             other_sources: sources.collect(),
             ..kernel_report(name, entry, all_ns, aggregates)
         }
@@ -95,8 +96,8 @@ fn kernel_report(
     });
     let known = configs.iter().filter_map(|config| Some((config.occupancy?, config.calls as f64)));
     let (weighted, weight) =
-        known.fold((0.0, 0.0), |(sum, all), (share, calls)| (sum + share * calls, all + calls));
-    let total_ns = entry.durations.total_ns();
+        known.fold((0.0, 0.0), |(sum, all), (occupancy, calls)| (sum + occupancy * calls, all + calls));
+    let spread = Spread::new(&entry.durations);
     KernelReport {
         name: name.short.to_string(),
         full_name: name.full.to_string(),
@@ -104,8 +105,8 @@ fn kernel_report(
         other_sources: Vec::new(),
         calls: entry.calls,
         timed_calls: entry.durations.count(),
-        spread: Spread::new(&entry.durations),
-        share: (entry.durations.count() > 0 && all_ns > 0).then(|| total_ns as f64 / all_ns as f64),
+        spread,
+        share: share(spread.total_ns, all_ns),
         occupancy: (weight > 0.0).then(|| weighted / weight),
         configs,
         other_config_calls: entry.other_config_calls,

@@ -1,4 +1,4 @@
-//! Where kernels are written, in both forms of the report.
+//! Source locations of kernels, as data and in the summary.
 
 use gputrace_wire::definition::kind;
 
@@ -9,12 +9,12 @@ use crate::source::kernels_tests::{called, joined};
 
 const FUSED: &str = "triton_poi_fused_mul_tanh_0";
 
-/// Two kernels of one name, from those cubins, and one of another.
+/// Two kernels of one name, one from each cubin, and a kernel of another name.
 fn report(cubins: [&str; 2]) -> Report {
     let mut tape = Tape::new(false);
     tape.define(kind::NAME, 60, &[], FUSED.as_bytes());
-    for (place, cubin) in (0..).zip(cubins) {
-        let (piece, module) = (200 + place, 210 + place);
+    for (index, cubin) in (0..).zip(cubins) {
+        let (piece, module) = (200 + index, 210 + index);
         if cubin == NONE {
             tape.define(kind::MODULE, module, &[0, 0, 0, 0], b"");
         } else {
@@ -22,8 +22,8 @@ fn report(cubins: [&str; 2]) -> Report {
             tape.define(kind::LINES, piece, &[0], &lines);
             tape.define(kind::MODULE, module, &[0, 0, piece.into(), lines.len() as u64], b"");
         }
-        // The tape launches what is ten behind its name.
-        tape.define(kind::FUNCTION, 70 + place, &[0, 60, module.into(), 32], b"");
+        // The tape launches the function whose id is the name's plus ten.
+        tape.define(kind::FUNCTION, 70 + index, &[0, 60, module.into(), 32], b"");
     }
     tape.launch(60, 128, Some(1_000));
     tape.launch(22, 128, Some(2_000));
@@ -47,11 +47,11 @@ fn kernels_of_one_name_have_all_their_sources() {
     assert_eq!(kernel["source"], serde_json::json!({"file": "/tmp/example/kernels.py", "line": 7}));
 }
 
-/// Of a module without lines.
+/// Instead of a cubin: a module without lines.
 const NONE: &str = "";
 
 #[test]
-fn a_kernel_of_unknown_lines_is_not_told_to_be_at_another_s() {
+fn kernels_of_one_name_have_no_source_if_one_is_unknown() {
     for cubins in [["add_one.cubin", NONE], [NONE, "add_one.cubin"]] {
         let report = report(cubins);
         let kernel = report.kernels.iter().find(|kernel| kernel.name == FUSED).unwrap();
@@ -62,7 +62,7 @@ fn a_kernel_of_unknown_lines_is_not_told_to_be_at_another_s() {
 }
 
 #[test]
-fn a_place_says_how_many_others_there_are() {
+fn source_location_is_followed_by_the_number_of_others() {
     let report = report(["add_one.cubin", "row_sums.cubin"]);
     for (width, is_there) in [(160, true), (80, false)] {
         let text = report.to_text(&TextOptions { width, ..TextOptions::default() });
@@ -72,7 +72,7 @@ fn a_place_says_how_many_others_there_are() {
 }
 
 #[test]
-fn a_place_stands_behind_a_name_where_there_is_room() {
+fn source_location_is_shown_on_wide_pages_only() {
     let report = report(["add_one.cubin", "add_one.cubin"]);
     let text = |width| report.to_text(&TextOptions { width, ..TextOptions::default() });
     for (width, is_there) in [(160, true), (100, true), (80, false)] {

@@ -1,4 +1,4 @@
-//! Where in the program work came from: its lines, with what ran under each.
+//! The program's lines with the operations that each caused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,52 +8,53 @@ use serde::Serialize;
 
 use crate::aggregate::{Aggregates, Leaf, Owner, StackKey, Weight};
 use crate::label::{Labels, Line, NO_LINE, StackFrame, StackNames};
+use crate::report::json::{device_ns, share};
 use crate::report::table::fit;
 
-/// Kernels told of a line.
+/// Kernels that a line's report lists.
 const KERNELS_KEPT: usize = 8;
 
-/// A line of the program and what came from it.
+/// A line of the program and the operations that it caused.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LineReport {
     #[serde(flatten)]
-    pub place: PlaceReport,
-    /// Whether the file is the program's own, and not a library's.
+    pub location: CodeLocation,
+    /// Whether the file is user code, and not a library's.
     pub own: bool,
-    /// Operations asked for at this line or under it.
+    /// Operations whose stack contains this line.
     pub calls: u64,
     pub timed_calls: u64,
     pub total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
-    /// Those asked for by this line itself.
+    /// Operations whose innermost frame is this line.
     pub self_calls: u64,
     pub self_ns: Option<u64>,
-    /// Those that this line answers for. Each operation has one such line: the innermost that is
-    /// the program's own (of a `<string>` only where there is no other), or else the innermost.
+    /// Operations charged to this line. Each operation is charged to one line: the innermost of user code, or
+    /// the innermost if there is none. A `<string>` counts as user code only if there is no other.
     pub charged_calls: u64,
     pub charged_ns: Option<u64>,
     pub charged_share: Option<f64>,
-    /// What those were, the longest in all first, the first few.
+    /// The charged operations by kernel: the few with the most device time, in that order.
     pub charged_kernels: Vec<ChargedReport>,
-    /// Hooked calls of all kinds, at this line or under it, and the host's time in them.
+    /// Hooked calls of all kinds whose stack contains this line, and the host time in them.
     pub host_calls: u64,
     pub host_total_ns: u64,
     pub charged_host_calls: u64,
     pub charged_host_ns: u64,
-    /// Nodes of graphs that were launched at this line or under it, wherever they were captured: these
-    /// are among `calls` of the lines that captured them.
+    /// Graph nodes whose launch has this line in its stack. `calls` counts the same nodes at the lines that
+    /// captured them.
     pub replayed_calls: u64,
     pub replayed_ns: Option<u64>,
-    /// Those for whose launches this line answers.
+    /// Graph nodes whose launch is charged to this line.
     pub charged_replayed_calls: u64,
     pub charged_replayed_ns: Option<u64>,
 }
 
-/// Operations of one kind, for which one line answers.
+/// Operations of one kind that are charged to one line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ChargedReport {
-    /// Of a kernel its short name, else as in the flamegraph.
+    /// A kernel's short name, else the name in the flamegraph.
     pub name: String,
     pub calls: u64,
     pub total_ns: Option<u64>,
@@ -61,15 +62,15 @@ pub struct ChargedReport {
 
 /// A line of a function of a file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
-pub struct PlaceReport {
+pub struct CodeLocation {
     pub function: String,
-    /// Short, unique in the report; null for a frame that is not known.
+    /// The short name, unique in the report; null for an unknown frame.
     pub file: Option<String>,
     pub path: Option<String>,
     pub line: Option<u32>,
 }
 
-/// What no line is known for.
+/// Operations and calls without a known line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct NoLineReport {
     pub calls: u64,
@@ -79,16 +80,16 @@ pub struct NoLineReport {
     pub host_total_ns: u64,
 }
 
-impl PlaceReport {
-    pub fn new(stacks: &StackNames<'_>, frame: &StackFrame) -> PlaceReport {
+impl CodeLocation {
+    pub fn new(stacks: &StackNames<'_>, frame: &StackFrame) -> CodeLocation {
         match stacks.line(frame) {
-            Some(line) => PlaceReport::of(line),
-            None => PlaceReport { function: stacks.text(frame), ..PlaceReport::default() },
+            Some(line) => CodeLocation::of(line),
+            None => CodeLocation { function: stacks.text(frame), ..CodeLocation::default() },
         }
     }
 
-    fn of(line: &Line) -> PlaceReport {
-        PlaceReport {
+    fn of(line: &Line) -> CodeLocation {
+        CodeLocation {
             function: line.function.to_string(),
             file: Some(line.file.to_string()),
             path: Some(line.path.to_string()),
@@ -105,71 +106,79 @@ impl PlaceReport {
         }
     }
 
-    /// The same in at most so many characters: the function gives way first, and what is left of the place ends with the line.
+    /// The text in at most `width` characters. The function is shortened first, to keep the line number.
     pub fn fitted(&self, width: usize) -> String {
-        const LEAST_OF_A_FUNCTION: usize = 4;
-        let place = PlaceReport { function: String::new(), ..self.clone() }.text();
-        match width.checked_sub(place.chars().count()) {
-            Some(left) if left >= LEAST_OF_A_FUNCTION => place + &fit(&self.function, left),
-            _ => fit(place.trim_end(), width),
+        const FUNCTION_MIN: usize = 4;
+        let file = CodeLocation { function: String::new(), ..self.clone() }.text();
+        match width.checked_sub(file.chars().count()) {
+            Some(left) if left >= FUNCTION_MIN => file + &fit(&self.function, left),
+            _ => fit(file.trim_end(), width),
         }
     }
 }
 
-/// The innermost frames of a stack, innermost first.
-pub(super) fn innermost(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Vec<PlaceReport> {
+/// A stack's innermost frames, innermost first.
+pub(super) fn innermost(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Vec<CodeLocation> {
     const KEPT: usize = 16;
     let frames = stacks.frames(process, stack);
-    frames.iter().rev().take(KEPT).map(|frame| PlaceReport::new(stacks, frame)).collect()
+    frames.iter().rev().take(KEPT).map(|frame| CodeLocation::new(stacks, frame)).collect()
 }
 
-/// What a line has: under it, by itself, and to answer for.
+/// A line's weights.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct LineWeights {
+    /// Of stacks that contain the line.
     under: Weight,
+    /// Of stacks whose innermost frame is the line.
     itself: Weight,
+    /// Of stacks that are charged to the line.
     charged: Weight,
 }
 
-/// Device and host side.
+/// What is summed for a line.
 #[derive(Clone, Debug, Default)]
-struct Both {
-    device: Share,
-    host: Share,
-    /// Nodes of graphs by the lines that launched the graphs.
-    replayed: Share,
+struct LineSums {
+    device: LineWeights,
+    host: LineWeights,
+    /// Graph nodes under the stack that launched the graph.
+    replayed: LineWeights,
+    /// Charged operations by name.
     kernels: BTreeMap<Arc<str>, Weight>,
 }
 
-/// The line that answers for the most first: by device time, by host time where there is none.
+/// The line with the most charged device time first, or host time if no device time is known.
 pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<LineReport>, NoLineReport) {
     let Labels { kernels: names, stacks, .. } = labels;
-    let mut found: FxHashMap<StackFrame, Both> = FxHashMap::default();
+    let mut found: FxHashMap<StackFrame, LineSums> = FxHashMap::default();
     let device = aggregates.device_stacks.sorted();
     let no_device = add(
         &device,
         stacks,
         &mut found,
-        |both| &mut both.device,
-        |both, process, leaf, weight| {
+        |sums| &mut sums.device,
+        |sums, process, leaf, weight| {
             if let Some(name) = names.leaf(process, leaf) {
-                both.kernels.entry(name).or_default().add(weight);
+                sums.kernels.entry(name).or_default().add(weight);
             }
         },
     );
     let host = aggregates.host_stacks.sorted();
-    let no_host = add(&host, stacks, &mut found, |both| &mut both.host, |_, _, _, _| {});
-    let replays: Vec<_> = device.iter().filter(|(key, _)| key.owner != Owner::Call).map(by_replay).collect();
-    add(&replays, stacks, &mut found, |both| &mut both.replayed, |_, _, _, _| {});
+    let no_host = add(&host, stacks, &mut found, |sums| &mut sums.host, |_, _, _, _| {});
+    let replays: Vec<_> = device
+        .iter()
+        .filter(|(key, _)| key.owner != Owner::Call)
+        .map(|(key, weight)| (key.by_replay(), *weight))
+        .collect();
+    add(&replays, stacks, &mut found, |sums| &mut sums.replayed, |_, _, _, _| {});
     let all_ns = aggregates.device_stacks.total_ns();
-    let known = found.iter().filter_map(|(frame, both)| Some((stacks.line(frame)?, both)));
-    let mut lines: Vec<LineReport> = known.map(|(line, both)| line_report(line, both, all_ns)).collect();
+    let known = found.iter().filter_map(|(frame, sums)| Some((stacks.line(frame)?, sums)));
+    let mut lines: Vec<LineReport> = known.map(|(line, sums)| line_report(line, sums, all_ns)).collect();
     let timed = aggregates.device_stacks.has_times();
     let weight = |line: &LineReport| {
         let host_ns = if timed { 0 } else { line.charged_host_ns };
         (line.charged_ns, host_ns, line.charged_calls, line.total_ns, line.calls)
     };
-    lines.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| a.place.cmp(&b.place)));
+    lines.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| a.location.cmp(&b.location)));
     let no_line = NoLineReport {
         calls: no_device.count,
         timed_calls: no_device.timed,
@@ -180,18 +189,14 @@ pub(super) fn lines(aggregates: &Aggregates, labels: &mut Labels<'_>) -> (Vec<Li
     (lines, no_line)
 }
 
-/// The same under the stack of the launch.
-fn by_replay((key, weight): &(StackKey, Weight)) -> (StackKey, Weight) {
-    (key.by_replay(), *weight)
-}
-
-/// Divides weights among lines, and tells of what each answers for; what is left has none.
+/// Adds weights to lines, on one `side` of their sums, and calls `charge` for each leaf with the line that it
+/// is charged to. Returns the weight without a line.
 fn add(
     weights: &[(StackKey, Weight)],
     stacks: &mut StackNames<'_>,
-    found: &mut FxHashMap<StackFrame, Both>,
-    side: impl Fn(&mut Both) -> &mut Share,
-    mut answers: impl FnMut(&mut Both, u32, Leaf, Weight),
+    found: &mut FxHashMap<StackFrame, LineSums>,
+    side: impl Fn(&mut LineSums) -> &mut LineWeights,
+    mut charge: impl FnMut(&mut LineSums, u32, Leaf, Weight),
 ) -> Weight {
     let mut by_stack: BTreeMap<(u32, u32), Vec<(Leaf, Weight)>> = BTreeMap::new();
     for (key, weight) in weights {
@@ -207,14 +212,14 @@ fn add(
             no_line.add(weight);
             continue;
         };
-        let both = found.entry(charged.clone()).or_default();
-        side(both).charged.add(weight);
-        leaves.into_iter().for_each(|(leaf, weight)| answers(both, process, leaf, weight));
-        // A frame is innermost only if nothing is missing behind it.
+        let sums = found.entry(charged.clone()).or_default();
+        side(sums).charged.add(weight);
+        leaves.into_iter().for_each(|(leaf, weight)| charge(sums, process, leaf, weight));
+        // The last frame is the innermost only if no frame is missing after it.
         if let Some(frame @ StackFrame::Line(_)) = frames.last() {
             side(found.entry(frame.clone()).or_default()).itself.add(weight);
         }
-        // A function that calls itself has a line more than once.
+        // A recursive function has the same line more than once in the stack.
         lines.clear();
         lines.extend(frames.iter().filter(|frame| matches!(frame, StackFrame::Line(_))).cloned());
         for line in lines.drain() {
@@ -224,20 +229,24 @@ fn add(
     no_line
 }
 
-/// The line that answers for what a stack asked for.
+/// The frame that a stack's operations are charged to.
 fn charged<'f>(stacks: &StackNames<'_>, frames: &'f [StackFrame]) -> Option<&'f StackFrame> {
     let innermost =
         |is: &dyn Fn(&Line) -> bool| frames.iter().rev().find(|frame| stacks.line(frame).is_some_and(is));
     innermost(&Line::is_written).or_else(|| innermost(&|line| line.own)).or_else(|| innermost(&|_| true))
 }
 
-/// The same of a stack, by its number.
-pub(super) fn charged_place(stacks: &mut StackNames<'_>, process: u32, stack: u32) -> Option<PlaceReport> {
+/// The location that a stack's operations are charged to.
+pub(super) fn charged_location(
+    stacks: &mut StackNames<'_>,
+    process: u32,
+    stack: u32,
+) -> Option<CodeLocation> {
     let frames = stacks.frames(process, stack);
-    charged(stacks, &frames).map(|frame| PlaceReport::new(stacks, frame))
+    charged(stacks, &frames).map(|frame| CodeLocation::new(stacks, frame))
 }
 
-/// What a line answers for, by name.
+/// A line's charged operations by name.
 fn charged_reports(kernels: &BTreeMap<Arc<str>, Weight>) -> Vec<ChargedReport> {
     let mut all: Vec<(&Arc<str>, &Weight)> = kernels.iter().collect();
     all.sort_by_key(|(_, weight)| std::cmp::Reverse((weight.ns, weight.count)));
@@ -246,35 +255,33 @@ fn charged_reports(kernels: &BTreeMap<Arc<str>, Weight>) -> Vec<ChargedReport> {
         .map(|(name, weight)| ChargedReport {
             name: name.to_string(),
             calls: weight.count,
-            total_ns: (weight.timed > 0).then_some(weight.ns),
+            total_ns: device_ns(**weight),
         })
         .collect()
 }
 
-fn line_report(line: &Line, both: &Both, all_ns: u64) -> LineReport {
-    let Share { under, itself, charged } = both.device;
-    let timed_ns = |weight: Weight| (weight.timed > 0).then_some(weight.ns);
-    let share = |weight: Weight| timed_ns(weight).filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64);
+fn line_report(line: &Line, sums: &LineSums, all_ns: u64) -> LineReport {
+    let LineWeights { under, itself, charged } = sums.device;
     LineReport {
-        place: PlaceReport::of(line),
+        location: CodeLocation::of(line),
         own: line.own,
         calls: under.count,
         timed_calls: under.timed,
-        total_ns: timed_ns(under),
-        share: share(under),
+        total_ns: device_ns(under),
+        share: share(device_ns(under), all_ns),
         self_calls: itself.count,
-        self_ns: timed_ns(itself),
+        self_ns: device_ns(itself),
         charged_calls: charged.count,
-        charged_ns: timed_ns(charged),
-        charged_share: share(charged),
-        charged_kernels: charged_reports(&both.kernels),
-        host_calls: both.host.under.count,
-        host_total_ns: both.host.under.ns,
-        charged_host_calls: both.host.charged.count,
-        charged_host_ns: both.host.charged.ns,
-        replayed_calls: both.replayed.under.count,
-        replayed_ns: timed_ns(both.replayed.under),
-        charged_replayed_calls: both.replayed.charged.count,
-        charged_replayed_ns: timed_ns(both.replayed.charged),
+        charged_ns: device_ns(charged),
+        charged_share: share(device_ns(charged), all_ns),
+        charged_kernels: charged_reports(&sums.kernels),
+        host_calls: sums.host.under.count,
+        host_total_ns: sums.host.under.ns,
+        charged_host_calls: sums.host.charged.count,
+        charged_host_ns: sums.host.charged.ns,
+        replayed_calls: sums.replayed.under.count,
+        replayed_ns: device_ns(sums.replayed.under),
+        charged_replayed_calls: sums.replayed.charged.count,
+        charged_replayed_ns: device_ns(sums.replayed.charged),
     }
 }

@@ -1,16 +1,16 @@
-//! Operations whose device times were wanted and never came: how many, and why.
+//! Operations whose device times were wanted and are missing: how many, and why.
 
 use crate::label::units::count;
 use crate::model::Totals;
 use crate::model::untimed::{Missing, Untimed};
 
-/// The operations of processes that took device times throughout. Elsewhere a notice says already
-/// that, and why, times are not taken or only now and then.
+/// Counts operations of processes that took device times throughout. For other processes a notice already
+/// says why there are no times, or only some.
 pub fn untimed_operations(totals: &Totals) -> u64 {
     totals.untimed.values().map(|missing| missing.operations).sum()
 }
 
-/// A sentence for each cause that applies.
+/// One sentence for each cause that applies.
 pub fn explanations(totals: &Totals) -> Vec<String> {
     let executed = totals.counts.on_devices();
     let lost_records = lost_records(totals);
@@ -35,7 +35,7 @@ pub fn explanations(totals: &Totals) -> Vec<String> {
         .collect()
 }
 
-/// What was counted of records that were made and did not come to their operations.
+/// The counters of records that were made and did not reach their operations.
 fn lost_records(totals: &Totals) -> Vec<String> {
     let kinds = ["late_records", "cupti_dropped", "records_ring_full", "buffers_exhausted"];
     let counted = kinds.iter().filter_map(|kind| Some((kind, totals.losses().get(kind)?)));

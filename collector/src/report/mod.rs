@@ -1,7 +1,6 @@
-//! The report: what a session comes to, as data, as JSON and as the text people read.
+//! The report of an analysis: as data, as JSON, and as the summary that people read.
 //!
-//! Made once, at the end, of the model's totals and the aggregates. `docs/report-json.md`
-//! describes the fields.
+//! Made once, at the end, from the model's totals and the aggregates. `docs/report-json.md` has the fields.
 
 mod anomalies;
 mod build;
@@ -20,6 +19,7 @@ mod streams;
 mod table;
 mod text;
 mod threads;
+mod words;
 
 #[cfg(test)]
 mod anomalies_tests;
@@ -36,7 +36,7 @@ pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};
 pub use json::*;
-pub use lines::{ChargedReport, LineReport, NoLineReport, PlaceReport};
+pub use lines::{ChargedReport, CodeLocation, LineReport, NoLineReport};
 pub use ranges::RangeReport;
 pub use streams::StreamReport;
 pub use text::TextOptions;

@@ -1,4 +1,4 @@
-//! What the program said it was doing, with what ran meanwhile.
+//! NVTX ranges by name, with the operations that were asked for inside them.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,26 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, Stacks, Weight};
 use crate::label::ProcessNames;
 use crate::model::{RangeName, Spans, Totals};
+use crate::report::json::{device_ns, share};
 
 /// The ranges of evicted processes.
 const OTHERS: &str = "(other ranges)";
 
-/// A range by its name, over all threads and processes.
+/// Ranges of one name, over all threads and processes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RangeReport {
     pub name: String,
-    /// `None` for the one without a name.
+    /// `None` for the default domain.
     pub domain: Option<String>,
-    /// How often it ended, and how many had not when their thread or the trace did.
+    /// Ranges that ended.
     pub calls: u64,
+    /// Ranges still open when their thread or the trace ended.
     pub open: u64,
-    /// Of those that ended, from begin to end; a range inside one of the same name adds nothing.
+    /// The time from begin to end of those that ended. A range inside another of the same name adds nothing.
     pub host_total_ns: u64,
-    /// Moments of that name.
+    /// Marks (moments) of the name.
     pub marks: u64,
-    /// Operations that were asked for while it was open on the asking thread.
+    /// Operations that a thread asked for while such a range was open on it.
     pub operations: u64,
     pub timed_operations: u64,
     pub device_total_ns: Option<u64>,
@@ -33,14 +35,14 @@ pub struct RangeReport {
 }
 
 impl RangeReport {
-    /// As it stands in the flamegraph.
+    /// As in the flamegraph.
     pub fn text(&self) -> String {
         let (domain, name) = (self.domain.as_deref().unwrap_or(""), self.name.as_str());
         RangeName { domain: domain.into(), name: name.into() }.text()
     }
 }
 
-/// The one with the most device time first; without device times, with the most host time.
+/// The range with the most device time first; without device times, the one with the most host time.
 pub(super) fn ranges(
     totals: &Totals,
     aggregates: &Aggregates,
@@ -58,7 +60,7 @@ pub(super) fn ranges(
             continue;
         };
         let mut names = process.ranges.names(node);
-        // A range inside one of the same name is there once.
+        // A range inside another of the same name counts once.
         names.sort_unstable();
         names.dedup();
         for name in names {
@@ -86,7 +88,7 @@ fn by_node(stacks: &Stacks) -> BTreeMap<(u32, u32), Weight> {
 }
 
 fn range_report(name: &RangeName, spans: &Spans, weight: Weight, all_ns: u64) -> RangeReport {
-    let device_total_ns = (weight.timed > 0).then_some(weight.ns);
+    let device_total_ns = device_ns(weight);
     RangeReport {
         name: name.name.to_string(),
         domain: (!name.domain.is_empty()).then(|| name.domain.to_string()),
@@ -97,6 +99,6 @@ fn range_report(name: &RangeName, spans: &Spans, weight: Weight, all_ns: u64) ->
         operations: weight.count,
         timed_operations: weight.timed,
         device_total_ns,
-        share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
+        share: share(device_total_ns, all_ns),
     }
 }

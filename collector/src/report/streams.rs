@@ -1,4 +1,4 @@
-//! Streams: what was executed in each, under the name that the program gave it.
+//! Streams, with the operations executed in each.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,19 @@ use serde::Serialize;
 use crate::aggregate::{Aggregates, Stream};
 use crate::label::stream_name;
 use crate::model::Totals;
+use crate::report::json::{device_ns, share};
 
-/// Streams that are told of, those with the most device time.
+/// Streams in the report: those with the most device time.
 const STREAMS_MAX: usize = 1000;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StreamReport {
     pub pid: u32,
-    /// Ordinal of its device in the process, if known.
+    /// The device's ordinal in the process, if known.
     pub device: Option<u32>,
-    /// Its number in device records, if one came.
+    /// The stream's number in device records, if there is a record.
     pub stream: Option<u32>,
-    /// What the program calls it.
+    /// The label that the program gave it.
     pub name: Option<String>,
     /// In words, as in the flamegraph.
     pub label: String,
@@ -29,14 +30,14 @@ pub struct StreamReport {
     pub share: Option<f64>,
 }
 
-/// The one with the most device time first, and how many are left out.
+/// The stream with the most device time first, and how many are left out.
 pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamReport>, u64) {
     let all_ns = aggregates.device_stacks.total_ns();
     let report = |((process, stream), counted): ((u32, u32), Stream)| {
         let known = totals.process(process)?;
         let (number, weight) = (Some(counted.number).filter(|number| *number != 0), counted.weight);
         let name = known.definitions.label(stream);
-        let device_total_ns = (weight.timed > 0).then_some(weight.ns);
+        let device_total_ns = device_ns(weight);
         Some(StreamReport {
             pid: known.begin.pid,
             device: Some(counted.device),
@@ -46,16 +47,15 @@ pub(super) fn streams(totals: &Totals, aggregates: &Aggregates) -> (Vec<StreamRe
             operations: weight.count,
             timed_operations: weight.timed,
             device_total_ns,
-            share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
+            share: share(device_total_ns, all_ns),
         })
     };
     let found: BTreeMap<(u32, u32), Stream> =
         aggregates.streams.iter().map(|(key, stream)| (key, *stream)).collect();
     let known = found.len();
     let mut reports: Vec<StreamReport> = found.into_iter().filter_map(report).collect();
-    let not_told = known - reports.len();
     reports.sort_by_key(|stream| std::cmp::Reverse((stream.device_total_ns, stream.operations)));
-    let left_out = not_told + reports.len().saturating_sub(STREAMS_MAX);
     reports.truncate(STREAMS_MAX);
+    let left_out = known - reports.len();
     (reports, left_out as u64)
 }

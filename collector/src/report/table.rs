@@ -1,11 +1,11 @@
-//! Tables: columns as wide as what is in them, the first one takes what is left.
+//! Text tables. Each column is as wide as its widest cell; the first gets the width that is left.
 
-/// Columns beside the first are set right.
+/// A table. All columns but the first are aligned to the right.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// Headings of the columns that are left out where the first one has too little space, in this order.
+    /// Headings of the columns that may be left out, the first to go first.
     optional: Vec<&'static str>,
 }
 
@@ -18,18 +18,17 @@ impl Table {
         Table { header, rows: Vec::new(), optional: Vec::new() }
     }
 
-    /// Columns that may be left out, in this order.
+    /// Sets which columns [`Table::narrow`] may leave out, the first to go first.
     pub fn optional(mut self, headings: &[&'static str]) -> Table {
         self.optional = headings.to_vec();
         self
     }
 
-    /// Leaves optional columns out until the first column can have `first_min` characters, or all that it
-    /// needs.
+    /// Removes optional columns until the first column has `first_min` characters, or all that it needs.
     pub fn narrow(&mut self, width: usize, first_min: usize) {
         let mut optional = std::mem::take(&mut self.optional).into_iter();
         let needed = self.widths().first().copied().unwrap_or(0).min(first_min);
-        while self.room(width) < needed {
+        while self.first_width(width) < needed {
             let Some(heading) = optional.next() else { return };
             let Some(column) = self.header.iter().position(|cell| cell == heading) else { continue };
             for row in std::iter::once(&mut self.header).chain(&mut self.rows) {
@@ -48,13 +47,13 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// How wide the first column of the page can be, beside the others as they are.
-    pub fn room(&self, width: usize) -> usize {
+    /// How wide the first column can be on a page of `width` characters.
+    pub fn first_width(&self, width: usize) -> usize {
         let others = self.widths().into_iter().skip(1).map(|width| width + GAP).sum();
         width.saturating_sub(others)
     }
 
-    /// Puts another text into the first column of a row.
+    /// Replaces the text in the first column of a row.
     pub fn rename(&mut self, row: usize, text: String) {
         if let Some(cell) = self.rows.get_mut(row).and_then(|cells| cells.first_mut()) {
             *cell = text;
@@ -68,8 +67,8 @@ impl Table {
         (0..self.header.len()).map(width).collect()
     }
 
-    /// Lines of at most `width` characters, the header first. The first column has at least
-    /// `first_min`, so that small tables under each other begin their numbers at one place.
+    /// Lines of at most `width` characters, the header first. The first column has at least `first_min`
+    /// characters, so that the figures of several small tables are aligned.
     pub fn lines(&self, width: usize, first_min: usize) -> Vec<String> {
         let widths = self.widths();
         let others: usize = widths.iter().skip(1).map(|width| width + GAP).sum();
@@ -92,7 +91,7 @@ impl Table {
     }
 }
 
-/// The text in at most `width` characters; what goes is taken out of the middle.
+/// The text in at most `width` characters. A longer text loses its middle.
 pub fn fit(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_under_each_other() {
+    fn numbers_are_aligned_to_the_right() {
         let mut table = Table::new(&["kernel", "calls", "total"]);
         table.row(vec!["add".into(), "12".into(), "1.20 ms".into()]);
         table.row(vec!["a_kernel_with_a_very_long_name".into(), "1,000".into(), "3 ns".into()]);
@@ -121,7 +120,7 @@ mod tests {
                 "a_kernel_…ong_name  1,000     3 ns"
             ]
         );
-        assert_eq!((table.room(34), table.room(5)), (18, 0));
+        assert_eq!((table.first_width(34), table.first_width(5)), (18, 0));
         table.rename(0, "add  a.py:7".into());
         assert_eq!(table.lines(34, 0)[1], "add  a.py:7            12  1.20 ms");
         table.rename(0, "add".into());
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_left_out_until_the_first_has_its_space() {
+    fn optional_columns_are_left_out_until_the_first_is_wide_enough() {
         let table = || {
             let mut table = Table::new(&["kernel", "calls", "min", "max"]).optional(&["min", "calls"]);
             table.row(vec!["a_kernel_with_a_long_name".into(), "12".into(), "1".into(), "9".into()]);
@@ -145,7 +144,7 @@ mod tests {
         assert_eq!(header(37, 20), "kernel calls min max");
         assert_eq!(header(36, 20), "kernel calls max");
         assert_eq!(header(26, 20), "kernel max");
-        // No more than what may go, goes.
+        // Only optional columns are removed.
         assert_eq!(header(10, 20), "kernel max");
         let mut table = table();
         table.narrow(36, 20);
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn fitting_keeps_both_ends() {
+    fn fitted_text_keeps_both_ends() {
         assert_eq!(fit("abcdefgh", 5), "ab…gh");
         assert_eq!(fit("abc", 3), "abc");
         assert_eq!(fit("abc", 0), "");

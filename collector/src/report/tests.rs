@@ -1,5 +1,5 @@
-//! The report of a session built by hand, as text and as JSON, beside its golden files; and the
-//! promises that every report keeps.
+//! The report of sessions built by hand, as text and as JSON, compared with golden files; and properties of
+//! every report.
 
 mod evicted;
 mod failing;
@@ -15,7 +15,7 @@ use gputrace_wire::definition;
 use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
-use crate::report::{DeviceTimes, LineReport, PlaceReport, Report, TextOptions};
+use crate::report::{CodeLocation, DeviceTimes, LineReport, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
 use failing::failing;
 use tape::{Tape, python_stacks, stacked, training};
@@ -38,7 +38,7 @@ pub(crate) fn golden(path: &str, now: &str) {
 }
 
 #[test]
-fn lines_are_charged_with_what_they_asked_for() {
+fn lines_are_charged_with_their_operations() {
     let (totals, aggregates) = stacked(false);
     let report = Report::new(&totals, &aggregates);
     let text = report.to_text(&TextOptions::default());
@@ -48,19 +48,19 @@ fn lines_are_charged_with_what_they_asked_for() {
 
     let of = |line: u32, function: &str| {
         let found =
-            |report: &&LineReport| report.place.line == Some(line) && report.place.function == function;
+            |report: &&LineReport| report.location.line == Some(line) && report.location.function == function;
         report.lines.iter().find(found).unwrap()
     };
-    // All of its operations are under the line of the module that makes the steps.
+    // The module's line is in the stacks of all operations of the steps.
     let module = of(40, "<module>");
     assert_eq!((module.calls, module.self_calls, module.charged_calls), (300 * 9, 0, 0));
-    // A library's line launches, and the program's own line that called the library is charged.
+    // A library's line launches; the line of user code that called the library is charged.
     let (forward, step) = (of(125, "Linear.forward"), of(22, "train_step"));
     assert!(!forward.own && step.own);
     assert_eq!((forward.calls, forward.self_calls, forward.charged_calls), (1_200, 1_200, 0));
     assert_eq!((step.calls, step.self_calls, step.charged_calls), (2_400, 0, 2_400));
     assert_eq!(step.total_ns, Some(forward.total_ns.unwrap() + of(31, "Linear.forward").total_ns.unwrap()));
-    // A function that calls itself has its operations once, those without times too.
+    // Operations under a recursive function count once, also those without times.
     let walk = of(61, "walk");
     assert_eq!((walk.calls, walk.timed_calls, walk.total_ns), (300, 150, Some(150 * 2_000)));
     assert_eq!((walk.charged_calls, of(62, "walk").charged_calls), (0, 300));
@@ -74,7 +74,7 @@ fn lines_are_charged_with_what_they_asked_for() {
 }
 
 #[test]
-fn without_device_times_lines_are_by_host_time() {
+fn lines_without_device_times_are_sorted_by_host_time() {
     let mut tape = Tape::new(false);
     python_stacks(&mut tape);
     tape.notice(1, definition::rung::HOOKS, "no device times");
@@ -85,7 +85,7 @@ fn without_device_times_lines_are_by_host_time() {
     }
     let (totals, aggregates) = tape.play(Counters::default());
     let report = Report::new(&totals, &aggregates);
-    assert_eq!(report.lines[0].place.text(), "train.py:24 train_step");
+    assert_eq!(report.lines[0].location.text(), "train.py:24 train_step");
     assert_eq!((report.lines[0].charged_calls, report.lines[0].charged_ns), (1, None));
     let text = report.to_text(&TextOptions::default());
     let at = text.find("Where (no device times)").unwrap();
@@ -93,7 +93,7 @@ fn without_device_times_lines_are_by_host_time() {
 }
 
 #[test]
-fn the_summary_reads_as_agreed() {
+fn summary_equals_its_golden_file() {
     let (totals, aggregates) = training(false);
     let report = Report::new(&totals, &aggregates);
     for (name, width, verbose) in
@@ -107,7 +107,7 @@ fn the_summary_reads_as_agreed() {
 }
 
 #[test]
-fn the_summary_without_verbose_has_no_jargon() {
+fn summary_without_verbose_has_no_jargon() {
     let mut tape = Tape::new(false);
     for _ in 0..3 {
         tape.launch(20, 256, Some(5_000));
@@ -128,9 +128,9 @@ fn the_summary_without_verbose_has_no_jargon() {
     assert!(json.contains("\"record_lag_max_ns\": 48900000") && json.contains("\"occupancy\""), "{json}");
 }
 
-/// Found by fuzzing: counters of two processes that add up to more than a number holds.
+/// Found by fuzzing: the sum of two processes' counters overflows.
 #[test]
-fn nonsense_counters_do_not_overflow() {
+fn counters_do_not_overflow() {
     let mut model = Model::new(Aggregates::default());
     model.consume(&Batch::SessionBegin(SessionBegin::default()));
     for process in 0..2 {
@@ -148,7 +148,7 @@ fn nonsense_counters_do_not_overflow() {
 }
 
 #[test]
-fn every_page_keeps_to_its_width() {
+fn summary_keeps_to_the_width() {
     let (totals, aggregates) = training(true);
     let mut report = Report::new(&totals, &aggregates);
     report.command.push("--a-long-option=value".repeat(30));
@@ -162,7 +162,7 @@ fn every_page_keeps_to_its_width() {
 }
 
 #[test]
-fn the_table_of_lines_keeps_to_the_width() {
+fn line_table_keeps_to_the_width() {
     let mut tape = Tape::new(false);
     python_stacks(&mut tape);
     tape.code(
@@ -203,7 +203,7 @@ fn colour_changes_nothing_but_colour() {
 }
 
 #[test]
-fn the_json_has_the_promised_fields() {
+fn json_has_the_promised_fields() {
     let (totals, aggregates) = training(true);
     let report = Report::new(&totals, &aggregates);
     let text = report.to_json();
@@ -259,7 +259,7 @@ fn the_json_has_the_promised_fields() {
 }
 
 #[test]
-fn every_field_is_documented() {
+fn json_fields_are_documented() {
     let (mut totals, aggregates) = training(false);
     let damage = Damage { offset: 1, blocks_read: 0, reason: DamageReason::Missing };
     totals.damages.push(("a.gputrace".into(), damage));
@@ -290,7 +290,7 @@ fn every_field_is_documented() {
 }
 
 #[test]
-fn equal_short_names_are_told_apart() {
+fn equal_short_names_get_their_namespace() {
     let (totals, aggregates) = training(false);
     let report = Report::new(&totals, &aggregates);
     let mut names: Vec<_> = report.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
@@ -305,7 +305,7 @@ fn equal_short_names_are_told_apart() {
 }
 
 #[test]
-fn without_device_times_calls_are_counted_and_times_are_null() {
+fn report_without_device_times_counts_calls_and_has_null_times() {
     let mut tape = Tape::new(false);
     tape.notice(
         1,
@@ -333,20 +333,13 @@ fn without_device_times_calls_are_counted_and_times_are_null() {
 }
 
 #[test]
-fn a_session_without_cuda_says_so() {
+fn session_without_cuda_says_so() {
     let (totals, aggregates) = Tape::new(false).play(Counters::default());
     let report = Report::new(&totals, &aggregates);
     let text = report.to_text(&TextOptions::default());
     assert!(text.contains("The CUDA driver was loaded, but no launch"), "{text}");
-    let nobody = Report::new(&Totals::default(), &Aggregates::default());
-    assert!(nobody.to_text(&TextOptions::default()).contains("No CUDA call was seen"));
-    assert!(
-        Report::new(&Totals::default(), &Aggregates::default())
-            .to_text(&TextOptions::default())
-            .lines()
-            .count()
-            < 6
-    );
+    let empty = Report::new(&Totals::default(), &Aggregates::default()).to_text(&TextOptions::default());
+    assert!(empty.contains("No CUDA call was seen") && empty.lines().count() < 6, "{empty}");
 }
 
 #[test]

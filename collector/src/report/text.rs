@@ -1,8 +1,7 @@
-//! The summary that people read: as wide as the terminal, 60 to 160 columns, and some 40 lines.
+//! The summary that people read: as wide as the terminal, 60 to 160 columns, and about 40 lines long.
 
 mod page;
 mod tables;
-mod words;
 
 use crate::label::units::{count, duration, percent};
 use crate::names::line_safe;
@@ -10,16 +9,16 @@ use crate::report::build::NOT_RECORDED;
 use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
+use crate::report::words::{operations, plural};
 use crate::report::{DeviceReport, DeviceTimes, Report, graph_times};
-use page::{BOLD, Page, YELLOW};
-use words::{operations, plural};
+use page::{BOLD, TextPage, YELLOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
-    /// Columns of the page. A narrow page has fewer columns of figures, a wide one longer names.
+    /// The width in characters. A narrow page shows fewer columns of figures, a wide one longer names.
     pub width: usize,
     pub color: bool,
-    /// Shows what only experts look for: occupancy, how late device records came, why a cost is not shown.
+    /// Shows details for experts: occupancy, how late device records came, why a cost is not shown.
     pub verbose: bool,
     /// Rows of the table of kernels.
     pub kernels: usize,
@@ -39,14 +38,15 @@ const WIDTH_MIN: usize = 60;
 const WIDTH_MAX: usize = 160;
 const DEVICES_SHOWN: usize = 8;
 const NOTICES_SHOWN: usize = 4;
-/// Measured hooks below which their mean is not shown.
+/// With fewer sampled hooks than this, their mean is not shown.
 const COST_SAMPLES_MIN: u64 = 200;
 
 impl Report {
     /// The summary, ending in a newline.
     pub fn to_text(&self, options: &TextOptions) -> String {
         let width = options.width.clamp(WIDTH_MIN, WIDTH_MAX);
-        let mut page = Page { text: String::new(), width, color: options.color, verbose: options.verbose };
+        let mut page =
+            TextPage { text: String::new(), width, color: options.color, verbose: options.verbose };
         self.title(&mut page);
         self.overview(&mut page);
         self.failed(&mut page);
@@ -89,25 +89,23 @@ impl Report {
         }
     }
 
-    fn title(&self, page: &mut Page) {
+    fn title(&self, page: &mut TextPage) {
         let mark = if self.simulated { "simulated device" } else { "" };
-        let room = page.width.saturating_sub(mark.len() + 2);
+        let title_max = page.width.saturating_sub(mark.len() + 2);
         let program = self.command.first().map_or("", |path| path.rsplit('/').next().unwrap_or(path));
         let command: Vec<&str> =
             std::iter::once(program).chain(self.command.iter().skip(1).map(String::as_str)).collect();
         let command = command.join(" ");
-        let title = fit(&format!("gputrace  {}", line_safe(&command)), room);
+        let title = fit(&format!("gputrace  {}", line_safe(&command)), title_max);
         let gap = page.width.saturating_sub(title.trim_end().chars().count() + mark.len());
-        if mark.is_empty() {
-            page.strong(title.trim_end());
-        } else {
-            let line =
-                format!("{}{:gap$}{}", page.paint(BOLD, title.trim_end()), "", page.paint(YELLOW, mark));
-            page.line(&line);
+        let mut line = page.paint(BOLD, title.trim_end());
+        if !mark.is_empty() {
+            line += &format!("{:gap$}{}", "", page.paint(YELLOW, mark));
         }
+        page.line(&line);
     }
 
-    fn overview(&self, page: &mut Page) {
+    fn overview(&self, page: &mut TextPage) {
         let processes = self.processes.len() as u64
             + self.evicted_processes.as_ref().map_or(0, |evicted| evicted.processes);
         let processes = plural(processes, "process", "processes");
@@ -152,10 +150,10 @@ impl Report {
         }
     }
 
-    /// What went wrong for good, before everything else.
-    fn failed(&self, page: &mut Page) {
-        for (begins, line) in failure_lines(&self.failures) {
-            page.warning_fact(if begins { "Failure" } else { "" }, &line);
+    /// Failed calls and operations in flight, above everything else.
+    fn failed(&self, page: &mut TextPage) {
+        for (is_first, line) in failure_lines(&self.failures) {
+            page.warning_fact(if is_first { "Failure" } else { "" }, &line);
         }
         let mut label = "In flight";
         for line in in_flight_lines(&self.in_flight) {
@@ -163,8 +161,8 @@ impl Report {
             label = "";
         }
         let mut label = "Failed";
-        for (begins, line) in error_lines(&self.errors) {
-            page.warning_fact(if begins { label } else { "" }, &line);
+        for (is_first, line) in error_lines(&self.errors) {
+            page.warning_fact(if is_first { label } else { "" }, &line);
             label = "";
         }
     }
@@ -187,8 +185,8 @@ impl Report {
         }
     }
 
-    /// What was counted, what was lost, what it cost.
-    fn balance(&self, page: &mut Page) {
+    /// What was counted, what was lost, and the cost of tracing.
+    fn balance(&self, page: &mut TextPage) {
         let counts = &self.counts;
         page.blank();
         let mut counted = vec![plural(counts.launches, "launch", "launches")];
@@ -214,8 +212,7 @@ impl Report {
             let copies = plural(counts.host_to_host, "copy", "copies");
             page.fact("By the CPU", &format!("{copies} from host to host, which have no device times"));
         }
-        let has_launches = counts.graph_launches > 0 && self.device_times != DeviceTimes::None;
-        if has_launches {
+        if counts.graph_launches > 0 && self.device_times != DeviceTimes::None {
             page.fact("Graphs", &graph_times::line(&self.graph_times));
         }
         if page.verbose
@@ -224,7 +221,7 @@ impl Report {
             page.fact("Lag", &format!("device records came at most {} after their end", duration(lag_ns)));
         }
         self.lost_line(page);
-        // First sights cost a hundred times an ordinary call: a few samples tell of them alone.
+        // A call with a new kernel or stack costs a hundred times an ordinary one: it dominates few samples.
         if self.cost.sampled_hooks > 0 && self.cost.sampled_hooks < COST_SAMPLES_MIN {
             if page.verbose {
                 page.fact("Cost", "too few calls to tell what a hook costs");
@@ -242,7 +239,7 @@ impl Report {
         }
     }
 
-    fn lost_line(&self, page: &mut Page) {
+    fn lost_line(&self, page: &mut TextPage) {
         match self.lost() {
             lost if lost.is_empty() => page.fact("Lost", "nothing"),
             lost => page.warning_fact("Lost", &lost.join(", ")),
@@ -264,7 +261,7 @@ impl Report {
         lost
     }
 
-    fn notice_lines(&self, page: &mut Page) {
+    fn notice_lines(&self, page: &mut TextPage) {
         if self.notices.is_empty() {
             return;
         }

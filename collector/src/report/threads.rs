@@ -1,4 +1,4 @@
-//! Threads: what each asked for, under the name that it has in the flamegraph.
+//! Threads, with the calls that each made and the operations that it asked for.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,19 @@ use crate::aggregate::{Aggregates, Weight};
 use crate::label::{ProcessNames, ThreadNames};
 use crate::model::Totals;
 use crate::names::fold_safe;
+use crate::report::json::{device_ns, share};
 
-/// Threads that are told of, those with the most device time.
+/// Threads in the report: those with the most device time.
 const THREADS_MAX: usize = 1000;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ThreadReport {
     pub pid: u32,
-    /// As the process sees it.
+    /// The id that the process sees.
     pub tid: u32,
-    /// What the program or the system calls it, the latest; `None` where nobody does.
+    /// The latest name that the program or the system gave it, if any.
     pub name: Option<String>,
-    /// As in the flamegraph: numbered where it has no name, or shares one.
+    /// As in the flamegraph: with a number if the thread has no name, or shares one.
     pub label: String,
     pub host_calls: u64,
     pub operations: u64,
@@ -27,12 +28,12 @@ pub struct ThreadReport {
     pub device_total_ns: Option<u64>,
     /// Of the device time of all operations.
     pub share: Option<f64>,
-    /// Whether it was given a name of its own.
+    /// Whether the program gave it a name of its own.
     #[serde(skip)]
     pub(super) is_named: bool,
 }
 
-/// The one with the most device time first, and how many are left out.
+/// The thread with the most device time first, and how many are left out.
 pub(super) fn threads(
     totals: &Totals,
     aggregates: &Aggregates,
@@ -51,7 +52,7 @@ pub(super) fn threads(
     let report = |((process, thread), (host_calls, weight)): ((u32, u32), (u64, Weight))| {
         let known = totals.process(process)?;
         let definition = known.definitions.thread(thread)?;
-        let device_total_ns = (weight.timed > 0).then_some(weight.ns);
+        let device_total_ns = device_ns(weight);
         Some(ThreadReport {
             pid: known.begin.pid,
             tid: definition.tid,
@@ -61,17 +62,16 @@ pub(super) fn threads(
             operations: weight.count,
             timed_operations: weight.timed,
             device_total_ns,
-            share: device_total_ns.filter(|_| all_ns > 0).map(|ns| ns as f64 / all_ns as f64),
+            share: share(device_total_ns, all_ns),
             is_named: names.has_own_name(process, thread),
         })
     };
     let known = found.len();
     let mut reports: Vec<ThreadReport> = found.into_iter().filter_map(report).collect();
-    let not_told = known - reports.len();
     reports.sort_by_key(|thread| {
         std::cmp::Reverse((thread.device_total_ns, thread.operations, thread.host_calls))
     });
-    let left_out = not_told + reports.len().saturating_sub(THREADS_MAX);
     reports.truncate(THREADS_MAX);
+    let left_out = known - reports.len();
     (reports, left_out as u64)
 }

@@ -1,7 +1,7 @@
 //! The types of arguments as C passes them.
 //!
-//! The only place where a pointer given by a program is followed, apart from
-//! bytes to be copied. Each type has the layout of the plain C argument.
+//! Only this file follows pointers from the program, apart from bytes to be
+//! copied. Each type has the layout of the plain C argument.
 
 use gputrace_sim::error::{Code, Result};
 use std::ffi::{CStr, c_char};
@@ -47,10 +47,10 @@ impl<T: Copy> Out<T> {
     }
 
     /// Stores several results, as many as both sides have.
-    pub fn set_list(self, values: &[T], room: usize) -> Result {
+    pub fn set_list(self, values: &[T], capacity: usize) -> Result {
         self.required()?;
-        for (at, value) in values.iter().take(room).enumerate() {
-            // SAFETY: by the driver's contract there is room for as many as the program said.
+        for (at, value) in values.iter().take(capacity).enumerate() {
+            // SAFETY: by the driver's contract the array has the capacity that the program stated.
             unsafe { self.0.add(at).write_unaligned(*value) };
         }
         Ok(())
@@ -59,11 +59,12 @@ impl<T: Copy> Out<T> {
 
 impl Out<c_char> {
     /// Stores a text cut to fit, with its end.
-    pub fn set_text(self, text: &str, room: i32) -> Result {
+    pub fn set_text(self, text: &str, capacity: i32) -> Result {
         self.required()?;
-        let room = usize::try_from(room).ok().filter(|&room| room > 0).ok_or(Code::INVALID_VALUE)?;
-        let kept = text.len().min(room - 1);
-        // SAFETY: by the driver's contract there is room for `room` bytes, and `kept` + 1 is no more.
+        let capacity =
+            usize::try_from(capacity).ok().filter(|&bytes| bytes > 0).ok_or(Code::INVALID_VALUE)?;
+        let kept = text.len().min(capacity - 1);
+        // SAFETY: by the driver's contract the buffer has `capacity` bytes, and `kept` + 1 is no more.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr().cast(), self.0, kept);
             self.0.add(kept).write(0);
@@ -95,7 +96,7 @@ impl<T: Copy> In<T> {
         if self.0.is_null() || count > 1 << 24 {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: by the driver's contract there are as many as the program said.
+        // SAFETY: by the driver's contract the array has `count` elements.
         Ok((0..count).map(|at| unsafe { self.0.add(at).read_unaligned() }).collect())
     }
 

@@ -6,7 +6,7 @@ use gputrace_sim::{activity, calls, context, failure, status, stream, world};
 use std::ffi::{CStr, c_void};
 
 /// One exported function.
-pub struct Entry {
+pub struct Export {
     /// The name without any suffix, as `cuGetProcAddress` is asked for it.
     pub name: &'static str,
     /// The exported name.
@@ -21,7 +21,7 @@ pub struct Entry {
 }
 
 // SAFETY: the pointers are to code and to constant strings.
-unsafe impl Sync for Entry {}
+unsafe impl Sync for Export {}
 
 /// What a function's body may know of how it was called.
 pub struct Call {
@@ -61,9 +61,9 @@ fn number(result: Result) -> u32 {
 
 /// Runs one call. `parameters` is the structure of its arguments that CUPTI's callbacks see.
 #[inline(always)]
-pub fn run(entry: &'static Entry, parameters: *const c_void, body: impl FnOnce(&Call) -> Result) -> u32 {
+pub fn run(entry: &'static Export, parameters: *const c_void, body: impl FnOnce(&Call) -> Result) -> u32 {
     let call = Call { per_thread: entry.per_thread };
-    // A lock that is waited for sets errno, now and then; a program is to find what it had.
+    // Waiting for a lock can set errno; the program must find its own value.
     // SAFETY: the C library's pointer to the calling thread's errno, valid as long as the thread is.
     let (errno, kept) = unsafe { (libc::__errno_location(), *libc::__errno_location()) };
     let answer = if status::read() == status::INITIALISED {
@@ -78,7 +78,7 @@ pub fn run(entry: &'static Entry, parameters: *const c_void, body: impl FnOnce(&
 }
 
 #[inline(never)]
-fn watched(entry: &'static Entry, parameters: *const c_void, body: &mut dyn FnMut() -> u32) -> u32 {
+fn watched(entry: &'static Export, parameters: *const c_void, body: &mut dyn FnMut() -> u32) -> u32 {
     if status::read() & status::INITIALISED == 0 && failure::any() {
         status::set(status::FAILURES, true);
     }
@@ -102,7 +102,7 @@ fn watched(entry: &'static Entry, parameters: *const c_void, body: &mut dyn FnMu
 }
 
 /// Which word of a launch's arguments is the function.
-fn launched_function(entry: &Entry, parameters: *const c_void) -> Option<u64> {
+fn launched_function(entry: &Export, parameters: *const c_void) -> Option<u64> {
     let word = match entry.name {
         "cuLaunchKernel" | "cuLaunchCooperativeKernel" => 0,
         "cuLaunchKernelEx" => 1,
@@ -112,7 +112,7 @@ fn launched_function(entry: &Entry, parameters: *const c_void) -> Option<u64> {
     Some(unsafe { *parameters.cast::<u64>().add(word) })
 }
 
-fn with_callbacks(entry: &'static Entry, parameters: *const c_void, work: &mut dyn FnMut() -> u32) -> u32 {
+fn with_callbacks(entry: &'static Export, parameters: *const c_void, work: &mut dyn FnMut() -> u32) -> u32 {
     let mut shared = 0u64;
     let context = context::current().unwrap_or(0);
     let function = launched_function(entry, parameters);
@@ -156,7 +156,7 @@ macro_rules! api {
         )*
 
         /// This file's part of the table.
-        pub static ENTRIES: &[&$crate::entry::Entry] = &[
+        pub static ENTRIES: &[&$crate::entry::Export] = &[
             $(&entries::$symbol, $(&entries::$pt_symbol,)?)*
         ];
 
@@ -173,7 +173,7 @@ pub(crate) use api;
 
 macro_rules! describe {
     ($name:literal $version:literal $symbol:ident $per_thread:literal) => {
-        pub static $symbol: $crate::entry::Entry = $crate::entry::Entry {
+        pub static $symbol: $crate::entry::Export = $crate::entry::Export {
             name: $name,
             symbol: match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes())
             {

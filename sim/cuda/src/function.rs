@@ -130,9 +130,9 @@ api! {
     "cuOccupancyAvailableDynamicSMemPerBlock" 10020 fn cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize: Out<u64>, func: u64, numBlocks: i32, blockSize: i32) |_| {
         if numBlocks < 1 || blockSize < 1 { return Err(Code::INVALID_VALUE); }
         let each = device::SHARED_BYTES_PER_MULTIPROCESSOR / numBlocks as u32;
-        let room = each.saturating_sub(device::RESERVED_SHARED_BYTES_PER_BLOCK) / 128 * 128;
+        let per_block = each.saturating_sub(device::RESERVED_SHARED_BYTES_PER_BLOCK) / 128 * 128;
         dynamicSmemSize.set(looked_at(func, |held| {
-            let most = device::SHARED_BYTES_PER_BLOCK_OPT_IN.min(room);
+            let most = device::SHARED_BYTES_PER_BLOCK_OPT_IN.min(per_block);
             Ok(u64::from(most.saturating_sub(held.entry.shared_bytes)))
         })?)
     }

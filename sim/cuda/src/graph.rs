@@ -77,16 +77,16 @@ fn replace(node: u64, work: NodeWork) -> Result {
     })
 }
 
-/// Answers with a list: without room only its length, with more room than needed zeroes at the end.
+/// Returns a list. A null `nodes` asks for its length only; capacity beyond the length is filled with zeroes.
 fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Result {
     if nodes.is_null() {
         return count.set(all.len() as u64);
     }
-    let room = count.get()? as usize;
+    let capacity = count.get()? as usize;
     let mut answer = all.to_vec();
-    answer.resize(room.max(all.len()).min(1 << 24), 0);
-    nodes.set_list(&answer, room)?;
-    count.set(all.len().min(room) as u64)
+    answer.resize(capacity.max(all.len()).min(1 << 24), 0);
+    nodes.set_list(&answer, capacity)?;
+    count.set(all.len().min(capacity) as u64)
 }
 
 fn zero_edges(data: Out<u64>, nodes: Out<u64>, all: usize, count: Out<u64>) -> Result {
@@ -109,10 +109,10 @@ fn edges(graph: u64, from: Out<u64>, to: Out<u64>, data: Option<Out<u64>>, count
         zero_edges(data, from, all.len(), count)?;
     }
     let (starts, ends): (Vec<u64>, Vec<u64>) = all.into_iter().unzip();
-    let room = if from.is_null() { 0 } else { count.get()? };
+    let capacity = if from.is_null() { 0 } else { count.get()? };
     list(&starts, from, count)?;
     if !to.is_null() {
-        count.set(room)?;
+        count.set(capacity)?;
         list(&ends, to, count)?;
     }
     Ok(())

@@ -40,7 +40,7 @@ mod cbid {
 }
 
 /// The whole table.
-pub(crate) static TABLE: &[&[&entry::Entry]] = &[
+pub(crate) static TABLE: &[&[&entry::Export]] = &[
     array::ENTRIES,
     capture::ENTRIES,
     context::ENTRIES,

@@ -30,7 +30,7 @@ fn contexts(one: u64, other: u64) -> Result {
     with(|w| w.contexts.get(one).and(w.contexts.get(other)).map(|_| ()))
 }
 
-/// A place in an array, as a device address.
+/// A position in an array, as a device address.
 fn in_array(array: u64, offset: u64) -> Result<Side> {
     let base = with(|w| w.arrays.get(array).map(|held| held.base))?;
     Ok(Side::Device(base.checked_add(offset).ok_or(Code::INVALID_VALUE)?))

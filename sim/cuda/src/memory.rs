@@ -47,8 +47,8 @@ fn store(data: Out<u8>, value: Value) -> Result {
 
 api! {
     "cuMemGetInfo" 3020 fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) |_| {
-        let (room, all) = with(|w| w.memory_info())?;
-        free.set_if_wanted(room);
+        let (available, all) = with(|w| w.memory_info())?;
+        free.set_if_wanted(available);
         total.set_if_wanted(all);
         Ok(())
     }

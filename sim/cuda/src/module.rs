@@ -27,7 +27,7 @@ fn image_at(image: In<u8>) -> Result<Image> {
         start
     };
     match start {
-        // SAFETY: by the driver's contract, an image that begins so has its whole header and is as long as that says.
+        // SAFETY: by the driver's contract, an image that begins so has a whole header, and the length in it.
         [0x7f, b'E', b'L', b'F'] => read_image(unsafe {
             let header = &*image.0.cast::<[u8; cubin::HEADER_BYTES]>();
             std::slice::from_raw_parts(image.0, cubin::length(header))

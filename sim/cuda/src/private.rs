@@ -4,7 +4,7 @@ use gputrace_sim::interface::{Interface, VERSION};
 use gputrace_sim::{activity, calls, clock, context, status, world};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The mark by which tools know that this driver is simulated. Its value is the package's version as a number.
+/// Tools recognize the simulated driver by this symbol. The value is the package's version as a number.
 #[unsafe(no_mangle)]
 pub extern "C" fn gputrace_sim_version() -> u32 {
     let part = |text: &str| text.parse::<u32>().unwrap_or(0);
@@ -28,8 +28,8 @@ static INTERFACE: Interface = Interface {
     subscribe_activity,
     subscribe_calls,
     subscribe_nodes,
-    take_tool_place,
-    leave_tool_place,
+    claim_tool_slot,
+    release_tool_slot,
     enable_call,
     context_uid,
     context_device,
@@ -64,15 +64,15 @@ extern "C" fn subscribe_nodes(sink: Option<gputrace_sim::interface::NodeSink>) {
     calls::subscribe_nodes(sink);
 }
 
-/// The tool that has the driver's one place for tools; 0 for none.
+/// The tool that has the driver's one slot for tools; 0 for none.
 static TOOL: AtomicUsize = AtomicUsize::new(0);
 
-extern "C" fn take_tool_place(tool: usize) -> bool {
+extern "C" fn claim_tool_slot(tool: usize) -> bool {
     let taken = TOOL.compare_exchange(0, tool, Ordering::AcqRel, Ordering::Acquire);
     taken.is_ok() || taken == Err(tool)
 }
 
-extern "C" fn leave_tool_place(tool: usize) {
+extern "C" fn release_tool_slot(tool: usize) {
     let _ = TOOL.compare_exchange(tool, 0, Ordering::AcqRel, Ordering::Acquire);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::TABLE;
 use crate::abi::{Out, Text};
-use crate::entry::{Call, Entry, api};
+use crate::entry::{Call, Export, api};
 use gputrace_sim::error::{Code, Result};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -21,8 +21,8 @@ enum Absence {
 }
 
 /// All variants of each name.
-static BY_NAME: LazyLock<HashMap<&str, Vec<&Entry>>> = LazyLock::new(|| {
-    let mut by_name: HashMap<&str, Vec<&Entry>> = HashMap::new();
+static BY_NAME: LazyLock<HashMap<&str, Vec<&Export>>> = LazyLock::new(|| {
+    let mut by_name: HashMap<&str, Vec<&Export>> = HashMap::new();
     for entry in TABLE.iter().copied().flatten() {
         by_name.entry(entry.name).or_default().push(entry);
     }
@@ -30,7 +30,7 @@ static BY_NAME: LazyLock<HashMap<&str, Vec<&Entry>>> = LazyLock::new(|| {
 });
 
 /// The newest variant that a program built for `version` means.
-fn find(name: &str, version: u32, per_thread: bool) -> std::result::Result<&'static Entry, Absence> {
+fn find(name: &str, version: u32, per_thread: bool) -> std::result::Result<&'static Export, Absence> {
     let variants = BY_NAME.get(name).ok_or(Absence::NoSuchSymbol)?;
     let newest = |wanted: bool| {
         let of_kind = variants.iter().filter(|entry| entry.per_thread == wanted && entry.version <= version);
@@ -53,18 +53,18 @@ fn answer(
     if flags & !KNOWN_FLAGS != 0 || flags == KNOWN_FLAGS {
         return Err(Code::INVALID_VALUE);
     }
-    let tell = |value| {
+    let report = |value| {
         if let Some(status) = status {
             status.set_if_wanted(value);
         }
     };
     match find(name, u32::try_from(version).unwrap_or(0), flags & PER_THREAD_DEFAULT_STREAM != 0) {
         Ok(entry) => {
-            tell(0);
+            report(0);
             address.set(entry.address)
         }
         Err(absence) => {
-            tell(absence as u32);
+            report(absence as u32);
             address.set(std::ptr::null())?;
             Err(Code::NOT_FOUND)
         }

@@ -1,4 +1,4 @@
-//! Sharing between processes, which the simulated device says it does not support, and the profiler's switch.
+//! Sharing between processes, which the simulated device does not support, and the profiler's switch.
 
 use crate::abi::Out;
 use crate::entry::{Call, api};

@@ -1,11 +1,11 @@
-//! Settings that are kept and given back, but change nothing in the simulation.
+//! Attributes that can be set and read, but change nothing in the simulation.
 
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::result::*;
 use crate::state;
 
 /// Value and size of an attribute before anybody sets it, by `CUpti_ActivityAttribute`.
-fn default_of(attribute: u32) -> Result<(u64, usize)> {
+fn default_of(attribute: u32) -> CuptiResult<(u64, usize)> {
     Ok(match attribute {
         0 => (3_200_000, 8),
         1 => (8_388_608, 8),
@@ -20,26 +20,26 @@ fn default_of(attribute: u32) -> Result<(u64, usize)> {
     })
 }
 
-fn room(size: Out<usize>, wanted: usize) -> Result {
+fn check_size(size: OutPtr<usize>, wanted: usize) -> CuptiResult {
     if size.get()? < wanted { Err(PARAMETER_SIZE_NOT_SUFFICIENT) } else { size.set(wanted) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityGetAttribute(attribute: u32, size: Out<usize>, value: Out<u8>) -> u32 {
+pub extern "C" fn cuptiActivityGetAttribute(attribute: u32, size: OutPtr<usize>, value: OutPtr<u8>) -> u32 {
     number((|| {
         let (initial, bytes) = default_of(attribute)?;
-        room(size, bytes)?;
+        check_size(size, bytes)?;
         let held = state::lock().attributes.get(&attribute).copied().unwrap_or(initial);
-        if bytes == 1 { value.set(held as u8) } else { Out(value.0.cast::<u64>()).set(held) }
+        if bytes == 1 { value.set(held as u8) } else { OutPtr(value.0.cast::<u64>()).set(held) }
     })())
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivitySetAttribute(attribute: u32, size: Out<usize>, value: Out<u8>) -> u32 {
+pub extern "C" fn cuptiActivitySetAttribute(attribute: u32, size: OutPtr<usize>, value: OutPtr<u8>) -> u32 {
     number((|| {
         let (_, bytes) = default_of(attribute)?;
-        room(size, bytes)?;
-        let given = if bytes == 1 { value.get()?.into() } else { Out(value.0.cast::<u64>()).get()? };
+        check_size(size, bytes)?;
+        let given = if bytes == 1 { value.get()?.into() } else { OutPtr(value.0.cast::<u64>()).get()? };
         state::lock().attributes.insert(attribute, given);
         Ok(())
     })())
@@ -52,7 +52,7 @@ pub extern "C" fn cuptiSetThreadIdType(kind: u32) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiGetThreadIdType(kind: Out<u32>) -> u32 {
+pub extern "C" fn cuptiGetThreadIdType(kind: OutPtr<u32>) -> u32 {
     number(kind.set(state::lock().thread_id_type))
 }
 

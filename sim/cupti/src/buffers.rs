@@ -1,4 +1,4 @@
-//! Activity buffers: asked of the client, filled as operations are performed, handed back when they are over.
+//! Activity buffers: requested from the client, filled with records, returned when the operations have ended.
 
 use crate::delivery;
 use crate::driver::driver;
@@ -8,13 +8,13 @@ use gputrace_sim::activity::{Activity, CONCURRENT_KERNEL, KERNEL};
 use gputrace_sim::settings::settings;
 use std::ffi::c_void;
 
-/// Asks the client for a buffer: where, how long, and for how many records (0: any).
-pub type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-/// Gives a buffer back: context and stream (unused), where, how long, and how much of it is valid.
-pub type Complete = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+/// Requests a buffer from the client: address, length, and the most records that it may hold (0: any).
+pub type RequestBuffer = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+/// Returns a buffer: context and stream (unused), address, length, and how many bytes are valid.
+pub type CompleteBuffer = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// One record that has its place in a buffer.
-struct Placed {
+/// One record with its offset in a buffer.
+struct BufferedRecord {
     kind: u32,
     at: usize,
     bytes: usize,
@@ -29,8 +29,8 @@ pub struct Buffer {
     pub bytes: usize,
     most_records: usize,
     pub used: usize,
-    records: Vec<Placed>,
-    /// So many of them the client could read.
+    records: Vec<BufferedRecord>,
+    /// How many of them are written to the client's memory.
     shown: usize,
     /// Virtual time at which the last of its operations ends.
     pub latest_ns: u64,
@@ -39,15 +39,15 @@ pub struct Buffer {
 // SAFETY: the buffer belongs to this library from request to completion; it is filled under the lock.
 unsafe impl Send for Buffer {}
 
-/// All buffers and who gives and takes them.
+/// All buffers, and the client's callbacks for them.
 #[derive(Default)]
 pub struct Buffers {
-    pub request: Option<Request>,
-    pub complete: Option<Complete>,
+    pub request: Option<RequestBuffer>,
+    pub complete: Option<CompleteBuffer>,
     pub current: Option<Buffer>,
     /// Full ones, oldest first.
     pub full: Vec<Buffer>,
-    /// Asked for by two threads at once; used next.
+    /// Left over when two threads request at once; used next.
     spare: Vec<Buffer>,
     pub dropped: u64,
     pub period_ms: u32,
@@ -59,34 +59,35 @@ pub struct Buffers {
 }
 
 impl Buffer {
-    fn has_room(&self, bytes: usize) -> bool {
+    fn fits(&self, bytes: usize) -> bool {
         self.used + bytes <= self.bytes && (self.most_records == 0 || self.records.len() < self.most_records)
     }
 
-    fn place(&mut self, activity: &Activity, kind: u32, bytes: usize, offset_ns: u64) {
+    fn push(&mut self, activity: &Activity, kind: u32, bytes: usize, offset_ns: u64) {
         let shown = |at: u64| at.wrapping_add(offset_ns);
         let record = record::build(activity, kind, shown(activity.start_ns), shown(activity.end_ns));
         let (start_ns, end_ns) = (activity.start_ns, activity.end_ns);
-        self.records.push(Placed { kind, at: self.used, bytes, record, start_ns, end_ns });
+        self.records.push(BufferedRecord { kind, at: self.used, bytes, record, start_ns, end_ns });
         self.used += bytes;
         self.latest_ns = self.latest_ns.max(end_ns);
     }
 
-    /// Writes what has ended, in the order of the launches, up to what has not (as seen of CUPTI 11.8 to 13.0); or everything.
+    /// Writes records in the order of the launches, up to the first operation that has not ended (as CUPTI
+    /// 11.8 to 13.0 do), or all records.
     pub fn show(&mut self, now_ns: u64, everything: bool) {
         if everything && settings().changes_records {
-            for placed in self.records.iter_mut().take(self.shown) {
-                let (_, end_at) = times_at(placed.kind);
-                placed.record[end_at] ^= 1;
+            for entry in self.records.iter_mut().take(self.shown) {
+                let (_, end_at) = times_at(entry.kind);
+                entry.record[end_at] ^= 1;
             }
             self.shown = 0;
         }
-        while let Some(placed) = self.records.get(self.shown)
-            && (everything || placed.end_ns <= now_ns)
+        while let Some(entry) = self.records.get(self.shown)
+            && (everything || entry.end_ns <= now_ns)
         {
-            // SAFETY: `has_room` said that its bytes fit at its place, and a record is no longer than `record`.
+            // SAFETY: `fits` checked that the bytes fit at `at`, and no record is longer than `record`.
             unsafe {
-                std::ptr::copy_nonoverlapping(placed.record.as_ptr(), self.base.add(placed.at), placed.bytes);
+                std::ptr::copy_nonoverlapping(entry.record.as_ptr(), self.base.add(entry.at), entry.bytes);
             }
             self.shown += 1;
         }
@@ -94,11 +95,11 @@ impl Buffer {
 
     /// Before a forced flush: what is still running has no end, and what has not begun no start.
     pub fn cut_at(&mut self, now_ns: u64) {
-        for placed in &mut self.records {
-            let (start_at, end_at) = times_at(placed.kind);
-            for (at, time_ns) in [(start_at, placed.start_ns), (end_at, placed.end_ns)] {
+        for entry in &mut self.records {
+            let (start_at, end_at) = times_at(entry.kind);
+            for (at, time_ns) in [(start_at, entry.start_ns), (end_at, entry.end_ns)] {
                 if time_ns > now_ns {
-                    placed.record[at..at + 8].fill(0);
+                    entry.record[at..at + 8].fill(0);
                 }
             }
         }
@@ -108,7 +109,7 @@ impl Buffer {
 impl Buffers {
     /// Buffers that may be handed over now; with `with_current` also the one that is being filled.
     pub fn take_finished(&mut self, now_ns: u64, with_current: bool, forced: bool) -> Vec<Buffer> {
-        // A flush closes the one that is being filled, also where what is in it goes on (as seen of CUPTI 13.0).
+        // A flush closes the current buffer, also if operations in it still run (as CUPTI 13.0 does).
         if with_current {
             self.full.extend(self.current.take());
         }
@@ -142,7 +143,7 @@ fn wanted_kind(state: &State, activity: &Activity) -> Option<u32> {
     }
 }
 
-fn ask_for_buffer(request: Request) -> Option<Buffer> {
+fn ask_for_buffer(request: RequestBuffer) -> Option<Buffer> {
     let (mut base, mut bytes, mut most_records) = (std::ptr::null_mut(), 0, 0);
     request(&mut base, &mut bytes, &mut most_records);
     let buffer = Buffer { base, bytes, most_records, used: 0, records: Vec::new(), shown: 0, latest_ns: 0 };
@@ -157,15 +158,15 @@ fn write_one(activity: &Activity) {
     for attempt in 0..2 {
         let offset_ns = state.clock_offset_ns.unwrap_or_else(time_of_day_offset_ns);
         let buffers = &mut state.buffers;
-        if buffers.current.as_ref().is_some_and(|held| !held.has_room(bytes)) {
+        if buffers.current.as_ref().is_some_and(|held| !held.fits(bytes)) {
             buffers.full.extend(buffers.current.take());
             CHANGED.notify_all();
         }
         if buffers.current.is_none() {
             buffers.current = buffers.spare.pop();
         }
-        if let Some(held) = buffers.current.as_mut().filter(|held| held.has_room(bytes)) {
-            held.place(activity, kind, bytes, offset_ns);
+        if let Some(held) = buffers.current.as_mut().filter(|held| held.fits(bytes)) {
+            held.push(activity, kind, bytes, offset_ns);
             return;
         }
         let Some(request) = buffers.request.filter(|_| attempt == 0) else { break };

@@ -2,7 +2,7 @@
 
 use crate::buffers::{Buffer, Buffers};
 use crate::driver::driver;
-use crate::result::{INVALID_OPERATION, NOT_INITIALIZED, Result};
+use crate::result::{CuptiResult, INVALID_OPERATION, NOT_INITIALIZED};
 use crate::state::{self, CHANGED};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub fn start(buffers: &mut Buffers) {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
     }
-    // Where the process may start no thread, errno must not say so: the caller made a launch.
+    // Keep errno also if the thread cannot be started: the caller made a launch.
     // SAFETY: the pointer is to this thread's errno; `before` was initialised by the call above.
     unsafe {
         let errno = *libc::__errno_location();
@@ -86,7 +86,7 @@ fn deliver() {
 }
 
 /// Has everything that is over, or with `forced` everything, handed back before it returns.
-pub fn flush(forced: bool) -> Result {
+pub fn flush(forced: bool) -> CuptiResult {
     if !(driver()?.initialised)() {
         return Err(NOT_INITIALIZED);
     }

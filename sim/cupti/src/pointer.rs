@@ -1,15 +1,15 @@
 //! Results and structures that C programs point to.
 
-use crate::result::{INVALID_PARAMETER, Result};
+use crate::result::{CuptiResult, INVALID_PARAMETER};
 
 /// Where a result goes: a C pointer, possibly null.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Out<T>(pub *mut T);
+pub struct OutPtr<T>(pub *mut T);
 
-impl<T: Copy> Out<T> {
+impl<T: Copy> OutPtr<T> {
     /// Stores the result; null is an invalid parameter.
-    pub fn set(self, value: T) -> Result {
+    pub fn set(self, value: T) -> CuptiResult {
         if self.0.is_null() {
             return Err(INVALID_PARAMETER);
         }
@@ -19,7 +19,7 @@ impl<T: Copy> Out<T> {
     }
 
     /// What is there before the call.
-    pub fn get(self) -> Result<T> {
+    pub fn get(self) -> CuptiResult<T> {
         if self.0.is_null() {
             return Err(INVALID_PARAMETER);
         }

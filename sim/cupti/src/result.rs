@@ -1,6 +1,6 @@
 //! CUPTI's result codes.
 
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 
@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char};
 pub struct Failure(pub u32);
 
 /// What the functions behind the C ABI return.
-pub type Result<T = ()> = std::result::Result<T, Failure>;
+pub type CuptiResult<T = ()> = std::result::Result<T, Failure>;
 
 pub const INVALID_PARAMETER: Failure = Failure(1);
 pub const INVALID_CONTEXT: Failure = Failure(3);
@@ -52,7 +52,7 @@ thread_local! {
 }
 
 /// A result as C wants it, kept for `cuptiGetLastError` if it is a failure.
-pub fn number(result: Result) -> u32 {
+pub fn number(result: CuptiResult) -> u32 {
     match result {
         Ok(()) => 0,
         Err(failure) => {
@@ -70,7 +70,7 @@ pub extern "C" fn cuptiGetLastError() -> u32 {
 
 /// Text of a result.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiGetResultString(result: u32, text: Out<*const c_char>) -> u32 {
+pub extern "C" fn cuptiGetResultString(result: u32, text: OutPtr<*const c_char>) -> u32 {
     let known = NAMES.iter().find(|(number, _)| *number == result).ok_or(INVALID_PARAMETER);
     number(known.and_then(|(_, name)| text.set(name.as_ptr())))
 }

@@ -20,7 +20,7 @@ pub struct State {
     pub clock_offset_ns: Option<u64>,
     pub external_ids: HashMap<u32, Vec<u64>>,
     pub thread_id_type: u32,
-    /// Domains and callback ids that are on, as the client said.
+    /// Domains and callback ids that the client enabled.
     pub enabled_callbacks: HashSet<(u32, u32)>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::driver;
 use crate::identity;
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::result::*;
 use crate::state;
 use gputrace_sim::interface::{CallEvent, NodeEvent};
@@ -116,7 +116,7 @@ extern "C" fn on_node(event: *const NodeEvent) {
     callback(user_data as *mut c_void, RESOURCE, NODE_CREATED, (&raw const data).cast());
 }
 
-fn subscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -> Result {
+fn subscribe(subscriber: OutPtr<u64>, callback: Option<Callback>, user_data: u64) -> CuptiResult {
     let driver = driver()?;
     let mut state = state::lock();
     if state.subscriber.is_some() {
@@ -133,14 +133,14 @@ fn subscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiSubscribe(subscriber: Out<u64>, callback: Option<Callback>, user_data: u64) -> u32 {
+pub extern "C" fn cuptiSubscribe(subscriber: OutPtr<u64>, callback: Option<Callback>, user_data: u64) -> u32 {
     number(subscribe(subscriber, callback, user_data))
 }
 
 /// The newer form; this version of CUPTI has no use for its parameters.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiSubscribe_v2(
-    subscriber: Out<u64>,
+    subscriber: OutPtr<u64>,
     callback: Option<Callback>,
     user_data: u64,
     _parameters: u64,
@@ -148,7 +148,7 @@ pub extern "C" fn cuptiSubscribe_v2(
     number(subscribe(subscriber, callback, user_data))
 }
 
-fn check(subscriber: u64) -> Result {
+fn check(subscriber: u64) -> CuptiResult {
     match &state::lock().subscriber {
         Some(held) if held.handle == subscriber => Ok(()),
         _ => Err(INVALID_PARAMETER),
@@ -170,7 +170,7 @@ pub extern "C" fn cuptiUnsubscribe(subscriber: u64) -> u32 {
     })())
 }
 
-fn enable(on: bool, subscriber: u64, domain: u32, number: u32) -> Result {
+fn enable(on: bool, subscriber: u64, domain: u32, number: u32) -> CuptiResult {
     check(subscriber)?;
     if (on, domain, number) == (false, DRIVER_API, NO_FUNCTION) {
         return enable(false, subscriber, domain, ALL);
@@ -210,7 +210,12 @@ pub extern "C" fn cuptiEnableAllDomains(on: u32, subscriber: u64) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiGetCallbackState(enabled: Out<u32>, subscriber: u64, domain: u32, cbid: u32) -> u32 {
+pub extern "C" fn cuptiGetCallbackState(
+    enabled: OutPtr<u32>,
+    subscriber: u64,
+    domain: u32,
+    cbid: u32,
+) -> u32 {
     number(check(subscriber).and_then(|()| {
         let state = state::lock();
         let on = [cbid, ALL].iter().any(|number| state.enabled_callbacks.contains(&(domain, *number)));

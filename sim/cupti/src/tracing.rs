@@ -1,10 +1,10 @@
 //! The activity functions of the C ABI.
 
-use crate::buffers::{self, Complete, Request};
+use crate::buffers::{self, CompleteBuffer, RequestBuffer};
 use crate::delivery;
 use crate::driver::driver;
 use crate::identity;
-use crate::pointer::Out;
+use crate::pointer::OutPtr;
 use crate::record::size_of_kind;
 use crate::result::*;
 use crate::state::{self, State};
@@ -15,17 +15,17 @@ const LAST_KIND: u32 = 59;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 const FORCED: u32 = 1;
 
-fn subscribe(state: &State) -> Result {
+fn subscribe(state: &State) -> CuptiResult {
     let all = state.context_kinds.values().fold(state.kinds, |all, kinds| all | kinds);
     (driver()?.subscribe_activity)(Some(buffers::take), all);
     Ok(())
 }
 
-fn check_kind(kind: u32) -> Result {
+fn check_kind(kind: u32) -> CuptiResult {
     if kind == 0 || kind > LAST_KIND { Err(INVALID_KIND) } else { Ok(()) }
 }
 
-fn switch(kind: u32, on: bool) -> Result {
+fn switch(kind: u32, on: bool) -> CuptiResult {
     check_kind(kind)?;
     driver()?;
     let mut state = state::lock();
@@ -37,7 +37,7 @@ fn switch(kind: u32, on: bool) -> Result {
     subscribe(&state)
 }
 
-fn switch_in_context(context: u64, kind: u32, on: bool) -> Result {
+fn switch_in_context(context: u64, kind: u32, on: bool) -> CuptiResult {
     check_kind(kind)?;
     let uid = (driver()?.context_uid)(context);
     if uid == 0 {
@@ -83,8 +83,8 @@ pub extern "C" fn cuptiActivityDisableContext(context: u64, kind: u32) -> u32 {
 /// Sets who gives and takes buffers; a later client takes over those of an earlier one.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityRegisterCallbacks(
-    request: Option<Request>,
-    complete: Option<Complete>,
+    request: Option<RequestBuffer>,
+    complete: Option<CompleteBuffer>,
 ) -> u32 {
     number((|| {
         let (request, complete) = (request.ok_or(INVALID_PARAMETER)?, complete.ok_or(INVALID_PARAMETER)?);
@@ -128,7 +128,7 @@ pub extern "C" fn cuptiActivityFlushPeriod(milliseconds: u32) -> u32 {
 pub extern "C" fn cuptiActivityGetNextRecord(
     buffer: *mut u8,
     valid_bytes: usize,
-    record: Out<*mut u8>,
+    record: OutPtr<*mut u8>,
 ) -> u32 {
     number((|| {
         if buffer.is_null() {
@@ -150,7 +150,7 @@ pub extern "C" fn cuptiActivityGetNextRecord(
     })())
 }
 
-fn kind_at(buffer: *const u8, at: usize, valid_bytes: usize) -> Result<u32> {
+fn kind_at(buffer: *const u8, at: usize, valid_bytes: usize) -> CuptiResult<u32> {
     if at.checked_add(4).is_none_or(|end| end > valid_bytes) {
         return Err(MAX_LIMIT_REACHED);
     }
@@ -163,7 +163,7 @@ fn kind_at(buffer: *const u8, at: usize, valid_bytes: usize) -> Result<u32> {
 pub extern "C" fn cuptiActivityGetNumDroppedRecords(
     _context: u64,
     _stream_id: u32,
-    dropped: Out<usize>,
+    dropped: OutPtr<usize>,
 ) -> u32 {
     let count = std::mem::take(&mut state::lock().buffers.dropped);
     number(dropped.set(count as usize))
@@ -171,7 +171,7 @@ pub extern "C" fn cuptiActivityGetNumDroppedRecords(
 
 /// Time in the clock of the records.
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiGetTimestamp(timestamp: Out<u64>) -> u32 {
+pub extern "C" fn cuptiGetTimestamp(timestamp: OutPtr<u64>) -> u32 {
     number((|| {
         let driver = driver()?;
         let offset_ns = state::lock().clock_offset_ns;
@@ -205,7 +205,7 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> 
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: Out<u64>) -> u32 {
+pub extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: OutPtr<u64>) -> u32 {
     let popped = state::lock().external_ids.get_mut(&kind).and_then(Vec::pop);
     number(popped.ok_or(QUEUE_EMPTY).map(|id| {
         // Null is allowed: nobody wants the id.

@@ -14,7 +14,7 @@ use crate::report::tests::tape::Tape;
 use crate::report::{Report, TextOptions};
 use crate::trace_file::{TraceReader, TraceWriter};
 
-/// A tape's report where its process is kept, and where it is evicted; with the device time of the flamegraphs.
+/// A tape's report, and its flamegraph's time, where the process is kept and where it is evicted.
 fn kept_and_evicted(end: ProcessEnd, fill: impl Fn(&mut Tape) -> Counters) -> [(Report, u64); 2] {
     [9, 0].map(|processes_max| {
         let mut tape = Tape::new(false);

@@ -1,11 +1,11 @@
-//! Reports of programs that failed: what was in flight, and which lines led to it.
+//! Reports of programs that failed: operations in flight, and the program lines.
 
 use super::golden;
 use crate::batch::{Counters, ProcessEnd};
 use crate::report::tests::tape::{Tape, python_stacks};
 use crate::report::{Report, TextOptions};
 
-/// A kernel that faults with others behind it, after some steps.
+/// After some steps, a kernel that faults, with others queued behind it.
 pub(super) fn failing(end: ProcessEnd, status: Option<u16>) -> Report {
     failing_in(Tape::new(false), [0; 3], end, status)
 }
@@ -30,7 +30,7 @@ fn failing_in(mut tape: Tape, stacks: [u32; 3], end: ProcessEnd, status: Option<
 }
 
 #[test]
-fn a_failure_is_told_with_what_was_in_flight() {
+fn failure_is_shown_with_operations_in_flight() {
     let report = failing(ProcessEnd::Exit, Some(700));
     let text = report.to_text(&TextOptions::default());
     golden("report/tests/failure.txt", &text);
@@ -46,7 +46,7 @@ fn a_failure_is_told_with_what_was_in_flight() {
 }
 
 #[test]
-fn a_failure_is_told_with_the_lines_that_led_to_it() {
+fn failure_is_shown_with_its_stack() {
     let mut tape = Tape::new(false);
     python_stacks(&mut tape);
     let report = failing_in(tape, [110, 114, 111], ProcessEnd::Exit, Some(700));
@@ -58,7 +58,7 @@ fn a_failure_is_told_with_the_lines_that_led_to_it() {
 }
 
 #[test]
-fn a_long_queue_is_told_by_its_ends() {
+fn long_queue_is_shown_by_its_ends() {
     let mut tape = Tape::new(false);
     tape.launch(22, 32, None);
     for _ in 0..5_000 {

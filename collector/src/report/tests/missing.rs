@@ -1,4 +1,4 @@
-//! What is not known: device times that never came, records that were lost, traces that end too early.
+//! Missing data: device times that never came, records that were lost, traces that end too early.
 
 use gputrace_wire::counter::Counter;
 
@@ -7,7 +7,7 @@ use crate::report::tests::tape::{Tape, training};
 use crate::report::{DeviceTimes, Report, TextOptions};
 use crate::trace_file::{Damage, DamageReason};
 
-/// Without the line breaks that keep the page narrow.
+/// The summary without its line breaks.
 fn words(report: &Report) -> String {
     report.to_text(&TextOptions::default()).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -36,27 +36,27 @@ fn missing_device_times_are_a_loss_and_have_a_reason() {
         assert!(report.dropped.is_empty());
         assert_eq!(report.notices.len(), 1);
         assert_eq!(report.notices[0].severity, "warning");
-        let said = format!("device times are missing for 2 of 3 operations: {why}");
-        assert_eq!(report.notices[0].text, said);
+        let expected = format!("device times are missing for 2 of 3 operations: {why}");
+        assert_eq!(report.notices[0].text, expected);
         let text = report.to_text(&TextOptions::default());
         assert!(text.contains("Lost       device times of 2 operations\n"), "{text}");
     }
 }
 
 #[test]
-fn records_that_were_lost_are_the_reason_that_is_given() {
+fn lost_records_are_given_as_the_reason() {
     let mut tape = Tape::new(false);
     tape.launch(20, 256, None);
     let mut counters = Counters::default();
     counters.values[Counter::BuffersExhausted as usize] = 3;
     let (totals, aggregates) = tape.play(counters);
-    let said = "device times are missing for 1 of 1 operation: their records came too late or were lost \
+    let expected = "device times are missing for 1 of 1 operation: their records came too late or were lost \
                 (buffers_exhausted 3)";
-    assert_eq!(Report::new(&totals, &aggregates).notices[0].text, said);
+    assert_eq!(Report::new(&totals, &aggregates).notices[0].text, expected);
 }
 
 #[test]
-fn a_damaged_trace_is_not_reported_as_whole() {
+fn damaged_trace_is_not_reported_as_whole() {
     let damage = |reason| vec![("a.gputrace".into(), Damage { offset: 1_992, blocks_read: 5, reason })];
     let (mut totals, aggregates) = Tape::new(false).play(Counters::default());
     totals.damages = damage(DamageReason::Truncated);
@@ -82,7 +82,7 @@ fn a_damaged_trace_is_not_reported_as_whole() {
 }
 
 #[test]
-fn idle_time_is_not_claimed_where_operations_are_not_known() {
+fn idle_time_is_not_claimed_if_operations_are_missing() {
     let mut tape = Tape::new(false);
     tape.launch(20, 256, Some(5_000));
     tape.launch(20, 256, None);

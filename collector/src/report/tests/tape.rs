@@ -1,4 +1,4 @@
-//! Sessions made by hand, for the tests of reports and flamegraphs.
+//! Sessions built by hand, for the tests of reports and flamegraphs.
 
 use gputrace_wire::call::{self, Call, Detail, Launch, operation, wait};
 use gputrace_wire::cell::{Cell, flag, kind};
@@ -12,7 +12,7 @@ use crate::aggregate::Aggregates;
 use crate::batch::{Batch, Counters, Definition, ProcessBegin, ProcessEnd, SessionBegin};
 use crate::model::{Model, Totals};
 
-/// What a session's stream is made of.
+/// A session's batches, in the making. Each call advances the clock.
 pub(crate) struct Tape {
     batches: Vec<Batch>,
     cells: Vec<Cell>,
@@ -20,7 +20,7 @@ pub(crate) struct Tape {
     now_ns: u64,
     correlation: u32,
     stack: u32,
-    /// The stream that is launched to, its number in records, and its device's.
+    /// The stream that operations go to: its definition, its number in records, and the device's ordinal.
     stream: (u32, u32, u16),
 }
 
@@ -48,7 +48,7 @@ pub(crate) const MAIN: u32 = 2;
 pub(crate) const WORKER: u32 = 3;
 
 impl Tape {
-    /// A process that trains something on one device. With `simulated`, a simulated one.
+    /// A training process on one device, a simulated one with `simulated`.
     pub(crate) fn new(simulated: bool) -> Tape {
         let mut device = vec![0; 24];
         use definition::device as field;
@@ -158,7 +158,7 @@ impl Tape {
         self.define(definition::kind::CODE, id, &code.fields(), &[name, file, &table].concat());
     }
 
-    /// A stack of (code, lines after its first), outermost first. Code 0: a pair as it is.
+    /// A stack of (code, lines after its first line), outermost first. A pair with code 0 stays as it is.
     pub(crate) fn stack(&mut self, id: u32, frames: &[(u32, u64)]) {
         let fields: Vec<u64> = frames
             .iter()
@@ -167,13 +167,12 @@ impl Tape {
         self.define(definition::kind::STACK, id, &fields, b"");
     }
 
-    /// What is called from now on is called from there.
+    /// Sets the stack of all later calls.
     pub(crate) fn at(&mut self, stack: u32) {
         self.stack = stack;
     }
 
-    /// What is called from now on is for that stream definition, whose records bear that number and that
-    /// device's.
+    /// Sets the stream of all later calls: its definition, its number in records, and the device's ordinal.
     pub(crate) fn on(&mut self, stream: u32, number: u32, device: u16) {
         self.stream = (stream, number, device);
     }
@@ -203,7 +202,8 @@ impl Tape {
         self.now_ns += host_ns + 500;
     }
 
-    pub(crate) fn place(&mut self, device_ns: u64) -> Place {
+    /// When and where the latest correlation id's operation was executed.
+    fn executed(&mut self, device_ns: u64) -> Place {
         let start_ns = self.now_ns + 2_000;
         let (_, stream, device) = self.stream;
         let (correlation, end_ns) = (self.correlation, start_ns + device_ns);
@@ -216,8 +216,7 @@ impl Tape {
         let launch =
             Launch { function: kernel + 10, grid: [132, 2, 1], block: [threads, 1, 1], ..Launch::default() };
         if let Some(device_ns) = device_ns {
-            let record = device::Kernel {
-                place: self.place(device_ns),
+            let mut record = device::Kernel {
                 name: kernel,
                 grid: launch.grid,
                 block: launch.block,
@@ -226,6 +225,7 @@ impl Tape {
                 dynamic_shared_bytes: 512,
                 ..device::Kernel::default()
             };
+            record.place = self.executed(device_ns);
             self.records.extend(record.to_cells());
         }
         self.call(kind::LAUNCH, 10, 2_900, self.correlation, 0, Detail::Launch(launch));
@@ -238,7 +238,8 @@ impl Tape {
 
     pub(crate) fn copy(&mut self, api: u32, copy_kind: u8, bytes: u64, device_ns: u64) {
         self.correlation += 1;
-        let record = DeviceCopy { place: self.place(device_ns), bytes, copy_kind, ..DeviceCopy::default() };
+        let record =
+            DeviceCopy { place: self.executed(device_ns), bytes, copy_kind, ..DeviceCopy::default() };
         self.records.push(record.to_cell());
         let detail = Detail::Copy(call::Copy { direction: copy_kind, bytes, count: 1 });
         self.call(kind::COPY, api, 4_000, self.correlation, 0, detail);
@@ -246,7 +247,7 @@ impl Tape {
 
     pub(crate) fn fill(&mut self, bytes: u64, device_ns: u64) {
         self.correlation += 1;
-        let record = DeviceFill { place: self.place(device_ns), bytes, ..DeviceFill::default() };
+        let record = DeviceFill { place: self.executed(device_ns), bytes, ..DeviceFill::default() };
         self.records.push(record.to_cell());
         self.call(kind::FILL, 14, 3_100, self.correlation, 0, Detail::Fill { bytes, value: 0 });
     }
@@ -277,7 +278,7 @@ impl Tape {
         self.refuse(status);
     }
 
-    /// The last call returned that.
+    /// Gives the latest call that status.
     pub(crate) fn refuse(&mut self, status: u16) {
         if let Some(last) = self.cells.last_mut() {
             last.put_u16(60, status);
@@ -374,15 +375,15 @@ pub(crate) fn python_stacks(tape: &mut Tape) {
     tape.stack(111, &[(100, 39), (101, 4), (103, 17)]);
     tape.stack(112, &[(100, 38), (104, 3)]);
     tape.stack(113, &[(100, 39), (101, 2), (105, 1)]);
-    // Deeper than is recorded, calling itself.
+    // A recursive function, deeper than is recorded.
     tape.stack(114, &[(0, 0), (106, 1), (106, 1), (106, 2)]);
-    // A frame in the middle that could not be defined, and codes that the trace has not.
+    // A frame in the middle that could not be defined, and a code object that is not in the trace.
     tape.stack(115, &[(100, 40), (0, 1), (101, 5), (999, 3)]);
-    // No frame at all that is known.
+    // No known frame at all.
     tape.stack(116, &[(0, 3)]);
 }
 
-/// The training run once more, with its stacks.
+/// The training run with Python stacks.
 pub(crate) fn stacked(simulated: bool) -> (Totals, Aggregates) {
     let mut tape = Tape::new(simulated);
     python_stacks(&mut tape);

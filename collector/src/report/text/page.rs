@@ -1,25 +1,25 @@
-//! The page: lines, facts under each other, tables, colours.
+//! The page of the summary: lines, labelled facts, tables, colours.
 
 use crate::report::table::{Table, fit};
 
-/// The first column of the small tables, and what a long name has before other columns are left out.
+/// The least width of a table's first column. Optional columns are removed until long names have this width.
 pub(super) const NAME_MIN: usize = 28;
-/// What stands in front of a line of facts.
+/// The width of a fact's label.
 const LABEL: usize = 11;
 
 pub(super) const BOLD: &str = "1";
 const DIM: &str = "2";
 pub(super) const YELLOW: &str = "33";
 
-pub(super) struct Page {
+pub(super) struct TextPage {
     pub text: String,
     pub width: usize,
     pub color: bool,
-    /// Whether what only experts look for is shown as well.
+    /// Whether to show details for experts.
     pub verbose: bool,
 }
 
-impl Page {
+impl TextPage {
     pub fn line(&mut self, line: &str) {
         self.text += line;
         self.text.push('\n');
@@ -33,12 +33,7 @@ impl Page {
         if self.color { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    pub fn strong(&mut self, line: &str) {
-        let line = self.paint(BOLD, line);
-        self.line(&line);
-    }
-
-    /// A text without a label.
+    /// Adds a wrapped text without a label.
     pub fn paragraph(&mut self, text: &str) {
         for piece in wrap(text, self.width) {
             self.line(&piece);
@@ -53,7 +48,7 @@ impl Page {
         self.labelled(label, text, YELLOW);
     }
 
-    /// A label and its text, which goes on under itself if it is long.
+    /// Adds a label and its text, which is wrapped beside the label.
     fn labelled(&mut self, label: &str, text: &str, style: &str) {
         let mut label = self.paint(style, &format!("{label:<LABEL$}"));
         for piece in wrap(text, self.width.saturating_sub(LABEL)) {
@@ -63,8 +58,8 @@ impl Page {
         }
     }
 
-    /// A table under a blank line, without the columns for which there is no space; its last row may be a
-    /// sum. Nothing if it has no rows.
+    /// Adds a blank line and a table, without the columns that do not fit. With `sum`, the last row is a sum.
+    /// A table without rows adds nothing.
     pub fn table(&mut self, mut table: Table, sum: bool) {
         if table.is_empty() {
             return;
@@ -84,7 +79,7 @@ impl Page {
     }
 }
 
-/// Breaks at spaces; a word longer than the line is cut.
+/// Breaks a text at spaces. A word longer than the line is shortened.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

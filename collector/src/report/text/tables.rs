@@ -3,36 +3,36 @@
 use crate::label::units::{bandwidth, bytes, count, digits, duration, percent};
 use crate::names::line_safe;
 use crate::report::table::{Table, fit};
-use crate::report::text::page::{NAME_MIN, Page};
-use crate::report::text::words::{dash, plural};
+use crate::report::text::page::{NAME_MIN, TextPage};
+use crate::report::words::{dash, plural};
 use crate::report::{
-    AnomalyReport, CallReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report,
+    AnomalyReport, GraphReport, KernelReport, LineReport, MovedReport, RangeReport, Report, Spread,
     ThreadReport,
 };
 
-/// Below this, the table of kernels has no room for a long heading.
+/// On pages narrower than this, the table of kernels has a short heading.
 const NARROW: usize = 95;
 /// Rows of the tables of threads and streams.
 const PARTS_SHOWN: usize = 4;
-/// Rows of the table of kernels that were far slower than usual, and the room for their lines.
+/// Rows of the table of kernels that were far slower than usual.
 const ANOMALIES_SHOWN: usize = 3;
-const PLACE_WIDTH: usize = 28;
-/// A place that is cut to less says nothing.
-const PLACE_WIDTH_MIN: usize = 16;
-/// What a line's time went to for the most part: the widest name, the narrowest that is worth a column,
-/// and what the other columns need.
+/// The widest source location beside a name, and the width below which a shortened one is not worth showing.
+const LOCATION_WIDTH: usize = 28;
+const LOCATION_WIDTH_MIN: usize = 16;
+/// The column `mostly`, the kernel with most of a line's time: its greatest width, the least that is worth a
+/// column, and what the other columns need.
 const MOSTLY_WIDTH: usize = 32;
 const MOSTLY_WIDTH_MIN: usize = 16;
 const MOSTLY_BESIDE: usize = 62;
 
 impl Report {
-    pub(super) fn kernel_table(&self, page: &mut Page, rows: usize) {
+    pub(super) fn kernel_table(&self, page: &mut TextPage, rows: usize) {
         if self.kernels.is_empty() {
             return;
         }
         let timed = self.kernels.iter().any(|kernel| kernel.timed_calls > 0);
         let shown = self.kernels.get(..rows).unwrap_or(&self.kernels);
-        let unit = Unit::fitting(shown);
+        let unit = TimeUnit::fitting(shown);
         let heading = match page.width {
             ..NARROW => format!("Kernels ({})", unit.name),
             _ => format!("Kernels (min to max in {})", unit.name),
@@ -77,37 +77,36 @@ impl Report {
             *total = duration(total_ns);
         }
         table.row(row(name, calls, rest, String::new()));
-        // Where a kernel is written stands behind its name, as long as that costs no other column and no name anything.
+        // The source location follows the kernel's name, if no column and no name gives way for it.
         table.narrow(page.width, NAME_MIN);
-        let room = table.room(page.width);
+        let name_width = table.first_width(page.width);
         for (row, kernel) in shown.iter().enumerate() {
             let Some(source) = &kernel.source else { continue };
-            let left = room.saturating_sub(kernel.name.chars().count() + 2).min(PLACE_WIDTH);
-            let place = source.text();
-            let place = line_safe(&place);
-            // How many other places kernels of that name are written at.
+            let left = name_width.saturating_sub(kernel.name.chars().count() + 2).min(LOCATION_WIDTH);
+            let location = source.text();
+            let location = line_safe(&location);
             let others = kernel.other_sources.len();
             let others = if others > 0 { format!(" +{others}") } else { String::new() };
             let left = left.saturating_sub(others.chars().count());
-            if left >= PLACE_WIDTH_MIN || place.chars().count() <= left {
-                table.rename(row, format!("{}  {}{others}", kernel.name, fit(&place, left)));
+            if left >= LOCATION_WIDTH_MIN || location.chars().count() <= left {
+                table.rename(row, format!("{}  {}{others}", kernel.name, fit(&location, left)));
             }
         }
         page.table(table, true);
     }
 
-    /// Kernels with runs far from their own history, those that cost the most.
-    pub(super) fn anomaly_table(&self, page: &mut Page) {
+    /// The kernels whose anomalies cost the most.
+    pub(super) fn anomaly_table(&self, page: &mut TextPage) {
         let mut table =
             Table::new(&["Far slower than usual", "runs", "over", "worst", "usual", "after", "at"])
                 .optional(&["after", "usual", "at"]);
-        let widest_place = PLACE_WIDTH.min(page.width / 4);
-        // The last column is set left, by being as wide as its widest.
-        let place = |anomaly: &AnomalyReport| {
-            anomaly.line.as_ref().map_or_else(dash, |line| line_safe(&line.fitted(widest_place)).into_owned())
+        let width_max = LOCATION_WIDTH.min(page.width / 4);
+        // Padding all cells of the last column to one width aligns them to the left.
+        let location = |anomaly: &AnomalyReport| {
+            anomaly.line.as_ref().map_or_else(dash, |line| line_safe(&line.fitted(width_max)).into_owned())
         };
         let shown = self.anomalies.list.iter().take(ANOMALIES_SHOWN);
-        let widest = shown.clone().map(|anomaly| place(anomaly).chars().count()).max().unwrap_or(0);
+        let widest = shown.clone().map(|anomaly| location(anomaly).chars().count()).max().unwrap_or(0);
         for anomaly in shown {
             table.row(vec![
                 anomaly.name.clone(),
@@ -116,7 +115,7 @@ impl Report {
                 duration(anomaly.worst_ns),
                 duration(anomaly.median_ns),
                 duration(anomaly.at_ns),
-                format!("{:<widest$}", place(anomaly)),
+                format!("{:<widest$}", location(anomaly)),
             ]);
         }
         let more = self.anomalies.list.iter().skip(ANOMALIES_SHOWN);
@@ -127,8 +126,8 @@ impl Report {
         page.table(table, true);
     }
 
-    /// The lines that answer for the most; without device times, for the most host time.
-    pub(super) fn line_table(&self, page: &mut Page, rows: usize) {
+    /// The lines that are charged with the most device time, or host time if no device time is known.
+    pub(super) fn line_table(&self, page: &mut TextPage, rows: usize) {
         if self.lines.is_empty() {
             return;
         }
@@ -137,12 +136,12 @@ impl Report {
             true => (line.charged_calls, line.charged_ns),
             false => (line.charged_host_calls, Some(line.charged_host_ns)),
         };
-        let unplaced = match timed {
+        let no_line = match timed {
             true => (self.no_line.calls, self.no_line.total_ns),
             false => (self.no_line.host_calls, self.no_line.host_total_ns),
         };
         let charged: Vec<&LineReport> = self.lines.iter().filter(|line| weight(line).0 > 0).collect();
-        let sums = charged.iter().map(|line| weight(line)).fold(unplaced, |(calls, sum_ns), (more, ns)| {
+        let sums = charged.iter().map(|line| weight(line)).fold(no_line, |(calls, sum_ns), (more, ns)| {
             (calls.saturating_add(more), sum_ns.saturating_add(ns.unwrap_or(0)))
         });
         let heading = if timed { "Where" } else { "Where (no device times)" };
@@ -152,7 +151,7 @@ impl Report {
         let mostly: Vec<String> = shown.iter().map(|line| mostly(line, mostly_width)).collect();
         let widest = mostly.iter().map(|text| text.chars().count()).max().unwrap_or(0);
         let has_mostly = timed && mostly_width >= MOSTLY_WIDTH_MIN;
-        // The last column is set left, by being as wide as its widest.
+        // Padding all cells of the last column to one width aligns them to the left.
         let last = |text: &str| has_mostly.then(|| format!("{text:<widest$}"));
         let mut header = vec![heading.to_owned(), "calls".to_owned(), time.to_owned(), "share".to_owned()];
         header.extend(last("mostly"));
@@ -166,22 +165,22 @@ impl Report {
         };
         for (line, mostly) in shown.iter().zip(&mostly) {
             let (calls, ns) = weight(line);
-            add(line_safe(&line.place.text()).into_owned(), calls, ns, mostly);
+            add(line_safe(&line.location.text()).into_owned(), calls, ns, mostly);
         }
-        if unplaced.0 > 0 {
-            add("(no Python line)".to_owned(), unplaced.0, Some(unplaced.1), "");
+        if no_line.0 > 0 {
+            add("(no Python line)".to_owned(), no_line.0, Some(no_line.1), "");
         }
         let name = format!("{} in all", plural(charged.len() as u64, "line", "lines"));
         table.row(vec![name, count(sums.0), duration(sums.1), String::new()]);
-        let room = table.room(page.width);
+        let width = table.first_width(page.width);
         for (row, line) in shown.iter().enumerate() {
-            table.rename(row, line_safe(&line.place.fitted(room)).into_owned());
+            table.rename(row, line_safe(&line.location.fitted(width)).into_owned());
         }
         page.table(table, true);
     }
 
-    /// What the program said it was doing. Ranges lie inside each other, so there is no sum.
-    pub(super) fn range_table(&self, page: &mut Page, rows: usize) {
+    /// NVTX ranges. They can be nested, so there is no row with a sum.
+    pub(super) fn range_table(&self, page: &mut TextPage, rows: usize) {
         let ranges: Vec<&RangeReport> =
             self.ranges.iter().filter(|range| range.calls + range.open + range.operations > 0).collect();
         if ranges.is_empty() {
@@ -207,7 +206,7 @@ impl Report {
         page.table(table, false);
     }
 
-    pub(super) fn transfer_table(&self, page: &mut Page) {
+    pub(super) fn transfer_table(&self, page: &mut TextPage) {
         let mut table = Table::new(&["Transfers", "calls", "bytes", "time", "bandwidth"]);
         let mut add = |name: &str, moved: &MovedReport| {
             if moved.calls > 0 {
@@ -227,7 +226,7 @@ impl Report {
         page.table(table, false);
     }
 
-    pub(super) fn call_table(&self, page: &mut Page) {
+    pub(super) fn call_table(&self, page: &mut TextPage) {
         const ROWS: [(&str, &str); 8] = [
             ("launch", "kernel launches"),
             ("graph_launch", "graph launches"),
@@ -242,27 +241,18 @@ impl Report {
             .optional(&["p99", "median", "max"]);
         let of_class = |class: &str| self.call_classes.iter().find(|call| call.class == class);
         for (title, call) in ROWS.iter().filter_map(|(class, title)| Some((title, of_class(class)?))) {
-            table.row(call_row(title, call));
+            table.row(spread_row((*title).to_owned(), call.calls, &call.spread));
         }
         page.table(table, false);
     }
 
     /// Graphs that were timed as a whole.
-    pub(super) fn graph_table(&self, page: &mut Page) {
+    pub(super) fn graph_table(&self, page: &mut TextPage) {
         let timed: Vec<&GraphReport> = self.graphs.iter().filter(|graph| graph.timed_calls > 0).collect();
         let mut table = Table::new(&["Graphs as a whole", "calls", "total", "mean", "median", "p99", "max"])
             .optional(&["p99", "median", "max"]);
         for graph in timed.iter().take(PARTS_SHOWN) {
-            let spread = &graph.spread;
-            table.row(vec![
-                self.of_process(graph.pid, &graph.label),
-                count(graph.calls),
-                spread.total_ns.map_or_else(dash, duration),
-                spread.mean_ns.map_or_else(dash, |ns| duration(ns.round() as u64)),
-                spread.median_ns.map_or_else(dash, duration),
-                spread.p99_ns.map_or_else(dash, duration),
-                spread.max_ns.map_or_else(dash, duration),
-            ]);
+            table.row(spread_row(self.of_process(graph.pid, &graph.label), graph.calls, &graph.spread));
         }
         if let more @ 1.. = timed.len().saturating_sub(PARTS_SHOWN) {
             table.row(vec![format!("and {}", plural(more as u64, "more graph", "more graphs"))]);
@@ -270,8 +260,8 @@ impl Report {
         page.table(table, false);
     }
 
-    /// What threads asked for, where the program or the system has names for them.
-    pub(super) fn thread_table(&self, page: &mut Page) {
+    /// The threads' operations, if any thread has a name of its own.
+    pub(super) fn thread_table(&self, page: &mut TextPage) {
         let threads: Vec<&ThreadReport> =
             self.threads.iter().filter(|thread| thread.operations > 0).collect();
         if threads.len() < 2 || !threads.iter().any(|thread| thread.is_named) {
@@ -286,8 +276,8 @@ impl Report {
         divided("Threads", "thread", rows, self.threads_left_out, page);
     }
 
-    /// What was executed in which stream, where the program has names for them.
-    pub(super) fn stream_table(&self, page: &mut Page) {
+    /// The streams' operations, if the program named any stream.
+    pub(super) fn stream_table(&self, page: &mut TextPage) {
         if self.streams.len() < 2 || self.streams.iter().all(|stream| stream.name.is_none()) {
             return;
         }
@@ -306,7 +296,7 @@ impl Report {
     }
 }
 
-/// Of a thread or a stream.
+/// A row of the table of threads or streams.
 struct Row {
     name: String,
     operations: u64,
@@ -314,7 +304,7 @@ struct Row {
     share: Option<f64>,
 }
 
-fn divided(heading: &str, one: &str, rows: impl Iterator<Item = Row>, left_out: u64, page: &mut Page) {
+fn divided(heading: &str, one: &str, rows: impl Iterator<Item = Row>, left_out: u64, page: &mut TextPage) {
     let mut table = Table::new(&[heading, "calls", "GPU time", "share"]);
     let mut more = left_out;
     for (at, row) in rows.enumerate() {
@@ -335,7 +325,7 @@ fn divided(heading: &str, one: &str, rows: impl Iterator<Item = Row>, left_out: 
     page.table(table, false);
 }
 
-/// `sm90_gemm 81%`: what a line's time went to for the most part.
+/// `sm90_gemm 81%`: the kernel with most of a line's time.
 fn mostly(line: &LineReport, width: usize) -> String {
     let Some(first) = line.charged_kernels.first() else { return String::new() };
     let name = fit(&line_safe(&first.name), width);
@@ -345,11 +335,11 @@ fn mostly(line: &LineReport, width: usize) -> String {
     }
 }
 
-fn call_row(title: &str, call: &CallReport) -> Vec<String> {
-    let spread = &call.spread;
+/// Name, calls, total, mean, median, 99th percentile and maximum.
+fn spread_row(name: String, calls: u64, spread: &Spread) -> Vec<String> {
     vec![
-        title.to_owned(),
-        count(call.calls),
+        name,
+        count(calls),
         spread.total_ns.map_or_else(dash, duration),
         spread.mean_ns.map_or_else(dash, |ns| duration(ns.round() as u64)),
         spread.median_ns.map_or_else(dash, duration),
@@ -358,18 +348,18 @@ fn call_row(title: &str, call: &CallReport) -> Vec<String> {
     ]
 }
 
-/// One unit for a whole table, so that its digits can be compared.
-struct Unit {
+/// The unit of all durations of one table, so that digits can be compared between rows.
+struct TimeUnit {
     name: &'static str,
     ns: f64,
 }
 
-impl Unit {
-    fn fitting(kernels: &[KernelReport]) -> Unit {
+impl TimeUnit {
+    fn fitting(kernels: &[KernelReport]) -> TimeUnit {
         let shortest = kernels.iter().filter_map(|kernel| kernel.spread.median_ns).min().unwrap_or(0);
         match shortest {
-            0..2_000_000 => Unit { name: "µs", ns: 1e3 },
-            _ => Unit { name: "ms", ns: 1e6 },
+            0..2_000_000 => TimeUnit { name: "µs", ns: 1e3 },
+            _ => TimeUnit { name: "ms", ns: 1e6 },
         }
     }
 

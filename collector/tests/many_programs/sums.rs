@@ -1,12 +1,11 @@
-//! What reports say of programs that have exited, however many there were: rows as far as the tables go, and exact
-//! sums.
+//! Reports of thousands of exited programs: rows as far as the tables go, and exact sums.
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::flame::{Flame, GroupBy, RangePosition};
 use gputrace_collector::label::Labels;
 use gputrace_collector::report::{CallReport, Report};
 
-use super::{LAUNCHES, Standing, growth, held_bytes};
+use super::{LAUNCHES, Programs, growth, held_bytes};
 
 /// Device times of each program: kernels with records, a copy and a graph, of 50 µs each.
 const OPERATIONS: u64 = LAUNCHES - 2 + 2;
@@ -17,11 +16,11 @@ const GONE: u32 = 6_000;
 
 #[test]
 fn sums_are_exact_however_many_programs_exited() {
-    let mut standing = Standing::new(Aggregates::default());
-    standing.until(GONE);
+    let mut programs = Programs::new(Aggregates::default());
+    programs.until(GONE);
     // And that one runs on.
-    standing.run(GONE);
-    let (totals, aggregates) = standing.model.finish();
+    programs.run(GONE);
+    let (totals, aggregates) = programs.model.finish();
     let all = u64::from(GONE) + 1;
     let device_ns = all * OPERATIONS * OPERATION_NS;
 
@@ -58,17 +57,17 @@ fn sums_are_exact_however_many_programs_exited() {
     assert!(errors.left_out > 0, "{}", errors.left_out);
     assert_eq!(errors.calls, 2 * all);
     assert_eq!(errors.list.iter().map(|error| error.calls).sum::<u64>() + errors.left_out, 2 * all);
-    assert_eq!((report.whole_graphs.calls, report.whole_graphs.total_ns), (all, all * OPERATION_NS));
+    assert_eq!((report.graph_level.calls, report.graph_level.total_ns), (all, all * OPERATION_NS));
 }
 
 #[test]
 fn aggregates_of_exited_programs_take_little_memory() {
-    let (model_alone, standing) = growth(());
-    drop(standing);
-    let (bytes, standing) = growth(Aggregates::default());
+    let (model_alone, programs) = growth(());
+    drop(programs);
+    let (bytes, programs) = growth(Aggregates::default());
     let each = (bytes - model_alone) / super::GROWTH as isize;
     let before = held_bytes();
-    drop(standing);
+    drop(programs);
     println!("{each} bytes a program more, {} in all", before - held_bytes());
     assert!(each < 2 << 10, "{each} bytes a program more");
 }

@@ -1,4 +1,4 @@
-//! Numbers with their nouns.
+//! Numbers with their nouns, and the dash for an unknown figure.
 
 use crate::label::units::count;
 

@@ -31,7 +31,7 @@ const APIS: [(u32, &str); 4] = [
     (23, "cuStreamSynchronize"),
 ];
 
-struct Program {
+struct ShortProgram {
     number: u64,
     now_ns: u64,
     correlation: u32,
@@ -53,7 +53,7 @@ pub fn batches(number: u32) -> Vec<Batch> {
         start_realtime_ns: start_ns,
         ..ProcessBegin::default()
     };
-    let mut program = Program {
+    let mut program = ShortProgram {
         number: number.into(),
         now_ns: start_ns,
         correlation: 0,
@@ -61,7 +61,7 @@ pub fn batches(number: u32) -> Vec<Batch> {
         records: Vec::new(),
     };
     program.runs();
-    let Program { now_ns, host, records, .. } = program;
+    let ShortProgram { now_ns, host, records, .. } = program;
     let end = match number % 3 {
         0 => ProcessEnd::Exit,
         1 => ProcessEnd::Vanished,
@@ -122,7 +122,7 @@ fn definitions(number: u32) -> Vec<Definition> {
     records
 }
 
-impl Program {
+impl ShortProgram {
     fn runs(&mut self) {
         let caller = Caller { trace: [self.number + 1, 1], span: self.number + 1, flags: 1, remote: 1 };
         self.host.push(WorksFor { caller, ticks: self.now_ns }.to_cell());

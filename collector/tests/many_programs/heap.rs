@@ -19,7 +19,7 @@ fn note(more: usize, fewer: usize) {
     let _ = HELD.try_with(|held| held.set(held.get() + more as isize - fewer as isize));
 }
 
-// SAFETY: every call goes to the system's allocator as it is; the count is a thread's own and allocates nothing.
+// SAFETY: every call goes to the system's allocator; the count is thread-local and allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);

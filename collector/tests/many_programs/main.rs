@@ -1,4 +1,5 @@
-//! Programs come and go by the thousand: what is kept of those that exited is what the report shows, and bounded.
+//! Thousands of programs in one session: of those that exited, only what the report shows is kept,
+//! and memory is bounded.
 #![allow(clippy::unwrap_used)]
 
 mod heap;
@@ -18,11 +19,11 @@ use program::{BEGIN_NS, LAUNCHES, LENGTH_NS};
 #[global_allocator]
 static HEAP: Counting = Counting;
 
-/// By then all has come to what it is bounded by: 4096 processes that ended are remembered as parents of others.
-const SETTLED: u32 = 5_000;
+/// By then the spans know as many exited processes, as parents of others, as they ever do: 4096.
+const FULL: u32 = 5_000;
 const ALL: u32 = 7_000;
 /// By how many programs growth is measured.
-const GROWTH: u32 = ALL - SETTLED;
+const GROWTH: u32 = ALL - FULL;
 /// What the report keeps of such a program, with all that it defined.
 const KEPT_BYTES_MAX: isize = 5 << 10;
 
@@ -43,18 +44,18 @@ impl SpanReceiver for Count {
 }
 
 /// A session in which that many programs came and went.
-struct Standing<S> {
+struct Programs<S> {
     model: Model<S>,
     gone: u32,
 }
 
-impl<S: Sink> Standing<S> {
-    fn new(sink: S) -> Standing<S> {
+impl<S: Sink> Programs<S> {
+    fn new(sink: S) -> Programs<S> {
         let mut model = Model::new(sink);
         // One that gives its commands a span.
         let begin = SessionBegin { monotonic_ns: BEGIN_NS, hands_on: true, ..SessionBegin::default() };
         model.consume(&Batch::SessionBegin(begin));
-        Standing { model, gone: 0 }
+        Programs { model, gone: 0 }
     }
 
     fn until(&mut self, gone: u32) {
@@ -76,50 +77,50 @@ impl<S: Sink> Standing<S> {
 }
 
 /// How many bytes more are held after all programs than after some, with that sink.
-fn growth<S: Sink>(sink: S) -> (isize, Standing<S>) {
-    let mut standing = Standing::new(sink);
-    standing.until(SETTLED);
-    let settled = held_bytes();
-    standing.until(ALL);
-    (held_bytes() - settled, standing)
+fn growth<S: Sink>(sink: S) -> (isize, Programs<S>) {
+    let mut programs = Programs::new(sink);
+    programs.until(FULL);
+    let full = held_bytes();
+    programs.until(ALL);
+    (held_bytes() - full, programs)
 }
 
 #[test]
-fn of_a_program_that_is_gone_the_model_holds_what_the_report_tells() {
-    let (bytes, standing) = growth(());
-    let each = bytes / (ALL - SETTLED) as isize;
+fn model_keeps_of_an_exited_program_what_the_report_shows() {
+    let (bytes, programs) = growth(());
+    let each = bytes / (ALL - FULL) as isize;
     assert!(each <= KEPT_BYTES_MAX, "{each} bytes a program");
-    let (totals, ()) = standing.model.finish();
+    let (totals, ()) = programs.model.finish();
     assert_eq!((totals.processes.len(), totals.counts.launches), (ALL as usize, u64::from(ALL) * LAUNCHES));
     assert!(totals.losses().is_empty(), "{:?}", totals.losses());
     let failed = totals.processes.iter().filter(|process| process.failure.is_some()).count();
     assert_eq!(failed, ALL as usize);
     // By that it is bounded.
-    let reckoned = totals.processes[0].held_bytes() as isize;
-    assert!((each / 2..each * 2).contains(&reckoned), "{reckoned} of {each} bytes");
+    let held = totals.processes[0].held_bytes() as isize;
+    assert!((each / 2..each * 2).contains(&held), "{held} of {each} bytes");
 }
 
 /// What a sink holds beside the model must not grow at all.
 fn assert_flat<S: Sink>(sink: S) -> S {
-    let (model_alone, standing) = growth(());
-    drop(standing);
-    let (bytes, standing) = growth(sink);
+    let (model_alone, programs) = growth(());
+    drop(programs);
+    let (bytes, programs) = growth(sink);
     let more = bytes - model_alone;
-    assert!(more < 4 << 10, "{more} bytes more after {} programs more", ALL - SETTLED);
-    standing.model.finish().1
+    assert!(more < 4 << 10, "{more} bytes more after {} programs more", ALL - FULL);
+    programs.model.finish().1
 }
 
 #[test]
-fn of_a_program_that_is_gone_spans_hold_nothing() {
+fn spans_keep_nothing_of_an_exited_program() {
     let sampling = Sampling { threshold_ns: 10_000, ..Sampling::default() };
-    let (complaints, told) = assert_flat(SpanSink::new(Count::default(), sampling)).finish();
+    let (complaints, count) = assert_flat(SpanSink::new(Count::default(), sampling)).finish();
     // All processes, and the run.
-    assert_eq!((told.ended, complaints.len()), (u64::from(ALL) + 1, 0));
-    assert!(told.spans > u64::from(ALL) * 12, "{}", told.spans);
+    assert_eq!((count.ended, complaints.len()), (u64::from(ALL) + 1, 0));
+    assert!(count.spans > u64::from(ALL) * 12, "{}", count.spans);
 }
 
 #[test]
-fn of_a_program_that_is_gone_metrics_hold_nothing() {
+fn metrics_keep_nothing_of_an_exited_program() {
     let mut requests = 0u64;
     let settings = Settings { kernels: 10, ..Settings::default() };
     let metrics = Metrics::new(|_| requests += 1, settings);
@@ -145,15 +146,15 @@ fn programs_reach_sinks_however_many_exited_before() {
         }
     }
     const PROGRAMS: u32 = (1 << 16) + 500;
-    let mut standing = Standing::new(Heard::default());
+    let mut programs = Programs::new(Heard::default());
     for process in 0..PROGRAMS {
         let begin = ProcessBegin { process, pid: 7, ..ProcessBegin::default() };
-        standing.model.consume(&Batch::ProcessBegin(begin));
-        standing.model.consume(&Batch::Counters(Counters { process, ring_full: 1, ..Counters::default() }));
+        programs.model.consume(&Batch::ProcessBegin(begin));
+        programs.model.consume(&Batch::Counters(Counters { process, ring_full: 1, ..Counters::default() }));
         let end = ProcessEnd::Exit;
-        standing.model.consume(&Batch::ProcessEnd { process, end, monotonic_ns: BEGIN_NS });
+        programs.model.consume(&Batch::ProcessEnd { process, end, monotonic_ns: BEGIN_NS });
     }
-    let (totals, Heard(begun, ended)) = standing.model.finish();
+    let (totals, Heard(begun, ended)) = programs.model.finish();
     assert_eq!((begun, ended, totals.processes.len()), (PROGRAMS, PROGRAMS, 1 << 16));
     let losses: Vec<_> = totals.losses().iter().map(|(reason, count)| (*reason, *count)).collect();
     assert_eq!(losses, [("processes_not_kept", 500), ("ring_full", PROGRAMS.into())]);
