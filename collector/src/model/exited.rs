@@ -1,8 +1,8 @@
 //! Processes that have exited: each is added to the totals at once, and kept for the report up to a bound.
 //!
-//! The bound is a number of processes and the bytes of what they defined. Past it, the process that exited first is
-//! evicted: the totals keep its sums, its definitions are dropped. The order of exits is that of the stream, so a
-//! live report and one made from the file agree.
+//! The bound is a number of processes and the bytes of what they defined. Past it, the process that exited
+//! first is evicted: the totals keep its sums, its definitions are dropped. The order of exits is that of the
+//! stream, so a live report and one made from the file agree.
 
 use std::collections::VecDeque;
 
