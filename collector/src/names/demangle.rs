@@ -53,7 +53,7 @@ fn rust_name(name: &str) -> Option<String> {
         return None;
     }
     let symbol = rustc_demangle::try_demangle(name).ok()?;
-    let mut out = Bounded::default();
+    let mut out = BoundedText::default();
     // The alternate form leaves the hash out.
     fmt::write(&mut out, format_args!("{symbol:#}")).ok()?;
     Some(out.0)
@@ -66,7 +66,7 @@ fn cpp_name(name: &[u8]) -> Option<String> {
 fn cpp_name_with(name: &[u8], options: &DemangleOptions) -> Option<String> {
     let parse = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
     let symbol = Symbol::new_with_options(name, &parse).ok()?;
-    let mut out = Bounded::default();
+    let mut out = BoundedText::default();
     symbol.structured_demangle(&mut out, options).ok()?;
     Some(usual_literals(out.0))
 }
@@ -110,9 +110,9 @@ fn usual_literals(text: String) -> String {
 
 /// Refuses to grow beyond the bound, which makes the demangler stop.
 #[derive(Default)]
-struct Bounded(String);
+struct BoundedText(String);
 
-impl fmt::Write for Bounded {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > DEMANGLED_MAX_BYTES {
             return Err(fmt::Error);
