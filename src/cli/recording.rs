@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use gputrace_collector::aggregate::Aggregates;
@@ -17,17 +18,20 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Recording, Source, T
 use gputrace_collector::spans;
 
 use crate::cli::failure::{Failure, reason};
-use crate::cli::otlp::{self, Audience};
-use crate::cli::output_folder::{FILES, OutputFolder, TRACE};
+use crate::cli::otlp::{self, Audience, Sending, Sinks};
+use crate::cli::output_folder::{FILES, OutputFolder, SetAside, TRACE};
 use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
     exit_code, flight_recorder, library, options, outputs, printable, spare_folder, unseen, variables,
 };
+use crate::launch::child::{self, Program};
 use crate::launch::control::About;
 use crate::launch::descendants::{Seen, Watch};
+use crate::launch::extract::Libraries;
 use crate::launch::private_folder::{self, SessionFolder};
-use crate::launch::{child, descriptors, ending, environment, refusal, sanitizer_runtime, signals, untraced};
+use crate::launch::signals::{self, Before};
+use crate::launch::{descriptors, ending, environment, refusal, sanitizer_runtime, untraced};
 
 /// How long the processes that the command leaves behind may take to end, if they are about to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -114,84 +118,104 @@ fn cannot_wait(error: &io::Error) -> Failure {
     Failure::new(format!("cannot wait for the command: {}", reason(error))).code(exit_code::collector::SYSTEM)
 }
 
+/// What a run needs before its command starts.
+struct Preparation {
+    folder: OutputFolder,
+    session: SessionFolder,
+    libraries: Libraries,
+    /// The earlier run's files. They come back if the command does not start; files of two runs must not lie
+    /// beside each other.
+    earlier: SetAside,
+}
+
+impl Preparation {
+    fn new(request: &RunRequest) -> Result<Preparation, Failure> {
+        let asked = request.settings.output.clone();
+        let folder = OutputFolder::prepare_alone(asked, &request.name, std::process::id())?;
+        private_folder::sweep();
+        let session = SessionFolder::create().map_err(|error| {
+            Failure::new(format!("cannot make a folder for the session: {}", reason(&error)))
+                .hint("set TMPDIR to a writable folder with a short path")
+        })?;
+        let libraries = library::for_session(&session)?;
+        let earlier = folder.set_aside(&FILES)?;
+        Ok(Preparation { folder, session, libraries, earlier })
+    }
+
+    /// Leaves the output folder as it was.
+    fn undo(self) {
+        let _ = fs::remove_file(self.folder.file(TRACE));
+        drop(self.earlier);
+        self.folder.discard_if_empty();
+    }
+
+    fn recorder_config(&self, request: &RunRequest) -> RecorderConfig {
+        let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let begin = SessionBegin {
+            traceparent: environment::traceparent(),
+            hands_on: request.settings.hands_on,
+            ..begin(command, request.settings.redacts)
+        };
+        if let Some(why) = spans::run::complaint(&begin).filter(|_| begin.hands_on) {
+            say(format_args!("gputrace: warning: {why}; the command is given another one"));
+        }
+        let Settings { limits, flames, .. } = &request.settings;
+        RecorderConfig {
+            source: Source::Listen { directory: self.session.path().to_path_buf() },
+            trace_path: self.folder.file(TRACE),
+            begin,
+            flight: flight_recorder::config(limits.flight, &self.folder, flames),
+            max_bytes: limits.max_bytes,
+            hears_trace_news: Some(say_at_once),
+        }
+    }
+
+    /// The variables with which the command joins the session.
+    fn variables(&self, request: &RunRequest, recorder: &Recorder<Sinks>) -> Vec<(&'static str, OsString)> {
+        let mut variables = request.settings.environment.clone();
+        variables.extend(recorder.socket_path().map(|path| (options::SESSION.variable, path.into())));
+        variables.extend(spans::run::traceparent(recorder.begin()).map(|own| ("TRACEPARENT", own.into())));
+        let sanitizer = request.command.first().and_then(|program| sanitizer_runtime::of(program));
+        let preload = environment::preload(&self.libraries.preload, sanitizer.as_deref());
+        variables.push(("LD_PRELOAD", preload));
+        if request.simulate {
+            variables.push(("LD_LIBRARY_PATH", environment::library_path(&self.libraries.simulated)));
+        }
+        variables
+    }
+}
+
+/// Runs the command traced. An error with the code `NOT_STARTED` means that it can still run untraced.
 fn traced(request: &RunRequest) -> Result<u8, Failure> {
     let not_started = |failure: Failure| failure.code(exit_code::NOT_STARTED);
     if let Some(value) = variables::switched_off() {
         say(format_args!("gputrace: warning: GPUTRACE={value}: nothing will be traced"));
     }
-    let folder =
-        OutputFolder::prepare_alone(request.settings.output.clone(), &request.name, std::process::id())
-            .map_err(not_started)?;
-    private_folder::sweep();
-    let session = SessionFolder::create().map_err(|error| {
-        not_started(Failure::new(format!("cannot make a folder for the session: {}", reason(&error))))
-            .hint("set TMPDIR to a writable folder with a short path")
-    })?;
-    let libraries = library::for_session(&session).map_err(not_started)?;
-    // Files of two runs must not lie beside each other; and where the command does not start, the
-    // earlier run's stay.
-    let earlier = folder.set_aside(&FILES).map_err(not_started)?;
-    let trace = folder.file(TRACE);
-    let command = request.command.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let begin = SessionBegin {
-        traceparent: environment::traceparent(),
-        hands_on: request.settings.hands_on,
-        ..begin(command, request.settings.redacts)
-    };
-    if let Some(why) = spans::run::complaint(&begin).filter(|_| begin.hands_on) {
-        say(format_args!("gputrace: warning: {why}; the command is given another one"));
-    }
-    let command_line = command_line::masked(&begin.command);
-    let config = RecorderConfig {
-        source: Source::Listen { directory: session.path().to_path_buf() },
-        trace_path: trace.clone(),
-        begin,
-        flight: flight_recorder::config(request.settings.limits.flight, &folder, &request.settings.flames),
-        max_bytes: request.settings.limits.max_bytes,
-        hears_trace_news: Some(say_at_once),
-    };
-    let (sinks, mut sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
+    let preparation = Preparation::new(request).map_err(not_started)?;
+    let config = preparation.recorder_config(request);
+    let command = command_line::masked(&config.begin.command);
+    let (sinks, sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
     let recorder = match Recorder::start(config, sinks) {
         Ok(recorder) => recorder,
         Err(error) => {
-            let _ = fs::remove_file(&trace);
-            drop(earlier);
-            folder.discard_if_empty();
+            preparation.undo();
             return Err(not_started(error.into()));
         }
     };
-
-    let mut variables = request.settings.environment.clone();
-    variables.extend(recorder.socket_path().map(|path| (options::SESSION.variable, path.into())));
-    variables.extend(spans::run::traceparent(recorder.begin()).map(|own| ("TRACEPARENT", own.into())));
-    let sanitizer = request.command.first().and_then(|program| sanitizer_runtime::of(program));
-    variables.push(("LD_PRELOAD", environment::preload(&libraries.preload, sanitizer.as_deref())));
-    if request.simulate {
-        variables.push(("LD_LIBRARY_PATH", environment::library_path(&libraries.simulated)));
-    }
+    let variables = preparation.variables(request, &recorder);
     let before = signals::take_over();
-    let handle = recorder.handle();
-    let about = About {
-        kind: "run",
-        command: command_line,
-        output: folder.path().to_owned(),
-        sender: sending.sender(),
-    };
-    let control = flight_recorder::listen(
-        Ok(session.path()),
-        about,
-        handle.clone(),
-        request.settings.limits.flight.is_some(),
-    );
+    let output = preparation.folder.path().to_owned();
+    let about = About { kind: "run", command, output, sender: sending.sender() };
+    let is_flight_recorder = request.settings.limits.flight.is_some();
+    let control =
+        flight_recorder::listen(Ok(preparation.session.path()), about, recorder.handle(), is_flight_recorder);
     let program = match child::start(&request.command, &variables, before) {
         Ok(program) => program,
         Err(error) => {
             before.restore_all();
             drop(control);
             drop(recorder);
-            let _ = fs::remove_file(&trace);
-            drop(earlier);
-            folder.discard_if_empty();
+            preparation.undo();
             if descriptors::is_shortage(&error) {
                 let message = format!("cannot run the command under gputrace: {}", reason(&error));
                 return Err(not_started(Failure::new(message)));
@@ -199,7 +223,22 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
             return Err(refusal::explain(&request.command[0], &error));
         }
     };
+    let Preparation { folder, session, earlier, .. } = preparation;
     earlier.remove();
+    let (status, seen) = wait_for(program, &recorder).map_err(|error| cannot_wait(&error))?;
+    // What was recorded is written now, whatever is wrong with it; the exit code stays the command's.
+    match recorder.finish(GRACE) {
+        Ok(recording) => write_outputs(request, recording, &folder, sending, &seen, before),
+        Err(error) => say(format_args!("{}", Failure::from(error))),
+    }
+    drop(control);
+    drop(session);
+    Ok(ending::end_as(status))
+}
+
+/// Waits for the program's end, and watches its descendants meanwhile.
+fn wait_for(program: Program, recorder: &Recorder<Sinks>) -> io::Result<(ExitStatus, Seen)> {
+    let handle = recorder.handle();
     let session_variable = recorder.socket_path().map(|path| {
         let mut variable = format!("{}=", options::SESSION.variable).into_bytes();
         variable.extend_from_slice(path.as_os_str().as_encoded_bytes());
@@ -207,43 +246,33 @@ fn traced(request: &RunRequest) -> Result<u8, Failure> {
     });
     let watch = Watch::start(program.pid(), session_variable.unwrap_or_default());
     let mut seen = Seen::default();
-    let ended = program.wait(|pid, signal| {
+    let status = program.wait(|pid, signal| {
         handle.note_death(pid, signal);
         seen = watch.finish();
-    });
-    let status = ended.map_err(|error| cannot_wait(&error))?;
+    })?;
     for line in unseen::other_users(&seen) {
         handle.note_unrecorded(line);
     }
+    Ok((status, seen))
+}
 
-    // What was recorded is written now, whatever is wrong with it; the exit code stays the
-    // command's. Once the trace is closed, signals mean us again: the first ends the wait for a back end.
-    match recorder.finish(GRACE) {
-        Ok(recording) => {
-            before.hear_the_end();
-            let recording = sending.take_last(recording);
-            warn_about_running(&recording);
-            let why_nothing = unseen::why_nothing(
-                &recording.totals,
-                &seen,
-                request.untraceable.as_deref(),
-                request.simulate,
-            );
-            let talk = outputs::Talk { verbose: request.verbose, why_nothing: why_nothing.as_deref() };
-            say_text(&outputs::finish(
-                &recording,
-                &folder,
-                request.json.as_deref(),
-                sending,
-                &request.settings.flames,
-                talk,
-            ));
-        }
-        Err(error) => say(format_args!("{}", Failure::from(error))),
-    }
-    drop(control);
-    drop(session);
-    Ok(ending::end_as(status))
+fn write_outputs(
+    request: &RunRequest,
+    recording: Recording<Sinks>,
+    folder: &OutputFolder,
+    mut sending: Sending,
+    seen: &Seen,
+    before: Before,
+) {
+    // The trace is closed, so signals are for us again: the first ends the wait for a back end.
+    before.hear_the_end();
+    let recording = sending.take_last(recording);
+    warn_about_running(&recording);
+    let untraceable = request.untraceable.as_deref();
+    let why_nothing = unseen::why_nothing(&recording.totals, seen, untraceable, request.simulate);
+    let talk = outputs::Talk { verbose: request.verbose, why_nothing: why_nothing.as_deref() };
+    let json = request.json.as_deref();
+    say_text(&outputs::finish(&recording, folder, json, sending, &request.settings.flames, talk));
 }
 
 /// The session ends soon after the command, which users who start a daemon may not expect.
