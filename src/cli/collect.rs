@@ -34,12 +34,14 @@ const COMMAND_MAX: usize = 128 * 1024;
 
 pub fn command() -> Command {
     Command::new("collect")
-        .about("Collect from programs that join and leave; the preload library starts this in bare use")
+        .about("Collect from programs that join and leave; auto-collect starts it")
+        .next_line_help(true)
         .after_help(
             "With --listen the first line on stdout is the variable that a program joins by, beside the preload\n\
              library: LD_PRELOAD=$(gputrace lib) GPUTRACE_SESSION=DIR/socket program\n\
              A collector that is started again after its end, however it ended, takes over the programs that run;\n\
-             gputrace report reads both traces as one. With --flight-recorder nothing is there to be taken over.",
+             gputrace report reads both traces as one. With --flight-recorder there is nothing to be taken over.\n\
+             gputrace help OPTION describes an option in full.",
         )
         .arg(
             Arg::new("fd")
@@ -55,7 +57,7 @@ pub fn command() -> Command {
                 .value_name("DIR")
                 .conflicts_with_all(["fd", "program", "pid"])
                 .value_parser(value_parser!(PathBuf))
-                .help("Listen in this folder, which becomes private, for any number of programs until SIGTERM or SIGINT"),
+                .help("Listen in this folder, which becomes private, for programs, until SIGTERM or SIGINT"),
         )
         .arg(
             Arg::new("once")
@@ -64,7 +66,7 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("End when the last program has left"),
         )
-        .arg(output_argument::folder("The folder to write to; a folder inside it, where it holds a trace"))
+        .arg(output_argument::folder("The folder to write to; a folder inside it, if it holds a trace"))
         .args(options::FLIGHT_RECORDER.argument())
         .args(options::MAX_SIZE.argument())
         .args(options::GROUP_BY.argument())

@@ -38,7 +38,7 @@ pub fn command() -> Command {
                 .required(true)
                 .value_parser([STATUS, DUMP])
                 .hide_possible_values(true)
-                .help("What is recorded, how fast, what was lost, the memory used; or: write what is held, now"),
+                .help("status: what is recorded and lost, the memory used; dump: write what is held, now"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
 }

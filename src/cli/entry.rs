@@ -8,8 +8,8 @@ use clap::{ArgMatches, Command};
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{
-    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, no_subcommand, printable, report,
-    run, stdout, variables,
+    collect, ctl, demo, doctor, exit_code, export, flamegraph, library, no_subcommand, options, printable,
+    report, run, stdout, variables,
 };
 
 type Run = fn(&ArgMatches) -> Result<u8, Failure>;
@@ -74,7 +74,7 @@ fn command() -> Command {
     Command::new("gputrace")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Traces CUDA programs that nobody changed")
-        .after_help("More: gputrace help variables, gputrace help exit-codes")
+        .after_help("More: gputrace help OPTION, gputrace help variables, gputrace help exit-codes")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(SUBCOMMANDS.iter().map(|(command, _)| command()))
@@ -85,7 +85,9 @@ fn page(topic: &str) -> Option<String> {
     match topic {
         "variables" => Some(variables::page()),
         "exit-codes" => {
-            let rows = exit_code::TABLE.iter().map(|(code, meaning)| format!("{code:>5}  {meaning}\n"));
+            let rows = exit_code::TABLE
+                .iter()
+                .map(|(code, meaning)| format!("{code:>5}  {}\n", meaning.replace('\n', "\n       ")));
             let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
                         makes gputrace die of the same. Whatever signal is sent to gputrace is passed on to the\n\
                         command, but what a terminal sends (SIGINT, SIGQUIT), since the command has that already, what\n\
@@ -95,7 +97,7 @@ fn page(topic: &str) -> Option<String> {
                         not passed on. Apart from that:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
-        _ => None,
+        option => options::by_name(option).map(variables::entry),
     }
 }
 

@@ -25,24 +25,21 @@ pub const NOT_FOUND: u8 = 127;
 /// The table for people, in the order of the codes.
 pub const TABLE: [(u8, &str); 14] = [
     (SUCCESS, "all went well"),
-    (
-        FAILED,
-        "doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped; otherwise: failed",
-    ),
+    (FAILED, "failed; doctor: tracing cannot work here; demo: the workload failed; ctl: nothing was dumped"),
     (
         USAGE,
-        "the command line is wrong or asks to attach to a running process, or GPUTRACE_FLIGHT_RECORDER is wrong; \
-         export: no format was named; flamegraph, export, report --json: a folder of several traces was named, which \
-         report lists (0)",
+        "the command line or a variable is wrong, or asks to attach to a running process;\n\
+         export: no format was named; flamegraph, export, report --json: a folder of several traces\n\
+         was named, which report lists (0)",
     ),
     (PARTIAL, "a trace was damaged or cut off: what could be read was used, and the loss was stated"),
     (
         collector::BAD_INPUT,
-        "an input is no trace, or has a newer format; other inputs were read without it, and it was named on stderr",
+        "an input is no trace, or has a newer format; stderr names it; the other inputs were read",
     ),
     (
         collector::NO_INPUT,
-        "an input, or the session that ctl looks for, is not there or cannot be read; other inputs were read without it",
+        "an input is not there or cannot be read; the others were read; ctl: there is no such session",
     ),
     (collector::UNDELIVERED, "export: the OTLP back end did not take everything"),
     (collector::DEFECT, "a defect of gputrace"),

@@ -24,13 +24,16 @@ const FORMATS: [(&str, &str); 1] =
 pub fn command() -> Command {
     Command::new("export")
         .about("Write traces as spans or metrics, for OpenTelemetry's tools, or send them")
+        .next_line_help(true)
         .after_help(
-            "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and attributes \
-             are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over what the \
-             program had of them. OTEL_METRIC_EXPORT_INTERVAL and OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE \
-             say how often metrics are told, and whether as totals. --otlp sends what run --otlp would have sent, with the \
-             same ids, as fast as it is taken; it gives up when nothing was taken for three times \
-             OTEL_EXPORTER_OTLP_TIMEOUT (30 s).",
+            "otlp-json is one request a line, as the OpenTelemetry Collector reads and writes it. Names and\n\
+             attributes are described in docs/SPANS.md and docs/METRICS.md. OTEL_SERVICE_NAME and\n\
+             OTEL_RESOURCE_ATTRIBUTES win over those that the program had.\n\
+             OTEL_METRIC_EXPORT_INTERVAL is the interval of metrics, and\n\
+             OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE asks for totals or for differences.\n\
+             --otlp sends what run --otlp would have sent, with the same ids. It gives up if nothing is\n\
+             accepted for three times OTEL_EXPORTER_OTLP_TIMEOUT (30 s).\n\
+             gputrace help OPTION describes an option in full.",
         )
         .arg(
             Arg::new("format")
@@ -51,8 +54,9 @@ pub fn command() -> Command {
         .arg(
             Arg::new("signal")
                 .long("signal")
-                .value_name("SIGNAL")
+                .value_name("traces|metrics")
                 .value_parser(["traces", "metrics"])
+                .hide_possible_values(true)
                 .default_value("traces")
                 .help("Spans, or metrics: a file has one of them"),
         )

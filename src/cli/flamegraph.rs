@@ -19,9 +19,11 @@ const FOLDED: &str = "folded";
 pub fn command() -> Command {
     Command::new("flamegraph")
         .about("Make the flamegraph of traces, as SVG or as folded lines")
+        .next_line_help(true)
         .after_help(
-            "On a terminal, without -o and --folded, the drawing is written to flame.svg in the current folder, or to \
-             flame-2.svg and so on: a file that is there is not replaced. To a pipe or a file, stdout gets the drawing.",
+            "On a terminal, without -o and --folded, the drawing is written to flame.svg in the current\n\
+             folder, or to flame-2.svg and so on: a file that is there is not replaced. To a pipe or a\n\
+             file, stdout gets the drawing. gputrace help OPTION describes an option in full.",
         )
         .arg(
             Arg::new("folded")
@@ -29,9 +31,11 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Folded lines, weights in microseconds, instead of SVG"),
         )
-        .arg(output_argument::file().help(
-            "The file to write; folded lines if its name ends in .folded [default: flame.svg on a terminal, else stdout]",
-        ))
+        .arg(
+            output_argument::file().help(
+                "The file; folded lines if NAME.folded [default: flame.svg on a terminal, else stdout]",
+            ),
+        )
         .args(options::NVTX_FRAMES.argument())
         .args(options::GROUP_BY.argument())
         .arg(
@@ -39,11 +43,9 @@ pub fn command() -> Command {
                 .long("graphs")
                 .value_name("capture|replay")
                 .value_parser(["capture", "replay"])
+                .hide_possible_values(true)
                 .default_value("capture")
-                .help(
-                    "What the kernels of CUDA graphs stand under: what captured or built them, or what launched the \
-                     graph",
-                ),
+                .help("Put kernels of CUDA graphs under what captured or launched the graph"),
         )
         .arg(traces::argument())
 }

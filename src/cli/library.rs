@@ -12,7 +12,7 @@ use crate::launch::private_folder::SessionFolder;
 pub fn command() -> Command {
     Command::new("lib")
         .about("Print the preload library's path")
-        .after_help("Bare use: LD_PRELOAD=$(gputrace lib) python train.py")
+        .after_help("Auto-collect: LD_PRELOAD=$(gputrace lib) python train.py")
 }
 
 pub fn main(_: &ArgMatches) -> Result<u8, Failure> {

@@ -37,7 +37,10 @@ pub struct Setting {
     /// Whether hardly any other program has an option of that name.
     pub is_unmistakable: bool,
     pub default: &'static str,
+    /// One line, which fits a terminal with the default behind it.
     pub help: &'static str,
+    /// The rest, in lines of at most 96 columns, which `gputrace help OPTION` shows.
+    pub details: &'static str,
 }
 
 impl Setting {
@@ -52,6 +55,7 @@ impl Setting {
             is_unmistakable: false,
             default: "",
             help: "",
+            details: "",
         }
     }
 
@@ -124,13 +128,14 @@ pub static OUTPUT: Setting = Setting {
     option: Some("output"),
     short: Some('o'),
     default: "gputrace-out/<program>-<pid>",
-    help: "The folder to write to; in bare use a folder inside it, if it holds a trace already",
+    help: "The folder to write to",
+    details: "With auto-collect, a folder that holds a trace already gets a folder inside it.",
     ..Setting::new("GPUTRACE_OUT", Kind::Path("DIR"), Reader::Program)
 };
 
 pub static SWITCH: Setting = Setting {
     default: "on",
-    help: "off (0, no and false mean the same) makes the preload library do nothing at all",
+    help: "off, 0, no or false: the preload library does nothing at all",
     ..Setting::new("GPUTRACE", Kind::Switch, Reader::Library)
 };
 
@@ -138,7 +143,8 @@ pub static DEVICE_TIMES: Setting = Setting {
     option: Some("device-times"),
     is_unmistakable: true,
     default: "full",
-    help: "Times measured on the device by CUPTI; off leaves exact counts and host times",
+    help: "full: measure times on the device, with CUPTI; off: none",
+    details: "With off, counts and host times are exact all the same.",
     ..Setting::new("GPUTRACE_DEVICE_TIMES", Kind::OneOf("full|off"), Reader::Library)
 };
 
@@ -146,21 +152,24 @@ pub static GRAPH_TIMES: Setting = Setting {
     option: Some("graph-times"),
     is_unmistakable: true,
     default: "auto",
-    help: "How CUDA graphs are timed: each of their nodes, each launch as a whole, which costs much less, or nodes \
-           until they prove to be many and short, and again when they no longer are",
+    help: "How CUDA graphs are timed",
+    details: "node: each node by itself\n\
+              graph: each launch as a whole, which costs much less\n\
+              auto: by node until the nodes prove to be many and short, and again once they no longer are",
     ..Setting::new("GPUTRACE_GRAPH_TIMES", Kind::OneOf("node|graph|auto"), Reader::Library)
 };
 
 pub static DELIVERY: Setting = Setting {
     default: "steady",
-    help: "When CUPTI delivers device times: twenty times a second, so that a killed process takes little \
-           with it, or in full buffers only",
+    help: "When CUPTI delivers device times",
+    details: "steady: twenty times a second, so that a killed process loses little\n\
+              full: in full buffers only",
     ..Setting::new("GPUTRACE_DELIVERY", Kind::OneOf("steady|full"), Reader::Library)
 };
 
 pub static CUPTI: Setting = Setting {
     option: Some("cupti"),
-    default: "the libcupti that belongs to the program's CUDA",
+    default: "the one of the program's CUDA",
     help: "The libcupti to take device times from",
     ..Setting::new("GPUTRACE_CUPTI", Kind::Path("FILE"), Reader::Library)
 };
@@ -168,7 +177,8 @@ pub static CUPTI: Setting = Setting {
 pub static REDACT: Setting = Setting {
     option: Some("redact"),
     default: "off",
-    help: "on: of command lines only the program is kept; arguments that look like secrets never are",
+    help: "on: of command lines, record the program only",
+    details: "Arguments that look like secrets are never recorded.",
     ..Setting::new("GPUTRACE_REDACT", Kind::Flag, Reader::Library)
 };
 
@@ -176,8 +186,8 @@ pub static ON_FULL: Setting = Setting {
     option: Some("on-full"),
     is_unmistakable: true,
     default: "drop",
-    help: "What a thread does whose events the collector is late to take: drop and count them, or wait, \
-           200 ms an event at most and not at all for a collector that has not moved for a second",
+    help: "If the collector takes a thread's events late: drop and count, or wait",
+    details: "wait: 200 ms an event at most, and not at all for a collector without progress for a second",
     ..Setting::new("GPUTRACE_ON_FULL", Kind::OneOf("drop|wait"), Reader::Library)
 };
 
@@ -185,8 +195,10 @@ pub static STACKS: Setting = Setting {
     option: Some("stacks"),
     is_unmistakable: true,
     default: "python,nvtx",
-    help: "Whose frames are kept of each call: those of Python (CPython 3.8 to 3.14), native ones (C, C++, Rust: by the \
-           tables for exceptions, 6 to 20 ns a frame more a call), the program's NVTX ranges, or none",
+    help: "Whose frames are recorded with each call, or none",
+    details: "python: CPython 3.8 to 3.14\n\
+              native: C, C++ and Rust, by the tables for exceptions; costs 6 to 20 ns a frame of each call\n\
+              nvtx: the program's NVTX ranges",
     ..Setting::new("GPUTRACE_STACKS", Kind::Stacks, Reader::Library)
 };
 
@@ -194,16 +206,17 @@ pub static TORCH_OPS: Setting = Setting {
     option: Some("torch-ops"),
     is_unmistakable: true,
     default: "off",
-    help: "on: PyTorch's operators (aten::mm, the optimizer's step) are frames between Python's and the call; \
-           costs some 0.2 µs an operator",
+    help: "on: show PyTorch's operators as frames; costs some 0.2 µs an operator",
+    details: "Operators such as aten::mm or the optimizer's step are between Python's frames and the call.",
     ..Setting::new("GPUTRACE_TORCH_OPS", Kind::Flag, Reader::Library)
 };
 
 pub static TRACEPARENT: Setting = Setting {
     option: Some("traceparent"),
     default: "on",
-    help: "Whether run gives its command a TRACEPARENT, so that the command's own spans and those of export are one \
-           trace; off leaves the variable as it is",
+    help: "Whether run gives its command a TRACEPARENT",
+    details: "on: the command's own spans and those of export are one trace\n\
+              off: the variable stays as it is",
     ..Setting::new("GPUTRACE_TRACEPARENT", Kind::Flag, Reader::Program)
 };
 
@@ -211,8 +224,11 @@ pub static NVTX_FRAMES: Setting = Setting {
     option: Some("nvtx-frames"),
     is_unmistakable: true,
     default: "above",
-    help: "Where NVTX ranges stand in the flamegraph: above the Python frames (nearer to the thread), below them \
-           (nearer to the call), instead of those of whatever lies in a range, or nowhere",
+    help: "Where NVTX ranges are in the flamegraph",
+    details: "above: above the Python frames, nearer to the thread\n\
+              below: below the Python frames, nearer to the call\n\
+              instead: in place of the frames that are inside of a range\n\
+              none: nowhere",
     ..Setting::new("GPUTRACE_NVTX_FRAMES", Kind::OneOf("above|below|instead|none"), Reader::Program)
 };
 
@@ -220,8 +236,8 @@ pub static GROUP_BY: Setting = Setting {
     option: Some("group-by"),
     is_unmistakable: true,
     default: "process,thread",
-    help: "What the flamegraph is divided by before anything else, from its bottom up: any of process, thread, \
-           stream, device and rank in any order, with commas between; or none",
+    help: "What the flamegraph is divided by first, from its bottom up",
+    details: "Any of process, thread, stream, device and rank, in any order, with commas between; or none.",
     ..Setting::new("GPUTRACE_GROUP_BY", Kind::Parts, Reader::Program)
 };
 
@@ -229,8 +245,10 @@ pub static FLIGHT_RECORDER: Setting = Setting {
     option: Some("flight-recorder"),
     is_unmistakable: true,
     default: "off",
-    help: "Keep the last SECONDS (0.1 to 86400) only, in 64 MiB of memory at most, and write them at the end; and \
-           into folders of their own when a process crashes, on SIGUSR2 to gputrace and on gputrace ctl PID dump",
+    help: "Keep the last SECONDS only; write them at the end, a crash, or on request",
+    details: "0.1 to 86400 seconds, in 64 MiB of memory at most.\n\
+              They are written at the end, and to folders of their own when a process crashes, on SIGUSR2\n\
+              to gputrace, and on gputrace ctl PID dump.",
     ..Setting::new("GPUTRACE_FLIGHT_RECORDER", Kind::Seconds, Reader::Program)
 };
 
@@ -238,8 +256,9 @@ pub static MAX_SIZE: Setting = Setting {
     option: Some("max-size"),
     is_unmistakable: true,
     default: "off",
-    help: "The most bytes that the trace file may have (64K or more; 500M, 2G): it holds the first part of the run then, \
-           and what is left out is counted. The summary and the flamegraph cover everything all the same",
+    help: "The most bytes that the trace file may have, such as 500M or 2G",
+    details: "64K or more. The trace file holds the first part of the run; what is left out is counted.\n\
+              The summary and the flamegraph cover everything.",
     ..Setting::new("GPUTRACE_MAX_SIZE", Kind::Size, Reader::Program)
 };
 
@@ -247,8 +266,10 @@ pub static OTLP: Setting = Setting {
     option: Some("otlp"),
     is_unmistakable: true,
     default: "off",
-    help: "Send spans and metrics to an OpenTelemetry back end while the program runs: to that URL, or with env to where \
-           OTEL_EXPORTER_OTLP_ENDPOINT says; the other OTEL_EXPORTER_OTLP_ variables hold for both",
+    help: "Send spans and metrics to an OpenTelemetry back end while the program runs",
+    details: "URL: the back end there\n\
+              env: the back end that OTEL_EXPORTER_OTLP_ENDPOINT names\n\
+              The other OTEL_EXPORTER_OTLP_ variables hold for both.",
     ..Setting::new("GPUTRACE_OTLP", Kind::Destination, Reader::Program)
 };
 
@@ -256,7 +277,8 @@ pub static THRESHOLD_US: Setting = Setting {
     option: Some("threshold-us"),
     is_unmistakable: true,
     default: "100",
-    help: "How many microseconds something must take to become a span; failed calls and anomalies always do",
+    help: "How many microseconds something must take to become a span",
+    details: "Failed calls and anomalies always become spans.",
     ..Setting::new("GPUTRACE_THRESHOLD_US", Kind::Number, Reader::Program)
 };
 
@@ -264,7 +286,7 @@ pub static ALL_SPANS: Setting = Setting {
     option: Some("all"),
     excludes: Some("spans-per-second"),
     default: "off",
-    help: "on: everything becomes a span, however short and however many",
+    help: "on: everything becomes a span, however short",
     ..Setting::new("GPUTRACE_ALL", Kind::Flag, Reader::Program)
 };
 
@@ -273,14 +295,15 @@ pub static SPANS_PER_SECOND: Setting = Setting {
     excludes: Some("all"),
     is_unmistakable: true,
     default: "10000",
-    help: "The most spans that a process may have a second; the slowest win",
+    help: "The most spans a second of a process; the slowest win",
     ..Setting::new("GPUTRACE_SPANS_PER_SECOND", Kind::NumberIn(1, 1_000_000), Reader::Program)
 };
 
 pub static METRICS_KERNELS: Setting = Setting {
     option: Some("metrics-kernels"),
     default: "0",
-    help: "So many kernels, 1000 at most, have metrics of their own: those that take the most time; the others share theirs",
+    help: "How many kernels have metrics of their own: those that take the most time",
+    details: "1000 at most. The other kernels share theirs.",
     ..Setting::new(
         "GPUTRACE_METRICS_KERNELS",
         Kind::NumberIn(0, metrics::KERNELS_MAX as i64),
@@ -289,14 +312,15 @@ pub static METRICS_KERNELS: Setting = Setting {
 };
 
 pub static CACHE: Setting = Setting {
-    default: "$XDG_CACHE_HOME/gputrace or ~/.cache/gputrace",
-    help: "Where the preload library is kept for bare use",
+    default: "~/.cache/gputrace",
+    help: "Where the preload library is kept for auto-collect",
+    details: "The default is $XDG_CACHE_HOME/gputrace where that variable is set.",
     ..Setting::new("GPUTRACE_CACHE", Kind::Path("DIR"), Reader::Program)
 };
 
 pub static COLLECTOR: Setting = Setting {
     default: "the gputrace beside the library",
-    help: "The program that the library starts to collect in bare use",
+    help: "The program that the library starts for auto-collect",
     ..Setting::new("GPUTRACE_COLLECTOR", Kind::Path("FILE"), Reader::Library)
 };
 
@@ -339,6 +363,12 @@ pub static SIM_FAIL: Setting = Setting {
     ..Setting::new("GPUTRACE_SIM_FAIL", Kind::Text("FUNCTION:NTH=CODE,…"), Reader::Simulator)
 };
 
+/// The setting with that option, with or without its dashes, or that variable.
+pub fn by_name(name: &str) -> Option<&'static Setting> {
+    let option = name.strip_prefix("--").unwrap_or(name);
+    by_variable(name).or_else(|| SETTINGS.into_iter().find(|setting| setting.option == Some(option)))
+}
+
 /// The setting of that variable.
 pub fn by_variable(variable: &str) -> Option<&'static Setting> {
     SETTINGS.into_iter().find(|setting| setting.variable == variable)
@@ -377,6 +407,7 @@ mod tests {
         for (index, setting) in SETTINGS.iter().enumerate() {
             assert!(setting.variable.starts_with(PREFIX) || setting.variable == "GPUTRACE");
             assert!(!setting.help.is_empty() && !setting.help.ends_with('.'), "{}", setting.variable);
+            assert!(setting.details.lines().all(|line| line.len() <= 96), "{}", setting.variable);
             assert!(SETTINGS[..index].iter().all(|other| other.variable != setting.variable));
         }
     }

@@ -13,8 +13,9 @@ pub fn command() -> Command {
     Command::new("report")
         .about("Print what traces hold: kernels, transfers, counts, losses")
         .after_help(
-            "Several traces are reported as one; one that cannot be read is skipped, and the exit code says so. A folder \
-             that holds several sessions' folders is listed. The JSON is described in docs/report-json.md.",
+            "Several traces are reported as one. One that cannot be read is skipped, and the exit code\n\
+             says so. A folder with the folders of several sessions is listed. docs/report-json.md\n\
+             describes the JSON.",
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("For programs to read"))
         .arg(run::verbose())

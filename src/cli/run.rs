@@ -16,10 +16,12 @@ use crate::launch::traceable;
 pub fn command() -> Command {
     Command::new("run")
         .about("Trace a command; its exit code is ours")
+        .next_line_help(true)
         .after_help(
-            "Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
+            "gputrace help OPTION describes an option in full.\n\
+             Writes trace.gputrace, flame.folded, flame.svg and summary.txt; the summary also on stderr.\n\
              Files of these four names that an earlier run left in the folder are replaced.\n\
-             Each option but --simulate and --verbose has a variable for bare use: gputrace help variables.\n\
+             Each option but --simulate and --verbose has a variable for auto-collect: gputrace help variables.\n\
              A signal that is sent to run is passed on to CMD; one that is sent both to run and to its process\n\
              group (timeout does that) may arrive more than once.",
         )
@@ -38,7 +40,7 @@ pub fn command() -> Command {
                 .required_unless_present("pid")
                 .trailing_var_arg(true)
                 .value_parser(value_parser!(OsString))
-                .help("The command and its arguments, after --; without --, it begins with the first word that is no option"),
+                .help("The command and its arguments; without --, it begins at the first word that is no option"),
         )
 }
 
@@ -55,7 +57,7 @@ pub fn verbose() -> Arg {
         .short('v')
         .long("verbose")
         .action(ArgAction::SetTrue)
-        .help("Show in the summary what only experts look for: occupancy, how late device records came")
+        .help("Show what only experts look for: occupancy, how late device records came")
 }
 
 /// For tests: the report as the live session made it.

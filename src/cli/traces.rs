@@ -24,7 +24,7 @@ pub fn argument() -> Arg {
         .value_name("TRACE")
         .num_args(1..)
         .value_parser(value_parser!(PathBuf))
-        .help("Trace files, or folders that each hold one session's trace [default: the newest trace in gputrace-out]")
+        .help("Trace files, or folders with a trace each [default: the newest in gputrace-out]")
 }
 
 /// The results, and the exit code, which shows whether all traces were read whole.

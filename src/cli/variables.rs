@@ -1,5 +1,5 @@
 //! The environment as this program finds it: the warning about variables nobody reads, and the
-//! page that describes those that are read.
+//! pages that describe those that are read.
 
 use std::env;
 use std::fmt::Write as _;
@@ -55,18 +55,27 @@ fn warning(name: &str, value: &str) -> Option<String> {
 pub fn page() -> String {
     let mut page = String::from(
         "Variables that the preload library and gputrace read. An option of `gputrace run` means the\n\
-         same as the variable beside it and goes before it; in bare use there are the variables only.\n",
+         same as the variable beside it and wins over it. With auto-collect there are only the variables.\n",
     );
     for setting in SETTINGS.iter().filter(|setting| setting.reader != Reader::Internal) {
-        let _ = write!(page, "\n{}={}", setting.variable, setting.kind.placeholder());
-        if let Some(option) = setting.option {
-            let _ = write!(page, "    (run --{option})");
-        }
-        let _ = write!(page, "\n    {}", setting.help);
-        if !setting.default.is_empty() {
-            let _ = write!(page, " [default: {}]", setting.default);
-        }
-        page.push('\n');
+        page = page + "\n" + &entry(setting);
     }
     page
+}
+
+/// The page `gputrace help OPTION`, and an entry of the other one.
+pub fn entry(setting: &Setting) -> String {
+    let mut entry = format!("{}={}", setting.variable, setting.kind.placeholder());
+    if let Some(option) = setting.option {
+        let _ = write!(entry, "    (run --{option})");
+    }
+    let _ = write!(entry, "\n    {}", setting.help);
+    if !setting.default.is_empty() {
+        let _ = write!(entry, " [default: {}]", setting.default);
+    }
+    entry.push('\n');
+    for line in setting.details.lines() {
+        let _ = writeln!(entry, "    {line}");
+    }
+    entry
 }

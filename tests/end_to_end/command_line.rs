@@ -1,4 +1,4 @@
-//! Command lines that are nearly right: what is said, and that nothing is done.
+//! Command lines that are nearly right: what is said, and that nothing is done; and the help pages.
 
 use crate::harness::folder::Folder;
 use crate::harness::process::{Ended, finish};
@@ -67,4 +67,38 @@ fn command_line_with_an_option_of_ours_behind_the_command_is_warned_about() {
     for own in [&["-o", "out", "-p", "12"][..], &["--all", "--json"], &["--stacks", "3"]] {
         assert_eq!(warnings(own), Vec::<String>::new());
     }
+}
+
+/// Of every subcommand, and `gputrace help OPTION` of every option in those pages.
+#[test]
+fn help_lines_fit_100_columns() {
+    let page = |words: &[&str]| {
+        let page = finish(gputrace().args(words)).expect_code(0).stdout;
+        for line in page.lines() {
+            assert!(line.chars().count() <= 100, "{words:?}: {line}");
+        }
+        page
+    };
+    let main = page(&["--help"]);
+    let list = main.split_once("Commands:\n").unwrap().1.split("\n\n").next().unwrap();
+    let subcommands: Vec<_> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(subcommands.contains(&"run") && subcommands.len() >= 10, "{subcommands:?}");
+    let pages = subcommands.iter().filter(|name| **name != "help").map(|name| page(&[name, "--help"]));
+    let pages: String = pages.collect();
+    assert_eq!(page(&["help", "run"]), page(&["run", "--help"]));
+    let options = page(&["help", "variables"]);
+    page(&["help", "exit-codes"]);
+    let rows: Vec<_> = options.split("\n\n").skip(1).map(str::trim_end).collect();
+    for row in &rows {
+        let variable = row.split('=').next().unwrap();
+        assert_eq!(page(&["help", variable]).trim_end(), *row);
+    }
+    let with_option = options.matches("(run --").count();
+    let shown = options.split("(run --").skip(1).filter_map(|rest| rest.split(')').next());
+    for option in shown {
+        assert!(pages.contains(&format!("--{option}")), "{option}");
+        assert!(page(&["help", option]).contains(&format!("(run --{option})")), "{option}");
+        assert_eq!(page(&["help", option]), page(&["help", &format!("--{option}")]));
+    }
+    assert!(with_option >= 15 && rows.len() > with_option, "{with_option} options, {} rows", rows.len());
 }
