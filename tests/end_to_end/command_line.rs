@@ -15,7 +15,7 @@ fn refused(words: &[&str]) -> Ended {
 }
 
 #[test]
-fn command_line_without_run_says_how_to_trace_the_program() {
+fn command_line_without_run_gets_a_hint() {
     let program = compiled("ends_with_nine", Link::Nothing);
     let program = program.to_str().unwrap();
     for (words, hint) in [
@@ -32,7 +32,7 @@ fn command_line_without_run_says_how_to_trace_the_program() {
 }
 
 #[test]
-fn command_line_that_attaches_is_told_what_to_do_instead() {
+fn command_line_that_attaches_gets_a_hint() {
     for words in [&["attach", "12"][..], &["run", "-p", "12"], &["run", "--pid=12"], &["record", "-p", "12"]]
     {
         let ended = refused(words);

@@ -25,9 +25,9 @@ fn lib_prints_a_private_library_with_the_program_beside_it() {
 }
 
 #[test]
-fn lib_without_a_home_says_what_to_do() {
+fn lib_without_a_home_gives_a_hint() {
     // root has the system's cache folder.
-    let place = Place::new("lib_without_a_home_says_what_to_do");
+    let place = Place::new("lib_without_a_home_gives_a_hint");
     let mut command = place.as_ref().map_or_else(gputrace, |place| place.gputrace(VICTIM));
     command.arg("lib").env_remove("GPUTRACE_CACHE").env_remove("HOME").env_remove("XDG_CACHE_HOME");
     let ended = finish(&mut command).expect_code(1);
@@ -60,7 +60,7 @@ fn doctor_accepts_the_simulated_device() {
 }
 
 #[test]
-fn doctor_says_why_there_is_no_device() {
+fn doctor_reports_why_there_is_no_device() {
     let mut command = gputrace();
     command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE_SIM_DEVICES", "0");
     let ended = finish(&mut command).expect_code(1);
@@ -79,7 +79,7 @@ fn doctor_names_a_libcupti_that_is_none() {
 }
 
 #[test]
-fn doctor_says_that_the_library_is_switched_off() {
+fn doctor_reports_that_the_library_is_switched_off() {
     let mut command = gputrace();
     command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE", "off");
     let ended = finish(&mut command).expect_code(1);

@@ -64,7 +64,7 @@ fn threads_of_a_namespace_of_process_ids_have_their_names() {
 }
 
 #[test]
-fn a_title_is_redacted_like_a_command_line() {
+fn title_is_redacted_like_a_command_line() {
     let check = |traced: Traced| {
         let mut all = traced.report().to_string() + &traced.ended.stderr;
         for file in std::fs::read_dir(&traced.output).unwrap() {

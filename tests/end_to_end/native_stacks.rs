@@ -83,7 +83,7 @@ fn chain(options: &[&str]) -> (Traced, Folder) {
 }
 
 #[test]
-fn calls_are_told_with_their_lines_and_what_was_inlined() {
+fn calls_have_their_lines_and_inlined_functions() {
     let (traced, _folder) = chain(&["-g"]);
     let stacks = stacks(&traced.read("flame.folded"));
     assert_eq!(stacks.len(), 6, "{stacks:#?}");
@@ -147,7 +147,7 @@ fn signal_handlers_are_followed_to_what_they_interrupted() {
 }
 
 #[test]
-fn a_deep_recursion_is_cut_and_marked() {
+fn deep_recursion_is_cut_and_marked() {
     let (traced, _folder) = chain(&["-g"]);
     let stacks = stacks(&traced.read("flame.folded"));
     let deep = stacks.iter().find(|stack| stack.len() > 100).unwrap();
@@ -157,7 +157,7 @@ fn a_deep_recursion_is_cut_and_marked() {
 }
 
 #[test]
-fn a_program_without_symbols_is_told_by_addresses() {
+fn program_without_symbols_has_addresses() {
     let (traced, folder) = chain(&["-s"]);
     let stacks = stacks(&traced.read("flame.folded"));
     let own = |frame: &String| frame.starts_with("[native_chain+0x") && frame.ends_with(']');
@@ -178,7 +178,7 @@ fn a_program_without_symbols_is_told_by_addresses() {
 }
 
 #[test]
-fn names_of_cpp_are_told_as_in_the_source() {
+fn names_of_cpp_are_those_of_the_source() {
     let folder = Folder::new();
     let program = folder.join("native_names");
     build("c++", &source("native_names.cpp"), &[], &program);
@@ -211,7 +211,7 @@ fn odd_file_names_keep_folded_lines_apart() {
 }
 
 #[test]
-fn native_frames_are_told_only_where_they_are_asked_for() {
+fn native_frames_are_recorded_on_request_only() {
     let folder = Folder::new();
     let program = folder.join("native_chain");
     build("cc", &source("native_chain.c"), &["-g"], &program);
@@ -225,7 +225,7 @@ fn native_frames_are_told_only_where_they_are_asked_for() {
 
 /// Those that come when the tables are full are counted, and whatever was known stays.
 #[test]
-fn more_stacks_than_there_is_room_for_are_counted() {
+fn stacks_beyond_capacity_are_counted() {
     const LAUNCHES: u64 = 1 << 17;
     const STACKS: usize = 1 << 16;
     let folder = Folder::new();

@@ -69,8 +69,8 @@ fn variable_of(pid: u32, name: &str) -> String {
 }
 
 #[test]
-fn another_user_neither_reads_nor_writes_a_session() {
-    let Some(place) = Place::new("another_user_neither_reads_nor_writes_a_session") else { return };
+fn session_is_closed_to_other_users() {
+    let Some(place) = Place::new("session_is_closed_to_other_users") else { return };
     let out = place.folder("out", VICTIM, 0o755);
     let go = place.join("go");
     let mut command = place.gputrace(VICTIM);
@@ -128,8 +128,8 @@ fn false_collector(path: &Path) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn a_program_that_is_sent_to_another_users_socket_tells_nothing() {
-    let test = "a_program_that_is_sent_to_another_users_socket_tells_nothing";
+fn program_that_is_sent_to_another_users_socket_sends_nothing() {
+    let test = "program_that_is_sent_to_another_users_socket_sends_nothing";
     let Some(place) = Place::new(test) else { return };
     let library = place.folder("library", 0, 0o755);
     let lib = finish(place.gputrace(0).arg("lib").env("GPUTRACE_CACHE", &library)).expect_code(0);
@@ -237,8 +237,8 @@ fn links_that_another_user_laid_in_the_output_folder_are_not_followed() {
 }
 
 #[test]
-fn a_user_without_privileges_and_without_a_home_is_traced() {
-    let Some(place) = Place::new("a_user_without_privileges_and_without_a_home_is_traced") else { return };
+fn user_without_privileges_and_without_a_home_is_traced() {
+    let Some(place) = Place::new("user_without_privileges_and_without_a_home_is_traced") else { return };
     let out = place.folder("out", ATTACKER, 0o700);
     let program = place.program("basic");
     // Nothing but the output folder can be written to: not the home, not the folder it runs in.

@@ -176,8 +176,8 @@ fn each(test: &str, scenario: &str, check: impl Fn(u32, &str, &Traced)) {
 }
 
 #[test]
-fn a_thousand_stacks_are_as_python_tells_them() {
-    each("a_thousand_stacks_are_as_python_tells_them", "many", |minor, gil, traced| {
+fn thousand_stacks_are_those_that_python_reports() {
+    each("thousand_stacks_are_those_that_python_reports", "many", |minor, gil, traced| {
         let told = assert_told(minor, gil, traced);
         let distinct: HashSet<_> = told.launches.iter().map(|(_, id)| id).collect();
         assert!(distinct.len() > 500 && !distinct.contains(&0), "3.{minor}: {} stacks", distinct.len());
@@ -185,15 +185,15 @@ fn a_thousand_stacks_are_as_python_tells_them() {
 }
 
 #[test]
-fn threads_tell_their_own_stacks() {
-    each("threads_tell_their_own_stacks", "threads", |minor, gil, traced| {
+fn threads_have_their_own_stacks() {
+    each("threads_have_their_own_stacks", "threads", |minor, gil, traced| {
         assert_told(minor, gil, traced);
     });
 }
 
 #[test]
-fn a_code_object_at_anothers_address_is_another() {
-    each("a_code_object_at_anothers_address_is_another", "reused", |minor, gil, traced| {
+fn code_object_at_anothers_address_is_another() {
+    each("code_object_at_anothers_address_is_another", "reused", |minor, gil, traced| {
         assert_told(minor, gil, traced);
     });
 }
@@ -232,8 +232,8 @@ fn stacks_under_a_trace_function_are_the_same() {
 }
 
 #[test]
-fn a_deep_recursion_is_cut_and_marked() {
-    each("a_deep_recursion_is_cut_and_marked", "deep", |minor, gil, traced| {
+fn deep_recursion_is_cut_and_marked() {
+    each("deep_recursion_is_cut_and_marked", "deep", |minor, gil, traced| {
         let (told, said) = (Told::of(traced), said(traced));
         assert_eq!(said.len(), 4);
         assert!(said[3].len() > 10_000, "the program told {} frames", said[3].len());
@@ -254,8 +254,8 @@ fn a_deep_recursion_is_cut_and_marked() {
 /// The second interpreter's frames, and the first one's again. Where a call of the second lets go
 /// of the GIL there is no telling before 3.12, so the program keeps it.
 #[test]
-fn several_interpreters_tell_their_own_stacks() {
-    each("several_interpreters_tell_their_own_stacks", "interpreters", |minor, _, traced| {
+fn interpreters_at_once_have_their_own_stacks() {
+    each("interpreters_at_once_have_their_own_stacks", "interpreters", |minor, _, traced| {
         let (told, said) = (Told::of(traced), said(traced));
         let names =
             |stack: &[Frame]| stack.iter().map(|(_, name, line)| (name.clone(), *line)).collect::<Vec<_>>();
@@ -266,8 +266,8 @@ fn several_interpreters_tell_their_own_stacks() {
 }
 
 #[test]
-fn interpreters_that_follow_one_another_tell_their_own_stacks() {
-    let test = "interpreters_that_follow_one_another_tell_their_own_stacks";
+fn interpreters_that_follow_one_another_have_their_own_stacks() {
+    let test = "interpreters_that_follow_one_another_have_their_own_stacks";
     each(test, "one_after_another", |minor, _, traced| {
         let (told, said) = (Told::of(traced), said(traced));
         assert_eq!(said.len(), 12);
@@ -281,9 +281,9 @@ fn interpreters_that_follow_one_another_tell_their_own_stacks() {
 }
 
 #[test]
-fn an_interpreter_may_end_while_kernels_are_launched() {
+fn interpreter_may_end_while_kernels_are_launched() {
     for round in 0..5 {
-        each("an_interpreter_may_end_while_kernels_are_launched", "ends", |minor, gil, traced| {
+        each("interpreter_may_end_while_kernels_are_launched", "ends", |minor, gil, traced| {
             let told = Told::of(traced);
             let with = told.launches.iter().filter(|(_, id)| *id != 0).count();
             assert!(with > 0, "3.{minor} {gil}, round {round}: {:?}", told.notices());
@@ -298,8 +298,8 @@ fn an_interpreter_may_end_while_kernels_are_launched() {
 }
 
 #[test]
-fn stacks_that_were_not_asked_for_are_not_told() {
-    let test = "python_stacks::stacks_that_were_not_asked_for_are_not_told";
+fn stacks_that_were_not_asked_for_are_not_recorded() {
+    let test = "python_stacks::stacks_that_were_not_asked_for_are_not_recorded";
     for (minor, python) in interpreters(test).into_iter().take(1) {
         let traced =
             run_with(&["--stacks", "none"], &python).arg(program()).arg("threads").arg("held").succeed();
@@ -310,8 +310,8 @@ fn stacks_that_were_not_asked_for_are_not_told() {
 }
 
 #[test]
-fn an_embedded_interpreter_is_found_when_it_is_loaded() {
-    let test = "python_stacks::an_embedded_interpreter_is_found_when_it_is_loaded";
+fn embedded_interpreter_is_found_when_it_is_loaded() {
+    let test = "python_stacks::embedded_interpreter_is_found_when_it_is_loaded";
     for (minor, python) in interpreters(test) {
         let home = python.parent().and_then(Path::parent).unwrap();
         let library = home.join(format!("lib/libpython3.{minor}.so.1.0"));

@@ -47,10 +47,10 @@ fn saved(folder: &Folder) -> (Value, String) {
 }
 
 #[test]
-fn a_full_file_system_costs_the_end_of_the_trace_alone() {
+fn full_file_system_costs_the_end_of_the_trace_alone() {
     let folder = Folder::new();
     let Some(ended) = on_a_disk(
-        "a_full_file_system_costs_the_end_of_the_trace_alone",
+        "full_file_system_costs_the_end_of_the_trace_alone",
         &folder,
         "64k",
         "\"$2\" run --simulate -o \"$1/out\" -- sh -c '\"$0\" 400000; echo ran; exit 9' \"$3\"",
@@ -70,10 +70,10 @@ fn a_full_file_system_costs_the_end_of_the_trace_alone() {
 
 /// What is recorded once there is room again is in the file; what is missing is said in both reports.
 #[test]
-fn a_file_system_that_was_full_for_a_while_costs_that_while_alone() {
+fn file_system_that_was_full_for_a_while_costs_that_while_alone() {
     let folder = Folder::new();
     let Some(ended) = on_a_disk(
-        "a_file_system_that_was_full_for_a_while_costs_that_while_alone",
+        "file_system_that_was_full_for_a_while_costs_that_while_alone",
         &folder,
         "512k",
         "head -c 458752 /dev/zero >\"$1/filler\"; \
@@ -115,10 +115,10 @@ fn a_file_system_that_was_full_for_a_while_costs_that_while_alone() {
 
 /// What came last is kept, as far as there is room.
 #[test]
-fn a_flight_recorder_on_a_full_file_system_keeps_the_newest() {
+fn flight_recorder_on_a_full_file_system_keeps_the_newest() {
     let folder = Folder::new();
     let Some(ended) = on_a_disk(
-        "a_flight_recorder_on_a_full_file_system_keeps_the_newest",
+        "flight_recorder_on_a_full_file_system_keeps_the_newest",
         &folder,
         "96k",
         "\"$2\" run --simulate --flight-recorder 3600 --json \"$4.json\" -o \"$1/out\" -- sh -c \
@@ -140,7 +140,7 @@ fn a_flight_recorder_on_a_full_file_system_keeps_the_newest() {
 }
 
 #[test]
-fn outputs_that_are_removed_are_missed_at_once() {
+fn removed_outputs_are_reported_at_once() {
     let folder = Folder::new();
     let out = folder.join("out");
     let script = format!(

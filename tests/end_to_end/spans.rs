@@ -202,7 +202,7 @@ fn spans_are_a_tree_in_the_caller_s_trace() {
 }
 
 #[test]
-fn all_spans_are_as_many_as_the_report_counts_and_the_same_each_time() {
+fn spans_of_all_are_as_many_as_the_report_counts_and_the_same_each_time() {
     let traced = run("spans").succeed();
     let (spans, _) = exported(&traced, &["--all"]);
     let first = fs::read(traced.output.join("spans.json")).unwrap();
@@ -225,7 +225,7 @@ fn all_spans_are_as_many_as_the_report_counts_and_the_same_each_time() {
 }
 
 #[test]
-fn workers_stand_under_the_process_that_started_them() {
+fn workers_are_under_the_process_that_started_them() {
     let basic = compiled("basic", Link::Driver);
     let traced =
         run_command(compiled("spawn_cuda", Link::Driver)).arg(&basic).env("TRACEPARENT", traceparent());
@@ -247,7 +247,7 @@ fn workers_stand_under_the_process_that_started_them() {
 
 /// Two programs in turn, of a shell that is not traced: each is told the span that both stand under.
 #[test]
-fn a_command_is_given_the_span_that_its_processes_stand_under() {
+fn command_is_given_the_span_that_its_processes_are_under() {
     let basic = compiled("basic", Link::Driver);
     let script = format!("echo \"$TRACEPARENT\"; {0} && {0}", basic.display());
     for caller in [None, Some(traceparent())] {
@@ -273,7 +273,7 @@ fn a_command_is_given_the_span_that_its_processes_stand_under() {
 
 /// In bare use nobody can give the program anything, and nothing is there that was not given.
 #[test]
-fn in_bare_use_a_program_keeps_the_context_that_it_has() {
+fn program_keeps_its_trace_context_with_auto_collect() {
     for caller in [None, Some(traceparent())] {
         let mut traced = bare("spans");
         if let Some(caller) = &caller {
@@ -320,7 +320,7 @@ fn ranges_hold_what_was_launched_in_them() {
 }
 
 #[test]
-fn a_malformed_trace_context_is_said_once_and_not_used() {
+fn malformed_trace_context_is_reported_once_and_not_used() {
     let bad = ["00-zz-xx-01", "", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "\u{7f}"];
     for (bad, hands_on) in bad.into_iter().flat_map(|bad| [(bad, true), (bad, false)]) {
         let traced = run("spans")
@@ -347,7 +347,7 @@ fn a_malformed_trace_context_is_said_once_and_not_used() {
 }
 
 #[test]
-fn what_looks_like_a_secret_is_masked_in_what_a_program_was_given() {
+fn secrets_in_what_a_program_was_given_are_masked() {
     let traced = run("spans")
         .env("BAGGAGE", "user=7,password=hunter2,tenant=9")
         .env("OTEL_RESOURCE_ATTRIBUTES", "team=a,api_key=hunter2")
@@ -361,7 +361,7 @@ fn what_looks_like_a_secret_is_masked_in_what_a_program_was_given() {
 }
 
 #[test]
-fn what_is_redacted_is_no_attribute() {
+fn redacted_arguments_are_no_attributes() {
     let traced = run("spans")
         .env("GPUTRACE_REDACT", "on")
         .env("TRACEPARENT", traceparent())
@@ -374,7 +374,7 @@ fn what_is_redacted_is_no_attribute() {
 }
 
 #[test]
-fn an_export_never_writes_over_a_trace_and_says_what_is_wrong() {
+fn export_never_writes_over_a_trace_and_reports_errors() {
     let traced = run("spans").succeed();
     let trace = traced.trace();
     let before = fs::read(&trace).unwrap();

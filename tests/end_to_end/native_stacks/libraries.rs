@@ -26,7 +26,7 @@ fn reloading(folder: &Folder) -> [PathBuf; 3] {
 
 /// Two libraries, one after the other, where the first was.
 #[test]
-fn a_library_at_anothers_address_is_another() {
+fn library_at_anothers_address_is_another() {
     let folder = Folder::new();
     let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg(&one).arg(&other).arg(&one).succeed();
@@ -68,7 +68,7 @@ fn library_of(told: &Told, stack: u32, paths: &[&Path]) -> Option<String> {
 
 /// By the C library's own function, so that it is not seen at once: libraries are looked at all 50 ms.
 #[test]
-fn a_library_that_is_closed_past_us_is_soon_known_to_be_another() {
+fn library_that_is_replaced_unseen_is_soon_noticed() {
     let folder = Folder::new();
     let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg("past").arg(&one).arg(&other).succeed();
@@ -89,7 +89,7 @@ fn a_library_that_is_closed_past_us_is_soon_known_to_be_another() {
 
 /// Those that have no place any more end their stacks, and that is said.
 #[test]
-fn more_libraries_than_are_told_apart_end_stacks_and_that_is_said() {
+fn libraries_beyond_capacity_end_stacks_and_are_reported() {
     const LIBRARIES: u32 = 4200;
     let folder = Folder::new();
     let (first, program) = (folder.join("1.so"), folder.join("native_libraries"));
@@ -128,7 +128,7 @@ fn folded_later(traced: &Traced) -> String {
 }
 
 #[test]
-fn a_trace_read_later_gives_the_same_names_unless_the_file_is_another() {
+fn trace_read_later_gives_the_same_names_unless_the_file_is_another() {
     let folder = Folder::new();
     let (library, program) = (folder.join("plugin.so"), folder.join("native_reload"));
     let plugin = |function: &str| {
@@ -164,7 +164,7 @@ fn a_trace_read_later_gives_the_same_names_unless_the_file_is_another() {
 }
 
 #[test]
-fn a_file_without_a_build_id_is_known_by_its_time() {
+fn file_without_a_build_id_is_known_by_its_time() {
     let folder = Folder::new();
     let (library, program) = (folder.join("plugin.so"), folder.join("native_reload"));
     let plugin = |function: &str| {

@@ -45,7 +45,7 @@ fn stacks_that_no_table_describes_end_with_a_mark() {
 }
 
 #[test]
-fn the_smallest_stacks_are_large_enough_for_native_frames() {
+fn smallest_stacks_are_large_enough_for_native_frames() {
     for (how, launches) in [("return", 7), ("thread", 5), ("thread_at_once", 5), ("handler", 7)] {
         let traced = run_with(&NATIVE, compiled("small_stacks", Link::Driver)).arg(how).go().expect_code(5);
         assert_eq!(count(&traced.report(), "launches"), launches, "{how}");
@@ -55,7 +55,7 @@ fn the_smallest_stacks_are_large_enough_for_native_frames() {
 }
 
 #[test]
-fn thousands_of_short_lived_threads_tell_their_frames() {
+fn frames_of_thousands_of_short_lived_threads_are_recorded() {
     let traced = run_with(&NATIVE, compiled("thread_storm", Link::Driver)).succeed();
     let report = traced.report();
     assert_eq!((count(&report, "launches"), dropped(&report)), (4000, 0));
@@ -111,7 +111,7 @@ const MARK: [u64; 2] = [0, 0];
 /// On a thread whose stack has no guard, a table leads to the stack beside it, which was there and is not any more: from a
 /// coroutine's stack further below, and by a place that a handler is said to have interrupted.
 #[test]
-fn no_table_leads_to_a_stack_that_was_given_back() {
+fn unwinding_survives_a_stack_that_was_released() {
     for (how, blocks) in [("coroutine", 3), ("handler", 4)] {
         for filtered in [&[][..], &["filtered"]] {
             let launches = beside(&[&[how], filtered].concat());
@@ -136,13 +136,13 @@ fn no_table_leads_to_a_stack_that_was_given_back() {
 
 /// The same while another thread gives that stack back and takes it again, all the time.
 #[test]
-fn no_table_leads_to_a_stack_that_goes_at_this_moment() {
+fn unwinding_survives_a_stack_that_is_being_released() {
     goes_at_this_moment(&["races"]);
 }
 
 /// Where nothing may be copied. To look at a page and then to read it would end about one run in four by SIGSEGV.
 #[test]
-fn no_table_leads_to_a_stack_that_goes_at_this_moment_under_a_filter() {
+fn unwinding_survives_a_stack_that_is_being_released_under_a_filter() {
     for _ in 0..3 {
         goes_at_this_moment(&["races", "filtered"]);
     }
@@ -167,7 +167,7 @@ fn places(launches: &[(u32, Vec<[u64; 2]>)], wanted: u32) -> Vec<u64> {
 
 /// Nothing may be copied, so a coroutine's stack is told as far as the page that the thread is on.
 #[test]
-fn of_a_coroutine_s_frames_the_innermost_are_told_under_a_filter() {
+fn innermost_frames_of_a_coroutine_are_recorded_under_a_filter() {
     let [copied, read] = [&["deep"][..], &["deep", "filtered"]].map(beside);
     for blocks in [5, 6] {
         let (all, told) = (places(&copied, blocks), places(&read, blocks));
@@ -184,7 +184,7 @@ fn expect_innermost(told: &[u64], all: &[u64]) {
 
 /// A profiler's handler that reads what may not be there, and catches its own fault, comes whenever it likes.
 #[test]
-fn a_handler_that_faults_on_purpose_may_come_while_frames_are_read() {
+fn handler_that_faults_on_purpose_may_come_while_frames_are_read() {
     for filtered in [&[][..], &["filtered"], &["filtered"], &["filtered"]] {
         let launches = beside(&[&["faults"], filtered].concat());
         assert_eq!(launches.iter().filter(|(blocks, _)| *blocks == 7).count(), 20_000, "{filtered:?}");
@@ -193,7 +193,7 @@ fn a_handler_that_faults_on_purpose_may_come_while_frames_are_read() {
 
 /// A filter that refuses the question which pages there are leaves nothing that could be read.
 #[test]
-fn where_stacks_are_is_not_known_is_said_once() {
+fn unknown_stack_bounds_are_reported_once() {
     const SAID: &str = "where this C library says which stack a thread has is not known";
     let [usual, unanswered] = [&["deep", "filtered"][..], &["deep", "unanswered"]].map(run_beside);
     let said = |traced: &Traced| traced.report()["notices"].to_string().matches(SAID).count();

@@ -113,7 +113,7 @@ fn state(pid: i32) -> String {
 }
 
 #[test]
-fn a_signal_to_run_alone_comes_once_and_one_to_the_group_once_or_twice() {
+fn signal_to_run_alone_comes_once_and_one_to_the_group_once_or_twice() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     for (name, signal) in COUNTED {
@@ -186,7 +186,7 @@ fn timeout_s_signal_reaches_the_program_at_most_once_more_than_without_us() {
 
 /// A script's `trap 'kill 0' EXIT`, `os.killpg(0, …)`: it is in its own group.
 #[test]
-fn a_program_that_signals_its_own_group_gets_that_once() {
+fn program_that_signals_its_own_group_gets_that_once() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     for round in 1..10 {
@@ -198,7 +198,7 @@ fn a_program_that_signals_its_own_group_gets_that_once() {
 
 /// What is meant for whoever started it must not end it.
 #[test]
-fn a_program_that_signals_its_parent_does_not_get_that() {
+fn program_that_signals_its_parent_does_not_get_that() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     counting.session.write("killparent\ncounts\n");
@@ -208,7 +208,7 @@ fn a_program_that_signals_its_parent_does_not_get_that() {
 
 /// Without us it would lead the group and could not leave it.
 #[test]
-fn a_program_that_left_our_group_gets_what_the_group_gets() {
+fn program_that_left_our_group_gets_what_the_group_gets() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &["leaves"]);
     for round in 0..10 {
@@ -219,8 +219,8 @@ fn a_program_that_left_our_group_gets_what_the_group_gets() {
 
 /// A terminal that is gone tells its session's first process, and when that has ended the group in the foreground.
 #[test]
-fn a_terminal_that_hangs_up_is_heard_of_once() {
-    if !needs::python("a_terminal_that_hangs_up_is_heard_of_once") {
+fn terminal_that_hangs_up_is_heard_of_once() {
+    if !needs::python("terminal_that_hangs_up_is_heard_of_once") {
         return;
     }
     let script = "import os, pty, signal, sys, time\n\
@@ -271,7 +271,7 @@ fn a_terminal_that_hangs_up_is_heard_of_once() {
 }
 
 #[test]
-fn a_group_that_was_stopped_goes_on_and_gets_its_signals() {
+fn group_that_was_stopped_goes_on_and_gets_its_signals() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     let (group, run, program) = (counting.group(), counting.run, counting.program);
@@ -297,7 +297,7 @@ fn a_group_that_was_stopped_goes_on_and_gets_its_signals() {
 
 /// From the moment that the signal is ours on, it is the program's, whether that is there yet or not.
 #[test]
-fn a_signal_in_the_middle_of_the_start_is_not_lost() {
+fn signal_in_the_middle_of_the_start_is_not_lost() {
     tool::library();
     let length_us = {
         let folder = Folder::new();
