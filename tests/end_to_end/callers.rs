@@ -111,7 +111,7 @@ fn said(traced: &Traced) -> BTreeMap<u64, (String, String, String)> {
         .collect()
 }
 
-/// Every kernel stands under the span that was current as it was launched, or under the process; all are there.
+/// Every kernel is under the span that was active at its launch, or under the process. None is missing.
 #[track_caller]
 fn assert_under_their_callers(what: &str, traced: &Traced) -> Vec<Span> {
     let (spans, said) = (exported(traced), said(traced));
@@ -166,7 +166,7 @@ fn each(test: &str, scenario: &str, check: impl Fn(&str, &Traced, &[Span])) {
     }
 }
 
-/// Kernels and the calls that launched them say the line that called the driver; what is slow, the whole stack.
+/// Kernels and the calls that launched them have the line that called the driver; slow ones the whole stack.
 #[track_caller]
 fn assert_lines(what: &str, spans: &[Span]) {
     let source = std::fs::read_to_string(program()).unwrap();

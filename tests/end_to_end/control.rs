@@ -15,7 +15,7 @@ use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl, dumps, eventually};
 use crate::harness::tool::{self, count, gputrace};
-use crate::harness::users::{ATTACKER, Place, VICTIM, as_user};
+use crate::harness::users::{ATTACKER, SharedFolder, VICTIM, as_user};
 
 fn flight() -> PathBuf {
     compiled("flight", Link::Driver)
@@ -256,12 +256,12 @@ fn nonsense_on_the_control_socket_harms_nobody() {
 
 #[test]
 fn control_socket_is_closed_to_other_users() {
-    let Some(place) = Place::new("control_socket_is_closed_to_other_users") else { return };
+    let Some(shared) = SharedFolder::new("control_socket_is_closed_to_other_users") else { return };
     // Where everybody's sessions are, without a variable that says another place.
-    let (base, out) = (Path::new("/tmp"), place.folder("out", VICTIM, 0o700));
-    let mut command = place.gputrace(VICTIM);
+    let (base, out) = (Path::new("/tmp"), shared.folder("out", VICTIM, 0o700));
+    let mut command = shared.gputrace(VICTIM);
     command.args(["run", "--simulate", "--flight-recorder=5", "-o"]).arg(&out).arg("--");
-    command.arg(place.program("flight")).args(["wait", "0"]);
+    command.arg(shared.program("flight")).args(["wait", "0"]);
     let mut session = Session::start(&mut command);
     assert_eq!(session.line(), "100");
     let pid = session.pid().to_string();
@@ -273,7 +273,7 @@ fn control_socket_is_closed_to_other_users() {
             (&program, "dump", "belongs to no session: "),
         ];
         for (number, question, why) in asks {
-            let refused = finish(place.gputrace(user).args(["ctl", number, question])).expect_code(66);
+            let refused = finish(shared.gputrace(user).args(["ctl", number, question])).expect_code(66);
             assert!(refused.stdout.is_empty(), "{}", refused.stdout);
             let begin =
                 format!("gputrace: {}process {number} ", if number == &pid { "the session of " } else { "" });
@@ -291,7 +291,7 @@ fn control_socket_is_closed_to_other_users() {
     as_user(ATTACKER, move || UnixStream::connect(&path).map(drop)).expect_err("the folder is private");
     assert!(dumps(&out).is_empty());
     // The user itself is.
-    let asked = finish(place.gputrace(VICTIM).args(["ctl", &pid, "dump"])).expect_code(0);
+    let asked = finish(shared.gputrace(VICTIM).args(["ctl", &pid, "dump"])).expect_code(0);
     assert_eq!(asked.stdout.trim_end(), dumps(&out)[0].to_str().unwrap());
     assert_eq!(session.end().0.code(), Some(0));
 }

@@ -69,8 +69,8 @@ fn deep_queue_s_device_times_arrive_while_it_runs() {
     assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
     let report = traced.report();
     assert_eq!(count(&report, "launches"), 201);
-    // Of some 120 that had ended, those of the last 100 ms have no times; on a busy machine a few more. The others came once,
-    // and as they were: a buffer of theirs never came back.
+    // Of some 120 kernels that had ended, those of the last 100 ms have no times; on a busy machine a few
+    // more. The others arrived once and unchanged: their buffer was never returned.
     let timed = count(&report, "timed_operations");
     assert!((31..=121).contains(&timed), "{timed}");
     assert_eq!(long_kernels(&report), (timed - 1, (timed - 1) * LONG_NS));

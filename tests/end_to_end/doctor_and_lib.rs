@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::tool::{self, gputrace};
-use crate::harness::users::{Place, VICTIM};
+use crate::harness::users::{SharedFolder, VICTIM};
 
 #[test]
 fn lib_prints_a_private_library_with_the_program_beside_it() {
@@ -27,8 +27,8 @@ fn lib_prints_a_private_library_with_the_program_beside_it() {
 #[test]
 fn lib_without_a_home_gives_a_hint() {
     // root has the system's cache folder.
-    let place = Place::new("lib_without_a_home_gives_a_hint");
-    let mut command = place.as_ref().map_or_else(gputrace, |place| place.gputrace(VICTIM));
+    let shared = SharedFolder::new("lib_without_a_home_gives_a_hint");
+    let mut command = shared.as_ref().map_or_else(gputrace, |shared| shared.gputrace(VICTIM));
     command.arg("lib").env_remove("GPUTRACE_CACHE").env_remove("HOME").env_remove("XDG_CACHE_HOME");
     let ended = finish(&mut command).expect_code(1);
     assert_eq!(

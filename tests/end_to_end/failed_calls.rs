@@ -1,4 +1,5 @@
-//! Calls that fail: kept with what they asked for, where and what helps, counted by line, and told from questions.
+//! Calls that fail: recorded with their arguments, their line and a hint, counted by line. Queries that are
+//! answered with an error are no failures.
 
 use std::path::Path;
 
@@ -89,7 +90,7 @@ fn failed_calls_are_kept_with_what_they_asked_for_and_what_helps() {
         (&module["category"], &module["arguments"]["file"]),
         (&json!("module"), &json!("/nowhere/model.cubin"))
     );
-    // Told where it fails: nothing else is known of calls to it.
+    // Recorded where it fails: nothing else is known of calls to it.
     assert_eq!(error(&report, "cuFuncSetAttribute")["category"], "launch");
     let categories = report["errors"]["list"].as_array().unwrap().iter().map(|error| &error["category"]);
     assert_eq!(categories.collect::<Vec<_>>(), ["launch", "module", "launch", "stream"]);
@@ -206,9 +207,9 @@ fn failures_have_their_python_lines() {
         {
             let failed = error(&report, call);
             let (line, stack) = (&failed["line"], failed["stack"].as_array().unwrap());
-            let place = (&line["function"], &line["file"], &line["line"]);
+            let source_line = (&line["function"], &line["file"], &line["line"]);
             let expected = (&json!(function), &json!("failed_calls.py"), &lines[function]);
-            assert_eq!(place, expected, "Python 3.{minor}: {failed:#}");
+            assert_eq!(source_line, expected, "Python 3.{minor}: {failed:#}");
             assert_eq!(failed["calls"], calls, "Python 3.{minor}");
             // Called from main, called from the module.
             let functions: Vec<_> = stack.iter().map(|frame| frame["function"].as_str().unwrap()).collect();

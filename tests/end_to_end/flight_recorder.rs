@@ -147,10 +147,10 @@ fn newest_dumps_stay_and_none_is_ever_half_there() {
     let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait", "0"]);
     session.line();
     let dump = || ctl(session.pid(), &["dump"]).expect_code(0).stdout.trim_end().to_owned();
-    let told: Vec<String> = (0..10).map(|_| dump()).collect();
+    let printed: Vec<String> = (0..10).map(|_| dump()).collect();
     let out = folder.path().canonicalize().unwrap().join("out");
     let written: Vec<_> = dumps(&out).iter().map(|path| path.display().to_string()).collect();
-    assert_eq!(written, told[2..]);
+    assert_eq!(written, printed[2..]);
     let hidden = fs::read_dir(&out)
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));

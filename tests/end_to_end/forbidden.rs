@@ -10,7 +10,7 @@ use crate::harness::needs;
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{count, gputrace, report, run, run_command};
-use crate::harness::users::Place;
+use crate::harness::users::SharedFolder;
 
 const NOBODY: u32 = 65534;
 
@@ -127,13 +127,13 @@ fn give_capability(path: &Path) -> std::io::Result<()> {
 #[test]
 fn program_with_file_capabilities_is_reported_as_not_traced() {
     let test = "program_with_file_capabilities_is_reported_as_not_traced";
-    let Some(place) = Place::new(test) else { return };
-    let program = place.program("ends_with_nine");
+    let Some(shared) = SharedFolder::new(test) else { return };
+    let program = shared.program("ends_with_nine");
     if let Err(error) = give_capability(&program) {
         return needs::skipped(test, &format!("no file capabilities can be given here: {error}"));
     }
-    let home = place.folder("home", NOBODY, 0o700);
-    let mut command = place.gputrace(NOBODY);
+    let home = shared.folder("home", NOBODY, 0o700);
+    let mut command = shared.gputrace(NOBODY);
     command.arg("run").arg("-o").arg(home.join("out")).arg("--").arg(&program).env("HOME", &home);
     let ended = finish(&mut command).expect_code(9);
     assert_eq!(ended.stdout, "ran\n");

@@ -6,7 +6,8 @@ use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{Run, Traced, bare_command, calls, count, dropped, gputrace, run_with};
 
-/// A run of so many nodes, their nanoseconds, and for how many milliseconds; another three are for a graph after it.
+/// A run of a graph: its number of nodes, their nanoseconds, and for how many milliseconds it is launched.
+/// Three more numbers are for a second graph.
 fn with<const N: usize>(options: &[&str], program: [u32; N]) -> Run {
     let run = run_with(options, compiled("graph_times", Link::Driver));
     program.iter().fold(run, |run, number| run.arg(number.to_string()))

@@ -46,9 +46,9 @@ fn ends_as_alone(traced: Run, arguments: &[&str], then: Then) {
                 return;
             }
             // The session knows it too: somebody else may have the program's standard error.
-            let told = said[0].strip_prefix("gputrace: not tracing: ").unwrap();
+            let why = said[0].strip_prefix("gputrace: not tracing: ").unwrap();
             let known = ended.stderr.lines().any(|line| {
-                line.starts_with("gputrace: warning: not recorded: process ") && line.ends_with(told)
+                line.starts_with("gputrace: warning: not recorded: process ") && line.ends_with(why)
             });
             assert!(known, "{case}\n{}", ended.stderr);
             assert!(traced.read("summary.txt").contains("not recorded: process "), "{case}");

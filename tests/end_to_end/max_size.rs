@@ -24,8 +24,8 @@ fn is_the_first_part(traced: &Traced, live: Option<&Value>) {
     assert!((LIMIT / 2..=LIMIT).contains(&bytes), "{bytes}");
     let summary = traced.read("summary.txt");
     assert!(summary.contains("200,000 launches") && summary.contains("Lost       nothing"), "{summary}");
-    let told = traced.ended.stderr.lines().last().unwrap();
-    assert!(told.contains("nothing lost; trace.gputrace has the first 128 KiB and lacks "), "{told}");
+    let last = traced.ended.stderr.lines().last().unwrap();
+    assert!(last.contains("nothing lost; trace.gputrace has the first 128 KiB and lacks "), "{last}");
     let folded = traced.read("flame.folded");
     assert!(folded.contains("first_kernel"), "{folded}");
 

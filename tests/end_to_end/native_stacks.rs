@@ -1,4 +1,5 @@
-//! Native stacks: every launch's C, C++ and Python frames in their order, named from the files that were mapped.
+//! Native stacks: the C, C++ and Python frames of every launch, in order, named from the files that were
+//! mapped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 use gputrace_wire::definition::kind;
 
 use crate::harness::folder::Folder;
-use crate::harness::told::Told;
+use crate::harness::recorded::Recorded;
 use crate::harness::tool::{self, Traced, run_with};
 
 mod libraries;
@@ -217,9 +218,10 @@ fn native_frames_are_recorded_on_request_only() {
     build("cc", &source("native_chain.c"), &["-g"], &program);
     let options: [&[&str]; 3] = [&[], &["--stacks", "python,nvtx"], &["--stacks", "none"]];
     for options in options {
-        let told = Told::of(&run_with(options, &program).succeed());
-        let any = told.definitions.values().any(|record| [kind::IMAGE, kind::STACK].contains(&record.kind));
-        assert!(!any && told.launches.iter().all(|(_, stack)| *stack == 0), "{options:?}");
+        let recorded = Recorded::of(&run_with(options, &program).succeed());
+        let any =
+            recorded.definitions.values().any(|record| [kind::IMAGE, kind::STACK].contains(&record.kind));
+        assert!(!any && recorded.launches.iter().all(|(_, stack)| *stack == 0), "{options:?}");
     }
 }
 
@@ -233,22 +235,22 @@ fn stacks_beyond_capacity_are_counted() {
     build("cc", &source("native_many.c"), &[], &program);
     let options = ["--stacks", "native", "--device-times", "off", "--on-full", "wait"];
     let traced = run_with(&options, &program).succeed();
-    let told = Told::of(&traced);
+    let recorded = Recorded::of(&traced);
     let dropped = &traced.report()["dropped"];
-    let counted = told.counter("stacks_full");
+    let counted = recorded.counter("stacks_full");
     assert_eq!(tool::count(dropped, "stacks_full"), counted);
     // A collector that gets no processor loses some, with a stack or without.
     let lost = dropped["ring_full"].as_u64().unwrap_or(0);
-    let all = told.launches.len() as u64 + lost;
+    let all = recorded.launches.len() as u64 + lost;
     assert!((LAUNCHES..=LAUNCHES + 1).contains(&all), "{all}: {dropped:#}");
-    let known = told.launches.iter().take_while(|(_, stack)| *stack != 0).count();
-    let (with, without) = told.launches.split_at(known);
+    let known = recorded.launches.iter().take_while(|(_, stack)| *stack != 0).count();
+    let (with, without) = recorded.launches.split_at(known);
     assert!(without.iter().all(|(_, stack)| *stack == 0), "one that came later has a stack");
     // And the wait at the end.
     let least = without.len() as u64 + 1;
     assert!((least..=least + lost).contains(&counted), "{counted} counted, {least} seen, {lost} lost");
-    let stacks = told.definitions.values().filter(|record| record.kind == kind::STACK).count();
+    let stacks = recorded.definitions.values().filter(|record| record.kind == kind::STACK).count();
     assert_eq!(stacks, STACKS);
-    let frames = |stack: &u32| told.definitions[stack].fields.as_chunks::<2>().0.len();
+    let frames = |stack: &u32| recorded.definitions[stack].fields.as_chunks::<2>().0.len();
     assert!(with.iter().all(|(_, stack)| frames(stack) > 18));
 }

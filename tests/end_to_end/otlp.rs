@@ -81,13 +81,13 @@ fn spans_arrive_as_export_writes_them() {
                 request.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip")
             };
             assert!(requests.iter().all(|request| encoded(request) == (gzip == "gzip")));
-            let told = format!(
+            let line = format!(
                 "gputrace: sent {} spans to {}/v1/traces ({protocol}, ",
                 exported.len(),
                 back_end.url()
             );
-            assert!(traced.ended.stderr.contains(&told), "{}", traced.ended.stderr);
-            assert!(traced.read("summary.txt").contains(&told));
+            assert!(traced.ended.stderr.contains(&line), "{}", traced.ended.stderr);
+            assert!(traced.read("summary.txt").contains(&line));
         }
     }
 }
@@ -107,7 +107,7 @@ fn spans_go_out_while_the_program_runs() {
             .filter(|(span, _)| span["name"].as_str().unwrap().starts_with("cuda_kernel: "))
             .count()
     };
-    eventually("all kernels are told", || (kernels(&back_end) == launched).then_some(()));
+    eventually("all kernels are sent", || (kernels(&back_end) == launched).then_some(()));
     let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
     let traces = serde_json::from_str::<Value>(&status).unwrap()["otlp"]["traces"].clone();
     assert!(traces["sent"].as_u64().unwrap() >= launched as u64, "{traces}");
@@ -171,8 +171,8 @@ fn absent_back_end_is_reported_and_export_sends_the_trace_later() {
     let back_end = BackEnd::new(&[Reply::Takes]);
     let ended = export_to(&back_end.url(), &[], &traced).expect_code(0);
     assert_same(&back_end.spans(), &all);
-    let told = format!("gputrace: sent {} spans to {}/v1/traces", all.len(), back_end.url());
-    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    let line = format!("gputrace: sent {} spans to {}/v1/traces", all.len(), back_end.url());
+    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
 }
 
 #[test]
@@ -278,7 +278,8 @@ fn program_that_is_killed_loses_nothing_that_was_queued() {
     assert_same(&back_end.spans(), &all);
 }
 
-/// What is slower than a request may be is waited for no longer than that, and the program's exit code is its own.
+/// A back end that is too slow is waited for no longer than a request's limit, and the exit code is the
+/// program's.
 #[test]
 fn back_end_that_never_answers_costs_a_bounded_wait() {
     let back_end = BackEnd::new(&[Reply::Hangs]);
@@ -379,8 +380,8 @@ fn rotel_reads_what_is_sent() {
             .env("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
             .succeed();
         let all = exported(&traced, &["--all"]);
-        let told = format!("gputrace: sent {} spans to ", all.len());
-        assert!(traced.ended.stderr.contains(&told), "{}", traced.ended.stderr);
+        let line = format!("gputrace: sent {} spans to ", all.len());
+        assert!(traced.ended.stderr.contains(&line), "{}", traced.ended.stderr);
         back_end.waits_for_spans(all.len());
         assert_same(&back_end.spans(), &all);
         assert!(

@@ -155,7 +155,7 @@ fn code_that_threads_make_and_drop_keeps_its_lines() {
     for (minor, python) in interpreters("python_flame::code_that_threads_make_and_drop_keeps_its_lines") {
         let traced = run_command(&python).arg(&script).arg(ROUNDS.to_string()).succeed();
         let folded = traced.read("flame.folded");
-        let mut told: Vec<_> = folded
+        let mut actual: Vec<_> = folded
             .lines()
             .map(|line| {
                 let (_, stack) = line.split_once(";work python_churn.py:").expect(line);
@@ -164,13 +164,13 @@ fn code_that_threads_make_and_drop_keeps_its_lines() {
                 stack.to_owned()
             })
             .collect();
-        told.sort_unstable();
+        actual.sort_unstable();
         let mut expected: Vec<_> = (0..ROUNDS)
             .map(|round| one(round).repeat(round as usize % 40 + 1))
             .flat_map(|stack| std::iter::repeat_n(stack, 8))
             .collect();
         expected.sort_unstable();
-        assert!(told == expected, "Python 3.{minor}: {} stacks\n{folded}", told.len());
+        assert!(actual == expected, "Python 3.{minor}: {} stacks\n{folded}", actual.len());
         assert_eq!(count(&traced.report(), "launches"), ROUNDS * 8);
     }
 }

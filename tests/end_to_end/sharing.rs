@@ -74,7 +74,8 @@ fn client_gets_the_kernels_of_graphs_whatever_we_time_them_by() {
     }
 }
 
-/// CUPTI crashes over such a graph if the kind for whole graphs goes on beneath it (the simulated one does as well).
+/// CUPTI crashes over such a graph if graph-level timing is switched on meanwhile (the simulated one does
+/// too).
 #[test]
 fn graph_made_while_a_client_wanted_nodes_stays_by_node() {
     let expected = alone("cupti_graphs", &["remade"]);

@@ -85,11 +85,11 @@ fn file_system_that_was_full_for_a_while_costs_that_while_alone() {
     };
     let ended = ended.expect_code(9);
     // A few blocks fit into what is left of a page, so it may come to that more than once.
-    let news: Vec<_> = ended.stderr.lines().filter(|line| line.contains("the trace file")).collect();
+    let notices: Vec<_> = ended.stderr.lines().filter(|line| line.contains("the trace file")).collect();
     let stops = |line: &&str| line.contains("cannot write the trace file");
-    assert!(news.len().is_multiple_of(2) && news.iter().step_by(2).all(stops), "{}", ended.stderr);
+    assert!(notices.len().is_multiple_of(2) && notices.iter().step_by(2).all(stops), "{}", ended.stderr);
     let goes_on = "gputrace: warning: the trace file is written again; ";
-    let told: Vec<u64> = news
+    let left_out: Vec<u64> = notices
         .iter()
         .skip(1)
         .step_by(2)
@@ -109,7 +109,7 @@ fn file_system_that_was_full_for_a_while_costs_that_while_alone() {
     let missing = seen["dropped"]["not_in_trace"].as_u64().unwrap();
     assert_eq!(live["dropped"]["not_in_trace"], missing);
     assert!(missing >= live_launches[0] - launches[0], "{missing}: {launches:?} of {live_launches:?}");
-    assert_eq!(told.iter().sum::<u64>(), missing, "{}", ended.stderr);
+    assert_eq!(left_out.iter().sum::<u64>(), missing, "{}", ended.stderr);
     assert!(ended.stderr.contains(" not_in_trace"), "{}", ended.stderr);
 }
 

@@ -27,7 +27,7 @@ pub struct Read {
 
 /// All spans of an export.
 #[derive(Debug)]
-pub struct Spans(Vec<Read>);
+pub struct ReadSpans(Vec<Read>);
 
 impl Read {
     fn text(&self, key: &str) -> &str {
@@ -68,8 +68,8 @@ fn attributes(of: &Value) -> BTreeMap<String, Value> {
     .collect()
 }
 
-impl Spans {
-    fn read(path: &Path) -> Spans {
+impl ReadSpans {
+    fn read(path: &Path) -> ReadSpans {
         let mut spans = Vec::new();
         for line in fs::read_to_string(path).unwrap().lines() {
             let request: Value = serde_json::from_str(line).unwrap();
@@ -82,7 +82,7 @@ impl Spans {
                 }
             }
         }
-        let spans = Spans(spans);
+        let spans = ReadSpans(spans);
         spans.check();
         spans
     }
@@ -109,12 +109,12 @@ impl Spans {
         self.0.iter().find(|read| read.text("spanId") == of.text("parentSpanId"))
     }
 
-    /// Spans of that name, in the order in which they were told.
+    /// ReadSpans of that name, in the order in which they were told.
     pub fn named(&self, name: &str) -> Vec<&Read> {
         self.0.iter().filter(|read| read.name() == name).collect()
     }
 
-    /// Spans of failed calls, in order of time.
+    /// ReadSpans of failed calls, in order of time.
     pub fn errors(&self) -> Vec<&Read> {
         let mut failed: Vec<&Read> = self.0.iter().filter(|read| read.is_error()).collect();
         failed.sort_by_key(|read| read.start_ns());
@@ -128,7 +128,7 @@ impl Spans {
 
 /// Exports a run's trace with those options; also what was said.
 #[track_caller]
-pub fn exported(traced: &Traced, options: &[&str]) -> (Spans, String) {
+pub fn exported(traced: &Traced, options: &[&str]) -> (ReadSpans, String) {
     let path = traced.output.join("spans.json");
     let mut command = gputrace();
     command.args(["export", "--format", "otlp-json", "-o"]).arg(&path).args(options).arg(&traced.output);
@@ -136,7 +136,7 @@ pub fn exported(traced: &Traced, options: &[&str]) -> (Spans, String) {
         command.env_remove(name);
     }
     let said = finish(&mut command).expect_code(0).stderr;
-    (Spans::read(&path), said)
+    (ReadSpans::read(&path), said)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What PyTorch's threads launch: charged to the line that called `backward()`, and to operators.
 //!
-//! The engine is a stand-in of forty lines with PyTorch's own symbols, in the two forms that they have had. What is
-//! true of PyTorch itself, `pytorch_itself_has_its_stacks` and the tests on a GPU look at.
+//! The engine is a stand-in of forty lines with PyTorch's own symbols, in the two forms that they have had.
+//! `pytorch_itself_has_its_stacks` and the tests on a GPU cover PyTorch itself.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -71,8 +71,8 @@ pub fn traced(python: &Path, options: &[&str], folder: &Path, arguments: &[&str]
     run.go().expect_code(0)
 }
 
-/// By kernel: what stands above the thread and below the call, without the helpers of the program's, and how often
-/// it was launched there (kernels take 10 µs each).
+/// By kernel: the frames between the thread and the call, without the program's helpers, and how often it was
+/// launched there (kernels take 10 µs each).
 fn charged(traced: &Traced) -> BTreeMap<String, Vec<(String, u64)>> {
     let mut charged: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     for line in traced.read("flame.folded").lines() {

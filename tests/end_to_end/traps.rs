@@ -86,7 +86,8 @@ fn cupti_that_refuses_us_costs_device_times_alone() {
     }
 }
 
-/// The vendor's asks a simulated driver for what it does not have until the program's stack is full. PyTorch brings it along.
+/// NVIDIA's libcupti, which PyTorch brings along, asks a simulated driver for what it does not have until the
+/// program's stack is full.
 #[test]
 fn cupti_that_the_program_brings_is_not_used_on_the_simulated_device() {
     let folder = Folder::new();

@@ -9,7 +9,7 @@ use gputrace_wire::definition::kind;
 use super::{NATIVE, build, source};
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
-use crate::harness::told::Told;
+use crate::harness::recorded::Recorded;
 use crate::harness::tool::{Traced, gputrace, run_with};
 
 /// Two libraries alike but for a name, and the program that launches from one after the other.
@@ -30,21 +30,21 @@ fn library_at_anothers_address_is_another() {
     let folder = Folder::new();
     let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg(&one).arg(&other).arg(&one).succeed();
-    let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
+    let addresses: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
     assert!(
-        places.len() == 3 && places.iter().all(|place| *place == places[0]),
-        "not one address: {places:?}"
+        addresses.len() == 3 && addresses.iter().all(|address| *address == addresses[0]),
+        "not one address: {addresses:?}"
     );
-    let told = Told::of(&traced);
-    let images = told.definitions.values().filter(|record| record.kind == kind::IMAGE);
+    let recorded = Recorded::of(&traced);
+    let images = recorded.definitions.values().filter(|record| record.kind == kind::IMAGE);
     let plugins = images.filter(|record| record.text.ends_with(b".so") && record.text.contains(&b'o'));
     let plugins: Vec<_> =
         plugins.filter(|record| [&one, &other].iter().any(|path| ends(record, path))).collect();
     assert_eq!(plugins.len(), 2, "each is defined once: {plugins:?}");
-    let blocks: Vec<(u32, String)> = told
+    let blocks: Vec<(u32, String)> = recorded
         .launches
         .iter()
-        .filter_map(|(blocks, stack)| Some((*blocks, library_of(&told, *stack, &[&one, &other])?)))
+        .filter_map(|(blocks, stack)| Some((*blocks, library_of(&recorded, *stack, &[&one, &other])?)))
         .collect();
     let expected = [(1, "one.so"), (2, "other.so"), (3, "one.so")]
         .iter()
@@ -59,9 +59,9 @@ fn library_at_anothers_address_is_another() {
 }
 
 /// The library that a launch came from, by its file's name.
-fn library_of(told: &Told, stack: u32, paths: &[&Path]) -> Option<String> {
-    let frames = told.definitions.get(&stack)?.fields.as_chunks::<2>().0;
-    let mut images = frames.iter().filter_map(|[id, _]| told.definitions.get(&(*id as u32)));
+fn library_of(recorded: &Recorded, stack: u32, paths: &[&Path]) -> Option<String> {
+    let frames = recorded.definitions.get(&stack)?.fields.as_chunks::<2>().0;
+    let mut images = frames.iter().filter_map(|[id, _]| recorded.definitions.get(&(*id as u32)));
     let library = images.find(|record| paths.iter().any(|path| ends(record, path)))?;
     Some(String::from_utf8_lossy(&library.text).rsplit('/').next().unwrap().to_owned())
 }
@@ -72,14 +72,14 @@ fn library_that_is_replaced_unseen_is_soon_noticed() {
     let folder = Folder::new();
     let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg("past").arg(&one).arg(&other).succeed();
-    let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
-    assert!(places.len() == 2 && places[0] == places[1], "not one address: {places:?}");
-    let told = Told::of(&traced);
-    let of_other: Vec<String> = told
+    let addresses: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
+    assert!(addresses.len() == 2 && addresses[0] == addresses[1], "not one address: {addresses:?}");
+    let recorded = Recorded::of(&traced);
+    let of_other: Vec<String> = recorded
         .launches
         .iter()
         .filter(|(blocks, _)| *blocks == 2)
-        .map(|(_, stack)| library_of(&told, *stack, &[&one, &other]).unwrap())
+        .map(|(_, stack)| library_of(&recorded, *stack, &[&one, &other]).unwrap())
         .collect();
     assert_eq!(of_other.len(), 200);
     let late = of_other.iter().filter(|name| *name == "one.so").count();
@@ -106,13 +106,13 @@ fn libraries_beyond_capacity_end_stacks_and_are_reported() {
     let notices = traced.report()["notices"].to_string();
     let said = "more libraries were loaded than native frames are told of";
     assert_eq!(notices.matches(said).count(), 1, "{notices}");
-    let told = Told::of(&traced);
-    assert_eq!(told.launches.len(), LIBRARIES as usize);
-    let images = told.definitions.values().filter(|record| record.kind == kind::IMAGE).count();
+    let recorded = Recorded::of(&traced);
+    assert_eq!(recorded.launches.len(), LIBRARIES as usize);
+    let images = recorded.definitions.values().filter(|record| record.kind == kind::IMAGE).count();
     assert_eq!(images, 4095);
-    for (blocks, stack) in &told.launches {
-        let frames = told.definitions[stack].fields.as_chunks::<2>().0;
-        // The program, this library and the others that every stack goes through have places too.
+    for (blocks, stack) in &recorded.launches {
+        let frames = recorded.definitions[stack].fields.as_chunks::<2>().0;
+        // The program, this library and the others that every stack goes through have addresses too.
         let (is_whole, is_cut) = (*blocks < 4050, *blocks > 4095);
         assert!(!is_whole || frames[0] != [0, 0], "{blocks}: {frames:?}");
         assert!(!is_cut || frames[0] == [0, 0], "{blocks}: {frames:?}");

@@ -46,7 +46,7 @@ impl Counting {
         let program = line.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
         let program = program.unwrap_or_else(|| panic!("{line}"));
         let mut counting = Counting { run: run(session.pid().cast_signed()), session, program, fences: 0 };
-        // The program may be quicker than run, which passes on all that comes before it knows that it is there.
+        // The program may be quicker than run, which passes on later what came before it knew of the program.
         counting.settles();
         counting
     }
@@ -63,9 +63,9 @@ impl Counting {
         words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
     }
 
-    /// Waits until so many have come, and until another would have come too: what is passed on is passed on
-    /// in the order in which it was heard, so another signal is sent after it and waited for. Twice, since two
-    /// that come at once may be heard by two threads.
+    /// Waits until so many have come, and until another would have come too: signals are passed on in the
+    /// order in which they arrive, so another signal is sent after them and waited for. Twice, since two
+    /// threads may handle two signals that arrive at once.
     #[track_caller]
     fn gets(&mut self, name: &str, times: u32) {
         eventually(name, || (self.counts()[name] >= times).then_some(()));
@@ -157,7 +157,8 @@ fn timeout_s_signal_reaches_the_program_at_most_once_more_than_without_us() {
         command.args(["-s", "TERM", "1000"]);
         command
     };
-    // It continues what it has signalled, so that says when it is done. Before it waits it may not know of its child yet.
+    // timeout sends SIGCONT after its signal, which shows that it is done. Before it waits it may not know
+    // of its child yet.
     let signalled = |mut counting: Counting| {
         eventually("timeout to wait", || {
             state(counting.session.pid().cast_signed()).starts_with('S').then_some(())
@@ -217,7 +218,8 @@ fn program_that_left_our_group_gets_what_the_group_gets() {
     }
 }
 
-/// A terminal that is gone tells its session's first process, and when that has ended the group in the foreground.
+/// A terminal that hangs up signals its session's first process, and after that process's end the foreground
+/// group.
 #[test]
 fn terminal_that_hangs_up_is_heard_of_once() {
     if !needs::python("terminal_that_hangs_up_is_heard_of_once") {
