@@ -88,13 +88,11 @@ fn page(topic: &str) -> Option<String> {
             let rows = exit_code::TABLE
                 .iter()
                 .map(|(code, meaning)| format!("{code:>5}  {}\n", meaning.replace('\n', "\n       ")));
-            let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
-                        makes gputrace die of the same. Whatever signal is sent to gputrace is passed on to the\n\
-                        command, but what a terminal sends (SIGINT, SIGQUIT), since the command has that already, what\n\
-                        the command itself sends, what stops and continues, and what the kernel sends for faults. A\n\
-                        signal that is sent both to gputrace and to its process group (timeout does that) may reach\n\
-                        the command more than once. With a flight recorder SIGUSR2 has it write what it holds, and is\n\
-                        not passed on. Apart from that:\n\n";
+            let text = "Under run and demo the exit code is the command's own; if a signal kills the command,\n\
+                        gputrace dies of the same signal. A signal to gputrace is passed on to the command, unless\n\
+                        the terminal or the command itself sent it, or it stops, continues or reports a fault. One\n\
+                        that is sent both to gputrace and to its process group (timeout does that) may arrive more\n\
+                        than once. With a flight recorder, SIGUSR2 writes a dump instead. Other codes:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
         option => options::by_name(option).map(variables::entry),

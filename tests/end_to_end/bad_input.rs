@@ -160,7 +160,7 @@ fn output_folder_that_is_removed_or_moved_meanwhile_is_reported() {
         let (ended, said) = session.end();
         assert_eq!(ended.code(), Some(6), "{said}");
         let last = said.lines().last().unwrap();
-        assert!(last.contains("lost: the trace, which was removed or moved away meanwhile)"), "{said}");
+        assert!(last.contains("lost: the trace, which was removed or moved)"), "{said}");
         assert!(said.contains("\n  hint: "), "{said}");
     }
 }

@@ -36,7 +36,7 @@ fn command_line_that_attaches_gets_a_hint() {
     for words in [&["attach", "12"][..], &["run", "-p", "12"], &["run", "--pid=12"], &["record", "-p", "12"]]
     {
         let ended = refused(words);
-        assert!(ended.stderr.starts_with("gputrace: cannot attach to process 12 "), "{}", ended.stderr);
+        assert!(ended.stderr.starts_with("gputrace: cannot attach to process 12: "), "{}", ended.stderr);
         for instead in ["gputrace run -- ", "LD_PRELOAD=$(gputrace lib)", "gputrace ctl 12 status"] {
             assert!(ended.stderr.contains(instead), "{}", ended.stderr);
         }

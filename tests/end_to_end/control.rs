@@ -151,8 +151,8 @@ fn dump_where_everything_is_kept_is_refused() {
     session.line();
     let refused = ctl(session.pid(), &["dump"]).expect_code(1);
     let expected = format!(
-        "gputrace: the session of process {} wrote no dump: it keeps everything in its trace; there is something to \
-         dump with --flight-recorder\n",
+        "gputrace: the session of process {} wrote no dump: it has no flight recorder; start it with \
+         --flight-recorder\n",
         session.pid()
     );
     assert_eq!((refused.stdout.as_str(), refused.stderr), ("", expected));

@@ -172,6 +172,6 @@ fn a_child_that_outlives_its_parent_is_recorded_as_long_as_the_session_lasts() {
         }
     });
     let said = run("outlives").go().ended.stderr;
-    let pid = said.split_once("they run on: process ").and_then(|(_, rest)| rest.lines().next());
+    let pid = said.split_once("command has ended: process ").and_then(|(_, rest)| rest.lines().next());
     assert!(pid.is_some_and(|pid| pid.parse::<u32>().is_ok()), "{said}");
 }

@@ -152,7 +152,7 @@ fn removed_outputs_are_reported_at_once() {
     command.args(["run", "--simulate", "-o"]).arg(&out).args(["--", "sh", "-c", &script]).arg(many);
     let ended = finish(&mut command).expect_code(9);
     let mut lines = ended.stderr.lines();
-    let at = lines.by_ref().position(|line| line.contains("was removed or moved away; what is recorded"));
+    let at = lines.by_ref().position(|line| line.contains("was removed or moved; recording continues"));
     assert!(at.is_some(), "{}", ended.stderr);
     let last = lines.last().unwrap_or_default();
     assert!(

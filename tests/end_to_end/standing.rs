@@ -402,7 +402,7 @@ fn dropped_though_it_waits() -> u64 {
     let all = count(&report, "launches") + dropped;
     assert!((200_010..=200_012).contains(&all), "{report:#}");
     // Nobody waits for one that got no processor from the beginning.
-    assert!(dropped > 0 || report.to_string().contains("threads waited for room"), "{report:#}");
+    assert!(dropped > 0 || report.to_string().contains("threads waited for their full rings"), "{report:#}");
     dropped
 }
 

@@ -104,7 +104,7 @@ fn libraries_beyond_capacity_end_stacks_and_are_reported() {
         .arg(LIBRARIES.to_string())
         .succeed();
     let notices = traced.report()["notices"].to_string();
-    let said = "more libraries were loaded than native frames are told of";
+    let said = "more libraries were loaded than native frames can name";
     assert_eq!(notices.matches(said).count(), 1, "{notices}");
     let recorded = Recorded::of(&traced);
     assert_eq!(recorded.launches.len(), LIBRARIES as usize);

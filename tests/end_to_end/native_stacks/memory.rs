@@ -194,7 +194,7 @@ fn handler_that_faults_on_purpose_may_come_while_frames_are_read() {
 /// A filter that refuses the question which pages there are leaves nothing that could be read.
 #[test]
 fn unknown_stack_bounds_are_reported_once() {
-    const SAID: &str = "where this C library says which stack a thread has is not known";
+    const SAID: &str = "this C library does not say where the stacks of threads are";
     let [usual, unanswered] = [&["deep", "filtered"][..], &["deep", "unanswered"]].map(run_beside);
     let said = |traced: &Traced| traced.report()["notices"].to_string().matches(SAID).count();
     assert_eq!((said(&usual), said(&unanswered)), (0, 1));
