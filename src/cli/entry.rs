@@ -102,7 +102,7 @@ fn page(topic: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_sound() {
         super::command().debug_assert();
     }
 }

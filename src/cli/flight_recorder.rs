@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stay_and_nothing_else_goes() {
+    fn newest_dumps_stay_and_other_files_too() {
         let base = SessionFolder::create().unwrap();
         let dump = |number: usize| format!("dump-20260131T2359{number:02}Z-{number:03}-signal");
         for name in (0..DUMPS_KEPT + 3).map(dump).chain(["dump-mine".to_owned(), "other".to_owned()]) {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_of_the_same_name_is_left_as_it_is() {
+    fn dump_of_the_same_name_is_left_as_it_is() {
         let base = SessionFolder::create().unwrap();
         let (name, aside) = ("dump-20260131T235959Z-001-crash", base.path().join("aside"));
         fs::create_dir(base.path().join(name)).unwrap();

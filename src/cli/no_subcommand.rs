@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_traced_by_run() {
+    fn program_as_a_subcommand_gets_a_hint() {
         let line = said(&["sh", "-c", "echo it's", "x"]).unwrap();
         assert!(line.ends_with("\n  hint: to trace it: gputrace run -- sh -c 'echo it'\\''s' x"), "{line}");
         assert!(said(&["/bin/sh"]).unwrap().ends_with("gputrace run -- /bin/sh"));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_attached_to() {
+    fn attaching_is_refused() {
         for line in [&["attach", "12"][..], &["record", "-p", "12"], &["record", "-o", "x", "--pid", "12"]] {
             let line = said(line).unwrap();
             assert!(

@@ -266,13 +266,13 @@ mod tests {
     use crate::launch::private_folder::SessionFolder;
 
     #[test]
-    fn the_default_names_program_and_process() {
+    fn default_folder_names_program_and_process() {
         assert_eq!(default_path("/usr/bin/python3".as_ref(), 42), Path::new("gputrace-out/python3-42"));
         assert_eq!(default_path("..".as_ref(), 42), Path::new("gputrace-out/program-42"));
     }
 
     #[test]
-    fn a_file_appears_whole_and_leaves_nothing_beside_it() {
+    fn file_appears_whole_and_leaves_nothing_beside_it() {
         let base = SessionFolder::create().unwrap();
         let folder = OutputFolder::prepare(base.path().join("a/b")).unwrap();
         write_whole(&folder.file("x"), b"one").unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_for_its_user_only_and_goes_through_no_link() {
+    fn outputs_are_for_their_user_only_and_follow_no_link() {
         use std::os::unix::fs::{MetadataExt, symlink};
         let base = SessionFolder::create().unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o777;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_with_our_process_id_left_stops_nothing() {
+    fn leftovers_of_a_killed_run_with_our_process_id_do_no_harm() {
         let base = SessionFolder::create().unwrap();
         let pid = std::process::id();
         let (probe, part) = (format!(".gputrace-{pid}"), format!("x.{pid}.part"));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_empty_new_folder_is_discarded() {
+    fn discarded_folders_are_new_and_empty() {
         let base = SessionFolder::create().unwrap();
         let new = OutputFolder::prepare(base.path().join("new")).unwrap();
         new.discard_if_empty();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_folder_says_why() {
+    fn unwritable_folder_is_an_error_with_its_reason() {
         let failure = OutputFolder::prepare("/proc/nowhere".into()).unwrap_err();
         assert_eq!(
             failure.message,
