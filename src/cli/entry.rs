@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
@@ -95,8 +95,20 @@ fn page(topic: &str) -> Option<String> {
                         than once. With a flight recorder, SIGUSR2 writes a dump instead. Other codes:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
-        option => options::by_name(option).map(variables::entry),
+        name => options::by_name(name).map(variables::entry).or_else(|| option(name)),
     }
+}
+
+/// An option that has no row in the table of settings.
+fn option(name: &str) -> Option<String> {
+    let name = name.strip_prefix("--").unwrap_or(name);
+    let commands = SUBCOMMANDS.iter().map(|(command, _)| command()).filter(|command| !command.is_hide_set());
+    let entries = commands.filter_map(|command| {
+        let is_named = |argument: &&Arg| argument.get_long() == Some(name) && !argument.is_hide_set();
+        let argument = command.get_arguments().find(is_named)?;
+        Some(format!("gputrace {} --{name}\n    {}\n", command.get_name(), argument.get_help()?))
+    });
+    Some(entries.collect()).filter(|page: &String| !page.is_empty())
 }
 
 #[cfg(test)]
