@@ -16,7 +16,7 @@ use gputrace_collector::session::{FlightConfig, Handle};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::output_folder::{FILES, OutputFolder, TRACE};
+use crate::cli::output_folder::{FILES, OutputFolder, TRACE, numbered};
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, outputs, printable};
@@ -99,10 +99,8 @@ fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Res
 
 /// Another session that writes here may have had a dump of the same name within the second.
 fn move_to_free_name(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
-    let further = (2..100).map(|number| format!("{name}-{number}"));
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
-    for name in std::iter::once(name.to_owned()).chain(further) {
-        let path = folder.join(name);
+    for path in numbered(&folder.join(name)) {
         match fs::rename(aside, &path) {
             Ok(()) => return Ok(path),
             Err(error) => last = error,

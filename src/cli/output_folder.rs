@@ -14,8 +14,8 @@ use crate::cli::{exit_code, printable};
 
 /// Where outputs go by default.
 pub const DEFAULT_BASE: &str = "gputrace-out";
-/// Folders of one name that are tried.
-const FURTHER_MAX: u32 = 10_000;
+/// Names with a number behind them that are tried.
+const NUMBERED_MAX: u32 = 10_000;
 
 /// Letters of a program's name that a folder is named after.
 const NAME_LETTERS_MAX: usize = 50;
@@ -46,6 +46,17 @@ pub fn folder_name(program: &OsStr, pid: u32) -> OsString {
     let name = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
     let name: String = printable::file_name(name).chars().take(NAME_LETTERS_MAX).collect();
     format!("{name}-{pid}").into()
+}
+
+/// The path, and then `path-2`, `path-3` and so on, for where the name is taken.
+pub fn numbered(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..NUMBERED_MAX).map(move |number| {
+        let mut path = path.as_os_str().to_owned();
+        if number > 1 {
+            path.push(format!("-{number}"));
+        }
+        path.into()
+    })
 }
 
 impl OutputFolder {
@@ -79,12 +90,8 @@ impl OutputFolder {
                 return Ok(folder);
             }
         }
-        for number in 1..FURTHER_MAX {
-            let mut path = own.clone().into_os_string();
-            if number > 1 {
-                path.push(format!("-{number}"));
-            }
-            let mut folder = OutputFolder::prepare(path.into())?;
+        for path in numbered(&own) {
+            let mut folder = OutputFolder::prepare(path)?;
             if folder.is_taken_alone() && fs::symlink_metadata(folder.file(TRACE)).is_err() {
                 return Ok(folder);
             }
@@ -170,14 +177,9 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), Failure> {
 /// Writes a file under the given name, or under `name-2.svg` and so on where a file has the name
 /// already, and returns the path. The file appears whole or not at all.
 pub fn write_without_replacing(path: &Path, contents: &[u8]) -> Result<PathBuf, Failure> {
-    let stem = path.file_stem().unwrap_or_default();
     let ending = path.extension().unwrap_or_default();
-    for number in 1..FURTHER_MAX {
-        let mut name = stem.to_os_string();
-        if number > 1 {
-            name.push(format!("-{number}"));
-        }
-        let free = path.with_file_name(name).with_extension(ending);
+    for free in numbered(&path.with_extension("")) {
+        let free = free.with_extension(ending);
         // The empty file keeps the name for us, and is then replaced by the whole one.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&free) {
             Ok(_) => {
