@@ -88,7 +88,7 @@ impl WaitedSoFar {
             self.waited_ns.set(self.waited_ns.get().saturating_add(waited_ns));
         }
         if NOTICED_FOR.swap(session.generation, Ordering::Relaxed) != session.generation {
-            session.notice(1, 0, b"threads waited for room in their rings, as --on-full wait asks");
+            session.notice(1, 0, b"threads waited for their full rings, as --on-full wait asks");
         }
         session.count(Counter::Waits, 1);
         session.count(Counter::WaitedNs, waited_ns);

@@ -222,7 +222,11 @@ impl Collector {
                 Received::Message(head, _) if head.kind == kind::WELCOME => {
                     session.connection().apply_welcome(head.value);
                     if self.gone_since_ns.take().is_some() {
-                        session.notice(1, 0, b"joined a collector again; what did not fit the rings until then was dropped and counted");
+                        session.notice(
+                            1,
+                            0,
+                            b"joined another collector; events that did not fit were dropped and counted",
+                        );
                     }
                     self.pause_ns = REJOIN_FIRST_NS;
                 }
@@ -230,8 +234,7 @@ impl Collector {
                 Received::Gone if session.can_rejoin() => {
                     session.disconnect();
                     if self.gone_since_ns.is_none() {
-                        stderr::line(&[b"the collector is gone: events are kept while there is room, \
-                              for another one to take over"]);
+                        stderr::line(&[b"the collector is gone: events that fit are kept for another one"]);
                     }
                     return self.wait_for_another(session);
                 }

@@ -18,7 +18,7 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 
 use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
-use crate::cli::output_folder::{OutputFolder, TRACE, default_path, folder_name};
+use crate::cli::output_folder::{OutputFolder, TRACE, default_path, folder_name, numbered};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
     daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, variables,
@@ -206,12 +206,7 @@ fn owned_socket(fd: RawFd) -> Result<OwnedFd, Failure> {
 fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<OutputFolder, Failure> {
     let own =
         asked.as_ref().map_or_else(|| default_path(name, pid), |path| path.join(folder_name(name, pid)));
-    let further = (2..1000).map(|number| {
-        let mut path = own.clone().into_os_string();
-        path.push(format!("-{number}"));
-        path.into()
-    });
-    for path in asked.into_iter().chain([own.clone()]).chain(further) {
+    for path in asked.into_iter().chain(numbered(&own)) {
         let folder = OutputFolder::prepare(path)?;
         let trace = folder.file(TRACE);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(trace) {

@@ -168,9 +168,7 @@ fn text(status: &Value) -> String {
         lines.push(("Trace", format!("has the first {limit}, as --max-size asked; lacks {entries} entries")));
     }
     if let Some(bytes) = recording["trace_ends_at_byte"].as_u64() {
-        lost.push(format!(
-            "the trace after its first {bytes} bytes, where it could not be written on so far"
-        ));
+        lost.push(format!("the trace after its first {bytes} bytes, which could not be written so far"));
     }
     lines.push(("Lost", if lost.is_empty() { "nothing".to_owned() } else { lost.join(", ") }));
     for (key, items) in [("traces", "spans"), ("metrics", "data points")] {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::talk::{say, say_text};
@@ -88,23 +88,33 @@ fn page(topic: &str) -> Option<String> {
             let rows = exit_code::TABLE
                 .iter()
                 .map(|(code, meaning)| format!("{code:>5}  {}\n", meaning.replace('\n', "\n       ")));
-            let text = "Under run and demo the exit code is the command's own; a command that died of a signal\n\
-                        makes gputrace die of the same. Whatever signal is sent to gputrace is passed on to the\n\
-                        command, but what a terminal sends (SIGINT, SIGQUIT), since the command has that already, what\n\
-                        the command itself sends, what stops and continues, and what the kernel sends for faults. A\n\
-                        signal that is sent both to gputrace and to its process group (timeout does that) may reach\n\
-                        the command more than once. With a flight recorder SIGUSR2 has it write what it holds, and is\n\
-                        not passed on. Apart from that:\n\n";
+            let text = "Under run and demo the exit code is the command's own; if a signal kills the command,\n\
+                        gputrace dies of the same signal. A signal to gputrace is passed on to the command, unless\n\
+                        the terminal or the command itself sent it, or it stops, continues or reports a fault. One\n\
+                        that is sent both to gputrace and to its process group (timeout does that) may arrive more\n\
+                        than once. With a flight recorder, SIGUSR2 writes a dump instead. Other codes:\n\n";
             Some(text.to_string() + &rows.collect::<String>())
         }
-        option => options::by_name(option).map(variables::entry),
+        name => options::by_name(name).map(variables::entry).or_else(|| option(name)),
     }
+}
+
+/// An option that has no row in the table of settings.
+fn option(name: &str) -> Option<String> {
+    let name = name.strip_prefix("--").unwrap_or(name);
+    let commands = SUBCOMMANDS.iter().map(|(command, _)| command()).filter(|command| !command.is_hide_set());
+    let entries = commands.filter_map(|command| {
+        let is_named = |argument: &&Arg| argument.get_long() == Some(name) && !argument.is_hide_set();
+        let argument = command.get_arguments().find(is_named)?;
+        Some(format!("gputrace {} --{name}\n    {}\n", command.get_name(), argument.get_help()?))
+    });
+    Some(entries.collect()).filter(|page: &String| !page.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_sound() {
         super::command().debug_assert();
     }
 }

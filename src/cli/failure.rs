@@ -39,14 +39,13 @@ impl From<&gputrace_collector::Error> for Failure {
                 failure(message)
                     .hint(remedy(source).unwrap_or("choose another folder with -o DIR or GPUTRACE_OUT"))
             }
-            TraceWrite { path, whole_bytes, source } => failure(format!(
-                "cannot write the trace file {}: {}",
-                path.display(),
-                reason(source)
-            ))
-            .hint(format!(
-                "it holds the first {whole_bytes} bytes; what came after is in this run's summary only"
-            )),
+            TraceWrite { path, whole_bytes, source } => {
+                failure(format!("cannot write the trace file {}: {}", path.display(), reason(source))).hint(
+                    format!(
+                        "it holds the first {whole_bytes} bytes; later events are in this run's summary only"
+                    ),
+                )
+            }
             _ => failure(error.to_string()),
         }
     }

@@ -16,7 +16,7 @@ use gputrace_collector::session::{FlightConfig, Handle};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::{Failure, reason};
-use crate::cli::output_folder::{FILES, OutputFolder, TRACE};
+use crate::cli::output_folder::{FILES, OutputFolder, TRACE, numbered};
 use crate::cli::settings::Flames;
 use crate::cli::talk::say;
 use crate::cli::{exit_code, outputs, printable};
@@ -99,10 +99,8 @@ fn write(folder: &Path, snapshot: &Snapshot, flames: &Flames, name: &str) -> Res
 
 /// Another session that writes here may have had a dump of the same name within the second.
 fn move_to_free_name(aside: &Path, folder: &Path, name: &str) -> io::Result<PathBuf> {
-    let further = (2..100).map(|number| format!("{name}-{number}"));
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
-    for name in std::iter::once(name.to_owned()).chain(further) {
-        let path = folder.join(name);
+    for path in numbered(&folder.join(name)) {
         match fs::rename(aside, &path) {
             Ok(()) => return Ok(path),
             Err(error) => last = error,
@@ -184,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stay_and_nothing_else_goes() {
+    fn newest_dumps_stay_and_other_files_too() {
         let base = SessionFolder::create().unwrap();
         let dump = |number: usize| format!("dump-20260131T2359{number:02}Z-{number:03}-signal");
         for name in (0..DUMPS_KEPT + 3).map(dump).chain(["dump-mine".to_owned(), "other".to_owned()]) {
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_of_the_same_name_is_left_as_it_is() {
+    fn dump_of_the_same_name_is_left_as_it_is() {
         let base = SessionFolder::create().unwrap();
         let (name, aside) = ("dump-20260131T235959Z-001-crash", base.path().join("aside"));
         fs::create_dir(base.path().join(name)).unwrap();

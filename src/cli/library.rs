@@ -20,7 +20,7 @@ pub fn main(_: &ArgMatches) -> Result<u8, Failure> {
     let libraries = in_cache()?;
     if !libraries.has_program {
         return Err(Failure::new(
-            "cannot find the program gputrace itself, which collects in bare use: /proc is not mounted",
+            "cannot find the program gputrace, which auto-collect starts: /proc is not mounted",
         )
         .hint("mount -t proc proc /proc; gputrace run works without"));
     }

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_ours_after_the_command_is_found() {
+    fn option_of_ours_after_the_command_is_found() {
         for command in [
             "python x.py --otlp http://localhost:4318",
             "python x.py --flight-recorder 30",
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_the_programs_own_is_left_alone() {
+    fn options_that_may_be_the_program_s_are_left_alone() {
         for command in [
             "python x.py",
             "python x.py -o out --output out --all --json --simulate --redact",

@@ -52,11 +52,11 @@ pub fn attaching(pid: Option<&OsStr>) -> Failure {
         None => ("a process".to_owned(), "PID"),
     };
     Failure::new(format!(
-        "cannot attach to {process} that runs already: the library is loaded when a program starts"
+        "cannot attach to {process}: the library is loaded when a program starts"
     ))
     .hint(format!(
-        "restart it by gputrace run -- CMD, or with LD_PRELOAD=$(gputrace lib); one that is traced already \
-             answers gputrace ctl {number} status"
+        "restart it by gputrace run -- CMD or with LD_PRELOAD=$(gputrace lib); if it is traced: gputrace ctl \
+         {number} status"
     ))
     .code(exit_code::USAGE)
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_traced_by_run() {
+    fn program_as_a_subcommand_gets_a_hint() {
         let line = said(&["sh", "-c", "echo it's", "x"]).unwrap();
         assert!(line.ends_with("\n  hint: to trace it: gputrace run -- sh -c 'echo it'\\''s' x"), "{line}");
         assert!(said(&["/bin/sh"]).unwrap().ends_with("gputrace run -- /bin/sh"));
@@ -97,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_attached_to() {
+    fn attaching_is_refused() {
         for line in [&["attach", "12"][..], &["record", "-p", "12"], &["record", "-o", "x", "--pid", "12"]] {
             let line = said(line).unwrap();
             assert!(
-                line.contains("cannot attach to process 12 ") && line.contains("gputrace ctl 12 status"),
+                line.contains("cannot attach to process 12: ") && line.contains("gputrace ctl 12 status"),
                 "{line}"
             );
         }

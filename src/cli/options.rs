@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_ours_and_distinct() {
+    fn rows_are_ours_and_distinct() {
         for (index, setting) in SETTINGS.iter().enumerate() {
             assert!(setting.variable.starts_with(PREFIX) || setting.variable == "GPUTRACE");
             assert!(!setting.help.is_empty() && !setting.help.ends_with('.'), "{}", setting.variable);

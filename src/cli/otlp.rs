@@ -212,7 +212,7 @@ impl Sent {
             if status.queued + status.dropped > 0 && signal == Signal::Traces {
                 let trace = folder.join(TRACE);
                 lines.push(format!(
-                    "  hint: the trace holds them all: gputrace export --otlp URL {} sends it once the back end is there",
+                    "  hint: send them later from the trace: gputrace export --otlp URL {}",
                     printable::name(&trace)
                 ));
             }

@@ -14,8 +14,8 @@ use crate::cli::{exit_code, printable};
 
 /// Where outputs go by default.
 pub const DEFAULT_BASE: &str = "gputrace-out";
-/// Folders of one name that are tried.
-const FURTHER_MAX: u32 = 10_000;
+/// Names with a number behind them that are tried.
+const NUMBERED_MAX: u32 = 10_000;
 
 /// Letters of a program's name that a folder is named after.
 const NAME_LETTERS_MAX: usize = 50;
@@ -46,6 +46,17 @@ pub fn folder_name(program: &OsStr, pid: u32) -> OsString {
     let name = Path::new(program).file_name().unwrap_or(OsStr::new("program"));
     let name: String = printable::file_name(name).chars().take(NAME_LETTERS_MAX).collect();
     format!("{name}-{pid}").into()
+}
+
+/// The path, and then `path-2`, `path-3` and so on, for where the name is taken.
+pub fn numbered(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..NUMBERED_MAX).map(move |number| {
+        let mut path = path.as_os_str().to_owned();
+        if number > 1 {
+            path.push(format!("-{number}"));
+        }
+        path.into()
+    })
 }
 
 impl OutputFolder {
@@ -79,12 +90,8 @@ impl OutputFolder {
                 return Ok(folder);
             }
         }
-        for number in 1..FURTHER_MAX {
-            let mut path = own.clone().into_os_string();
-            if number > 1 {
-                path.push(format!("-{number}"));
-            }
-            let mut folder = OutputFolder::prepare(path.into())?;
+        for path in numbered(&own) {
+            let mut folder = OutputFolder::prepare(path)?;
             if folder.is_taken_alone() && fs::symlink_metadata(folder.file(TRACE)).is_err() {
                 return Ok(folder);
             }
@@ -170,14 +177,9 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), Failure> {
 /// Writes a file under the given name, or under `name-2.svg` and so on where a file has the name
 /// already, and returns the path. The file appears whole or not at all.
 pub fn write_without_replacing(path: &Path, contents: &[u8]) -> Result<PathBuf, Failure> {
-    let stem = path.file_stem().unwrap_or_default();
     let ending = path.extension().unwrap_or_default();
-    for number in 1..FURTHER_MAX {
-        let mut name = stem.to_os_string();
-        if number > 1 {
-            name.push(format!("-{number}"));
-        }
-        let free = path.with_file_name(name).with_extension(ending);
+    for free in numbered(&path.with_extension("")) {
+        let free = free.with_extension(ending);
         // The empty file keeps the name for us, and is then replaced by the whole one.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&free) {
             Ok(_) => {
@@ -266,13 +268,13 @@ mod tests {
     use crate::launch::private_folder::SessionFolder;
 
     #[test]
-    fn the_default_names_program_and_process() {
+    fn default_folder_names_program_and_process() {
         assert_eq!(default_path("/usr/bin/python3".as_ref(), 42), Path::new("gputrace-out/python3-42"));
         assert_eq!(default_path("..".as_ref(), 42), Path::new("gputrace-out/program-42"));
     }
 
     #[test]
-    fn a_file_appears_whole_and_leaves_nothing_beside_it() {
+    fn file_appears_whole_and_leaves_nothing_beside_it() {
         let base = SessionFolder::create().unwrap();
         let folder = OutputFolder::prepare(base.path().join("a/b")).unwrap();
         write_whole(&folder.file("x"), b"one").unwrap();
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_for_its_user_only_and_goes_through_no_link() {
+    fn outputs_are_for_their_user_only_and_follow_no_link() {
         use std::os::unix::fs::{MetadataExt, symlink};
         let base = SessionFolder::create().unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o777;
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_with_our_process_id_left_stops_nothing() {
+    fn leftovers_of_a_killed_run_with_our_process_id_do_no_harm() {
         let base = SessionFolder::create().unwrap();
         let pid = std::process::id();
         let (probe, part) = (format!(".gputrace-{pid}"), format!("x.{pid}.part"));
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_empty_new_folder_is_discarded() {
+    fn discarded_folders_are_new_and_empty() {
         let base = SessionFolder::create().unwrap();
         let new = OutputFolder::prepare(base.path().join("new")).unwrap();
         new.discard_if_empty();
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_folder_says_why() {
+    fn unwritable_folder_is_an_error_with_its_reason() {
         let failure = OutputFolder::prepare("/proc/nowhere".into()).unwrap_err();
         assert_eq!(
             failure.message,

@@ -100,7 +100,7 @@ fn last_line(
         lost.push(format!("the trace after its first {} bytes", recording.trace_bytes));
     }
     if fs::symlink_metadata(folder.join(TRACE)).is_err() {
-        lost.push("the trace, which was removed or moved away meanwhile".to_owned());
+        lost.push("the trace, which was removed or moved".to_owned());
     }
     if !recording.refused.is_empty() {
         lost.push("the processes that are named above as not recorded".to_owned());

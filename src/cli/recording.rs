@@ -284,8 +284,8 @@ fn warn_about_running(recording: &Recording<Aggregates>) {
         return;
     }
     say(format_args!(
-        "gputrace: warning: not recorded from now on, since the command has ended and they run on: process {}\n  \
-         hint: what outlives its command is recorded whole by gputrace collect --listen DIR",
+        "gputrace: warning: no longer recorded, since the command has ended: process {}\n  \
+         hint: to record programs that outlive the command: gputrace collect --listen DIR",
         running.join(", ")
     ));
 }
@@ -295,14 +295,14 @@ pub fn say_at_once(change: &TraceNews) {
     match change {
         TraceNews::Stopped(error) => {
             let hint =
-                "make room: it is written on from there; what comes meanwhile is in this run's summary only";
+                "free some space to continue the file; events meanwhile are in this run's summary only";
             say(format_args!("{}", Failure::from(*error).hint(hint)));
         }
         TraceNews::GoesOn { left_out } => say(format_args!(
             "gputrace: warning: the trace file is written again; {left_out} entries are in this run's summary only"
         )),
         TraceNews::Removed(path) => say(format_args!(
-            "gputrace: warning: {} was removed or moved away; what is recorded goes to the file that it was",
+            "gputrace: warning: {} was removed or moved; recording continues into that file",
             printable::name(path)
         )),
     }

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time() {
+    fn times_are_numbers_of_seconds() {
         assert_eq!(parse("5"), Ok(Some(Duration::from_secs(5))));
         assert_eq!(parse("0.5"), Ok(Some(Duration::from_millis(500))));
         assert_eq!(parse("off"), Ok(None));

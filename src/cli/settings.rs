@@ -73,8 +73,7 @@ impl Limits {
         // would keep the first.
         if flight.is_some() && max_bytes.is_some() {
             let failure = Failure::new("--max-size and --flight-recorder do not go together").hint(
-                "a flight recorder keeps the last seconds, in 64 MiB at most; --max-size keeps the first part of a \
-                 whole recording",
+                "--flight-recorder keeps the last seconds; --max-size keeps the first part of a recording",
             );
             return Err(failure.code(exit_code::USAGE));
         }

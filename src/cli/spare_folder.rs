@@ -9,23 +9,14 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 
 use crate::cli::failure::Failure;
-use crate::cli::output_folder::{OutputFolder, folder_name};
-
-/// Names that are tried.
-const NAMES_MAX: u32 = 1000;
+use crate::cli::output_folder::{OutputFolder, folder_name, numbered};
 
 /// `gputrace-out-<program>-<pid>` in the temporary folder, or one of the next names; `None` where none
 /// can be made.
 pub fn make(name: &OsStr, pid: u32) -> Option<Result<OutputFolder, Failure>> {
     let mut first = OsStr::new("gputrace-out-").to_owned();
     first.push(folder_name(name, pid));
-    let base = std::env::temp_dir();
-    for number in 1..=NAMES_MAX {
-        let mut name = first.clone();
-        if number > 1 {
-            name.push(format!("-{number}"));
-        }
-        let path = base.join(name);
+    for path in numbered(&std::env::temp_dir().join(first)) {
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => return Some(OutputFolder::prepare(path)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -25,8 +25,8 @@ pub fn other_users(seen: &Seen) -> Vec<String> {
             let (user, name) = user_names(uid);
             let (runs, it) = if processes.len() == 1 { ("runs", "it") } else { ("run", "them") };
             format!(
-                "{} {runs} as {user}, and a session is open to its own user alone; to trace {it}, put gputrace run \
-                 behind the change of user, as in: gosu {name} gputrace run -- CMD",
+                "{} {runs} as {user}, and a session is open to its own user only; to trace {it}: gosu {name} \
+                 gputrace run -- CMD",
                 list(&processes)
             )
         })
@@ -55,8 +55,8 @@ pub fn why_nothing(
             seen.without_variables.iter().map(|(pid, name)| (*pid, name.as_str())).collect();
         let were = if processes.len() == 1 { "was" } else { "were" };
         causes.push(format!(
-            "{} {were} started without LD_PRELOAD and GPUTRACE_SESSION: something cleared the environment (env -i, sudo, \
-             a launcher); put gputrace run behind it",
+            "{} {were} started without LD_PRELOAD and GPUTRACE_SESSION: put gputrace run behind what cleared \
+             them (env -i, sudo)",
             list(&processes)
         ));
     }
@@ -69,12 +69,13 @@ pub fn why_nothing(
     }
     if causes.is_empty() {
         return Some(
-            "gputrace: was CUDA used at all? gputrace doctor says whether tracing works here".to_owned(),
+            "gputrace: was CUDA used at all? gputrace doctor shows whether tracing works here".to_owned(),
         );
     }
     let causes: String = causes.iter().map(|cause| format!("\n  - {}", printable::name(cause))).collect();
     Some(format!(
-        "gputrace: why there may be no CUDA call, the likeliest first (gputrace doctor says what works here):{causes}"
+        "gputrace: why there may be no CUDA call, the likeliest first (gputrace doctor shows what \
+         works):{causes}"
     ))
 }
 

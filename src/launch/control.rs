@@ -225,7 +225,7 @@ mod tests {
 
     /// Who asks byte by byte holds a session's end up for no longer than who asks nothing.
     #[test]
-    fn a_question_has_one_deadline() {
+    fn question_has_one_deadline() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let slow = std::thread::spawn(move || {
             while theirs.write_all(b"s").is_ok() {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_a_line_or_what_there_is() {
+    fn question_is_a_line_or_what_there_is() {
         for (sent, heard) in [("status\ndump\n", "status\n"), ("dump", "dump"), ("", "")] {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             theirs.write_all(sent.as_bytes()).unwrap();

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_stays_behind_ours() {
+    fn preloads_that_were_there_stay_behind_ours() {
         assert_eq!(in_front("/a.so".as_ref(), Some("/b.so /c.so".into())), "/a.so:/b.so /c.so");
         // An empty element of LD_LIBRARY_PATH would mean the current folder.
         assert_eq!(in_front("/a".as_ref(), Some("".into())), "/a");

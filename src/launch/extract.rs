@@ -275,7 +275,7 @@ mod tests {
     use crate::launch::private_folder::SessionFolder;
 
     #[test]
-    fn what_was_tampered_with_is_replaced() {
+    fn copies_that_were_tampered_with_are_replaced() {
         let base = SessionFolder::create().unwrap();
         let first = extract(base.path()).unwrap();
         assert_eq!(fs::read(&first.preload).unwrap(), LIBGPUTRACE.bytes);
@@ -291,7 +291,7 @@ mod tests {
 
     /// As containers do that share a home, and have the same process ids.
     #[test]
-    fn many_with_one_process_id_fill_one_cache() {
+    fn processes_with_one_process_id_fill_one_cache() {
         let base = SessionFolder::create().unwrap();
         for round in 0..20 {
             let cache = base.path().join(format!("{round}"));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_left_is_removed_once_it_is_old() {
+    fn leftovers_of_a_killed_writer_are_removed_once_old() {
         let base = SessionFolder::create().unwrap();
         let first = extract(base.path()).unwrap();
         let (old, young) = (part_of(&first.preload), part_of(&first.preload));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_intact_stays_the_same_file() {
+    fn intact_copy_stays_the_same_file() {
         let base = SessionFolder::create().unwrap();
         let first = extract(base.path()).unwrap();
         let inode = fs::metadata(&first.preload).unwrap().ino();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn only_old_copies_of_other_builds_that_nobody_uses_are_removed() {
+    fn unused_old_copies_of_other_builds_are_removed() {
         let session = SessionFolder::create().unwrap();
         let base = session.path().join("cache");
         extract(&base).unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_others_can_exchange_or_that_is_a_link_is_refused() {
+    fn cache_that_others_can_exchange_or_that_is_a_link_is_refused() {
         let base = SessionFolder::create().unwrap();
         let above = base.path().join("above");
         let cache = above.join("cache");

@@ -245,7 +245,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_session_folder_is_private_and_goes_away() {
+    fn session_folder_is_private_and_goes_away() {
         let session = SessionFolder::create().unwrap();
         let path = session.path().to_path_buf();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_dead_session_left_is_abandoned() {
+    fn abandoned_folders_are_those_of_dead_sessions() {
         let session = SessionFolder::create().unwrap();
         assert!(abandoned(session.path()).is_none(), "its process lives");
         let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_write_to_is_refused() {
+    fn folder_that_others_can_write_to_is_refused() {
         let session = SessionFolder::create().unwrap();
         let open = session.path().join("open");
         ensure(&open).unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_refused() {
+    fn link_is_refused() {
         let session = SessionFolder::create().unwrap();
         let (target, link) = (session.path().join("target"), session.path().join("link"));
         ensure(&target).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_can_be_exchanged_is_not_trusted() {
+    fn folder_that_can_be_exchanged_is_not_trusted() {
         let session = SessionFolder::create().unwrap();
         let (above, below) = (session.path().join("above"), session.path().join("above/below"));
         ensure(&below).unwrap();

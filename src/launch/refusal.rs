@@ -37,7 +37,7 @@ pub fn explain(program: &OsStr, error: &io::Error) -> Failure {
             .hint("a script needs a first line that names its interpreter, as in #!/bin/sh")
             .code(exit_code::NOT_EXECUTABLE),
         (Some(libc::EAGAIN | libc::ENOMEM), _) => failed(&reason(error))
-            .hint("there is no room for another process: see ulimit -u and the container's limits")
+            .hint("no further process is allowed: raise ulimit -u or the container's limits")
             .code(exit_code::NOT_STARTED),
         _ => failed(&reason(error)).code(exit_code::NOT_EXECUTABLE),
     }

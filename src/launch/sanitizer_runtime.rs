@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_without_a_sanitizer_needs_none() {
+    fn program_without_a_sanitizer_needs_none() {
         let own = std::env::current_exe().unwrap();
         assert_eq!(of(own.as_os_str()), None);
         assert_eq!(of("sh".as_ref()), None);

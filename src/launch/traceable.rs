@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dynamic_program_is_traceable_and_so_is_the_loader() {
+    fn dynamic_program_is_traceable_and_so_is_the_loader() {
         let own = env::current_exe().unwrap();
         assert_eq!(why_not(own.as_os_str()), None);
         for loader in ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"] {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_names_the_interpreter() {
+    fn first_line_names_the_interpreter() {
         let named = |head: &[u8]| interpreter(head).map(PathBuf::into_os_string);
         assert_eq!(named(b"#! /bin/sh -e\nfoo"), Some("/bin/sh".into()));
         assert_eq!(named(b"#!/usr/bin/env\tpython3\n"), Some("/usr/bin/env".into()));

@@ -54,8 +54,8 @@ pub fn findings() -> Vec<Finding> {
 fn missing(why: &str) -> Finding {
     Finding::broken(SUBJECT, format!("cannot load libcuda.so.1: {why}")).hint(match kernel_module() {
         Some(version) => format!(
-            "the kernel module {version} is there but its library is not: install libcuda of the same \
-             version, or start the container with its GPU (--gpus)"
+            "the kernel module {version} has no library: install libcuda of that version, or start the \
+             container with --gpus"
         ),
         None => "no NVIDIA driver on this machine; gputrace demo and run --simulate work without one".into(),
     })

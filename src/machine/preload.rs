@@ -27,7 +27,7 @@ fn cache_folder(cache: Option<PathBuf>) -> Finding {
     let Some(base) = cache else {
         return Finding::limited(
             "library",
-            "neither HOME nor XDG_CACHE_HOME is set; run works, bare use does not",
+            "neither HOME nor XDG_CACHE_HOME is set; run works, auto-collect does not",
         )
         .hint("set GPUTRACE_CACHE to a folder of your own");
     };

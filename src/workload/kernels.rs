@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_has_its_row() {
+    fn kernels_have_a_row_each() {
         assert_eq!(KERNELS[Kernel::AdamStep as usize].0, "adam_step");
         assert_eq!(KERNELS[Kernel::GemmBackward as usize].0, "gemm_backward");
         assert_eq!(KERNELS.len(), Kernel::AdamStep as usize + 1);

@@ -134,7 +134,7 @@ fn nonsense_from_the_collector_is_not_noticed() {
 }
 
 #[test]
-fn a_collector_that_never_stops_talking_is_not_noticed() {
+fn collector_that_never_stops_talking_is_not_noticed() {
     let texts = [b"x".repeat(TEXT_MAX), b"short".to_vec(), Vec::new()];
     let (said, _) = run_beside(move |peer| {
         for _ in 0..50 {
@@ -149,7 +149,7 @@ fn a_collector_that_never_stops_talking_is_not_noticed() {
 }
 
 #[test]
-fn a_collector_that_always_hangs_up_is_asked_ever_less_often() {
+fn collector_that_always_hangs_up_is_asked_ever_less_often() {
     let (said, connections) = run_beside(|peer| {
         say(peer, &message(kind::WELCOME, 0, b"")[..31]);
         false
@@ -161,7 +161,7 @@ fn a_collector_that_always_hangs_up_is_asked_ever_less_often() {
 }
 
 #[test]
-fn a_refusal_of_any_length_is_one_line() {
+fn refusal_of_any_length_is_one_line() {
     let (said, _) = run_beside(|peer| {
         say(peer, &message(kind::REFUSED, 0, &b"no ".repeat(TEXT_MAX / 3)));
         true

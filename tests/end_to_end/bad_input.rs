@@ -22,7 +22,7 @@ fn talk(ended: &Ended, folder: &Folder) -> String {
 }
 
 #[test]
-fn no_such_command() {
+fn missing_command_is_an_error() {
     let folder = Folder::new();
     let ended = run_in(&folder, &["no-such-command-anywhere"]).expect_code(127);
     assert_eq!(
@@ -34,7 +34,7 @@ fn no_such_command() {
 }
 
 #[test]
-fn a_script_whose_interpreter_is_missing() {
+fn script_whose_interpreter_is_missing_is_an_error() {
     let folder = Folder::new();
     let script = folder.join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -48,7 +48,7 @@ fn a_script_whose_interpreter_is_missing() {
 }
 
 #[test]
-fn a_command_that_is_not_executable() {
+fn command_that_is_not_executable_is_an_error() {
     let folder = Folder::new();
     let file = folder.join("data");
     fs::write(&file, "no program").unwrap();
@@ -60,13 +60,13 @@ fn a_command_that_is_not_executable() {
 }
 
 #[test]
-fn no_command_at_all() {
+fn empty_command_is_an_error() {
     let ended = finish(gputrace().arg("run")).expect_code(2);
     assert!(ended.stderr.contains("<CMD>"), "{}", ended.stderr);
 }
 
 #[test]
-fn a_mistyped_option_of_run_is_no_command() {
+fn mistyped_option_of_run_is_no_command() {
     for (mistyped, meant) in [("--otuput=x", "--output"), ("--device-time", "--device-times")] {
         let ended = finish(gputrace().args(["run", mistyped, "--", "true"])).expect_code(2);
         assert!(ended.stderr.contains(&format!("'{meant}'")), "{mistyped}: {}", ended.stderr);
@@ -81,7 +81,7 @@ fn a_mistyped_option_of_run_is_no_command() {
 }
 
 #[test]
-fn an_empty_output_is_none() {
+fn empty_output_is_none() {
     let folder = Folder::new();
     let mut command = gputrace();
     let ended = finish(command.current_dir(folder.path()).args(["run", "-o", "", "--", "true"]));
@@ -90,7 +90,7 @@ fn an_empty_output_is_none() {
 }
 
 #[test]
-fn an_output_folder_that_cannot_be_made() {
+fn output_folder_that_cannot_be_made_is_an_error() {
     let ended = finish(gputrace().args(["run", "-o", "/proc/nowhere", "--", "true"])).expect_code(125);
     assert!(
         ended.stderr.starts_with("gputrace: cannot write to the output folder /proc/nowhere: "),
@@ -100,7 +100,7 @@ fn an_output_folder_that_cannot_be_made() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_the_program_s_code_kept() {
+fn full_disk_is_reported_and_the_program_s_code_kept() {
     // A limit on file sizes stands in for a full disk: writing fails after so many bytes.
     let folder = Folder::new();
     let program = crate::harness::program::compiled("many", crate::harness::program::Link::Driver);
@@ -117,7 +117,7 @@ fn a_full_disk_is_said_and_the_program_s_code_kept() {
 }
 
 #[test]
-fn a_full_disk_is_said_at_once_in_the_status_and_last() {
+fn full_disk_is_reported_at_once_in_the_status_and_last() {
     let folder = Folder::new();
     tool::library();
     let script = "ulimit -S -f 4; exec \"$0\" run --simulate -o \"$1\" -- sh -c 'ulimit -S -f unlimited; exec \"$0\" 6' \"$2\"";
@@ -145,7 +145,7 @@ fn a_full_disk_is_said_at_once_in_the_status_and_last() {
 
 /// By somebody who tidies up: the program goes on, and nobody is told that there is a trace.
 #[test]
-fn an_output_folder_that_is_removed_or_moved_meanwhile_is_said() {
+fn output_folder_that_is_removed_or_moved_meanwhile_is_reported() {
     for moves in [false, true] {
         let folder = Folder::new();
         let mut session = Session::run(&folder, &[], compiled("on_demand", Link::Driver), &["6"]);
@@ -160,14 +160,14 @@ fn an_output_folder_that_is_removed_or_moved_meanwhile_is_said() {
         let (ended, said) = session.end();
         assert_eq!(ended.code(), Some(6), "{said}");
         let last = said.lines().last().unwrap();
-        assert!(last.contains("lost: the trace, which was removed or moved away meanwhile)"), "{said}");
+        assert!(last.contains("lost: the trace, which was removed or moved)"), "{said}");
         assert!(said.contains("\n  hint: "), "{said}");
     }
 }
 
 /// As production starts it: no -o, in a folder that takes nothing.
 #[test]
-fn a_trace_that_is_given_twice_counts_once() {
+fn trace_that_is_given_twice_counts_once() {
     let traced = run("basic").succeed();
     let folder = traced.trace().parent().unwrap().to_owned();
     let ended = finish(gputrace().args(["report", "--json"]).arg(&folder).arg(traced.trace()));
@@ -177,7 +177,7 @@ fn a_trace_that_is_given_twice_counts_once() {
 }
 
 #[test]
-fn a_default_folder_that_cannot_be_made_is_made_elsewhere() {
+fn default_folder_that_cannot_be_made_is_made_elsewhere() {
     for spoil in ["echo > gputrace-out", "rmdir \"$PWD\""] {
         let folder = Folder::new();
         let (gone, temporary) = (folder.join("gone"), folder.join("temporary"));
@@ -198,7 +198,7 @@ fn a_default_folder_that_cannot_be_made_is_made_elsewhere() {
 }
 
 #[test]
-fn a_command_runs_untraced_where_nothing_can_be_written() {
+fn command_runs_untraced_where_nothing_can_be_written() {
     let folder = Folder::new();
     let script = "echo > gputrace-out; exec \"$0\" run -- bash -c 'echo ran $LD_PRELOAD; kill -TERM $$'";
     let mut command = Command::new("bash");
@@ -217,7 +217,7 @@ fn a_command_runs_untraced_where_nothing_can_be_written() {
 }
 
 #[test]
-fn a_program_with_a_long_name_is_traced() {
+fn program_with_a_long_name_is_traced() {
     let folder = Folder::new();
     let program = folder.join(&"long".repeat(60));
     fs::copy(compiled("basic", Link::Driver), &program).unwrap();
@@ -231,13 +231,13 @@ fn report_on(path: &Path) -> Ended {
 }
 
 #[test]
-fn a_missing_trace() {
+fn missing_trace_is_an_error() {
     let ended = report_on(Path::new("/nonexistent/trace.gputrace")).expect_code(66);
     assert_eq!(ended.stderr, "gputrace: there is no trace file /nonexistent/trace.gputrace\n");
 }
 
 #[test]
-fn a_file_that_is_no_trace() {
+fn file_that_is_no_trace_is_an_error() {
     let folder = Folder::new();
     let file = folder.join("x");
     fs::write(&file, "this is something else altogether, long enough to hold any header\n".repeat(9))
@@ -247,14 +247,14 @@ fn a_file_that_is_no_trace() {
 }
 
 #[test]
-fn an_empty_file() {
+fn empty_file_is_an_error() {
     let folder = Folder::new();
     fs::write(folder.join("x"), "").unwrap();
     report_on(&folder.join("x")).expect_code(65);
 }
 
 #[test]
-fn a_truncated_trace_is_read_to_its_last_whole_block() {
+fn truncated_trace_is_read_to_its_last_whole_block() {
     let traced = run("many").arg("200000").env("GPUTRACE_SIM_PACE", "off").succeed();
     let bytes = fs::read(traced.trace()).unwrap();
     let folder = Folder::new();
@@ -275,7 +275,7 @@ fn a_truncated_trace_is_read_to_its_last_whole_block() {
 }
 
 #[test]
-fn a_trace_cut_anywhere_is_read_or_refused_and_nothing_else() {
+fn trace_cut_anywhere_is_read_or_refused() {
     let traced = run("graph").succeed();
     let bytes = fs::read(traced.trace()).unwrap();
     let folder = Folder::new();
@@ -289,7 +289,7 @@ fn a_trace_cut_anywhere_is_read_or_refused_and_nothing_else() {
 }
 
 #[test]
-fn a_damaged_block_is_noticed() {
+fn damaged_block_is_noticed() {
     let traced = run("many").arg("200000").env("GPUTRACE_SIM_PACE", "off").succeed();
     let mut bytes = fs::read(traced.trace()).unwrap();
     let middle = bytes.len() / 2;
@@ -306,7 +306,7 @@ fn a_damaged_block_is_noticed() {
 }
 
 #[test]
-fn a_trace_of_a_newer_format_is_refused() {
+fn trace_of_a_newer_format_is_refused() {
     let traced = run("basic").succeed();
     let mut bytes = fs::read(traced.trace()).unwrap();
     // The major version: docs/FORMAT.md, "The trace file".
@@ -329,7 +329,7 @@ fn a_trace_of_a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_flamegraph_that_cannot_be_written() {
+fn flamegraph_that_cannot_be_written_is_an_error() {
     let traced = run("basic").succeed();
     let ended =
         finish(gputrace().arg("flamegraph").arg(traced.trace()).args(["-o", "/proc/x.svg"])).expect_code(73);
@@ -338,7 +338,7 @@ fn a_flamegraph_that_cannot_be_written() {
 
 /// The output is found to be an input by what it is, not by how it is spelt.
 #[test]
-fn a_flamegraph_never_overwrites_a_trace_that_it_is_made_of() {
+fn flamegraph_never_overwrites_a_trace_that_it_is_made_of() {
     let traced = run("basic").succeed();
     let before = fs::read(traced.trace()).unwrap();
     let folder = Folder::new();
@@ -354,11 +354,11 @@ fn a_flamegraph_never_overwrites_a_trace_that_it_is_made_of() {
 }
 
 #[test]
-fn a_library_of_another_version_is_refused_and_the_program_runs() {
+fn library_of_another_version_is_refused_and_the_program_runs() {
     // The wire's version word is a constant in the library; a copy with another major is built
     // by changing it where HELLO and the segment carry it would be guesswork, so the collector
     // is spoken to directly.
-    if !needs::python("bad_input::a_library_of_another_version_is_refused_and_the_program_runs") {
+    if !needs::python("bad_input::library_of_another_version_is_refused_and_the_program_runs") {
         return;
     }
     let folder = Folder::new();

@@ -111,7 +111,7 @@ fn said(traced: &Traced) -> BTreeMap<u64, (String, String, String)> {
         .collect()
 }
 
-/// Every kernel stands under the span that was current as it was launched, or under the process; all are there.
+/// Every kernel is under the span that was active at its launch, or under the process. None is missing.
 #[track_caller]
 fn assert_under_their_callers(what: &str, traced: &Traced) -> Vec<Span> {
     let (spans, said) = (exported(traced), said(traced));
@@ -166,7 +166,7 @@ fn each(test: &str, scenario: &str, check: impl Fn(&str, &Traced, &[Span])) {
     }
 }
 
-/// Kernels and the calls that launched them say the line that called the driver; what is slow, the whole stack.
+/// Kernels and the calls that launched them have the line that called the driver; slow ones the whole stack.
 #[track_caller]
 fn assert_lines(what: &str, spans: &[Span]) {
     let source = std::fs::read_to_string(program()).unwrap();
@@ -186,8 +186,8 @@ fn assert_lines(what: &str, spans: &[Span]) {
 }
 
 #[test]
-fn a_server_s_kernels_stand_under_their_requests() {
-    each("a_server_s_kernels_stand_under_their_requests", "http", |what, traced, spans| {
+fn server_s_kernels_are_under_their_requests() {
+    each("server_s_kernels_are_under_their_requests", "http", |what, traced, spans| {
         let said = said(traced);
         let requests: std::collections::BTreeSet<&str> =
             said.values().map(|(trace, ..)| trace.as_str()).filter(|trace| !trace.is_empty()).collect();
@@ -225,8 +225,8 @@ fn tasks_that_take_turns_on_a_thread_keep_their_kernels() {
 }
 
 #[test]
-fn a_thread_pool_works_for_whom_its_contexts_say() {
-    each("a_thread_pool_works_for_whom_its_contexts_say", "pool", |_, _, _| {});
+fn thread_pool_has_the_active_spans_of_its_contexts() {
+    each("thread_pool_has_the_active_spans_of_its_contexts", "pool", |_, _, _| {});
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn spans_inside_of_spans_and_contexts_of_many_variables_are_read() {
 
 /// As with opentelemetry-api alone, where callers send no header.
 #[test]
-fn a_span_after_many_that_are_invalid_is_seen() {
-    each("a_span_after_many_that_are_invalid_is_seen", "invalid", |what, traced, _| {
+fn span_after_many_that_are_invalid_is_seen() {
+    each("span_after_many_that_are_invalid_is_seen", "invalid", |what, traced, _| {
         let of_requests = said(traced).values().filter(|(trace, ..)| !trace.is_empty()).count();
         assert_eq!(of_requests, 20, "{what}");
     });
@@ -245,8 +245,8 @@ fn a_span_after_many_that_are_invalid_is_seen() {
 
 /// Memory of the dict's is given back to the kernel while a launch without the GIL reads it.
 #[test]
-fn a_span_s_dict_that_another_thread_changes_hurts_nobody() {
-    let test = "callers::a_span_s_dict_that_another_thread_changes_hurts_nobody";
+fn span_s_dict_that_another_thread_changes_hurts_nobody() {
+    let test = "callers::span_s_dict_that_another_thread_changes_hurts_nobody";
     let packages = match packages() {
         Ok(packages) => packages,
         Err(why) => return needs::skipped(test, why),
@@ -259,8 +259,8 @@ fn a_span_s_dict_that_another_thread_changes_hurts_nobody() {
 }
 
 #[test]
-fn without_python_frames_nobody_is_asked_for_whom_it_works() {
-    let test = "callers::without_python_frames_nobody_is_asked_for_whom_it_works";
+fn active_spans_are_not_read_without_python_frames() {
+    let test = "callers::active_spans_are_not_read_without_python_frames";
     let (Ok(packages), Some((_, python))) =
         (packages(), interpreters(test).into_iter().find(|(minor, _)| *minor >= MINOR_MIN))
     else {
@@ -292,8 +292,8 @@ fn ranges_that_carry_a_traceparent_are_in_its_trace() {
 
 /// A server that knows nothing of OpenTelemetry, and hands the header on in the name of a range.
 #[test]
-fn a_server_that_names_its_ranges_by_headers_has_its_kernels_under_its_requests() {
-    let test = "callers::a_server_that_names_its_ranges_by_headers_has_its_kernels_under_its_requests";
+fn server_that_names_its_ranges_by_headers_has_its_kernels_under_its_requests() {
+    let test = "callers::server_that_names_its_ranges_by_headers_has_its_kernels_under_its_requests";
     let Some(environment) = nvtx::nvtx(test) else { return };
     let python = environment.join("bin/python");
     let traced = run_command(&python).arg(program()).arg("http").arg("nvtx").arg("released").succeed();

@@ -29,7 +29,7 @@ fn launches(ended: &Ended) -> u64 {
 }
 
 #[test]
-fn without_a_trace_the_newest_in_the_default_folder_is_read() {
+fn newest_trace_in_the_default_folder_is_read_if_none_is_named() {
     let folder = Folder::new();
     put(&folder.join("gputrace-out/old-1/trace.gputrace"), 200);
     put(&folder.join("gputrace-out/new-2/trace.gputrace"), 100);
@@ -44,7 +44,7 @@ fn without_a_trace_the_newest_in_the_default_folder_is_read() {
 }
 
 #[test]
-fn without_a_trace_and_without_a_default_folder_the_hint_says_what_to_do() {
+fn missing_default_folder_is_an_error_with_a_hint() {
     let folder = Folder::new();
     for command in ["report", "flamegraph"] {
         let ended = in_folder(folder.path(), &[command]).expect_code(66);
@@ -57,7 +57,7 @@ fn without_a_trace_and_without_a_default_folder_the_hint_says_what_to_do() {
 }
 
 #[test]
-fn a_folder_with_one_session_s_trace_is_that_trace() {
+fn folder_with_one_session_s_trace_is_that_trace() {
     let folder = Folder::new();
     put(&folder.join("plain/trace.gputrace"), 0);
     put(&folder.join("named/monday.gputrace"), 0);
@@ -74,7 +74,7 @@ fn a_folder_with_one_session_s_trace_is_that_trace() {
 }
 
 #[test]
-fn a_folder_of_sessions_folders_is_listed() {
+fn folder_of_sessions_folders_is_listed() {
     let folder = Folder::new();
     put(&folder.join("all/old-1/trace.gputrace"), 200);
     put(&folder.join("all/new-2/trace.gputrace"), 100);
@@ -104,7 +104,7 @@ fn a_folder_of_sessions_folders_is_listed() {
 }
 
 #[test]
-fn a_bad_trace_among_good_ones_is_skipped_and_the_exit_code_says_so() {
+fn bad_trace_among_good_ones_is_skipped_and_sets_the_exit_code() {
     let folder = Folder::new();
     put(&folder.join("good.gputrace"), 0);
     fs::write(folder.join("bad.gputrace"), "no trace at all, and longer than any header is: ".repeat(4))

@@ -15,7 +15,7 @@ use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::session::{Session, ctl, dumps, eventually};
 use crate::harness::tool::{self, count, gputrace};
-use crate::harness::users::{ATTACKER, Place, VICTIM, as_user};
+use crate::harness::users::{ATTACKER, SharedFolder, VICTIM, as_user};
 
 fn flight() -> PathBuf {
     compiled("flight", Link::Driver)
@@ -43,7 +43,7 @@ fn socket(base: &Path, pid: u32) -> PathBuf {
 }
 
 #[test]
-fn a_session_says_how_it_goes_to_who_names_it_or_its_program() {
+fn session_reports_its_status_by_its_own_or_its_program_s_number() {
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], flight(), &["wait", "0.1"]);
     let launched: u64 = session.line().parse().unwrap();
@@ -79,7 +79,7 @@ fn a_session_says_how_it_goes_to_who_names_it_or_its_program() {
 
 /// A program that makes no call any more has a rate of 0, with and without somebody who asks meanwhile.
 #[test]
-fn a_rate_ends_when_nothing_comes() {
+fn rate_ends_when_nothing_comes() {
     for options in [&[][..], &["--flight-recorder=60"]] {
         let folder = Folder::new();
         let mut session = Session::run(&folder, options, flight(), &["wait", "0.5"]);
@@ -93,7 +93,7 @@ fn a_rate_ends_when_nothing_comes() {
 }
 
 #[test]
-fn a_process_that_has_ended_is_not_told_as_running() {
+fn exited_process_is_not_listed_as_running() {
     for options in [&[][..], &["--flight-recorder=60"]] {
         let folder = Folder::new();
         let script = format!("{} wait 0 </dev/null; echo ended; read line", flight().display());
@@ -108,7 +108,7 @@ fn a_process_that_has_ended_is_not_told_as_running() {
 
 /// The session answers while it waits for a back end, when its programs have ended.
 #[test]
-fn at_the_end_nothing_is_told_as_running() {
+fn running_processes_are_none_at_the_end() {
     let folder = Folder::new();
     let back_end = BackEnd::new(&[Reply::Hangs]);
     let mut session = Session::run(&folder, &["--otlp", &back_end.url()], flight(), &["wait", "0"]);
@@ -126,7 +126,7 @@ fn at_the_end_nothing_is_told_as_running() {
 }
 
 #[test]
-fn a_flight_recorder_says_what_it_keeps_and_how_fast_it_fills() {
+fn flight_recorder_reports_what_it_keeps_and_how_fast_it_fills() {
     let folder = Folder::new();
     let session = Session::run(&folder, &["--flight-recorder", "1"], flight(), &["end", "30"]);
     let status = eventually("something is left out, and a rate", || {
@@ -145,14 +145,14 @@ fn a_flight_recorder_says_what_it_keeps_and_how_fast_it_fills() {
 }
 
 #[test]
-fn a_dump_where_everything_is_kept_is_refused() {
+fn dump_where_everything_is_kept_is_refused() {
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], flight(), &["wait", "0"]);
     session.line();
     let refused = ctl(session.pid(), &["dump"]).expect_code(1);
     let expected = format!(
-        "gputrace: the session of process {} wrote no dump: it keeps everything in its trace; there is something to \
-         dump with --flight-recorder\n",
+        "gputrace: the session of process {} wrote no dump: it has no flight recorder; start it with \
+         --flight-recorder\n",
         session.pid()
     );
     assert_eq!((refused.stdout.as_str(), refused.stderr), ("", expected));
@@ -161,7 +161,7 @@ fn a_dump_where_everything_is_kept_is_refused() {
 }
 
 #[test]
-fn a_process_without_a_session_is_an_error_that_says_what_was_looked_for() {
+fn process_without_a_session_is_an_error_that_names_what_was_searched() {
     let own = std::process::id();
     let refused = ctl(own, &["status"]).expect_code(66);
     let begin =
@@ -178,7 +178,7 @@ fn a_process_without_a_session_is_an_error_that_says_what_was_looked_for() {
 }
 
 #[test]
-fn a_collector_that_stands_by_itself_answers_too() {
+fn daemon_answers_too() {
     let folder = Folder::new();
     let mut command = gputrace();
     command.args(["collect", "--flight-recorder", "5", "--listen"]).arg(folder.join("session"));
@@ -207,7 +207,7 @@ fn a_collector_that_stands_by_itself_answers_too() {
 }
 
 #[test]
-fn a_bare_program_is_found_by_its_own_number() {
+fn auto_collected_program_is_found_by_its_own_number() {
     let folder = Folder::new();
     let mut command = Command::new(flight());
     tool::clean(&mut command);
@@ -255,13 +255,13 @@ fn nonsense_on_the_control_socket_harms_nobody() {
 }
 
 #[test]
-fn another_user_can_neither_ask_nor_dump() {
-    let Some(place) = Place::new("another_user_can_neither_ask_nor_dump") else { return };
+fn control_socket_is_closed_to_other_users() {
+    let Some(shared) = SharedFolder::new("control_socket_is_closed_to_other_users") else { return };
     // Where everybody's sessions are, without a variable that says another place.
-    let (base, out) = (Path::new("/tmp"), place.folder("out", VICTIM, 0o700));
-    let mut command = place.gputrace(VICTIM);
+    let (base, out) = (Path::new("/tmp"), shared.folder("out", VICTIM, 0o700));
+    let mut command = shared.gputrace(VICTIM);
     command.args(["run", "--simulate", "--flight-recorder=5", "-o"]).arg(&out).arg("--");
-    command.arg(place.program("flight")).args(["wait", "0"]);
+    command.arg(shared.program("flight")).args(["wait", "0"]);
     let mut session = Session::start(&mut command);
     assert_eq!(session.line(), "100");
     let pid = session.pid().to_string();
@@ -273,7 +273,7 @@ fn another_user_can_neither_ask_nor_dump() {
             (&program, "dump", "belongs to no session: "),
         ];
         for (number, question, why) in asks {
-            let refused = finish(place.gputrace(user).args(["ctl", number, question])).expect_code(66);
+            let refused = finish(shared.gputrace(user).args(["ctl", number, question])).expect_code(66);
             assert!(refused.stdout.is_empty(), "{}", refused.stdout);
             let begin =
                 format!("gputrace: {}process {number} ", if number == &pid { "the session of " } else { "" });
@@ -291,14 +291,14 @@ fn another_user_can_neither_ask_nor_dump() {
     as_user(ATTACKER, move || UnixStream::connect(&path).map(drop)).expect_err("the folder is private");
     assert!(dumps(&out).is_empty());
     // The user itself is.
-    let asked = finish(place.gputrace(VICTIM).args(["ctl", &pid, "dump"])).expect_code(0);
+    let asked = finish(shared.gputrace(VICTIM).args(["ctl", &pid, "dump"])).expect_code(0);
     assert_eq!(asked.stdout.trim_end(), dumps(&out)[0].to_str().unwrap());
     assert_eq!(session.end().0.code(), Some(0));
 }
 
 /// What a pipe holds back is not the session's affair: the answer goes to who asked, and `ctl` ends.
 #[test]
-fn a_reader_that_went_away_is_no_error() {
+fn reader_that_went_away_is_no_error() {
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], flight(), &["wait", "0"]);
     session.line();
@@ -312,7 +312,7 @@ fn a_reader_that_went_away_is_no_error() {
 
 /// Without descriptors nobody can be accepted, and who waits keeps the socket readable.
 #[test]
-fn a_session_without_descriptors_waits_and_answers_once_there_are_some() {
+fn session_without_descriptors_waits_and_answers_once_there_are_some() {
     let folder = Folder::new();
     let mut command = gputrace();
     command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--").arg(flight());

@@ -20,7 +20,7 @@ fn launches_copies_and_fills_are_all_there() {
 }
 
 #[test]
-fn the_simulated_device_s_own_times_come_out() {
+fn simulated_device_s_own_times_come_out() {
     let report = run("basic").succeed().report();
     let row = |name: &str| {
         let rows = report["kernels"].as_array().unwrap();
@@ -43,7 +43,7 @@ fn the_simulated_device_s_own_times_come_out() {
 }
 
 #[test]
-fn a_refused_launch_executes_nothing() {
+fn refused_launch_executes_nothing() {
     let report = run("failing").succeed().report();
     assert_eq!(count(&report, "launches"), 2);
     assert_eq!(calls(&report, "first_kernel"), 2);

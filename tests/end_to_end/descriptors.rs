@@ -7,7 +7,7 @@ use crate::harness::tool::{count, dropped};
 /// the memory is handed over already. What threads launch that need more of it than can be handed
 /// over without a socket is counted as lost.
 #[test]
-fn a_program_that_closes_everything_and_takes_every_number_has_them_for_itself() {
+fn program_that_closes_everything_and_takes_every_number_has_them_for_itself() {
     for how in ["close", "close_range", "closefrom", "dup2"] {
         let lives = same_as_untraced("closes_all", &[how]);
         assert_eq!(lives.untraced.code(), Some(7), "{how}: {}", lives.untraced.stderr);

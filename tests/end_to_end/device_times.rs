@@ -3,7 +3,7 @@
 use crate::harness::tool::{count, run};
 
 #[test]
-fn off_keeps_the_counts_and_has_no_times() {
+fn device_times_off_keeps_the_counts() {
     let traced = run("basic").env("GPUTRACE_DEVICE_TIMES", "off").succeed();
     let report = traced.report();
     assert_eq!(count(&report, "launches"), 10);
@@ -14,7 +14,7 @@ fn off_keeps_the_counts_and_has_no_times() {
 }
 
 #[test]
-fn a_missing_libcupti_is_one_line_and_no_failure() {
+fn missing_libcupti_is_one_line_and_no_failure() {
     let traced = run("basic").env("GPUTRACE_CUPTI", "/nonexistent/libcupti.so").succeed();
     assert_eq!(count(&traced.report(), "launches"), 10);
     let talk = &traced.ended.stderr;
@@ -23,7 +23,7 @@ fn a_missing_libcupti_is_one_line_and_no_failure() {
 
 /// CUPTI has no record of a copy that the CPU does: it is no operation whose times are missing.
 #[test]
-fn host_to_host_copies_are_told_as_such_and_not_as_missing_times() {
+fn host_to_host_copies_are_counted_apart_from_missing_times() {
     let traced = run("host_copies").succeed();
     let report = traced.report();
     assert_eq!(count(&report, "executed_operations"), 11, "{report:#}");
@@ -39,7 +39,7 @@ fn host_to_host_copies_are_told_as_such_and_not_as_missing_times() {
 }
 
 #[test]
-fn the_option_and_the_variable_are_one() {
+fn option_and_the_variable_are_one() {
     use crate::harness::folder::Folder;
     use crate::harness::process::finish;
     use crate::harness::program::{Link, compiled};
@@ -53,7 +53,7 @@ fn the_option_and_the_variable_are_one() {
 }
 
 #[test]
-fn what_is_delivered_steadily_is_not_lost_with_a_killed_process() {
+fn steadily_delivered_times_survive_a_killed_process() {
     for (delivery, timed) in [("steady", 20), ("full", 0)] {
         let traced = run("lags").env("GPUTRACE_DELIVERY", delivery).go();
         assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
@@ -64,13 +64,13 @@ fn what_is_delivered_steadily_is_not_lost_with_a_killed_process() {
 }
 
 #[test]
-fn of_a_deep_queue_device_times_come_while_it_is_worked_off() {
+fn deep_queue_s_device_times_arrive_while_it_runs() {
     let traced = run("deep_queue").go();
     assert_eq!(traced.ended.signal(), Some(9), "{}", traced.ended.stderr);
     let report = traced.report();
     assert_eq!(count(&report, "launches"), 201);
-    // Of some 120 that had ended, those of the last 100 ms have no times; on a busy machine a few more. The others came once,
-    // and as they were: a buffer of theirs never came back.
+    // Of some 120 kernels that had ended, those of the last 100 ms have no times; on a busy machine a few
+    // more. The others arrived once and unchanged: their buffer was never returned.
     let timed = count(&report, "timed_operations");
     assert!((31..=121).contains(&timed), "{timed}");
     assert_eq!(long_kernels(&report), (timed - 1, (timed - 1) * LONG_NS));
@@ -87,7 +87,7 @@ fn long_kernels(report: &serde_json::Value) -> (u64, u64) {
 
 /// What was told before a buffer came back is not told again, and the rest is.
 #[test]
-fn of_a_deep_queue_each_device_time_comes_once() {
+fn deep_queue_s_device_times_arrive_once_each() {
     let report = run("deep_queue").arg("ends").succeed().report();
     assert_eq!(count(&report, "timed_operations"), 202);
     assert_eq!(long_kernels(&report), (200, 200 * LONG_NS));
@@ -98,7 +98,7 @@ fn of_a_deep_queue_each_device_time_comes_once() {
 }
 
 #[test]
-fn a_libcupti_that_changes_what_it_wrote_is_not_read_along() {
+fn libcupti_that_changes_its_records_is_not_read_early() {
     let traced = run("deep_queue").arg("ends").env("GPUTRACE_SIM_CHANGES_RECORDS", "on").succeed();
     let report = traced.report();
     assert_eq!(

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::tool::{self, gputrace};
-use crate::harness::users::{Place, VICTIM};
+use crate::harness::users::{SharedFolder, VICTIM};
 
 #[test]
 fn lib_prints_a_private_library_with_the_program_beside_it() {
@@ -25,10 +25,10 @@ fn lib_prints_a_private_library_with_the_program_beside_it() {
 }
 
 #[test]
-fn lib_without_a_home_says_what_to_do() {
+fn lib_without_a_home_gives_a_hint() {
     // root has the system's cache folder.
-    let place = Place::new("lib_without_a_home_says_what_to_do");
-    let mut command = place.as_ref().map_or_else(gputrace, |place| place.gputrace(VICTIM));
+    let shared = SharedFolder::new("lib_without_a_home_gives_a_hint");
+    let mut command = shared.as_ref().map_or_else(gputrace, |shared| shared.gputrace(VICTIM));
     command.arg("lib").env_remove("GPUTRACE_CACHE").env_remove("HOME").env_remove("XDG_CACHE_HOME");
     let ended = finish(&mut command).expect_code(1);
     assert_eq!(
@@ -60,7 +60,7 @@ fn doctor_accepts_the_simulated_device() {
 }
 
 #[test]
-fn doctor_says_why_there_is_no_device() {
+fn doctor_reports_why_there_is_no_device() {
     let mut command = gputrace();
     command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE_SIM_DEVICES", "0");
     let ended = finish(&mut command).expect_code(1);
@@ -79,7 +79,7 @@ fn doctor_names_a_libcupti_that_is_none() {
 }
 
 #[test]
-fn doctor_says_that_the_library_is_switched_off() {
+fn doctor_reports_that_the_library_is_switched_off() {
     let mut command = gputrace();
     command.arg("doctor").env("LD_LIBRARY_PATH", tool::simulated_folder()).env("GPUTRACE", "off");
     let ended = finish(&mut command).expect_code(1);

@@ -23,7 +23,7 @@ fn ending(how: &str) -> Traced {
 }
 
 #[test]
-fn ends_that_run_handlers() {
+fn ends_that_run_handlers_keep_everything() {
     for how in ["return", "exit", "thread", "main_thread_leaves"] {
         let traced = ending(how).expect_code(5);
         assert_eq!(calls(&traced.report(), "first_kernel"), 3, "{how}");
@@ -31,7 +31,7 @@ fn ends_that_run_handlers() {
 }
 
 #[test]
-fn ends_that_run_none() {
+fn ends_that_run_no_handlers_keep_everything() {
     for how in ["_exit", "_Exit", "quick_exit"] {
         let traced = ending(how).expect_code(5);
         assert_eq!(calls(&traced.report(), "first_kernel"), 3, "{how}");
@@ -39,14 +39,14 @@ fn ends_that_run_none() {
 }
 
 #[test]
-fn ends_that_nobody_can_catch() {
+fn ends_that_nobody_can_catch_keep_everything() {
     ending("syscall").expect_code(5);
     assert_eq!(ending("kill").ended.signal(), Some(libc::SIGKILL));
 }
 
 /// Nothing of ours runs at a raw `exit_group`, so the records of the last 50 ms are not asked for.
 #[test]
-fn a_raw_exit_group_keeps_all_counts_and_counts_the_missing_times() {
+fn raw_exit_group_keeps_all_counts_and_counts_the_missing_times() {
     let traced = run("ending").arg("go").go().expect_code(5);
     let report = traced.report();
     assert_eq!((count(&report, "launches"), count(&report, "executed_operations")), (20, 20));
@@ -61,19 +61,19 @@ fn a_raw_exit_group_keeps_all_counts_and_counts_the_missing_times() {
 }
 
 #[test]
-fn a_signal_that_kills_the_program_kills_us_the_same_way() {
+fn signal_that_kills_the_program_kills_us_the_same_way() {
     assert_eq!(ending("abort").ended.signal(), Some(libc::SIGABRT));
     assert_eq!(ending("segv").ended.signal(), Some(libc::SIGSEGV));
 }
 
 #[test]
-fn the_main_thread_leaves_while_others_launch() {
+fn main_thread_may_leave_while_others_launch() {
     same_as_untraced("main_leaves", &[]).launches(2000);
 }
 
 /// The one that loses the race must not end the process under the one that hands over.
 #[test]
-fn two_threads_end_the_program_at_once() {
+fn threads_that_end_the_program_at_once_do_no_harm() {
     for _ in 0..5 {
         same_as_untraced("ends_twice", &[]).launches(2000).each(|report, how| {
             assert_eq!(calls(report, "first_kernel"), 2000, "{how}");
@@ -131,7 +131,7 @@ fn collector_of(program: u32) -> i32 {
 const STOPPED_MOST: Duration = Duration::from_secs(12);
 
 #[test]
-fn a_stopped_collector_delays_the_end_by_two_seconds_at_most() {
+fn stopped_collector_delays_the_end_by_two_seconds_at_most() {
     let folder = Folder::new();
     let mut command = Command::new(compiled("on_demand", Link::Driver));
     tool::clean(&mut command);
@@ -159,7 +159,7 @@ fn a_stopped_collector_delays_the_end_by_two_seconds_at_most() {
 
 /// Under `run` nobody waits for anything: the program is gone while `run` itself stands still.
 #[test]
-fn a_stopped_run_delays_its_program_s_end_by_nothing() {
+fn stopped_run_does_not_delay_its_program_s_end() {
     let folder = Folder::new();
     let mut command = tool::gputrace();
     command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");
@@ -240,20 +240,20 @@ fn dies_at_random(how: &str, end: &str, children: usize) {
 }
 
 #[test]
-fn what_a_program_did_before_it_ended_itself_anywhere_is_recorded() {
+fn program_that_ends_itself_anywhere_keeps_what_it_did() {
     for how in ["_exit", "_Exit", "exit_group", "quick_exit"] {
         dies_at_random(how, "code 5", 15);
     }
 }
 
 #[test]
-fn what_a_program_did_before_it_crashed_anywhere_is_recorded() {
+fn program_that_crashes_anywhere_keeps_what_it_did() {
     dies_at_random("abort", &format!("signal {}", libc::SIGABRT), 30);
     dies_at_random("segv", &format!("signal {}", libc::SIGSEGV), 30);
 }
 
 #[test]
-fn what_a_program_did_before_it_was_killed_anywhere_is_recorded() {
+fn program_that_is_killed_anywhere_keeps_what_it_did() {
     for (how, signal) in [("SIGKILL", libc::SIGKILL), ("SIGTERM", libc::SIGTERM), ("SIGINT", libc::SIGINT)] {
         dies_at_random(how, &format!("signal {signal}"), 40);
     }

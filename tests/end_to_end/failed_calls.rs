@@ -1,4 +1,5 @@
-//! Calls that fail: kept with what they asked for, where and what helps, counted by line, and told from questions.
+//! Calls that fail: recorded with their arguments, their line and a hint, counted by line. Queries that are
+//! answered with an error are no failures.
 
 use std::path::Path;
 
@@ -29,7 +30,7 @@ fn words(traced: &Traced) -> String {
 }
 
 #[test]
-fn memory_that_is_given_when_asked_again_is_a_failure_that_says_so() {
+fn allocation_that_succeeds_when_retried_is_a_failure_marked_as_such() {
     let traced = run("failed_calls")
         .arg("memory")
         .env("GPUTRACE_SIM_MEMORY_BYTES", (80u64 << 20).to_string())
@@ -89,7 +90,7 @@ fn failed_calls_are_kept_with_what_they_asked_for_and_what_helps() {
         (&module["category"], &module["arguments"]["file"]),
         (&json!("module"), &json!("/nowhere/model.cubin"))
     );
-    // Told where it fails: nothing else is known of calls to it.
+    // Recorded where it fails: nothing else is known of calls to it.
     assert_eq!(error(&report, "cuFuncSetAttribute")["category"], "launch");
     let categories = report["errors"]["list"].as_array().unwrap().iter().map(|error| &error["category"]);
     assert_eq!(categories.collect::<Vec<_>>(), ["launch", "module", "launch", "stream"]);
@@ -107,7 +108,7 @@ fn failed_calls_are_kept_with_what_they_asked_for_and_what_helps() {
 }
 
 #[test]
-fn questions_that_are_answered_with_an_error_are_no_failures() {
+fn queries_that_are_answered_with_an_error_are_no_failures() {
     let traced = run("failed_calls").arg("answers").env("GPUTRACE_SIM_DEVICES", "2").succeed();
     let report = traced.report();
     assert_eq!((&report["errors"]["calls"], errors(&report)), (&json!(0), vec![]), "{report:#}");
@@ -149,7 +150,7 @@ fn kernels_that_nccl_has_no_code_of_are_no_failures_and_the_program_s_own_are() 
 }
 
 #[test]
-fn an_error_that_polling_finds_first_is_told_with_what_was_in_flight() {
+fn error_found_by_polling_is_reported_with_what_was_in_flight() {
     let traced = run("failed_calls").arg("polled").succeed();
     let report = traced.report();
     assert_eq!(report["failures"][0]["call"], "cuEventQuery", "{report:#}");
@@ -162,13 +163,13 @@ fn an_error_that_polling_finds_first_is_told_with_what_was_in_flight() {
 }
 
 #[test]
-fn a_program_without_failures_has_none() {
+fn program_without_failures_reports_none() {
     let report = run("basic").succeed().report();
     assert_eq!((&report["errors"]["calls"], &report["errors"]["list"]), (&json!(0), &json!([])));
 }
 
 #[test]
-fn why_a_process_has_no_cuda_is_said_under_run() {
+fn missing_cuda_is_explained_under_run() {
     let nothing = "No CUDA call was seen: no process came to be traced.";
     for (status, said) in [
         ("802", "has no CUDA: cuInit returned CUDA_ERROR_SYSTEM_NOT_READY (802): The machine is not ready"),
@@ -185,7 +186,7 @@ fn why_a_process_has_no_cuda_is_said_under_run() {
 }
 
 #[test]
-fn of_a_process_that_tries_again_it_is_not_said_that_it_has_no_cuda() {
+fn process_that_initialises_at_its_second_try_is_not_reported_as_without_cuda() {
     let traced = run("initialises_again").env("GPUTRACE_SIM_FAIL", "cuInit:1=802,cuInit:2=802").succeed();
     assert_eq!(traced.ended.stdout, "refused 2\n");
     assert_eq!(count(&traced.report(), "launches"), 3);
@@ -194,9 +195,9 @@ fn of_a_process_that_tries_again_it_is_not_said_that_it_has_no_cuda() {
 }
 
 #[test]
-fn failures_stand_at_their_python_lines() {
+fn failures_have_their_python_lines() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/failed_calls.py");
-    for (minor, python) in interpreters("failed_calls::failures_stand_at_their_python_lines") {
+    for (minor, python) in interpreters("failed_calls::failures_have_their_python_lines") {
         let traced = run_command(&python).arg(&script).succeed();
         let lines: Value = serde_json::from_str(traced.ended.stdout.trim()).unwrap();
         let report = traced.report();
@@ -206,9 +207,9 @@ fn failures_stand_at_their_python_lines() {
         {
             let failed = error(&report, call);
             let (line, stack) = (&failed["line"], failed["stack"].as_array().unwrap());
-            let place = (&line["function"], &line["file"], &line["line"]);
+            let source_line = (&line["function"], &line["file"], &line["line"]);
             let expected = (&json!(function), &json!("failed_calls.py"), &lines[function]);
-            assert_eq!(place, expected, "Python 3.{minor}: {failed:#}");
+            assert_eq!(source_line, expected, "Python 3.{minor}: {failed:#}");
             assert_eq!(failed["calls"], calls, "Python 3.{minor}");
             // Called from main, called from the module.
             let functions: Vec<_> = stack.iter().map(|frame| frame["function"].as_str().unwrap()).collect();

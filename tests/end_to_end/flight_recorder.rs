@@ -49,7 +49,7 @@ fn is_the_last_second(folder: &Path, reason: &str, launched: Option<u64>) -> Val
 }
 
 #[test]
-fn at_exit_the_last_seconds_are_in_the_outputs_and_nothing_older() {
+fn outputs_at_exit_hold_the_last_seconds_only() {
     let traced = run_with(&["--flight-recorder", "1"], compiled("flight", Link::Driver)).arg("end").succeed();
     let launched = traced.ended.stdout.trim().parse().unwrap();
     is_the_last_second(&traced.output, "exit", Some(launched));
@@ -57,7 +57,7 @@ fn at_exit_the_last_seconds_are_in_the_outputs_and_nothing_older() {
 }
 
 #[test]
-fn a_crash_is_written_at_once_with_the_signals_name() {
+fn crash_is_written_at_once_with_the_signals_name() {
     let program = compiled("flight", Link::Driver);
     let traced = run_with(&["--flight-recorder", "1"], program).arg("crash").go();
     assert_eq!(traced.ended.signal(), Some(libc::SIGSEGV), "{}", traced.ended.stderr);
@@ -77,7 +77,7 @@ fn a_crash_is_written_at_once_with_the_signals_name() {
 
 /// A worker dies and the others go on: its dump is there, and the session ends as an exit.
 #[test]
-fn a_crash_of_one_process_of_several_is_written_too() {
+fn crash_of_one_process_of_several_is_written_too() {
     let script = format!("{0} crash 0.2; {0} end 0.2", compiled("flight", Link::Driver).display());
     let traced = run_with(&["--flight-recorder", "10"], "sh").arg("-c").arg(script).succeed();
     let written = dumps(&traced.output);
@@ -92,7 +92,7 @@ fn a_crash_of_one_process_of_several_is_written_too() {
 }
 
 #[test]
-fn a_program_that_leaves_without_a_word_has_not_crashed() {
+fn program_that_leaves_without_a_word_has_not_crashed() {
     let program = compiled("ending", Link::Driver);
     for how in ["return", "_exit"] {
         let traced = run_with(&["--flight-recorder", "5"], &program).arg(how).go().expect_code(5);
@@ -102,7 +102,7 @@ fn a_program_that_leaves_without_a_word_has_not_crashed() {
 }
 
 #[test]
-fn a_signal_writes_while_the_program_goes_on() {
+fn signal_writes_while_the_program_goes_on() {
     let folder = Folder::new();
     let options = ["--flight-recorder", "1"];
     let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait"]);
@@ -123,7 +123,7 @@ fn a_signal_writes_while_the_program_goes_on() {
 }
 
 #[test]
-fn who_asks_by_ctl_hears_where_it_is_once_it_is_whole() {
+fn dump_asked_for_by_ctl_is_whole_when_its_path_is_printed() {
     let folder = Folder::new();
     let options = ["--flight-recorder", "1"];
     let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait"]);
@@ -141,16 +141,16 @@ fn who_asks_by_ctl_hears_where_it_is_once_it_is_whole() {
 }
 
 #[test]
-fn the_newest_dumps_stay_and_none_is_ever_half_there() {
+fn newest_dumps_stay_and_none_is_ever_half_there() {
     let folder = Folder::new();
     let options = ["--flight-recorder", "5"];
     let mut session = Session::run(&folder, &options, compiled("flight", Link::Driver), &["wait", "0"]);
     session.line();
     let dump = || ctl(session.pid(), &["dump"]).expect_code(0).stdout.trim_end().to_owned();
-    let told: Vec<String> = (0..10).map(|_| dump()).collect();
+    let printed: Vec<String> = (0..10).map(|_| dump()).collect();
     let out = folder.path().canonicalize().unwrap().join("out");
     let written: Vec<_> = dumps(&out).iter().map(|path| path.display().to_string()).collect();
-    assert_eq!(written, told[2..]);
+    assert_eq!(written, printed[2..]);
     let hidden = fs::read_dir(&out)
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
@@ -159,7 +159,7 @@ fn the_newest_dumps_stay_and_none_is_ever_half_there() {
 }
 
 #[test]
-fn bare_use_has_it_by_the_variable() {
+fn variable_sets_a_flight_recorder_with_auto_collect() {
     let traced = bare("flight").arg("end").env("GPUTRACE_FLIGHT_RECORDER", "1").succeed();
     let launched = traced.ended.stdout.trim().parse().unwrap();
     is_the_last_second(&traced.output, "exit", Some(launched));
@@ -176,7 +176,7 @@ fn bare_use_has_it_by_the_variable() {
 
 /// The option goes before the variable, and can take it back.
 #[test]
-fn the_option_goes_before_the_variable() {
+fn option_goes_before_the_variable() {
     let program = compiled("basic", Link::Driver);
     for (options, variable, kept_s) in [
         (&[][..], "7", Some(7)),
@@ -191,7 +191,7 @@ fn the_option_goes_before_the_variable() {
 }
 
 #[test]
-fn a_length_that_is_none_is_an_error_before_anything_starts() {
+fn length_that_is_none_is_an_error_before_anything_starts() {
     let folder = Folder::new();
     let (mark, listen) = (folder.join("mark"), folder.join("listen"));
     for value in ["0", "-1", "5s", "nan", "1e9"] {
@@ -213,7 +213,7 @@ fn a_length_that_is_none_is_an_error_before_anything_starts() {
 }
 
 #[test]
-fn the_signal_means_nothing_new_to_anybody_else() {
+fn sigusr2_is_the_program_s_without_a_flight_recorder() {
     // Without a flight recorder it is the program's, and ends who does not know it.
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], compiled("flight", Link::Driver), &["wait", "0"]);

@@ -10,7 +10,7 @@ use crate::harness::needs;
 use crate::harness::process::{Ended, finish};
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{count, gputrace, report, run, run_command};
-use crate::harness::users::Place;
+use crate::harness::users::SharedFolder;
 
 const NOBODY: u32 = 65534;
 
@@ -53,8 +53,8 @@ fn static_program(test: &str, folder: &Folder, option: &str, name: &str) -> Opti
 }
 
 #[test]
-fn a_static_program_is_said_not_to_be_traced() {
-    let test = "a_static_program_is_said_not_to_be_traced";
+fn static_program_is_reported_as_not_traced() {
+    let test = "static_program_is_reported_as_not_traced";
     for option in ["-static", "-static-pie"] {
         let folder = Folder::new();
         if let Some(program) = static_program(test, &folder, option, "ends_with_nine") {
@@ -65,9 +65,9 @@ fn a_static_program_is_said_not_to_be_traced() {
 
 /// As many launchers are that are written in Go or Rust.
 #[test]
-fn a_static_launcher_is_said_to_hand_tracing_on() {
+fn static_launcher_is_reported_to_pass_tracing_on() {
     let folder = Folder::new();
-    let test = "a_static_launcher_is_said_to_hand_tracing_on";
+    let test = "static_launcher_is_reported_to_pass_tracing_on";
     let Some(launcher) = static_program(test, &folder, "-static", "becomes") else { return };
     let traced = run_command(&launcher).arg(compiled("basic", Link::Driver)).succeed();
     assert_eq!(count(&traced.report(), "launches"), 10);
@@ -78,9 +78,9 @@ fn a_static_launcher_is_said_to_hand_tracing_on() {
 }
 
 #[test]
-fn a_script_is_judged_by_its_interpreter() {
+fn script_is_judged_by_its_interpreter() {
     let folder = Folder::new();
-    let test = "a_script_is_judged_by_its_interpreter";
+    let test = "script_is_judged_by_its_interpreter";
     if let Some(interpreter) = static_program(test, &folder, "-static", "ends_with_nine") {
         let script = format!("#! {} -x\n", interpreter.display());
         runs_untraced(&executable(folder.join("script"), script.as_bytes()), "/static is linked statically");
@@ -91,13 +91,13 @@ fn a_script_is_judged_by_its_interpreter() {
 }
 
 #[test]
-fn a_program_that_gains_rights_is_said_not_to_be_traced() {
+fn program_that_gains_rights_is_reported_as_not_traced() {
     let folder = Folder::new();
     for (mode, why) in [(0o4755, "is setuid"), (0o2755, "is setgid")] {
         let program =
             executable(folder.join(&why[3..]), &fs::read(compiled("ends_with_nine", Link::Nothing)).unwrap());
         if chown(&program, Some(NOBODY), Some(NOBODY)).is_err() {
-            let test = "a_program_that_gains_rights_is_said_not_to_be_traced";
+            let test = "program_that_gains_rights_is_reported_as_not_traced";
             return needs::skipped(test, "only root can give a program to another user");
         }
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
@@ -125,15 +125,15 @@ fn give_capability(path: &Path) -> std::io::Result<()> {
 
 /// Root gains nothing by it and is traced; another user's program is not.
 #[test]
-fn a_program_with_file_capabilities_is_said_not_to_be_traced() {
-    let test = "a_program_with_file_capabilities_is_said_not_to_be_traced";
-    let Some(place) = Place::new(test) else { return };
-    let program = place.program("ends_with_nine");
+fn program_with_file_capabilities_is_reported_as_not_traced() {
+    let test = "program_with_file_capabilities_is_reported_as_not_traced";
+    let Some(shared) = SharedFolder::new(test) else { return };
+    let program = shared.program("ends_with_nine");
     if let Err(error) = give_capability(&program) {
         return needs::skipped(test, &format!("no file capabilities can be given here: {error}"));
     }
-    let home = place.folder("home", NOBODY, 0o700);
-    let mut command = place.gputrace(NOBODY);
+    let home = shared.folder("home", NOBODY, 0o700);
+    let mut command = shared.gputrace(NOBODY);
     command.arg("run").arg("-o").arg(home.join("out")).arg("--").arg(&program).env("HOME", &home);
     let ended = finish(&mut command).expect_code(9);
     assert_eq!(ended.stdout, "ran\n");
@@ -143,7 +143,7 @@ fn a_program_with_file_capabilities_is_said_not_to_be_traced() {
 }
 
 #[test]
-fn a_program_of_another_architecture_is_said_not_to_be_traced() {
+fn program_of_another_architecture_is_reported_as_not_traced() {
     let folder = Folder::new();
     let mut bytes = fs::read(compiled("ends_with_nine", Link::Nothing)).unwrap();
     // The machine in an ELF header; 22 is s390, which no emulator takes without its class.
@@ -158,7 +158,7 @@ fn a_program_of_another_architecture_is_said_not_to_be_traced() {
 
 /// No folder of the system's or the user's can be written to; the current one can.
 #[test]
-fn home_and_temporary_folder_that_take_no_files() {
+fn home_and_temporary_folder_may_be_read_only() {
     let ended = run("basic").env("TMPDIR", "/proc").env("HOME", "/proc").env("XDG_RUNTIME_DIR", "/proc").go();
     let started = ended.ended.code() == Some(0) && count(&ended.report(), "launches") == 10;
     let refused = ended.ended.code() == Some(125) && ended.ended.stderr.contains("\n  hint: ");
@@ -166,7 +166,7 @@ fn home_and_temporary_folder_that_take_no_files() {
 }
 
 #[test]
-fn a_current_folder_that_was_deleted() {
+fn current_folder_that_was_deleted() {
     let folder = Folder::new();
     let gone = folder.join("gone");
     fs::create_dir(&gone).unwrap();

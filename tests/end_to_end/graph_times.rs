@@ -6,7 +6,8 @@ use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{Run, Traced, bare_command, calls, count, dropped, gputrace, run_with};
 
-/// A run of so many nodes, their nanoseconds, and for how many milliseconds; another three are for a graph after it.
+/// A run of a graph: its number of nodes, their nanoseconds, and for how many milliseconds it is launched.
+/// Three more numbers are for a second graph.
 fn with<const N: usize>(options: &[&str], program: [u32; N]) -> Run {
     let run = run_with(options, compiled("graph_times", Link::Driver));
     program.iter().fold(run, |run, number| run.arg(number.to_string()))
@@ -40,7 +41,7 @@ fn summary(traced: &Traced) -> String {
 }
 
 #[test]
-fn by_node_and_by_graph_are_asked_for() {
+fn option_times_graphs_by_node_or_by_graph() {
     let by_node = with(&["--graph-times", "node"], [40, 2_000, 0]).succeed();
     let report = check(&by_node, 40, 2_000);
     assert_eq!(report["whole_graphs"]["calls"], 0);
@@ -66,7 +67,7 @@ fn by_node_and_by_graph_are_asked_for() {
 }
 
 #[test]
-fn many_short_nodes_are_timed_by_graph_and_it_is_said() {
+fn many_short_nodes_are_timed_by_graph_and_reported() {
     let traced = with(&[], [512, 1_000, 1_500]).succeed();
     let report = check(&traced, 512, 1_000);
     let changes = report["graph_times"].as_array().unwrap();
@@ -114,7 +115,7 @@ const LOOK: (&str, &str) = ("node", "looks_again");
 
 /// After 15 s as a whole.
 #[test]
-fn nodes_that_still_are_many_and_short_are_looked_at_and_timed_by_graph_again() {
+fn nodes_that_stay_many_and_short_are_probed_and_timed_by_graph_again() {
     let traced = with(&[], [512, 1_000, 20_000]).succeed();
     let report = check(&traced, 512, 1_000);
     assert_eq!(changes(&report), [BY_GRAPH, LOOK, BY_GRAPH], "{report:#}");
@@ -127,7 +128,7 @@ fn nodes_that_still_are_many_and_short_are_looked_at_and_timed_by_graph_again() 
 
 /// Which no whole launch tells.
 #[test]
-fn nodes_that_become_few_and_long_are_told_apart_again() {
+fn nodes_that_become_few_and_long_are_timed_by_node_again() {
     let traced = with(&[], [512, 1_000, 2_000, 20, 50_000, 17_000]).succeed();
     let report = traced.report();
     assert_eq!(changes(&report), [BY_GRAPH, LOOK], "{report:#}");
@@ -153,7 +154,7 @@ fn nodes_that_become_few_and_long_are_told_apart_again() {
 }
 
 #[test]
-fn the_variable_asks_in_bare_use() {
+fn variable_asks_with_auto_collect() {
     let program = compiled("graph_times", Link::Driver);
     let run = |mode: &str| {
         let traced = bare_command(&program).env("GPUTRACE_GRAPH_TIMES", mode);
@@ -165,7 +166,7 @@ fn the_variable_asks_in_bare_use() {
 }
 
 #[test]
-fn a_cupti_without_records_of_whole_graphs_is_said_and_used_by_node() {
+fn cupti_without_graph_records_is_reported_and_used_by_node() {
     let stub = compiled("trap_cupti_stub", Link::Shared);
     let run = with(&["--graph-times", "graph"], [8, 3_000, 0]).env("GPUTRACE_CUPTI", stub);
     let report = run.env("STUB_REFUSES", "51").succeed().report();

@@ -24,7 +24,7 @@ fn total_us(folded: &str) -> u64 {
 }
 
 #[test]
-fn a_run_and_its_trace_are_divided_by_what_is_asked_for() {
+fn run_and_its_trace_are_divided_by_what_is_asked_for() {
     let program = compiled("basic", Link::Driver);
     let traced = run_with(&["--group-by", "device,stream,rank"], &program).env("RANK", "3").succeed();
     let folded = traced.read("flame.folded");
@@ -46,7 +46,7 @@ fn a_run_and_its_trace_are_divided_by_what_is_asked_for() {
 }
 
 #[test]
-fn the_variable_divides_in_bare_use_and_the_option_goes_before_it() {
+fn variable_divides_with_auto_collect_and_the_option_wins() {
     let program = compiled("basic", Link::Driver);
     let bare =
         bare_command(&program).env("GPUTRACE_GROUP_BY", "rank,thread").env("SLURM_PROCID", "7").succeed();
@@ -57,7 +57,7 @@ fn the_variable_divides_in_bare_use_and_the_option_goes_before_it() {
 }
 
 #[test]
-fn a_bottom_that_makes_no_sense_is_refused_with_what_would() {
+fn invalid_division_is_refused_with_the_valid_ones() {
     for value in ["proces", "process,,thread", "stream,stream", "none,rank", ""] {
         for command in [&["run", "--group-by"][..], &["flamegraph", "--group-by"]] {
             let ended = finish(gputrace().args(command).arg(value).arg("true")).expect_code(2);

@@ -52,7 +52,7 @@ fn storm(how: &str, handlers: &str, check: impl Fn(&Value, (u64, u64))) {
 
 /// A handler that interrupted a hook passes through, and that is counted; so is what a full ring drops.
 #[test]
-fn a_handler_that_launches_many_thousand_times_a_second_is_counted() {
+fn handler_that_launches_many_thousand_times_a_second_is_counted() {
     storm("launches", "5000", |report, (in_main, in_handler)| {
         let (recorded, lost) = (count(report, "launches"), tool::dropped(report));
         assert_eq!(recorded + lost, in_main + in_handler, "{report:#}");
@@ -62,7 +62,7 @@ fn a_handler_that_launches_many_thousand_times_a_second_is_counted() {
 
 /// The child goes on in the hook that the handler interrupted, without what its parent records to.
 #[test]
-fn a_handler_that_forks_inside_hooks_harms_neither_parent_nor_child() {
+fn handler_that_forks_inside_hooks_harms_neither_parent_nor_child() {
     storm("forks", "1500", |report, (in_main, _)| {
         assert_eq!(count(report, "launches") + tool::dropped(report), in_main, "{report:#}");
     });
@@ -70,7 +70,7 @@ fn a_handler_that_forks_inside_hooks_harms_neither_parent_nor_child() {
 
 /// A handler that forks there would wait for ever for the allocator, which its own thread holds.
 #[test]
-fn no_hook_allocates_while_a_handler_may_come() {
+fn hooks_allocate_nothing_while_a_handler_may_run() {
     let folder = Folder::new();
     let (driver, program) = (driver(&folder), compiled("allocates", Link::Driver));
     for options in [&[][..], &["--stacks", "python,native,nvtx"]] {

@@ -12,13 +12,13 @@ fn closing_our_descriptors_costs_no_events() {
 }
 
 #[test]
-fn closing_our_descriptors_in_bare_use_harms_nobody() {
+fn closing_our_descriptors_with_auto_collect_harms_nobody() {
     bare("closes_descriptors").go().expect_code(0);
 }
 
 /// The rings fill while nobody empties them: what does not fit is dropped and counted.
 #[test]
-fn a_collector_that_stands_still_costs_events_and_they_are_counted() {
+fn stopped_collector_costs_events_which_are_counted() {
     let launches = 600_000;
     let traced = run("stops_collector").arg(launches.to_string()).env("GPUTRACE_SIM_PACE", "off").succeed();
     let report = traced.report();

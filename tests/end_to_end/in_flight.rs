@@ -32,7 +32,7 @@ fn failed(traced: &Traced) -> Value {
 }
 
 #[test]
-fn an_illegal_access_is_told_with_what_was_in_flight() {
+fn illegal_access_is_reported_with_what_was_in_flight() {
     for how in ["fault", "leave"] {
         let traced = run("faulting").arg(how).go().expect_code(3);
         let report = failed(&traced);
@@ -57,7 +57,7 @@ fn an_illegal_access_is_told_with_what_was_in_flight() {
 }
 
 #[test]
-fn without_device_times_the_waits_say_what_was_in_flight() {
+fn waits_report_what_was_in_flight_without_device_times() {
     let traced = run("faulting").env("GPUTRACE_DEVICE_TIMES", "off").go().expect_code(3);
     let report = failed(&traced);
     let expected = [vec!["lengthy"], vec!["steady", "steady", "steady", "bad_store", "spin"]];
@@ -67,7 +67,7 @@ fn without_device_times_the_waits_say_what_was_in_flight() {
 }
 
 #[test]
-fn what_a_killed_program_had_in_flight_is_told() {
+fn killed_program_reports_what_was_in_flight() {
     let traced = run("faulting").arg("kill").go();
     assert_eq!(traced.ended.signal(), Some(libc::SIGKILL));
     let report = traced.report();
@@ -80,7 +80,7 @@ fn what_a_killed_program_had_in_flight_is_told() {
 /// Records of the last 50 ms are missing, and the kernels had ended all the same: each but the last was
 /// followed by much more time than any of them took.
 #[test]
-fn short_kernels_on_an_idle_device_are_not_told_as_in_flight() {
+fn short_kernels_on_an_idle_device_are_not_reported_as_in_flight() {
     let traced = run("faulting").arg("idle").go();
     assert_eq!(traced.ended.signal(), Some(libc::SIGINT));
     let report = traced.report();
@@ -94,7 +94,7 @@ fn short_kernels_on_an_idle_device_are_not_told_as_in_flight() {
 }
 
 #[test]
-fn a_program_that_ends_well_has_neither() {
+fn program_that_ends_well_has_neither() {
     let report = run("basic").succeed().report();
     assert_eq!((&report["failures"], &report["in_flight"]), (&json!([]), &json!([])));
 }

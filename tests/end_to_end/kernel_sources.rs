@@ -26,7 +26,7 @@ fn source(report: &Value, kernel: &str) -> Value {
 }
 
 #[test]
-fn a_triton_kernel_is_known_with_its_file_and_line() {
+fn triton_kernel_is_known_with_its_file_and_line() {
     for form in ["data", "file", "library", "graph"] {
         let traced = loads(
             if form == "file" { bare("cubin") } else { run("cubin") },
@@ -67,7 +67,7 @@ fn a_triton_kernel_is_known_with_its_file_and_line() {
 }
 
 #[test]
-fn each_kernel_of_an_image_has_its_own_line() {
+fn kernels_of_one_image_have_a_line_each() {
     let report = loads(run("cubin"), "data", "two.cubin", &["first", "second"]).report();
     assert_eq!(source(&report, "first"), json!({"file": "/tmp/example/first.cu", "line": 12}));
     assert_eq!(source(&report, "second"), json!({"file": "/tmp/example/include/second.cuh", "line": 140}));
@@ -78,7 +78,7 @@ fn each_kernel_of_an_image_has_its_own_line() {
 
 /// Nobody says how long an image is: what its header claims may lie where nothing is mapped.
 #[test]
-fn an_image_that_claims_more_than_there_is_harms_nothing() {
+fn image_that_claims_more_than_there_is_harms_nothing() {
     let report = loads(run("cubin"), "lies", "add_one.cubin", &["add_one"]).report();
     assert_eq!(source(&report, "add_one"), Value::Null);
     assert_eq!(dropped(&report), 0, "{report:#}");

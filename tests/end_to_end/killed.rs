@@ -106,7 +106,7 @@ fn check(index: u32, killed: &Killed, seen: Option<&Seen>) {
 }
 
 #[test]
-fn a_thousand_kills_at_random_moments_lose_nothing_that_was_published() {
+fn thousand_kills_at_random_moments_lose_nothing_that_was_published() {
     let (mut kills, mut joined, mut launched, mut records, mut cut) = (0, 0, 0u64, 0u64, 0);
     for session in 0..SESSIONS {
         let seed = 20_261_121 + session;

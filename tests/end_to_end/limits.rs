@@ -46,9 +46,9 @@ fn ends_as_alone(traced: Run, arguments: &[&str], then: Then) {
                 return;
             }
             // The session knows it too: somebody else may have the program's standard error.
-            let told = said[0].strip_prefix("gputrace: not tracing: ").unwrap();
+            let why = said[0].strip_prefix("gputrace: not tracing: ").unwrap();
             let known = ended.stderr.lines().any(|line| {
-                line.starts_with("gputrace: warning: not recorded: process ") && line.ends_with(told)
+                line.starts_with("gputrace: warning: not recorded: process ") && line.ends_with(why)
             });
             assert!(known, "{case}\n{}", ended.stderr);
             assert!(traced.read("summary.txt").contains("not recorded: process "), "{case}");
@@ -86,18 +86,18 @@ const NOBODY: Then = Then::Said("nobody answers");
 const NO_HAND_OVER: Then = Then::Said("did not take the hand-over");
 
 #[test]
-fn a_filter_that_forbids_memory_files() {
+fn filter_that_forbids_memory_files() {
     forbidden("memfd_create", NO_MEMORY, NO_MEMORY);
 }
 
 #[test]
-fn a_filter_that_forbids_sockets() {
+fn filter_that_forbids_sockets() {
     forbidden("socket", NOBODY, NO_COLLECTOR);
 }
 
 /// Memory is read in another way where there is a filter.
 #[test]
-fn a_filter_that_ends_who_copies_memory() {
+fn filter_that_ends_who_copies_memory() {
     for error in ["ENDS", "EPERM"] {
         let arguments = ["forbid", "process_vm_readv", error];
         ends_as_alone(run("limits"), &arguments, Then::AllCounted);
@@ -107,34 +107,34 @@ fn a_filter_that_ends_who_copies_memory() {
 
 /// In bare use the collector is at the other end of a pair, and nobody connects.
 #[test]
-fn a_filter_that_forbids_connections() {
+fn filter_that_forbids_connections() {
     forbidden("connect", NOBODY, Then::AllCounted);
 }
 
 #[test]
-fn a_filter_that_forbids_messages() {
+fn filter_that_forbids_messages() {
     forbidden("sendmsg", NO_HAND_OVER, NO_HAND_OVER);
 }
 
 #[test]
-fn a_filter_that_forbids_processes() {
+fn filter_that_forbids_processes() {
     forbidden("fork", Then::AllCounted, NO_COLLECTOR);
 }
 
 /// It answers as RLIMIT_NPROC does, too, which root is not held to.
 #[test]
-fn a_filter_that_forbids_threads_and_processes() {
+fn filter_that_forbids_threads_and_processes() {
     forbidden("clone", Then::AllCounted, NO_COLLECTOR);
 }
 
 #[test]
-fn no_descriptor_is_left() {
+fn limit_without_a_free_descriptor_is_survived() {
     limited("nofile", "0", NO_DESCRIPTORS, NO_DESCRIPTORS);
 }
 
 /// Those that are left are the program's: the start takes none of the last sixteen.
 #[test]
-fn hardly_any_descriptor_is_left() {
+fn limit_with_few_descriptors_is_survived() {
     for left in ["1", "2", "3", "5", "8", "16", "19"] {
         limited("nofile", left, NO_DESCRIPTORS, NO_DESCRIPTORS);
     }
@@ -144,7 +144,7 @@ fn hardly_any_descriptor_is_left() {
 }
 
 #[test]
-fn hardly_any_address_space_is_left() {
+fn limit_with_little_address_space_is_survived() {
     for (mebibytes, under_run, in_bare_use) in [
         ("0", NO_ADDRESS_SPACE, NO_ADDRESS_SPACE),
         ("2", NO_ADDRESS_SPACE, NO_ADDRESS_SPACE),
@@ -161,14 +161,14 @@ fn hardly_any_address_space_is_left() {
 
 /// It counts the pages that may be written alone.
 #[test]
-fn hardly_any_memory_for_data_is_left() {
+fn limit_with_little_data_memory_is_survived() {
     limited("data", "100", NO_ADDRESS_SPACE, NO_ADDRESS_SPACE);
     limited("data", "200", Then::AllCounted, Then::AllCounted);
 }
 
 /// A limit that may be raised is the program's own affair: the collector has the highest there is.
 #[test]
-fn a_limit_on_the_program_is_none_on_its_collector() {
+fn limit_on_the_program_is_none_on_its_collector() {
     let traced = bare("limits").arg("soft").arg("as").arg("1100").go().expect_code(7);
     assert!(
         traced.ended.stdout.ends_with("its collector may have all there is\n"),
@@ -179,12 +179,12 @@ fn a_limit_on_the_program_is_none_on_its_collector() {
 }
 
 #[test]
-fn no_memory_may_be_locked() {
+fn limit_without_locked_memory_is_survived() {
     limited("memlock", "0", Then::AllCounted, Then::AllCounted);
 }
 
 /// A file that grows past the limit raises SIGXFSZ, which kills: we do not try.
 #[test]
-fn no_file_may_be_written() {
+fn limit_without_written_files_is_survived() {
     limited("fsize", "0", NO_FILE, NO_FILE);
 }

@@ -15,7 +15,7 @@ fn readelf(option: &str, file: &Path) -> String {
 }
 
 #[test]
-fn the_library_needs_the_c_library_alone() {
+fn library_needs_the_c_library_alone() {
     let dynamic = readelf("-d", tool::library());
     let needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
     let needed: Vec<_> = needed.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
@@ -27,7 +27,7 @@ fn the_library_needs_the_c_library_alone() {
 
 /// The program's exceptions must go to the unwinder that it was linked with.
 #[test]
-fn the_library_exports_no_unwinder() {
+fn library_exports_no_unwinder() {
     let symbols = readelf("--dyn-syms", tool::library());
     assert!(symbols.contains(" cuLaunchKernel"), "{symbols}");
     let unwinder: Vec<_> = symbols.lines().filter(|line| line.contains("_Unwind_")).collect();
@@ -52,7 +52,7 @@ fn programs_start_in_an_image_without_libgcc() {
 /// The frames of a hook are unwound by the process's own unwinder, which finds its functions in
 /// the library that does not need it.
 #[test]
-fn a_thread_may_end_inside_a_call() {
+fn thread_may_end_inside_a_call() {
     let other = compiled("ends_inside", Link::Shared);
     let program = compiled("thread_ends_inside", Link::Driver);
     let mut alone = Command::new(&program);

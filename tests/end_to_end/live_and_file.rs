@@ -22,14 +22,14 @@ fn same(program: &str) {
 }
 
 #[test]
-fn reports_are_equal() {
+fn reports_are_equal_live_and_from_the_file() {
     for program in ["basic", "threads", "graph", "fork_first", "many"] {
         same(program);
     }
 }
 
 #[test]
-fn flamegraphs_are_equal() {
+fn flamegraphs_are_equal_live_and_from_the_file() {
     let traced = run("threads").succeed();
     let folded = finish(gputrace().args(["flamegraph", "--folded"]).arg(traced.trace())).expect_code(0);
     assert_eq!(folded.stdout, traced.read("flame.folded"));
@@ -38,14 +38,14 @@ fn flamegraphs_are_equal() {
 }
 
 #[test]
-fn the_summary_is_the_report() {
+fn summary_is_the_report() {
     let traced = run("basic").succeed();
     let report = finish(gputrace().arg("report").arg(traced.trace())).expect_code(0);
     assert_eq!(report.stdout, traced.read("summary.txt"));
 }
 
 #[test]
-fn several_traces_add_up() {
+fn traces_read_together_add_up() {
     let (a, b) = (run("basic").succeed(), run("graph").succeed());
     let report = tool::report(&[a.trace(), b.trace()]);
     assert_eq!(tool::count(&report, "launches"), 11);

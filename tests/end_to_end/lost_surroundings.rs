@@ -57,7 +57,7 @@ fn lost_drivers_are_named_as_the_cause() {
 }
 
 #[test]
-fn lost_proc_leaves_run_as_it_is_and_is_said_by_lib() {
+fn lost_proc_leaves_run_as_it_is_and_is_reported_by_lib() {
     let folder = Folder::new();
     library();
     let shell = |script: &str| {
@@ -69,7 +69,7 @@ fn lost_proc_leaves_run_as_it_is_and_is_said_by_lib() {
     };
     let mounted = shell("true");
     if mounted.code() != Some(0) {
-        let test = "lost_proc_leaves_run_as_it_is_and_is_said_by_lib";
+        let test = "lost_proc_leaves_run_as_it_is_and_is_reported_by_lib";
         return needs::skipped(test, &format!("no file system can be mounted: {}", mounted.stderr));
     }
     shell("exec \"$1\" run --simulate -o \"$2\" -- \"$3\"").expect_code(0);

@@ -3,9 +3,9 @@
 
 mod harness;
 
+mod auto_collect;
 mod bad_collector;
 mod bad_input;
-mod bare_use;
 mod callers;
 mod choosing_traces;
 mod command_line;

@@ -24,8 +24,8 @@ fn is_the_first_part(traced: &Traced, live: Option<&Value>) {
     assert!((LIMIT / 2..=LIMIT).contains(&bytes), "{bytes}");
     let summary = traced.read("summary.txt");
     assert!(summary.contains("200,000 launches") && summary.contains("Lost       nothing"), "{summary}");
-    let told = traced.ended.stderr.lines().last().unwrap();
-    assert!(told.contains("nothing lost; trace.gputrace has the first 128 KiB and lacks "), "{told}");
+    let last = traced.ended.stderr.lines().last().unwrap();
+    assert!(last.contains("nothing lost; trace.gputrace has the first 128 KiB and lacks "), "{last}");
     let folded = traced.read("flame.folded");
     assert!(folded.contains("first_kernel"), "{folded}");
 
@@ -63,7 +63,7 @@ fn max_size_bounds_the_file_and_the_outputs_cover_everything() {
 }
 
 #[test]
-fn max_size_is_a_variable_in_bare_use() {
+fn max_size_is_a_variable_with_auto_collect() {
     is_the_first_part(&many(bare("many")).env("GPUTRACE_MAX_SIZE", "128k").succeed(), None);
 }
 
@@ -125,7 +125,7 @@ fn max_size_bounds_what_a_collector_with_its_own_folder_writes() {
 }
 
 #[test]
-fn max_size_is_told_while_the_program_runs() {
+fn max_size_is_reported_while_the_program_runs() {
     let folder = Folder::new();
     let script = format!("{} {LAUNCHES}; echo done; read line", compiled("many", Link::Driver).display());
     let mut session = Session::run(&folder, &["--max-size=128K", "--on-full=wait"], "sh", &["-c", &script]);

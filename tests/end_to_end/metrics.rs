@@ -113,7 +113,7 @@ fn near((count, sum): (f64, f64), expected_count: &Value, expected_sum: f64) {
 }
 
 #[test]
-fn the_last_metrics_have_the_numbers_of_the_report() {
+fn last_metrics_have_the_numbers_of_the_report() {
     let traced = run("spans").env("OTEL_SERVICE_NAME", "trainer").succeed();
     let (metrics, _) = exported(&traced, &[], &[]);
     let report = traced.report();
@@ -196,7 +196,7 @@ fn exemplars_point_at_spans_that_are_exported() {
 }
 
 #[test]
-fn metrics_are_told_as_their_variables_and_options_ask() {
+fn metrics_follow_their_variables_and_options() {
     let traced = run("spans").succeed();
     let preference = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
     let (metrics, _) = exported(&traced, &["--metrics-kernels", "1"], &[(preference, "lowmemory")]);

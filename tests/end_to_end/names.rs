@@ -10,7 +10,7 @@ use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{Run, Traced, bare, gputrace, run_command, run_with};
 
 /// Room for the title, which is written over the arguments.
-const ROOM: &str = "--room-for-a-title-that-is-written-over-what-stood-here-before-it-was-set";
+const LONG_ARGUMENT: &str = "--room-for-a-title-that-is-written-over-what-stood-here-before-it-was-set";
 
 fn named(traced: &Traced) -> (Vec<String>, Value) {
     let report = traced.report();
@@ -21,10 +21,10 @@ fn named(traced: &Traced) -> (Vec<String>, Value) {
     (labels, report)
 }
 
-/// A run whose end the collector came to look at: of a process that says good-bye it has 20 ms for that, which on a busy
-/// machine may not do.
+/// A run whose end the collector looked at in time: it has 20 ms after the process's good-bye, which may be
+/// too little on a busy machine.
 fn looked_at(run: impl Fn() -> Run) -> Traced {
-    let runs = (0..40).map(|_| run().arg(ROOM).succeed());
+    let runs = (0..40).map(|_| run().arg(LONG_ARGUMENT).succeed());
     let is_titled = |traced: &Traced| !traced.report()["processes"][0]["title"].is_null();
     runs.into_iter().find(is_titled).expect("a last look in time")
 }
@@ -64,7 +64,7 @@ fn threads_of_a_namespace_of_process_ids_have_their_names() {
 }
 
 #[test]
-fn a_title_is_redacted_like_a_command_line() {
+fn title_is_redacted_like_a_command_line() {
     let check = |traced: Traced| {
         let mut all = traced.report().to_string() + &traced.ended.stderr;
         for file in std::fs::read_dir(&traced.output).unwrap() {

@@ -1,4 +1,5 @@
-//! Native stacks: every launch's C, C++ and Python frames in their order, named from the files that were mapped.
+//! Native stacks: the C, C++ and Python frames of every launch, in order, named from the files that were
+//! mapped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 use gputrace_wire::definition::kind;
 
 use crate::harness::folder::Folder;
-use crate::harness::told::Told;
+use crate::harness::recorded::Recorded;
 use crate::harness::tool::{self, Traced, run_with};
 
 mod libraries;
@@ -83,7 +84,7 @@ fn chain(options: &[&str]) -> (Traced, Folder) {
 }
 
 #[test]
-fn calls_are_told_with_their_lines_and_what_was_inlined() {
+fn calls_have_their_lines_and_inlined_functions() {
     let (traced, _folder) = chain(&["-g"]);
     let stacks = stacks(&traced.read("flame.folded"));
     assert_eq!(stacks.len(), 6, "{stacks:#?}");
@@ -147,7 +148,7 @@ fn signal_handlers_are_followed_to_what_they_interrupted() {
 }
 
 #[test]
-fn a_deep_recursion_is_cut_and_marked() {
+fn deep_recursion_is_cut_and_marked() {
     let (traced, _folder) = chain(&["-g"]);
     let stacks = stacks(&traced.read("flame.folded"));
     let deep = stacks.iter().find(|stack| stack.len() > 100).unwrap();
@@ -157,7 +158,7 @@ fn a_deep_recursion_is_cut_and_marked() {
 }
 
 #[test]
-fn a_program_without_symbols_is_told_by_addresses() {
+fn program_without_symbols_has_addresses() {
     let (traced, folder) = chain(&["-s"]);
     let stacks = stacks(&traced.read("flame.folded"));
     let own = |frame: &String| frame.starts_with("[native_chain+0x") && frame.ends_with(']');
@@ -178,7 +179,7 @@ fn a_program_without_symbols_is_told_by_addresses() {
 }
 
 #[test]
-fn names_of_cpp_are_told_as_in_the_source() {
+fn names_of_cpp_are_those_of_the_source() {
     let folder = Folder::new();
     let program = folder.join("native_names");
     build("c++", &source("native_names.cpp"), &[], &program);
@@ -211,21 +212,22 @@ fn odd_file_names_keep_folded_lines_apart() {
 }
 
 #[test]
-fn native_frames_are_told_only_where_they_are_asked_for() {
+fn native_frames_are_recorded_on_request_only() {
     let folder = Folder::new();
     let program = folder.join("native_chain");
     build("cc", &source("native_chain.c"), &["-g"], &program);
     let options: [&[&str]; 3] = [&[], &["--stacks", "python,nvtx"], &["--stacks", "none"]];
     for options in options {
-        let told = Told::of(&run_with(options, &program).succeed());
-        let any = told.definitions.values().any(|record| [kind::IMAGE, kind::STACK].contains(&record.kind));
-        assert!(!any && told.launches.iter().all(|(_, stack)| *stack == 0), "{options:?}");
+        let recorded = Recorded::of(&run_with(options, &program).succeed());
+        let any =
+            recorded.definitions.values().any(|record| [kind::IMAGE, kind::STACK].contains(&record.kind));
+        assert!(!any && recorded.launches.iter().all(|(_, stack)| *stack == 0), "{options:?}");
     }
 }
 
 /// Those that come when the tables are full are counted, and whatever was known stays.
 #[test]
-fn more_stacks_than_there_is_room_for_are_counted() {
+fn stacks_beyond_capacity_are_counted() {
     const LAUNCHES: u64 = 1 << 17;
     const STACKS: usize = 1 << 16;
     let folder = Folder::new();
@@ -233,22 +235,22 @@ fn more_stacks_than_there_is_room_for_are_counted() {
     build("cc", &source("native_many.c"), &[], &program);
     let options = ["--stacks", "native", "--device-times", "off", "--on-full", "wait"];
     let traced = run_with(&options, &program).succeed();
-    let told = Told::of(&traced);
+    let recorded = Recorded::of(&traced);
     let dropped = &traced.report()["dropped"];
-    let counted = told.counter("stacks_full");
+    let counted = recorded.counter("stacks_full");
     assert_eq!(tool::count(dropped, "stacks_full"), counted);
     // A collector that gets no processor loses some, with a stack or without.
     let lost = dropped["ring_full"].as_u64().unwrap_or(0);
-    let all = told.launches.len() as u64 + lost;
+    let all = recorded.launches.len() as u64 + lost;
     assert!((LAUNCHES..=LAUNCHES + 1).contains(&all), "{all}: {dropped:#}");
-    let known = told.launches.iter().take_while(|(_, stack)| *stack != 0).count();
-    let (with, without) = told.launches.split_at(known);
+    let known = recorded.launches.iter().take_while(|(_, stack)| *stack != 0).count();
+    let (with, without) = recorded.launches.split_at(known);
     assert!(without.iter().all(|(_, stack)| *stack == 0), "one that came later has a stack");
     // And the wait at the end.
     let least = without.len() as u64 + 1;
     assert!((least..=least + lost).contains(&counted), "{counted} counted, {least} seen, {lost} lost");
-    let stacks = told.definitions.values().filter(|record| record.kind == kind::STACK).count();
+    let stacks = recorded.definitions.values().filter(|record| record.kind == kind::STACK).count();
     assert_eq!(stacks, STACKS);
-    let frames = |stack: &u32| told.definitions[stack].fields.as_chunks::<2>().0.len();
+    let frames = |stack: &u32| recorded.definitions[stack].fields.as_chunks::<2>().0.len();
     assert!(with.iter().all(|(_, stack)| frames(stack) > 18));
 }

@@ -7,7 +7,7 @@ use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{self, bare_command, count, dropped, run_command};
 
 #[test]
-fn a_program_without_cuda_makes_an_empty_trace() {
+fn program_without_cuda_makes_an_empty_trace() {
     let traced = run_command("true").succeed();
     let report = traced.report();
     for name in ["launches", "captured_launches", "graph_launches", "device_only"] {
@@ -20,12 +20,12 @@ fn a_program_without_cuda_makes_an_empty_trace() {
 }
 
 #[test]
-fn the_program_s_code_is_ours() {
+fn exit_code_is_the_program_s() {
     run_command("sh").arg("-c").arg("exit 42").go().expect_code(42);
 }
 
 #[test]
-fn without_cuda_there_is_no_thread_no_descriptor_and_no_output() {
+fn program_without_cuda_gets_no_thread_no_descriptor_and_no_output() {
     let program = compiled("nothing", Link::Nothing);
     let alone = finish(&mut Command::new(&program)).expect_code(0).stdout;
     let traced = bare_command(&program).go().expect_code(0);
@@ -39,7 +39,7 @@ fn without_cuda_there_is_no_thread_no_descriptor_and_no_output() {
 /// D6: a process without CUDA pays less than a millisecond for the library, in the median of
 /// the processor time it takes. Elapsed time would count the other tests too.
 #[test]
-fn without_cuda_the_library_costs_less_than_a_millisecond() {
+fn program_without_cuda_pays_less_than_a_millisecond() {
     let program = compiled("nothing", Link::Nothing);
     let once = |traced: bool| {
         let mut command = Command::new(&program);

@@ -159,8 +159,8 @@ fn ranges_are_frames_and_spans_as_the_program_made_them() {
 }
 
 #[test]
-fn the_library_of_version_2_has_the_same_ranges() {
-    let Some(environment) = nvtx("nvtx::the_library_of_version_2_has_the_same_ranges") else { return };
+fn library_of_version_2_has_the_same_ranges() {
+    let Some(environment) = nvtx("nvtx::library_of_version_2_has_the_same_ranges") else { return };
     let (include, lib) = (packaged(environment, "nvtx/include"), packaged(environment, "nvtx/lib"));
     let before = [&format!("-isystem{}", include.display()), "-DVERSION_2"];
     let more =
@@ -169,8 +169,8 @@ fn the_library_of_version_2_has_the_same_ranges() {
 }
 
 #[test]
-fn live_and_from_the_file_the_ranges_are_the_same() {
-    let Some(environment) = nvtx("nvtx::live_and_from_the_file_the_ranges_are_the_same") else { return };
+fn ranges_are_the_same_live_and_from_the_file() {
+    let Some(environment) = nvtx("nvtx::ranges_are_the_same_live_and_from_the_file") else { return };
     let folder = Folder::new();
     let live = folder.join("live.json");
     let program = built(environment, "nvtx_ranges.c", &[]);
@@ -183,8 +183,8 @@ fn live_and_from_the_file_the_ranges_are_the_same() {
 }
 
 #[test]
-fn frames_stand_where_they_are_asked_for() {
-    let Some(environment) = nvtx("nvtx::frames_stand_where_they_are_asked_for") else { return };
+fn range_frames_are_where_the_option_puts_them() {
+    let Some(environment) = nvtx("nvtx::range_frames_are_where_the_option_puts_them") else { return };
     let program = built(environment, "nvtx_scoped.cpp", &[]);
     let traced = run_with(&["--nvtx-frames", "none"], &program).succeed();
     assert_eq!(stacks(&traced.read("flame.folded")), ["main;cuLaunchKernel;first_kernel"]);
@@ -203,8 +203,8 @@ fn frames_stand_where_they_are_asked_for() {
 }
 
 #[test]
-fn the_python_package_s_ranges_are_there_above_or_below_the_lines() {
-    let test = "nvtx::the_python_package_s_ranges_are_there_above_or_below_the_lines";
+fn python_package_s_ranges_are_above_or_below_the_lines() {
+    let test = "nvtx::python_package_s_ranges_are_above_or_below_the_lines";
     let Some(environment) = nvtx(test) else { return };
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/nvtx_client.py");
     let python = environment.join("bin/python");
@@ -231,8 +231,8 @@ fn the_python_package_s_ranges_are_there_above_or_below_the_lines() {
 }
 
 #[test]
-fn nothing_that_a_program_passes_to_nvtx_hurts_it() {
-    let Some(environment) = nvtx("nvtx::nothing_that_a_program_passes_to_nvtx_hurts_it") else { return };
+fn bad_arguments_to_nvtx_hurt_nobody() {
+    let Some(environment) = nvtx("nvtx::bad_arguments_to_nvtx_hurt_nobody") else { return };
     let traced = run_command(built(environment, "nvtx_hostile.c", &[])).succeed();
     assert_eq!(traced.ended.stdout, "nothing open 1\nlevels 1\n");
     let report = traced.report();
@@ -249,8 +249,8 @@ fn nothing_that_a_program_passes_to_nvtx_hurts_it() {
 }
 
 #[test]
-fn a_thread_s_ranges_end_with_it() {
-    let Some(environment) = nvtx("nvtx::a_thread_s_ranges_end_with_it") else { return };
+fn thread_s_ranges_end_with_it() {
+    let Some(environment) = nvtx("nvtx::thread_s_ranges_end_with_it") else { return };
     let traced = run_command(built(environment, "nvtx_threads.c", &[])).succeed();
     let report = traced.report();
     assert_eq!(dropped(&report), 0, "{report:#}");
@@ -286,8 +286,8 @@ fn streams_have_the_names_that_the_program_gave_them() {
 }
 
 #[test]
-fn a_forked_child_is_in_the_ranges_that_it_was_forked_in() {
-    let Some(environment) = nvtx("nvtx::a_forked_child_is_in_the_ranges_that_it_was_forked_in") else {
+fn forked_child_is_in_the_ranges_that_it_was_forked_in() {
+    let Some(environment) = nvtx("nvtx::forked_child_is_in_the_ranges_that_it_was_forked_in") else {
         return;
     };
     let traced = run_command(built(environment, "nvtx_fork.c", &[])).succeed();
@@ -309,8 +309,8 @@ fn modules_with_nvtx_of_their_own_come_and_go() {
 }
 
 #[test]
-fn another_tool_keeps_nvtx() {
-    let Some(environment) = nvtx("nvtx::another_tool_keeps_nvtx") else { return };
+fn nvtx_of_another_tool_stays_its_own() {
+    let Some(environment) = nvtx("nvtx::nvtx_of_another_tool_stays_its_own") else { return };
     let other = compiled("nvtx_other_tool", Link::Shared);
     let program = built(environment, "nvtx_ranges.c", &[]);
     let traced = run_command(program).env("NVTX_INJECTION64_PATH", other).succeed();
@@ -322,15 +322,15 @@ fn another_tool_keeps_nvtx() {
 }
 
 #[test]
-fn a_child_without_our_library_is_left_alone() {
-    let Some(environment) = nvtx("nvtx::a_child_without_our_library_is_left_alone") else { return };
+fn child_without_our_library_is_left_alone() {
+    let Some(environment) = nvtx("nvtx::child_without_our_library_is_left_alone") else { return };
     let traced = run_command(built(environment, "nvtx_child.c", &[])).go().expect_code(0);
     assert_eq!(traced.ended.stdout, "set 1 1\n");
 }
 
 #[test]
-fn ranges_that_are_not_asked_for_are_not_taken() {
-    let test = "nvtx::ranges_that_are_not_asked_for_are_not_taken";
+fn ranges_that_are_not_asked_for_are_not_recorded() {
+    let test = "nvtx::ranges_that_are_not_asked_for_are_not_recorded";
     let Some(environment) = nvtx(test) else { return };
     let program = built(environment, "nvtx_ranges.c", &[]);
     let without = |run: Run| {

@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use crate::harness::process::finish;
 use crate::harness::tool::{count, dropped, report};
-use crate::harness::users::{ATTACKER, Place, VICTIM, as_user};
+use crate::harness::users::{ATTACKER, SharedFolder, VICTIM, as_user};
 
 /// What a user can do to a running session; empty if nothing.
 fn ways_in(socket: PathBuf, trace: PathBuf, processes: [u32; 2]) -> Vec<String> {
@@ -69,12 +69,12 @@ fn variable_of(pid: u32, name: &str) -> String {
 }
 
 #[test]
-fn another_user_neither_reads_nor_writes_a_session() {
-    let Some(place) = Place::new("another_user_neither_reads_nor_writes_a_session") else { return };
-    let out = place.folder("out", VICTIM, 0o755);
-    let go = place.join("go");
-    let mut command = place.gputrace(VICTIM);
-    command.args(["run", "--simulate", "-o"]).arg(&out).arg("--").arg(place.program("lingers")).arg(&go);
+fn session_is_closed_to_other_users() {
+    let Some(shared) = SharedFolder::new("session_is_closed_to_other_users") else { return };
+    let out = shared.folder("out", VICTIM, 0o755);
+    let go = shared.join("go");
+    let mut command = shared.gputrace(VICTIM);
+    command.args(["run", "--simulate", "-o"]).arg(&out).arg("--").arg(shared.program("lingers")).arg(&go);
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(running.stdout.take().unwrap());
     let mut line = String::new();
@@ -128,18 +128,18 @@ fn false_collector(path: &Path) -> std::os::fd::OwnedFd {
 }
 
 #[test]
-fn a_program_that_is_sent_to_another_users_socket_tells_nothing() {
-    let test = "a_program_that_is_sent_to_another_users_socket_tells_nothing";
-    let Some(place) = Place::new(test) else { return };
-    let library = place.folder("library", 0, 0o755);
-    let lib = finish(place.gputrace(0).arg("lib").env("GPUTRACE_CACHE", &library)).expect_code(0);
+fn program_that_is_sent_to_another_users_socket_sends_nothing() {
+    let test = "program_that_is_sent_to_another_users_socket_sends_nothing";
+    let Some(shared) = SharedFolder::new(test) else { return };
+    let library = shared.folder("library", 0, 0o755);
+    let lib = finish(shared.gputrace(0).arg("lib").env("GPUTRACE_CACHE", &library)).expect_code(0);
     // For a program of any user, as an administrator would put it somewhere.
     finish(std::process::Command::new("chmod").args(["-R", "a+rX"]).arg(&library)).expect_code(0);
     let lib = PathBuf::from(lib.stdout.trim_end());
-    let program = place.program("basic");
+    let program = shared.program("basic");
     for victim in [VICTIM, 0] {
         let name = format!("trap-{victim}");
-        let folder = place.folder(&name, ATTACKER, 0o700);
+        let folder = shared.folder(&name, ATTACKER, 0o700);
         let socket = folder.join("socket");
         let listener = {
             let socket = socket.clone();
@@ -147,7 +147,7 @@ fn a_program_that_is_sent_to_another_users_socket_tells_nothing() {
         };
         // The victim can enter; root could in any case.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-        let mut command = place.command(victim, &program);
+        let mut command = shared.command(victim, &program);
         command.env("LD_PRELOAD", &lib).env("LD_LIBRARY_PATH", lib.with_file_name("simulated"));
         let ended = finish(command.env("GPUTRACE_SESSION", &socket)).expect_code(0);
         assert!(ended.stderr.contains("another user's"), "{}", ended.stderr);
@@ -163,36 +163,36 @@ fn a_program_that_is_sent_to_another_users_socket_tells_nothing() {
 
 #[test]
 fn folders_that_another_user_prepared_are_not_used() {
-    let Some(place) = Place::new("folders_that_another_user_prepared_are_not_used") else { return };
-    let trap = place.folder("trap", ATTACKER, 0o777);
-    let out = place.folder("out", VICTIM, 0o700);
-    let program = place.program("basic");
+    let Some(shared) = SharedFolder::new("folders_that_another_user_prepared_are_not_used") else { return };
+    let trap = shared.folder("trap", ATTACKER, 0o777);
+    let out = shared.folder("out", VICTIM, 0o700);
+    let program = shared.program("basic");
     // A temporary folder and a runtime folder of another user's are passed over.
-    let mut command = place.gputrace(VICTIM);
+    let mut command = shared.gputrace(VICTIM);
     command.args(["run", "--simulate", "-o"]).arg(&out).arg("--").arg(&program);
     finish(command.env("TMPDIR", &trap).env("XDG_RUNTIME_DIR", &trap)).expect_code(0);
     assert_eq!(fs::read_dir(&trap).unwrap().count(), 0);
     assert_eq!(count(&report(&[out.join("trace.gputrace")]), "launches"), 10);
 
     // A cache with a library in it: the folder is another user's, whatever the library's owner.
-    let made = place.folder("made", VICTIM, 0o700);
-    let lib = finish(place.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", &made)).expect_code(0).stdout;
+    let made = shared.folder("made", VICTIM, 0o700);
+    let lib = finish(shared.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", &made)).expect_code(0).stdout;
     let relative = Path::new(lib.trim_end()).strip_prefix(&made).unwrap().to_path_buf();
     let planted = trap.join(&relative);
     fs::create_dir_all(planted.parent().unwrap()).unwrap();
     fs::write(&planted, b"a library of the attacker's").unwrap();
     finish(std::process::Command::new("chown").arg("-R").arg(ATTACKER.to_string()).arg(&trap)).expect_code(0);
-    let said = finish(place.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", &trap));
+    let said = finish(shared.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", &trap));
     assert_ne!(said.code(), Some(0));
     assert!(said.stderr.contains("belongs to another user"), "{}", said.stderr);
     // The same where the version's folder is a link into it.
-    let linked = place.folder("linked", VICTIM, 0o700);
+    let linked = shared.folder("linked", VICTIM, 0o700);
     symlink(planted.parent().unwrap(), linked.join(relative.parent().unwrap())).unwrap();
-    let said = finish(place.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", &linked));
+    let said = finish(shared.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", &linked));
     assert_ne!(said.code(), Some(0));
     assert!(said.stderr.contains("is a link"), "{}", said.stderr);
     // `run` has another place, and traces by a library of its own.
-    let mut command = place.gputrace(VICTIM);
+    let mut command = shared.gputrace(VICTIM);
     command.args(["run", "--simulate", "-o"]).arg(&out).arg("--").arg(&program);
     finish(command.env("GPUTRACE_CACHE", &trap)).expect_code(0);
     assert_eq!(count(&report(&[out.join("trace.gputrace")]), "launches"), 10);
@@ -202,9 +202,9 @@ fn folders_that_another_user_prepared_are_not_used() {
 #[test]
 fn links_that_another_user_laid_in_the_output_folder_are_not_followed() {
     let test = "links_that_another_user_laid_in_the_output_folder_are_not_followed";
-    let Some(place) = Place::new(test) else { return };
-    let own = place.folder("own", VICTIM, 0o700);
-    let trap = place.folder("trap", ATTACKER, 0o777);
+    let Some(shared) = SharedFolder::new(test) else { return };
+    let own = shared.folder("own", VICTIM, 0o700);
+    let trap = shared.folder("trap", ATTACKER, 0o777);
     let dear = own.join("dear");
     fs::write(&dear, b"dear").unwrap();
     std::os::unix::fs::chown(&dear, Some(VICTIM), Some(VICTIM)).unwrap();
@@ -214,16 +214,16 @@ fn links_that_another_user_laid_in_the_output_folder_are_not_followed() {
             let _ = fs::remove_file(trap.join(name));
             symlink(&dear, trap.join(name)).unwrap();
         }
-        let program = place.program("basic");
+        let program = shared.program("basic");
         if bare {
-            let cache = place.folder("cache", VICTIM, 0o700);
-            let lib = finish(place.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", cache)).expect_code(0);
+            let cache = shared.folder("cache", VICTIM, 0o700);
+            let lib = finish(shared.gputrace(VICTIM).arg("lib").env("GPUTRACE_CACHE", cache)).expect_code(0);
             let lib = PathBuf::from(lib.stdout.trim_end());
-            let mut command = place.command(VICTIM, &program);
+            let mut command = shared.command(VICTIM, &program);
             command.env("LD_PRELOAD", &lib).env("LD_LIBRARY_PATH", lib.with_file_name("simulated"));
             finish(command.env("GPUTRACE_OUT", &trap)).expect_code(0);
         } else {
-            let mut command = place.gputrace(VICTIM);
+            let mut command = shared.gputrace(VICTIM);
             finish(command.args(["run", "--simulate", "-o"]).arg(&trap).arg("--").arg(&program))
                 .expect_code(0);
             for name in names {
@@ -237,26 +237,28 @@ fn links_that_another_user_laid_in_the_output_folder_are_not_followed() {
 }
 
 #[test]
-fn a_user_without_privileges_and_without_a_home_is_traced() {
-    let Some(place) = Place::new("a_user_without_privileges_and_without_a_home_is_traced") else { return };
-    let out = place.folder("out", ATTACKER, 0o700);
-    let program = place.program("basic");
+fn user_without_privileges_and_without_a_home_is_traced() {
+    let Some(shared) = SharedFolder::new("user_without_privileges_and_without_a_home_is_traced") else {
+        return;
+    };
+    let out = shared.folder("out", ATTACKER, 0o700);
+    let program = shared.program("basic");
     // Nothing but the output folder can be written to: not the home, not the folder it runs in.
-    let mut command = place.gputrace(ATTACKER);
+    let mut command = shared.gputrace(ATTACKER);
     command.args(["run", "--simulate", "-o"]).arg(&out).arg("--").arg(&program);
     finish(command.env("HOME", "/nonexistent").current_dir("/")).expect_code(0);
     let report = report(&[out.join("trace.gputrace")]);
     assert_eq!((count(&report, "launches"), dropped(&report)), (10, 0));
     // Bare use needs a place to stay, and says so; with one it works.
-    let said = finish(place.gputrace(ATTACKER).arg("lib").env("HOME", "/nonexistent"));
+    let said = finish(shared.gputrace(ATTACKER).arg("lib").env("HOME", "/nonexistent"));
     assert_ne!(said.code(), Some(0));
     assert!(said.stderr.contains("GPUTRACE_CACHE"), "{}", said.stderr);
-    let cache = place.folder("cache", ATTACKER, 0o700);
-    let lib = finish(place.gputrace(ATTACKER).arg("lib").env("GPUTRACE_CACHE", cache)).expect_code(0);
+    let cache = shared.folder("cache", ATTACKER, 0o700);
+    let lib = finish(shared.gputrace(ATTACKER).arg("lib").env("GPUTRACE_CACHE", cache)).expect_code(0);
     let lib = PathBuf::from(lib.stdout.trim_end());
-    let mut command = place.command(ATTACKER, &program);
+    let mut command = shared.command(ATTACKER, &program);
     command.env("LD_PRELOAD", &lib).env("LD_LIBRARY_PATH", lib.with_file_name("simulated"));
-    let bare = place.folder("bare", ATTACKER, 0o700);
+    let bare = shared.folder("bare", ATTACKER, 0o700);
     finish(command.env("GPUTRACE_OUT", &bare).env("HOME", "/nonexistent").current_dir("/")).expect_code(0);
     assert_eq!(count(&crate::harness::tool::report(&[bare.join("trace.gputrace")]), "launches"), 10);
 }

@@ -81,13 +81,13 @@ fn spans_arrive_as_export_writes_them() {
                 request.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip")
             };
             assert!(requests.iter().all(|request| encoded(request) == (gzip == "gzip")));
-            let told = format!(
+            let line = format!(
                 "gputrace: sent {} spans to {}/v1/traces ({protocol}, ",
                 exported.len(),
                 back_end.url()
             );
-            assert!(traced.ended.stderr.contains(&told), "{}", traced.ended.stderr);
-            assert!(traced.read("summary.txt").contains(&told));
+            assert!(traced.ended.stderr.contains(&line), "{}", traced.ended.stderr);
+            assert!(traced.read("summary.txt").contains(&line));
         }
     }
 }
@@ -107,7 +107,7 @@ fn spans_go_out_while_the_program_runs() {
             .filter(|(span, _)| span["name"].as_str().unwrap().starts_with("cuda_kernel: "))
             .count()
     };
-    eventually("all kernels are told", || (kernels(&back_end) == launched).then_some(()));
+    eventually("all kernels are sent", || (kernels(&back_end) == launched).then_some(()));
     let status = ctl(session.pid(), &["status", "--json"]).expect_code(0).stdout;
     let traces = serde_json::from_str::<Value>(&status).unwrap()["otlp"]["traces"].clone();
     assert!(traces["sent"].as_u64().unwrap() >= launched as u64, "{traces}");
@@ -126,7 +126,7 @@ fn spans_go_out_while_the_program_runs() {
 }
 
 #[test]
-fn a_back_end_that_comes_later_gets_what_was_queued() {
+fn back_end_that_comes_later_gets_what_was_queued() {
     let address = nobody();
     let folder = Folder::new();
     let url = format!("http://{address}");
@@ -155,7 +155,7 @@ fn a_back_end_that_comes_later_gets_what_was_queued() {
 
 /// A back end that is away costs a bounded wait at the end; the trace has everything and is sent later.
 #[test]
-fn a_back_end_that_is_away_is_told_and_export_sends_the_trace_later() {
+fn absent_back_end_is_reported_and_export_sends_the_trace_later() {
     let url = format!("http://{}", nobody());
     let begin = Instant::now();
     let traced = sends(&url).env("OTEL_EXPORTER_OTLP_TIMEOUT", "500").succeed();
@@ -171,12 +171,12 @@ fn a_back_end_that_is_away_is_told_and_export_sends_the_trace_later() {
     let back_end = BackEnd::new(&[Reply::Takes]);
     let ended = export_to(&back_end.url(), &[], &traced).expect_code(0);
     assert_same(&back_end.spans(), &all);
-    let told = format!("gputrace: sent {} spans to {}/v1/traces", all.len(), back_end.url());
-    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    let line = format!("gputrace: sent {} spans to {}/v1/traces", all.len(), back_end.url());
+    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
 }
 
 #[test]
-fn a_back_end_that_is_busy_is_asked_again_when_it_says() {
+fn busy_back_end_is_retried_when_it_asks() {
     let replies = [Reply::Answers(503, "retry-after: 1\r\n"), Reply::Answers(429, ""), Reply::Takes];
     let back_end = BackEnd::new(&replies);
     let (folder, run) = with_report(&["--otlp", &back_end.url()]);
@@ -187,7 +187,7 @@ fn a_back_end_that_is_busy_is_asked_again_when_it_says() {
 }
 
 #[test]
-fn a_back_end_that_refuses_is_asked_once_and_told() {
+fn refusing_back_end_is_asked_once_and_reported() {
     let back_end = BackEnd::new(&[Reply::Answers(400, "")]);
     let (folder, run) = with_report(&["--otlp", &back_end.url()]);
     let traced = run.succeed();
@@ -203,7 +203,7 @@ fn a_back_end_that_refuses_is_asked_once_and_told() {
 
 /// A proxy before the back end answers 200 to everything, with its login page.
 #[test]
-fn a_login_page_is_a_refusal_and_nothing_counts_as_sent() {
+fn login_page_is_a_refusal_and_nothing_counts_as_sent() {
     let back_end = BackEnd::new(&[Reply::LoginPage]);
     let (folder, run) = with_report(&["--otlp", &back_end.url()]);
     let traced = run.succeed();
@@ -223,7 +223,7 @@ fn a_login_page_is_a_refusal_and_nothing_counts_as_sent() {
 }
 
 #[test]
-fn a_back_end_that_takes_a_part_is_believed() {
+fn back_end_that_takes_a_part_is_believed() {
     let back_end = BackEnd::new(&[Reply::Rejects(2, "too\nold"), Reply::Takes]);
     let (folder, run) = with_report(&["--otlp", &back_end.url()]);
     let traced = run.succeed();
@@ -238,7 +238,7 @@ fn a_back_end_that_takes_a_part_is_believed() {
 
 /// It dies with a request under way: what it did not answer goes to the one that comes after it.
 #[test]
-fn a_back_end_that_dies_with_a_request_under_way_loses_nothing() {
+fn back_end_that_dies_with_a_request_under_way_loses_nothing() {
     let hung = BackEnd::new(&[Reply::Hangs]);
     let (address, url, folder) = (hung.address(), hung.url(), Folder::new());
     let options = ["--otlp", &url, "--all"];
@@ -259,7 +259,7 @@ fn a_back_end_that_dies_with_a_request_under_way_loses_nothing() {
 
 /// What the program did before it was killed is sent.
 #[test]
-fn a_program_that_is_killed_loses_nothing_that_was_queued() {
+fn program_that_is_killed_loses_nothing_that_was_queued() {
     let back_end = BackEnd::new(&[Reply::TakesSlowly(Duration::from_millis(200))]);
     let folder = Folder::new();
     let url = back_end.url();
@@ -278,9 +278,10 @@ fn a_program_that_is_killed_loses_nothing_that_was_queued() {
     assert_same(&back_end.spans(), &all);
 }
 
-/// What is slower than a request may be is waited for no longer than that, and the program's exit code is its own.
+/// A back end that is too slow is waited for no longer than a request's limit, and the exit code is the
+/// program's.
 #[test]
-fn a_back_end_that_never_answers_costs_a_bounded_wait() {
+fn back_end_that_never_answers_costs_a_bounded_wait() {
     let back_end = BackEnd::new(&[Reply::Hangs]);
     let begin = Instant::now();
     let traced = run_with(&["--otlp", &back_end.url()], "sh")
@@ -296,7 +297,7 @@ fn a_back_end_that_never_answers_costs_a_bounded_wait() {
 
 /// Whoever stops the job while it waits for a back end gets its outputs and its program's exit code.
 #[test]
-fn a_signal_in_the_wait_for_a_back_end_ends_the_wait_alone() {
+fn signal_in_the_wait_for_a_back_end_ends_the_wait_alone() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let back_end = BackEnd::new(&[Reply::Hangs]);
         let folder = Folder::new();
@@ -337,7 +338,7 @@ fn export_gives_up_on_a_back_end_that_is_away() {
 
 /// More than one request, and more than a back end takes at once.
 #[test]
-fn a_long_trace_is_sent_in_requests_that_back_ends_take() {
+fn long_trace_is_sent_in_requests_that_back_ends_take() {
     let folder = Folder::new();
     let out = folder.join("out");
     let mut command = gputrace();
@@ -379,8 +380,8 @@ fn rotel_reads_what_is_sent() {
             .env("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
             .succeed();
         let all = exported(&traced, &["--all"]);
-        let told = format!("gputrace: sent {} spans to ", all.len());
-        assert!(traced.ended.stderr.contains(&told), "{}", traced.ended.stderr);
+        let line = format!("gputrace: sent {} spans to ", all.len());
+        assert!(traced.ended.stderr.contains(&line), "{}", traced.ended.stderr);
         back_end.waits_for_spans(all.len());
         assert_same(&back_end.spans(), &all);
         assert!(

@@ -25,14 +25,14 @@ fn folded_lines_are_process_thread_call_kernel_and_microseconds() {
 }
 
 #[test]
-fn the_drawing_is_a_drawing_and_says_that_it_is_simulated() {
+fn drawing_states_that_it_is_simulated() {
     let svg = run("basic").succeed().read("flame.svg");
     assert!(svg.contains("<svg") && svg.contains("first_kernel"));
     assert!(svg.to_lowercase().contains("simulated"));
 }
 
 #[test]
-fn stderr_ends_with_what_was_made_and_what_was_lost() {
+fn stderr_ends_with_what_was_written_and_lost() {
     let traced = run("basic").succeed();
     let talk = &traced.ended.stderr;
     assert!(talk.contains(&traced.read("summary.txt")), "{talk}");
@@ -44,7 +44,7 @@ fn stderr_ends_with_what_was_made_and_what_was_lost() {
 }
 
 #[test]
-fn nothing_else_lies_there() {
+fn output_folder_holds_nothing_else() {
     let traced = run("basic").succeed();
     let mut names: Vec<_> =
         fs::read_dir(&traced.output).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -53,7 +53,7 @@ fn nothing_else_lies_there() {
 }
 
 #[test]
-fn the_default_folder_is_named_after_the_program() {
+fn default_folder_is_named_after_the_program() {
     let folder = Folder::new();
     let mut command = gputrace();
     command.current_dir(folder.path()).args(["run", "--simulate", "--"]);
@@ -117,7 +117,7 @@ fn flamegraph_chooses_the_format_by_the_file_s_ending() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn reader_that_goes_away_is_no_error() {
     let traced = run("basic").succeed();
     let script =
         format!("{} report --json {} | true", env!("CARGO_BIN_EXE_gputrace"), traced.trace().display());
@@ -126,7 +126,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn without_a_cache_folder_the_session_s_own_does() {
+fn session_folder_holds_the_library_without_a_cache_folder() {
     let report = run("basic").env("GPUTRACE_CACHE", "/proc/nowhere").succeed().report();
     assert_eq!(report["launches"], 10);
 }
@@ -141,7 +141,7 @@ fn names_in(folder: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_used_again_holds_the_new_run_alone_and_other_files() {
+fn folder_used_again_holds_the_new_run_alone_and_other_files() {
     let traced = run("basic").succeed();
     fs::write(traced.output.join("notes.txt"), "mine").unwrap();
     // While the second program runs, nothing of the first run lies beside its trace. It may begin
@@ -157,7 +157,7 @@ fn a_folder_used_again_holds_the_new_run_alone_and_other_files() {
 }
 
 #[test]
-fn a_command_that_does_not_start_leaves_the_earlier_run_as_it_was() {
+fn command_that_does_not_start_leaves_the_earlier_run_as_it_was() {
     let traced = run("basic").succeed();
     let contents =
         || names_in(&traced.output).into_iter().map(|name| fs::read(traced.output.join(name)).unwrap());
@@ -172,7 +172,7 @@ fn a_command_that_does_not_start_leaves_the_earlier_run_as_it_was() {
 
 /// Data that cannot be written has one code everywhere, and a reader that went away none.
 #[test]
-fn stdout_is_written_to_or_that_is_said() {
+fn stdout_that_cannot_be_written_is_an_error() {
     let traced = run("basic").succeed();
     let trace = traced.trace().display().to_string();
     let shell = |script: String| {
@@ -205,7 +205,7 @@ fn stdout_is_written_to_or_that_is_said() {
 }
 
 #[test]
-fn a_program_s_name_commands_no_terminal() {
+fn program_s_name_cannot_command_the_terminal() {
     use std::os::unix::ffi::OsStrExt;
     let folder = Folder::new();
     let name = std::ffi::OsStr::from_bytes(b"n\nl\x1b[31m\xff");
@@ -228,7 +228,7 @@ fn a_program_s_name_commands_no_terminal() {
 
 /// As `mpirun -n 2 gputrace run -o out -- program` does.
 #[test]
-fn runs_that_are_told_the_same_folder_at_once_have_one_each() {
+fn runs_with_one_folder_at_once_have_one_each() {
     let folder = Folder::new();
     let mut sessions: Vec<_> = [5, 7]
         .map(|launches: u32| {
@@ -253,7 +253,7 @@ fn runs_that_are_told_the_same_folder_at_once_have_one_each() {
 
 /// In containers process ids come again: what a run left that crashed is what one wants most.
 #[test]
-fn the_default_folder_of_an_earlier_run_is_left_as_it_is() {
+fn default_folder_of_an_earlier_run_is_left_as_it_is() {
     let folder = Folder::new();
     let mut command = Command::new("bash");
     tool::clean(&mut command);

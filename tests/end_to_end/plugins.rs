@@ -22,7 +22,7 @@ fn loads(times: u32, how: &str) -> Traced {
 }
 
 #[test]
-fn a_plugin_that_is_unloaded_and_loaded_again_fifty_times() {
+fn plugin_may_be_unloaded_and_loaded_again_fifty_times() {
     for how in ["local", "global"] {
         let report = loads(50, how).report();
         assert_eq!(count(&report, "launches"), 100, "{how}: {report:#}");
@@ -34,7 +34,7 @@ fn a_plugin_that_is_unloaded_and_loaded_again_fifty_times() {
 /// Its own scope comes first for such a plugin, and we are not in it: it runs as ever, and that
 /// nothing was seen is said.
 #[test]
-fn a_deep_bound_plugin_runs_as_ever_and_is_said_not_to_be_traced() {
+fn deep_bound_plugin_runs_as_ever_and_is_reported_as_not_traced() {
     let traced = loads(3, "deep");
     assert_eq!(count(&traced.report(), "launches"), 0);
     assert!(traced.ended.stderr.contains("No CUDA call was seen: "), "{}", traced.ended.stderr);
@@ -43,7 +43,7 @@ fn a_deep_bound_plugin_runs_as_ever_and_is_said_not_to_be_traced() {
 /// Where the program itself is traced, what such a plugin does on the device is known, and not who
 /// asked for it.
 #[test]
-fn a_deep_bound_plugin_of_a_traced_program_shows_as_device_records_without_a_call() {
+fn deep_bound_plugin_of_a_traced_program_shows_as_device_records_without_a_call() {
     let plugin = compiled("cuda_plugin", Link::DriverShared);
     let traced = run_command(compiled("deep_host", Link::Driver)).arg(&plugin).go().expect_code(5);
     assert_eq!(traced.ended.stdout, "2 launches by the plugin\n");

@@ -19,7 +19,7 @@ fn children_that_only_exit_change_nothing() {
 }
 
 #[test]
-fn an_exec_ends_one_process_and_begins_another() {
+fn exec_ends_one_process_and_begins_another() {
     let report = run("exec_after").arg(compiled("basic", Link::Driver)).succeed().report();
     assert_eq!(count(&report, "launches"), 12);
     assert_eq!(calls(&report, "first_kernel"), 9);
@@ -34,7 +34,7 @@ fn an_exec_ends_one_process_and_begins_another() {
 }
 
 #[test]
-fn an_exec_of_a_program_without_cuda_keeps_what_was_recorded() {
+fn exec_of_a_program_without_cuda_keeps_what_was_recorded() {
     let traced = run("exec_after").arg("/bin/echo").arg("gone").succeed();
     assert_eq!(traced.ended.stdout, "gone\n");
     let report = traced.report();
@@ -60,7 +60,7 @@ fn children_of_a_shell_join() {
 /// Bare, the collector would be adopted by a subreaper or by process 1, and whoever waits for all
 /// of its children would wait for ever: there is none, and one line says so.
 #[test]
-fn a_program_that_adopts_orphans_is_not_given_one_of_ours() {
+fn program_that_reaps_orphans_is_not_given_one_of_ours() {
     let program = compiled("adopts", Link::Driver);
     let traced = run_command(&program).arg("subreaper").succeed();
     assert_eq!(count(&traced.report(), "launches"), 1, "under run it has no child of ours");
@@ -70,7 +70,7 @@ fn a_program_that_adopts_orphans_is_not_given_one_of_ours() {
         assert!(!ended.output.exists(), "{ended:?}");
     };
     untraced(bare_command(&program).arg("subreaper"));
-    if needs::process_one("a_program_that_adopts_orphans_is_not_given_one_of_ours (as process 1)") {
+    if needs::process_one("program_that_reaps_orphans_is_not_given_one_of_ours (as process 1)") {
         untraced(bare_command("unshare").arg("-Urpf").arg(&program).arg("first"));
     }
 }
@@ -81,7 +81,7 @@ fn programs_started_in_between_change_nothing() {
 }
 
 #[test]
-fn a_forked_child_that_becomes_another_program_is_recorded_as_one() {
+fn forked_child_that_becomes_another_program_is_recorded_as_one() {
     let basic = compiled("basic", Link::Driver);
     same_as_untraced("fork_exec", &[basic.to_str().unwrap()]).launches(14);
     same_as_untraced("fork_exec", &["/bin/true"]).launches(4);
@@ -94,21 +94,21 @@ fn spawned_and_vforked_programs_are_recorded_and_change_nothing() {
 }
 
 #[test]
-fn an_exec_from_a_traced_program_to_another_keeps_both() {
+fn exec_from_a_traced_program_to_another_keeps_both() {
     let basic = compiled("basic", Link::Driver);
     same_as_untraced("exec_after", &[basic.to_str().unwrap()]).launches(12);
 }
 
 /// An exec that fails is no end: the program goes on, and so does its session.
 #[test]
-fn an_exec_that_fails_ends_nothing() {
+fn failed_exec_ends_nothing() {
     same_as_untraced("failed_exec", &[]).launches(7).each(expect_one_whole_process);
 }
 
 /// The file is found, and the exec is refused all the same: the session goes on, also of threads that launch
 /// beside it.
 #[test]
-fn an_exec_that_is_refused_ends_nothing() {
+fn refused_exec_ends_nothing() {
     let folder = Folder::new();
     let lives = same_as_untraced("exec_refused", &[folder.path().to_str().unwrap()]);
     assert_eq!(lives.untraced.code(), Some(7));
@@ -120,7 +120,7 @@ fn an_exec_that_is_refused_ends_nothing() {
 }
 
 #[test]
-fn what_is_launched_beside_an_exec_that_is_refused_is_recorded() {
+fn launches_beside_a_refused_exec_are_recorded() {
     let folder = Folder::new();
     let lives = same_as_untraced("exec_refused_beside", &[folder.path().to_str().unwrap()]);
     assert_eq!(lives.untraced.code(), Some(7));
@@ -158,7 +158,7 @@ fn daemons_are_recorded() {
 /// Under `run` the session ends soon after the command: what its child does later is not
 /// recorded, the report says that it was still running, and the child goes on unharmed.
 #[test]
-fn a_child_that_outlives_its_parent_is_recorded_as_long_as_the_session_lasts() {
+fn child_that_outlives_its_parent_is_recorded_as_long_as_the_session_lasts() {
     let lives = same_as_untraced("outlives", &[]);
     lives.each(|report, how| {
         let launches = count(report, "launches");
@@ -172,6 +172,6 @@ fn a_child_that_outlives_its_parent_is_recorded_as_long_as_the_session_lasts() {
         }
     });
     let said = run("outlives").go().ended.stderr;
-    let pid = said.split_once("they run on: process ").and_then(|(_, rest)| rest.lines().next());
+    let pid = said.split_once("command has ended: process ").and_then(|(_, rest)| rest.lines().next());
     assert!(pid.is_some_and(|pid| pid.parse::<u32>().is_ok()), "{said}");
 }

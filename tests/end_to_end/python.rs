@@ -52,8 +52,8 @@ fn cuda_bindings_runs_on_the_simulated_driver() {
 }
 
 #[test]
-fn an_interpreter_without_cuda_is_left_alone() {
-    if !needs::python("python::an_interpreter_without_cuda_is_left_alone") {
+fn interpreter_without_cuda_is_left_alone() {
+    if !needs::python("python::interpreter_without_cuda_is_left_alone") {
         return;
     }
     let script = "import subprocess; print(subprocess.run(['echo', 'hello'], capture_output=True).stdout)";

@@ -34,8 +34,8 @@ fn function(minor: u32, class: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_training_loops_time_is_under_its_lines() {
-    for (minor, python) in interpreters("python_flame::a_training_loops_time_is_under_its_lines") {
+fn training_loops_time_is_under_its_lines() {
+    for (minor, python) in interpreters("python_flame::training_loops_time_is_under_its_lines") {
         let traced = train(&python, "steps").expect_code(0);
         let (train, linear, fused, optim) = ("train.py", "linear.py", "fused/linear.py", "optim.py");
         let at = |label: &str, file: &str, mark: &str| format!("{label}:{}", line(file, mark));
@@ -108,8 +108,8 @@ fn find<'a>(report: &'a Value, line: usize, file: &str) -> &'a Value {
 }
 
 #[test]
-fn live_and_from_the_file_the_lines_are_the_same() {
-    let Some((_, python)) = interpreters("python_flame::live_and_from_the_file_the_lines_are_the_same").pop()
+fn lines_are_the_same_live_and_from_the_file() {
+    let Some((_, python)) = interpreters("python_flame::lines_are_the_same_live_and_from_the_file").pop()
     else {
         return;
     };
@@ -123,8 +123,8 @@ fn live_and_from_the_file_the_lines_are_the_same() {
 }
 
 #[test]
-fn a_fault_is_told_with_the_lines_that_led_to_it() {
-    for (minor, python) in interpreters("python_flame::a_fault_is_told_with_the_lines_that_led_to_it") {
+fn fault_is_reported_with_the_lines_that_led_to_it() {
+    for (minor, python) in interpreters("python_flame::fault_is_reported_with_the_lines_that_led_to_it") {
         let traced = train(&python, "fault").expect_code(3);
         let words = traced.read("summary.txt").split_whitespace().collect::<Vec<_>>().join(" ");
         let at = |mark| {
@@ -147,15 +147,15 @@ fn a_fault_is_told_with_the_lines_that_led_to_it() {
 
 /// With a GIL and, where such an interpreter is named for the tests (scripts/free-threaded-python), without.
 #[test]
-fn code_that_threads_make_and_drop_is_told_as_itself() {
+fn code_that_threads_make_and_drop_keeps_its_lines() {
     const ROUNDS: u64 = 250;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/python_churn.py");
     // "f3 gen7.py:12;" once for each level of the recursion.
     let one = |round: u64| format!("f{} gen{}.py:{};", round % 7, round % 13, round % 50 + 2);
-    for (minor, python) in interpreters("python_flame::code_that_threads_make_and_drop_is_told_as_itself") {
+    for (minor, python) in interpreters("python_flame::code_that_threads_make_and_drop_keeps_its_lines") {
         let traced = run_command(&python).arg(&script).arg(ROUNDS.to_string()).succeed();
         let folded = traced.read("flame.folded");
-        let mut told: Vec<_> = folded
+        let mut actual: Vec<_> = folded
             .lines()
             .map(|line| {
                 let (_, stack) = line.split_once(";work python_churn.py:").expect(line);
@@ -164,13 +164,13 @@ fn code_that_threads_make_and_drop_is_told_as_itself() {
                 stack.to_owned()
             })
             .collect();
-        told.sort_unstable();
+        actual.sort_unstable();
         let mut expected: Vec<_> = (0..ROUNDS)
             .map(|round| one(round).repeat(round as usize % 40 + 1))
             .flat_map(|stack| std::iter::repeat_n(stack, 8))
             .collect();
         expected.sort_unstable();
-        assert!(told == expected, "Python 3.{minor}: {} stacks\n{folded}", told.len());
+        assert!(actual == expected, "Python 3.{minor}: {} stacks\n{folded}", actual.len());
         assert_eq!(count(&traced.report(), "launches"), ROUNDS * 8);
     }
 }

@@ -102,8 +102,8 @@ fn kernels_of_replayed_graphs_are_charged_to_the_lines_that_made_them() {
 
 /// A launch that is one record is charged to what ended the capture, whose line is the user's.
 #[test]
-fn whole_graphs_are_charged_to_the_lines_that_captured_them() {
-    let test = "python_graphs::whole_graphs_are_charged_to_the_lines_that_captured_them";
+fn graphs_timed_as_a_whole_are_charged_to_the_lines_that_captured_them() {
+    let test = "python_graphs::graphs_timed_as_a_whole_are_charged_to_the_lines_that_captured_them";
     for (minor, python) in interpreters(test) {
         let traced = run_with(&["--graph-times", "graph"], &python).arg(program()).go().expect_code(0);
         let folded = traced.read("flame.folded");

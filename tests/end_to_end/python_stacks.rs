@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gputrace_wire::definition::{Code, kind, line_table, stack};
 
 use crate::harness::needs;
-use crate::harness::told::Told;
+use crate::harness::recorded::Recorded;
 use crate::harness::tool::{Traced, run, run_command, run_with};
 
 /// The versions that this is for; `python3.14` and others may also be had by name.
@@ -49,7 +49,7 @@ fn interpreter(minor: u32) -> Option<PathBuf> {
 
 type Frame = (String, String, u64);
 
-impl Told {
+impl Recorded {
     /// The frames of a stack; a mark of missing frames has an empty file and name.
     fn stack(&self, id: u32) -> Vec<Frame> {
         let Some(record) = self.definitions.get(&id) else { return Vec::new() };
@@ -154,16 +154,16 @@ fn said(traced: &Traced) -> Vec<Vec<Frame>> {
 
 /// Every launch's stack is the one that the program told.
 #[track_caller]
-fn assert_told(minor: u32, gil: &str, traced: &Traced) -> Told {
-    let (told, said) = (Told::of(traced), said(traced));
+fn assert_recorded(minor: u32, gil: &str, traced: &Traced) -> Recorded {
+    let (recorded, said) = (Recorded::of(traced), said(traced));
     assert!(!said.is_empty());
     for (index, wanted) in said.iter().enumerate() {
-        let seen = told.of_grid(index as u32 + 1);
+        let seen = recorded.of_grid(index as u32 + 1);
         assert_eq!(seen.len(), 1, "3.{minor} {gil}: launch {}", index + 1);
-        assert_eq!(&seen[0], wanted, "3.{minor} {gil}: launch {}; {:?}", index + 1, told.notices());
+        assert_eq!(&seen[0], wanted, "3.{minor} {gil}: launch {}; {:?}", index + 1, recorded.notices());
     }
-    assert_eq!((told.counter("stacks_full"), told.counter("stacks_unread")), (0, 0));
-    told
+    assert_eq!((recorded.counter("stacks_full"), recorded.counter("stacks_unread")), (0, 0));
+    recorded
 }
 
 #[track_caller]
@@ -176,34 +176,35 @@ fn each(test: &str, scenario: &str, check: impl Fn(u32, &str, &Traced)) {
 }
 
 #[test]
-fn a_thousand_stacks_are_as_python_tells_them() {
-    each("a_thousand_stacks_are_as_python_tells_them", "many", |minor, gil, traced| {
-        let told = assert_told(minor, gil, traced);
-        let distinct: HashSet<_> = told.launches.iter().map(|(_, id)| id).collect();
+fn thousand_stacks_are_those_that_python_reports() {
+    each("thousand_stacks_are_those_that_python_reports", "many", |minor, gil, traced| {
+        let recorded = assert_recorded(minor, gil, traced);
+        let distinct: HashSet<_> = recorded.launches.iter().map(|(_, id)| id).collect();
         assert!(distinct.len() > 500 && !distinct.contains(&0), "3.{minor}: {} stacks", distinct.len());
     });
 }
 
 #[test]
-fn threads_tell_their_own_stacks() {
-    each("threads_tell_their_own_stacks", "threads", |minor, gil, traced| {
-        assert_told(minor, gil, traced);
+fn threads_have_their_own_stacks() {
+    each("threads_have_their_own_stacks", "threads", |minor, gil, traced| {
+        assert_recorded(minor, gil, traced);
     });
 }
 
 #[test]
-fn a_code_object_at_anothers_address_is_another() {
-    each("a_code_object_at_anothers_address_is_another", "reused", |minor, gil, traced| {
-        assert_told(minor, gil, traced);
+fn code_object_at_anothers_address_is_another() {
+    each("code_object_at_anothers_address_is_another", "reused", |minor, gil, traced| {
+        assert_recorded(minor, gil, traced);
     });
 }
 
-/// An end makes stacks look new whose code objects lie near by in memory; they are known again, and nothing is said twice.
+/// After a code object's end, stacks whose code objects are near by in memory look new; they are recognised,
+/// and nothing is recorded twice.
 #[test]
 fn stacks_beside_code_objects_that_end_stay_the_same() {
     each("stacks_beside_code_objects_that_end_stay_the_same", "beside_others", |minor, gil, traced| {
-        let told = assert_told(minor, gil, traced);
-        let ids: HashMap<u32, u32> = told.launches.iter().copied().collect();
+        let recorded = assert_recorded(minor, gil, traced);
+        let ids: HashMap<u32, u32> = recorded.launches.iter().copied().collect();
         let mut ids_of: HashMap<Vec<Frame>, HashSet<u32>> = HashMap::new();
         for (index, stack) in said(traced).into_iter().enumerate() {
             if stack.iter().all(|(file, ..)| file != "<other>") {
@@ -212,10 +213,10 @@ fn stacks_beside_code_objects_that_end_stay_the_same() {
         }
         assert_eq!(ids_of.len(), 7, "3.{minor} {gil}");
         assert!(ids_of.values().all(|ids| ids.len() == 1), "3.{minor} {gil}: {:?}", ids_of.values());
-        let codes = told.definitions.values().filter(|record| record.kind == kind::CODE);
+        let codes = recorded.definitions.values().filter(|record| record.kind == kind::CODE);
         let steady = codes.filter(|record| record.text.starts_with(b"steady")).count();
-        let stacks = told.definitions.values().filter(|record| record.kind == kind::STACK);
-        let is_steady = |id| told.stack(id).last().is_some_and(|(file, ..)| file == "<steady>");
+        let stacks = recorded.definitions.values().filter(|record| record.kind == kind::STACK);
+        let is_steady = |id| recorded.stack(id).last().is_some_and(|(file, ..)| file == "<steady>");
         assert_eq!(
             (steady, stacks.filter(|record| is_steady(record.id)).count()),
             (19, 7),
@@ -227,18 +228,18 @@ fn stacks_beside_code_objects_that_end_stay_the_same() {
 #[test]
 fn stacks_under_a_trace_function_are_the_same() {
     each("stacks_under_a_trace_function_are_the_same", "profiled", |minor, gil, traced| {
-        assert_told(minor, gil, traced);
+        assert_recorded(minor, gil, traced);
     });
 }
 
 #[test]
-fn a_deep_recursion_is_cut_and_marked() {
-    each("a_deep_recursion_is_cut_and_marked", "deep", |minor, gil, traced| {
-        let (told, said) = (Told::of(traced), said(traced));
+fn deep_recursion_is_cut_and_marked() {
+    each("deep_recursion_is_cut_and_marked", "deep", |minor, gil, traced| {
+        let (recorded, said) = (Recorded::of(traced), said(traced));
         assert_eq!(said.len(), 4);
-        assert!(said[3].len() > 10_000, "the program told {} frames", said[3].len());
+        assert!(said[3].len() > 10_000, "the program recorded {} frames", said[3].len());
         for (index, wanted) in said.iter().enumerate() {
-            let seen = told.of_grid(index as u32 + 1).remove(0);
+            let seen = recorded.of_grid(index as u32 + 1).remove(0);
             let kept = stack::FRAMES_MAX - 1;
             if wanted.len() <= kept {
                 assert_eq!(&seen, wanted, "3.{minor} {gil}");
@@ -254,25 +255,25 @@ fn a_deep_recursion_is_cut_and_marked() {
 /// The second interpreter's frames, and the first one's again. Where a call of the second lets go
 /// of the GIL there is no telling before 3.12, so the program keeps it.
 #[test]
-fn several_interpreters_tell_their_own_stacks() {
-    each("several_interpreters_tell_their_own_stacks", "interpreters", |minor, _, traced| {
-        let (told, said) = (Told::of(traced), said(traced));
+fn interpreters_at_once_have_their_own_stacks() {
+    each("interpreters_at_once_have_their_own_stacks", "interpreters", |minor, _, traced| {
+        let (recorded, said) = (Recorded::of(traced), said(traced));
         let names =
             |stack: &[Frame]| stack.iter().map(|(_, name, line)| (name.clone(), *line)).collect::<Vec<_>>();
         assert_eq!(said.len(), 2);
-        assert_eq!(names(&told.of_grid(1)[0]), names(&said[0]), "3.{minor}: the second interpreter");
-        assert_eq!(told.of_grid(2)[0], said[1], "3.{minor}: the first");
+        assert_eq!(names(&recorded.of_grid(1)[0]), names(&said[0]), "3.{minor}: the second interpreter");
+        assert_eq!(recorded.of_grid(2)[0], said[1], "3.{minor}: the first");
     });
 }
 
 #[test]
-fn interpreters_that_follow_one_another_tell_their_own_stacks() {
-    let test = "interpreters_that_follow_one_another_tell_their_own_stacks";
+fn interpreters_that_follow_one_another_have_their_own_stacks() {
+    let test = "interpreters_that_follow_one_another_have_their_own_stacks";
     each(test, "one_after_another", |minor, _, traced| {
-        let (told, said) = (Told::of(traced), said(traced));
+        let (recorded, said) = (Recorded::of(traced), said(traced));
         assert_eq!(said.len(), 12);
         for (index, wanted) in said.iter().enumerate() {
-            let seen = told.of_grid(index as u32 + 1).remove(0);
+            let seen = recorded.of_grid(index as u32 + 1).remove(0);
             let seen: Vec<_> = seen.into_iter().map(|(_, name, line)| (name, line)).collect();
             let wanted: Vec<_> = wanted.iter().map(|(_, name, line)| (name.clone(), *line)).collect();
             assert_eq!(seen, wanted, "3.{minor}: interpreter {index}");
@@ -281,37 +282,42 @@ fn interpreters_that_follow_one_another_tell_their_own_stacks() {
 }
 
 #[test]
-fn an_interpreter_may_end_while_kernels_are_launched() {
+fn interpreter_may_end_while_kernels_are_launched() {
     for round in 0..5 {
-        each("an_interpreter_may_end_while_kernels_are_launched", "ends", |minor, gil, traced| {
-            let told = Told::of(traced);
-            let with = told.launches.iter().filter(|(_, id)| *id != 0).count();
-            assert!(with > 0, "3.{minor} {gil}, round {round}: {:?}", told.notices());
+        each("interpreter_may_end_while_kernels_are_launched", "ends", |minor, gil, traced| {
+            let recorded = Recorded::of(traced);
+            let with = recorded.launches.iter().filter(|(_, id)| *id != 0).count();
+            assert!(with > 0, "3.{minor} {gil}, round {round}: {:?}", recorded.notices());
             let at_exit = |stack: Vec<Frame>| stack.iter().any(|(_, name, _)| name.ends_with("last"));
             assert!(
-                told.launches.iter().any(|(_, id)| at_exit(told.stack(*id))),
+                recorded.launches.iter().any(|(_, id)| at_exit(recorded.stack(*id))),
                 "3.{minor} {gil}: atexit's"
             );
-            assert_eq!(told.counter("stacks_unread"), 0, "3.{minor} {gil}");
+            assert_eq!(recorded.counter("stacks_unread"), 0, "3.{minor} {gil}");
         });
     }
 }
 
 #[test]
-fn stacks_that_were_not_asked_for_are_not_told() {
-    let test = "python_stacks::stacks_that_were_not_asked_for_are_not_told";
+fn stacks_that_were_not_asked_for_are_not_recorded() {
+    let test = "python_stacks::stacks_that_were_not_asked_for_are_not_recorded";
     for (minor, python) in interpreters(test).into_iter().take(1) {
         let traced =
             run_with(&["--stacks", "none"], &python).arg(program()).arg("threads").arg("held").succeed();
-        let told = Told::of(&traced);
-        assert!(told.launches.len() > 500 && told.launches.iter().all(|(_, id)| *id == 0), "3.{minor}");
-        assert!(told.definitions.values().all(|record| ![kind::CODE, kind::STACK].contains(&record.kind)));
+        let recorded = Recorded::of(&traced);
+        assert!(
+            recorded.launches.len() > 500 && recorded.launches.iter().all(|(_, id)| *id == 0),
+            "3.{minor}"
+        );
+        assert!(
+            recorded.definitions.values().all(|record| ![kind::CODE, kind::STACK].contains(&record.kind))
+        );
     }
 }
 
 #[test]
-fn an_embedded_interpreter_is_found_when_it_is_loaded() {
-    let test = "python_stacks::an_embedded_interpreter_is_found_when_it_is_loaded";
+fn embedded_interpreter_is_found_when_it_is_loaded() {
+    let test = "python_stacks::embedded_interpreter_is_found_when_it_is_loaded";
     for (minor, python) in interpreters(test) {
         let home = python.parent().and_then(Path::parent).unwrap();
         let library = home.join(format!("lib/libpython3.{minor}.so.1.0"));
@@ -320,11 +326,11 @@ fn an_embedded_interpreter_is_found_when_it_is_loaded() {
             continue;
         }
         let traced = run("embeds_python").arg(&library).env("PYTHONHOME", home).succeed();
-        let told = Told::of(&traced);
+        let recorded = Recorded::of(&traced);
         let frame = |name: &str, line| ("<string>".to_owned(), name.to_owned(), line);
         let inside = vec![frame("<module>", 3), frame("inside", 2)];
-        assert_eq!(told.of_grid(2), std::slice::from_ref(&inside), "3.{minor}: {:?}", told.notices());
-        assert_eq!(told.of_grid(3), [vec![], vec![]], "3.{minor}: after the interpreter's end");
-        assert_eq!(told.of_grid(4), [inside], "3.{minor}: in the next one");
+        assert_eq!(recorded.of_grid(2), std::slice::from_ref(&inside), "3.{minor}: {:?}", recorded.notices());
+        assert_eq!(recorded.of_grid(3), [vec![], vec![]], "3.{minor}: after the interpreter's end");
+        assert_eq!(recorded.of_grid(4), [inside], "3.{minor}: in the next one");
     }
 }

@@ -27,7 +27,7 @@ fn compare(actual: &str, golden: &str) {
 }
 
 #[test]
-fn the_demo_on_an_h200() {
+fn demo_on_an_h200_is_still_read() {
     let trace = fixture("demo-h200.gputrace");
     let report = report(std::slice::from_ref(&trace));
     assert_eq!(report["simulated"], false);
@@ -43,7 +43,7 @@ fn the_demo_on_an_h200() {
 
 /// Three steps of eager PyTorch training.
 #[test]
-fn pytorch_training_on_an_h200() {
+fn pytorch_training_on_an_h200_is_still_read() {
     let trace = fixture("pytorch-h200.gputrace");
     let report = report(std::slice::from_ref(&trace));
     assert_eq!(report["simulated"], false);

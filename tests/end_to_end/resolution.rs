@@ -33,7 +33,7 @@ ways! {
 
 /// The program's view with the library must be the view without, word for word.
 #[track_caller]
-fn same_with_and_without(
+fn look_ups_are_the_same_with_and_without_us(
     program: &std::path::Path,
     arguments: &[&std::ffi::OsStr],
     simulated: bool,
@@ -56,14 +56,15 @@ fn same_with_and_without(
 }
 
 #[test]
-fn the_linkers_errors_are_the_programs() {
-    let seen = same_with_and_without(&compiled("linker_errors", Link::Nothing), &[], false);
+fn linker_errors_are_the_programs() {
+    let seen =
+        look_ups_are_the_same_with_and_without_us(&compiled("linker_errors", Link::Nothing), &[], false);
     assert!(seen.contains("dlopen: /nonexistent/first.so: cannot open"), "{seen}");
 }
 
 #[test]
-fn without_cuda_look_ups_fail_as_ever() {
-    let seen = same_with_and_without(&compiled("look_ups", Link::Nothing), &[], false);
+fn look_ups_without_cuda_fail_as_ever() {
+    let seen = look_ups_are_the_same_with_and_without_us(&compiled("look_ups", Link::Nothing), &[], false);
     assert!(seen.contains("RTLD_DEFAULT cuInit: nothing"), "{seen}");
     assert!(seen.contains("libm cos: found"), "{seen}");
     assert!(seen.contains("RTLD_DEFAULT cuptiSubscribe: nothing"), "{seen}");
@@ -71,17 +72,17 @@ fn without_cuda_look_ups_fail_as_ever() {
 
 /// We load CUPTI for ourselves, and the program is not to find it.
 #[test]
-fn a_program_that_loads_no_cupti_finds_none_while_it_is_traced() {
+fn program_that_loads_no_cupti_finds_none_while_it_is_traced() {
     let traced = same_as_untraced("probes_cupti", &[]);
     traced.launches(3);
     assert!(traced.run.ended.stdout.contains("cuptiSubscribe: nothing"), "{}", traced.run.ended.stdout);
 }
 
 #[test]
-fn a_local_plugin_finds_what_is_in_its_own_scope() {
+fn local_plugin_finds_what_is_in_its_own_scope() {
     let plugin = compiled("plugin", Link::DriverShared);
     let host = compiled("plugin_host", Link::Nothing);
-    let seen = same_with_and_without(&host, &[plugin.as_os_str()], true);
+    let seen = look_ups_are_the_same_with_and_without_us(&host, &[plugin.as_os_str()], true);
     assert!(seen.contains("cuLaunchKernel: plugin default found"), "{seen}");
     assert!(seen.contains("no_such_symbol: plugin default nothing"), "{seen}");
 }
@@ -117,38 +118,38 @@ fn beside(interposer: &str, how: &str, place: Other, program: &str, argument: &s
 }
 
 #[test]
-fn an_interposer_before_us_that_looks_up_by_handle() {
+fn interposer_before_us_may_look_up_by_handle() {
     for how in ["handle", "early"] {
         beside("interposer", how, Other::BeforeUs, "basic", "", 10);
     }
 }
 
 #[test]
-fn an_interposer_before_us_that_looks_up_the_next() {
+fn interposer_before_us_may_look_up_the_next() {
     beside("interposer", "next", Other::BeforeUs, "basic", "", 10);
 }
 
 #[test]
-fn an_interposer_after_us_that_looks_up_by_handle() {
+fn interposer_after_us_may_look_up_by_handle() {
     for how in ["handle", "early"] {
         beside("interposer", how, Other::AfterUs, "basic", "", 10);
     }
 }
 
 #[test]
-fn an_interposer_after_us_that_looks_up_the_next() {
+fn interposer_after_us_may_look_up_the_next() {
     beside("interposer", "next", Other::AfterUs, "basic", "", 10);
 }
 
 #[test]
-fn an_interposer_s_function_is_the_default_one() {
+fn interposer_s_function_is_the_default_one() {
     for place in [Other::BeforeUs, Other::AfterUs] {
         beside("interposer", "handle", place, "resolve", "default", 3);
     }
 }
 
 #[test]
-fn an_interposer_is_passed_by_a_look_up_that_passes_it_without_us() {
+fn interposer_is_passed_by_a_look_up_that_passes_it_without_us() {
     for place in [Other::BeforeUs, Other::AfterUs] {
         beside("interposer", "handle", place, "resolve", "v2", 3);
     }
@@ -156,14 +157,14 @@ fn an_interposer_is_passed_by_a_look_up_that_passes_it_without_us() {
 }
 
 #[test]
-fn another_hook_of_dlsym_before_us() {
+fn dlsym_may_be_hooked_before_us() {
     for (how, launches) in [("dlsym", 3), ("default", 3), ("v2", 3)] {
         beside("look_up_hook", "", Other::BeforeUs, "resolve", how, launches);
     }
 }
 
 #[test]
-fn another_hook_of_dlsym_after_us() {
+fn dlsym_may_be_hooked_after_us() {
     for (how, launches) in [("dlsym", 3), ("v2", 3)] {
         beside("look_up_hook", "", Other::AfterUs, "resolve", how, launches);
     }

@@ -105,8 +105,8 @@ fn sanitized_by_gcc_s_shared_asan_runs_and_is_traced() {
 
 /// Bare, its own message stays, and its own option helps, which README's limits say.
 #[test]
-fn sanitized_by_gcc_s_shared_asan_says_why_it_ends_in_bare_use() {
-    if !ASAN.works("sanitized_by_gcc_s_shared_asan_says_why_it_ends_in_bare_use") {
+fn sanitized_by_gcc_s_shared_asan_explains_its_end_with_auto_collect() {
+    if !ASAN.works("sanitized_by_gcc_s_shared_asan_explains_its_end_with_auto_collect") {
         return;
     }
     let folder = Folder::new();

@@ -41,7 +41,7 @@ const IN_WINDOWS: u64 = (10 + 30) * 21 / 2;
 const OUTSIDE: u64 = 21 + 5 + 1;
 
 #[test]
-fn a_late_client_finds_a_cupti_of_its_own() {
+fn late_client_finds_a_cupti_of_its_own() {
     let expected = alone("cupti_client", &["late"]);
     assert!(expected.contains("window 19: 0 0 0 callback 0 is 1"), "{expected}");
     let traced = traced("cupti_client", &["late"]);
@@ -52,7 +52,7 @@ fn a_late_client_finds_a_cupti_of_its_own() {
 
 /// Where graphs are timed as a whole, a client that takes kernels gets those of graphs all the same.
 #[test]
-fn a_client_gets_the_kernels_of_graphs_whatever_we_time_them_by() {
+fn client_gets_the_kernels_of_graphs_whatever_we_time_them_by() {
     let expected = alone("cupti_graphs", &[]);
     for mode in ["graph", "node", "auto"] {
         let traced = run("cupti_graphs").env("GPUTRACE_GRAPH_TIMES", mode).succeed();
@@ -74,9 +74,10 @@ fn a_client_gets_the_kernels_of_graphs_whatever_we_time_them_by() {
     }
 }
 
-/// CUPTI crashes over such a graph if the kind for whole graphs goes on beneath it (the simulated one does as well).
+/// CUPTI crashes over such a graph if graph-level timing is switched on meanwhile (the simulated one does
+/// too).
 #[test]
-fn a_graph_made_while_a_client_wanted_nodes_stays_by_node() {
+fn graph_made_while_a_client_wanted_nodes_stays_by_node() {
     let expected = alone("cupti_graphs", &["remade"]);
     let traced = run("cupti_graphs").arg("remade").env("GPUTRACE_GRAPH_TIMES", "graph").succeed();
     assert_eq!(traced.ended.stdout, expected);
@@ -89,7 +90,7 @@ fn a_graph_made_while_a_client_wanted_nodes_stays_by_node() {
 }
 
 #[test]
-fn a_client_that_came_first_shares_too() {
+fn client_that_came_first_shares_too() {
     let expected = alone("cupti_client", &["early"]);
     let traced = traced("cupti_client", &["early"]);
     assert_eq!(traced.ended.stdout, expected);
@@ -97,7 +98,7 @@ fn a_client_that_came_first_shares_too() {
 }
 
 #[test]
-fn a_client_in_a_program_that_is_not_traced_has_cupti_itself() {
+fn client_in_a_program_that_is_not_traced_has_cupti_itself() {
     let expected = alone("cupti_client", &["late"]);
     for (variable, value) in [("GPUTRACE", "off"), ("GPUTRACE_DEVICE_TIMES", "off")] {
         let traced = run("cupti_client").arg("late").env(variable, value).go().expect_code(0);
@@ -106,7 +107,7 @@ fn a_client_in_a_program_that_is_not_traced_has_cupti_itself() {
 }
 
 #[test]
-fn a_client_that_came_first_hears_of_no_call_of_ours() {
+fn client_that_came_first_hears_of_no_call_of_ours() {
     let expected = alone("cupti_hears", &[]);
     assert!(expected.contains("60 of kind 10"), "{expected}");
     let traced = traced("cupti_hears", &[]);
@@ -116,7 +117,7 @@ fn a_client_that_came_first_hears_of_no_call_of_ours() {
 
 /// The simulated libcupti knows a client's clock by its offset alone; we know its rate too.
 #[test]
-fn a_client_gets_times_in_its_own_clock() {
+fn client_gets_times_in_its_own_clock() {
     let expected = alone("cupti_clock", &["1"]);
     assert_eq!(expected.matches("after until long").count(), 5, "{expected}");
     assert!(expected.contains("timestamp follows"), "{expected}");
@@ -139,7 +140,7 @@ fn expect_gave_way(traced: &Traced, to: &str) {
 }
 
 #[test]
-fn a_client_of_the_second_interface_gets_cupti_whole() {
+fn client_of_the_second_interface_gets_cupti_whole() {
     let expected = alone("cupti_other", &["v2"]);
     assert!(expected.contains("7 of kind 10"), "{expected}");
     let traced = traced("cupti_other", &["v2"]);
@@ -156,7 +157,7 @@ fn copy_of_cupti(folder: &Folder, name: &str) -> String {
 
 /// Triton has 12.8, PyTorch 13.0, which never lets go of the driver.
 #[test]
-fn a_client_of_an_older_libcupti_is_served_by_ours() {
+fn client_of_an_older_libcupti_is_served_by_ours() {
     let folder = Folder::new();
     for name in ["libcupti.so", "libcupti.so.version-26"] {
         let copy = copy_of_cupti(&folder, name);
@@ -169,7 +170,7 @@ fn a_client_of_an_older_libcupti_is_served_by_ours() {
 }
 
 #[test]
-fn a_client_of_a_newer_libcupti_gets_it_whole_if_ours_lets_go() {
+fn client_of_a_newer_libcupti_gets_it_whole_if_ours_is_released() {
     let folder = Folder::new();
     let (ours, theirs) =
         (copy_of_cupti(&folder, "libcupti.so.version-26"), copy_of_cupti(&folder, "libcupti.so.version-28"));
@@ -214,7 +215,7 @@ fn old_pytorch_keeps_the_cupti_that_is_linked_into_it() {
 
 /// Nothing tells us of such a CUPTI: the driver refuses it, as beside any other profiler.
 #[test]
-fn other_linked_in_cupti_is_refused_beside_ours() {
+fn linked_in_cupti_of_others_is_refused_beside_ours() {
     let (_, traced) = with_torch(&Folder::new(), "2.0.0+cu117", None);
     assert!(traced.ended.stdout.contains("subscribe 39\n"), "{}", traced.ended.stdout);
     expect_all_times(&traced, 12);

@@ -84,7 +84,7 @@ const HEARS: &str = "for s in INT QUIT HUP USR1 USR2 ALRM VTALRM PROF XCPU IO PW
 
 /// Batch systems send such signals to the job's first process, and take its end for the job's.
 #[test]
-fn every_signal_to_us_alone_is_the_programs() {
+fn signals_to_us_alone_are_the_programs() {
     let folder = Folder::new();
     let mut session = Session::run(&folder, &[], "bash", &["-c", HEARS]);
     assert_eq!(session.line(), "ready");
@@ -118,7 +118,7 @@ fn every_signal_to_us_alone_is_the_programs() {
 
 /// An alarm outlives the exec of gputrace, and is its child's no more: `perl -e 'alarm 5; exec @ARGV'`.
 #[test]
-fn an_alarm_that_was_set_before_us_is_the_programs() {
+fn alarm_that_was_set_before_us_is_the_programs() {
     let folder = Folder::new();
     let mut command = gputrace();
     command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).args(["--", "bash", "-c", HEARS]);
@@ -201,7 +201,7 @@ fn closed_standard_descriptors_stay_closed() {
 
 /// Batch systems set such a limit on the whole job.
 #[test]
-fn a_limit_on_the_size_of_files_takes_the_outputs_and_not_the_status() {
+fn limit_on_the_size_of_files_takes_the_outputs_and_not_the_status() {
     tool::library();
     for blocks in ["0", "1", "10"] {
         let folder = Folder::new();
@@ -222,7 +222,7 @@ fn a_limit_on_the_size_of_files_takes_the_outputs_and_not_the_status() {
 
 /// The collector is killed: the program goes on, and what was written until then is read.
 #[test]
-fn a_killed_collector_harms_nobody() {
+fn killed_collector_harms_nobody() {
     let folder = Folder::new();
     let child = waiting(&folder);
     let program = only_child_of(child.id());
@@ -269,7 +269,7 @@ fn only_child_of(pid: u32) -> i32 {
 }
 
 #[test]
-fn a_program_keeps_the_signals_that_it_was_started_with() {
+fn program_keeps_the_signals_that_it_was_started_with() {
     let program = compiled("surroundings", Link::Nothing);
     let script = "trap '' INT PIPE USR1; exec \"$@\"";
     let lines = |command: &mut Command| {

@@ -11,7 +11,7 @@ use crate::harness::program::{Link, compiled};
 use crate::harness::tool::{calls, count, gputrace, report, run, simulated_folder, transfers};
 
 #[test]
-fn the_demo_works_and_says_what_it_ran_on() {
+fn demo_works_and_reports_what_it_ran_on() {
     let folder = Folder::new();
     let ended = finish(gputrace().args(["demo", "-o"]).arg(folder.join("out"))).expect_code(0);
     let report: Value = report(&[folder.join("out/trace.gputrace")]);
@@ -32,7 +32,7 @@ fn the_demo_works_and_says_what_it_ran_on() {
 }
 
 #[test]
-fn the_demo_s_flamegraph_is_a_tree_of_the_program_s_parts() {
+fn demo_s_flamegraph_is_a_tree_of_the_program_s_parts() {
     let folder = Folder::new();
     let out = folder.join("out");
     // The fastest of three: the machine may be busy.
@@ -61,7 +61,7 @@ fn the_demo_s_flamegraph_is_a_tree_of_the_program_s_parts() {
 
 /// Outside of a tracer, and where NVTX's ranges are not asked for.
 #[test]
-fn the_demo_s_workload_runs_without_a_tool_for_its_ranges() {
+fn demo_s_workload_runs_without_a_tool_for_its_ranges() {
     let mut alone = gputrace();
     alone.arg("demo-workload").env("LD_LIBRARY_PATH", simulated_folder());
     let ended = finish(&mut alone).expect_code(0);
@@ -75,7 +75,7 @@ fn the_demo_s_workload_runs_without_a_tool_for_its_ranges() {
 }
 
 #[test]
-fn every_output_of_a_simulated_run_says_so() {
+fn outputs_of_a_simulated_run_state_that() {
     let traced = run("basic").succeed();
     assert_eq!(traced.report()["simulated"], true);
     for name in ["summary.txt", "flame.svg"] {
@@ -84,20 +84,20 @@ fn every_output_of_a_simulated_run_says_so() {
 }
 
 #[test]
-fn a_runtime_api_program_gets_a_clear_refusal() {
+fn runtime_api_program_gets_a_clear_refusal() {
     let traced = run("runtime_api").go().expect_code(4);
     let talk = traced.ended.stderr.to_lowercase();
     assert!(talk.contains("simulated") && talk.contains("cuda runtime"), "{talk}");
 }
 
 #[test]
-fn several_simulated_devices_are_told_apart() {
+fn simulated_devices_are_distinguished() {
     let traced = run("basic").env("GPUTRACE_SIM_DEVICES", "3").succeed();
     assert_eq!(count(&traced.report(), "launches"), 10);
 }
 
 #[test]
-fn a_driver_that_fails_is_the_program_s_business() {
+fn driver_that_fails_is_the_program_s_business() {
     let mut command = gputrace();
     let folder = Folder::new();
     command.args(["run", "--simulate", "-o"]).arg(folder.join("out")).arg("--");

@@ -47,10 +47,10 @@ fn saved(folder: &Folder) -> (Value, String) {
 }
 
 #[test]
-fn a_full_file_system_costs_the_end_of_the_trace_alone() {
+fn full_file_system_costs_the_end_of_the_trace_alone() {
     let folder = Folder::new();
     let Some(ended) = on_a_disk(
-        "a_full_file_system_costs_the_end_of_the_trace_alone",
+        "full_file_system_costs_the_end_of_the_trace_alone",
         &folder,
         "64k",
         "\"$2\" run --simulate -o \"$1/out\" -- sh -c '\"$0\" 400000; echo ran; exit 9' \"$3\"",
@@ -70,10 +70,10 @@ fn a_full_file_system_costs_the_end_of_the_trace_alone() {
 
 /// What is recorded once there is room again is in the file; what is missing is said in both reports.
 #[test]
-fn a_file_system_that_was_full_for_a_while_costs_that_while_alone() {
+fn file_system_that_was_full_for_a_while_costs_that_while_alone() {
     let folder = Folder::new();
     let Some(ended) = on_a_disk(
-        "a_file_system_that_was_full_for_a_while_costs_that_while_alone",
+        "file_system_that_was_full_for_a_while_costs_that_while_alone",
         &folder,
         "512k",
         "head -c 458752 /dev/zero >\"$1/filler\"; \
@@ -85,11 +85,11 @@ fn a_file_system_that_was_full_for_a_while_costs_that_while_alone() {
     };
     let ended = ended.expect_code(9);
     // A few blocks fit into what is left of a page, so it may come to that more than once.
-    let news: Vec<_> = ended.stderr.lines().filter(|line| line.contains("the trace file")).collect();
+    let notices: Vec<_> = ended.stderr.lines().filter(|line| line.contains("the trace file")).collect();
     let stops = |line: &&str| line.contains("cannot write the trace file");
-    assert!(news.len().is_multiple_of(2) && news.iter().step_by(2).all(stops), "{}", ended.stderr);
+    assert!(notices.len().is_multiple_of(2) && notices.iter().step_by(2).all(stops), "{}", ended.stderr);
     let goes_on = "gputrace: warning: the trace file is written again; ";
-    let told: Vec<u64> = news
+    let left_out: Vec<u64> = notices
         .iter()
         .skip(1)
         .step_by(2)
@@ -109,16 +109,16 @@ fn a_file_system_that_was_full_for_a_while_costs_that_while_alone() {
     let missing = seen["dropped"]["not_in_trace"].as_u64().unwrap();
     assert_eq!(live["dropped"]["not_in_trace"], missing);
     assert!(missing >= live_launches[0] - launches[0], "{missing}: {launches:?} of {live_launches:?}");
-    assert_eq!(told.iter().sum::<u64>(), missing, "{}", ended.stderr);
+    assert_eq!(left_out.iter().sum::<u64>(), missing, "{}", ended.stderr);
     assert!(ended.stderr.contains(" not_in_trace"), "{}", ended.stderr);
 }
 
 /// What came last is kept, as far as there is room.
 #[test]
-fn a_flight_recorder_on_a_full_file_system_keeps_the_newest() {
+fn flight_recorder_on_a_full_file_system_keeps_the_newest() {
     let folder = Folder::new();
     let Some(ended) = on_a_disk(
-        "a_flight_recorder_on_a_full_file_system_keeps_the_newest",
+        "flight_recorder_on_a_full_file_system_keeps_the_newest",
         &folder,
         "96k",
         "\"$2\" run --simulate --flight-recorder 3600 --json \"$4.json\" -o \"$1/out\" -- sh -c \
@@ -140,7 +140,7 @@ fn a_flight_recorder_on_a_full_file_system_keeps_the_newest() {
 }
 
 #[test]
-fn outputs_that_are_removed_are_missed_at_once() {
+fn removed_outputs_are_reported_at_once() {
     let folder = Folder::new();
     let out = folder.join("out");
     let script = format!(
@@ -152,7 +152,7 @@ fn outputs_that_are_removed_are_missed_at_once() {
     command.args(["run", "--simulate", "-o"]).arg(&out).args(["--", "sh", "-c", &script]).arg(many);
     let ended = finish(&mut command).expect_code(9);
     let mut lines = ended.stderr.lines();
-    let at = lines.by_ref().position(|line| line.contains("was removed or moved away; what is recorded"));
+    let at = lines.by_ref().position(|line| line.contains("was removed or moved; recording continues"));
     assert!(at.is_some(), "{}", ended.stderr);
     let last = lines.last().unwrap_or_default();
     assert!(

@@ -27,7 +27,7 @@ pub struct Read {
 
 /// All spans of an export.
 #[derive(Debug)]
-pub struct Spans(Vec<Read>);
+pub struct ReadSpans(Vec<Read>);
 
 impl Read {
     fn text(&self, key: &str) -> &str {
@@ -68,8 +68,8 @@ fn attributes(of: &Value) -> BTreeMap<String, Value> {
     .collect()
 }
 
-impl Spans {
-    fn read(path: &Path) -> Spans {
+impl ReadSpans {
+    fn read(path: &Path) -> ReadSpans {
         let mut spans = Vec::new();
         for line in fs::read_to_string(path).unwrap().lines() {
             let request: Value = serde_json::from_str(line).unwrap();
@@ -82,7 +82,7 @@ impl Spans {
                 }
             }
         }
-        let spans = Spans(spans);
+        let spans = ReadSpans(spans);
         spans.check();
         spans
     }
@@ -109,12 +109,12 @@ impl Spans {
         self.0.iter().find(|read| read.text("spanId") == of.text("parentSpanId"))
     }
 
-    /// Spans of that name, in the order in which they were told.
+    /// ReadSpans of that name, in the order in which they were told.
     pub fn named(&self, name: &str) -> Vec<&Read> {
         self.0.iter().filter(|read| read.name() == name).collect()
     }
 
-    /// Spans of failed calls, in order of time.
+    /// ReadSpans of failed calls, in order of time.
     pub fn errors(&self) -> Vec<&Read> {
         let mut failed: Vec<&Read> = self.0.iter().filter(|read| read.is_error()).collect();
         failed.sort_by_key(|read| read.start_ns());
@@ -128,7 +128,7 @@ impl Spans {
 
 /// Exports a run's trace with those options; also what was said.
 #[track_caller]
-pub fn exported(traced: &Traced, options: &[&str]) -> (Spans, String) {
+pub fn exported(traced: &Traced, options: &[&str]) -> (ReadSpans, String) {
     let path = traced.output.join("spans.json");
     let mut command = gputrace();
     command.args(["export", "--format", "otlp-json", "-o"]).arg(&path).args(options).arg(&traced.output);
@@ -136,7 +136,7 @@ pub fn exported(traced: &Traced, options: &[&str]) -> (Spans, String) {
         command.env_remove(name);
     }
     let said = finish(&mut command).expect_code(0).stderr;
-    (Spans::read(&path), said)
+    (ReadSpans::read(&path), said)
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn spans_are_a_tree_in_the_caller_s_trace() {
 }
 
 #[test]
-fn all_spans_are_as_many_as_the_report_counts_and_the_same_each_time() {
+fn spans_of_all_are_as_many_as_the_report_counts_and_the_same_each_time() {
     let traced = run("spans").succeed();
     let (spans, _) = exported(&traced, &["--all"]);
     let first = fs::read(traced.output.join("spans.json")).unwrap();
@@ -225,7 +225,7 @@ fn all_spans_are_as_many_as_the_report_counts_and_the_same_each_time() {
 }
 
 #[test]
-fn workers_stand_under_the_process_that_started_them() {
+fn workers_are_under_the_process_that_started_them() {
     let basic = compiled("basic", Link::Driver);
     let traced =
         run_command(compiled("spawn_cuda", Link::Driver)).arg(&basic).env("TRACEPARENT", traceparent());
@@ -247,7 +247,7 @@ fn workers_stand_under_the_process_that_started_them() {
 
 /// Two programs in turn, of a shell that is not traced: each is told the span that both stand under.
 #[test]
-fn a_command_is_given_the_span_that_its_processes_stand_under() {
+fn command_is_given_the_span_that_its_processes_are_under() {
     let basic = compiled("basic", Link::Driver);
     let script = format!("echo \"$TRACEPARENT\"; {0} && {0}", basic.display());
     for caller in [None, Some(traceparent())] {
@@ -273,7 +273,7 @@ fn a_command_is_given_the_span_that_its_processes_stand_under() {
 
 /// In bare use nobody can give the program anything, and nothing is there that was not given.
 #[test]
-fn in_bare_use_a_program_keeps_the_context_that_it_has() {
+fn program_keeps_its_trace_context_with_auto_collect() {
     for caller in [None, Some(traceparent())] {
         let mut traced = bare("spans");
         if let Some(caller) = &caller {
@@ -320,7 +320,7 @@ fn ranges_hold_what_was_launched_in_them() {
 }
 
 #[test]
-fn a_malformed_trace_context_is_said_once_and_not_used() {
+fn malformed_trace_context_is_reported_once_and_not_used() {
     let bad = ["00-zz-xx-01", "", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "\u{7f}"];
     for (bad, hands_on) in bad.into_iter().flat_map(|bad| [(bad, true), (bad, false)]) {
         let traced = run("spans")
@@ -347,7 +347,7 @@ fn a_malformed_trace_context_is_said_once_and_not_used() {
 }
 
 #[test]
-fn what_looks_like_a_secret_is_masked_in_what_a_program_was_given() {
+fn secrets_in_what_a_program_was_given_are_masked() {
     let traced = run("spans")
         .env("BAGGAGE", "user=7,password=hunter2,tenant=9")
         .env("OTEL_RESOURCE_ATTRIBUTES", "team=a,api_key=hunter2")
@@ -361,7 +361,7 @@ fn what_looks_like_a_secret_is_masked_in_what_a_program_was_given() {
 }
 
 #[test]
-fn what_is_redacted_is_no_attribute() {
+fn redacted_arguments_are_no_attributes() {
     let traced = run("spans")
         .env("GPUTRACE_REDACT", "on")
         .env("TRACEPARENT", traceparent())
@@ -374,7 +374,7 @@ fn what_is_redacted_is_no_attribute() {
 }
 
 #[test]
-fn an_export_never_writes_over_a_trace_and_says_what_is_wrong() {
+fn export_never_writes_over_a_trace_and_reports_errors() {
     let traced = run("spans").succeed();
     let trace = traced.trace();
     let before = fs::read(&trace).unwrap();

@@ -170,7 +170,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_standing_collector_records_programs_that_come_and_go() {
+fn daemon_records_programs_that_come_and_go() {
     let folder = Folder::new();
     let collector = Collector::start(&folder, "out", true);
     let mut programs: Vec<_> = (0..3).map(|_| Program::start(&socket(&folder))).collect();
@@ -187,7 +187,7 @@ fn a_standing_collector_records_programs_that_come_and_go() {
 }
 
 #[test]
-fn a_second_collector_in_the_same_folder_is_refused() {
+fn second_collector_in_the_same_folder_is_refused() {
     let folder = Folder::new();
     let collector = Collector::start(&folder, "a", false);
     let second = finish(
@@ -201,7 +201,7 @@ fn a_second_collector_in_the_same_folder_is_refused() {
 /// Killed at some moment while the program launches, with and without a while of nobody: what both
 /// traces have, each once, and what they say is lost, is what was launched.
 #[test]
-fn another_collector_takes_over_from_a_killed_one() {
+fn killed_collector_is_replaced_by_another() {
     for (round, delay_ms) in [0, 3, 11, 35, 90].into_iter().enumerate() {
         let folder = Folder::new();
         let first = Collector::start(&folder, "a", false);
@@ -231,7 +231,7 @@ fn another_collector_takes_over_from_a_killed_one() {
 
 /// While nobody empties them the rings fill; what does not fit is counted and nothing waits.
 #[test]
-fn what_does_not_fit_while_nobody_collects_is_counted() {
+fn events_that_do_not_fit_without_a_collector_are_counted() {
     let folder = Folder::new();
     let first = Collector::start(&folder, "a", false);
     let mut program = Program::start(&socket(&folder));
@@ -253,7 +253,7 @@ fn what_does_not_fit_while_nobody_collects_is_counted() {
 }
 
 #[test]
-fn a_collector_that_is_ended_and_started_again_loses_nothing() {
+fn restarted_collector_loses_nothing() {
     let folder = Folder::new();
     let mut program = None;
     let mut traces = Vec::new();
@@ -273,7 +273,7 @@ fn a_collector_that_is_ended_and_started_again_loses_nothing() {
 
 /// Joined, left, joined again: the program has as many descriptors as before.
 #[test]
-fn no_descriptor_is_left_behind_by_a_change_of_collectors() {
+fn change_of_collectors_leaves_no_descriptor() {
     let folder = Folder::new();
     let first = Collector::start(&folder, "a", false);
     let mut program = Program::start(&socket(&folder));
@@ -294,7 +294,7 @@ fn no_descriptor_is_left_behind_by_a_change_of_collectors() {
 
 /// Stopped for a while, as by a debugger: the program does not notice.
 #[test]
-fn a_collector_that_was_stopped_for_a_minute_goes_on_where_it_was() {
+fn stopped_collector_continues_after_a_minute() {
     let folder = Folder::new();
     let collector = Collector::start(&folder, "a", true);
     let mut program = Program::start(&socket(&folder));
@@ -323,7 +323,7 @@ fn a_collector_that_was_stopped_for_a_minute_goes_on_where_it_was() {
 
 /// Nobody takes over from a killed collector: what it had not read is counted, by the program.
 #[test]
-fn what_a_killed_collector_leaves_is_said_at_the_end() {
+fn killed_collector_s_losses_are_reported_at_the_end() {
     let folder = Folder::new();
     let mut collector = Collector::start(&folder, "a", true);
     let mut program = Program::start(&socket(&folder));
@@ -356,7 +356,7 @@ fn with_small_rings(command: &mut Command) {
 }
 
 #[test]
-fn a_full_ring_drops_and_every_drop_is_counted() {
+fn full_ring_drops_and_every_drop_is_counted() {
     let folder = Folder::new();
     let collector = Collector::start(&folder, "a", true);
     let mut program = Program::start_with(&socket(&folder), with_small_rings);
@@ -400,21 +400,21 @@ fn dropped_though_it_waits() -> u64 {
     let all = count(&report, "launches") + dropped;
     assert!((200_010..=200_012).contains(&all), "{report:#}");
     // Nobody waits for one that got no processor from the beginning.
-    assert!(dropped > 0 || report.to_string().contains("threads waited for room"), "{report:#}");
+    assert!(dropped > 0 || report.to_string().contains("threads waited for their full rings"), "{report:#}");
     dropped
 }
 
 /// The wait is bounded: a collector that gets no processor or no disk for a second counts as one that
 /// stopped, and on a busy machine that happens. Not five times in a row.
 #[test]
-fn who_asked_to_wait_loses_nothing_to_a_slow_collector() {
+fn waiting_program_loses_nothing_to_a_slow_collector() {
     let dropped: Vec<_> =
         (0..5).map(|_| dropped_though_it_waits()).take_while(|dropped| *dropped > 0).collect();
     assert!(dropped.len() < 5, "{dropped:?}");
 }
 
 #[test]
-fn who_asked_to_wait_waits_a_bounded_while_for_a_stopped_collector() {
+fn waiting_program_waits_a_bounded_time_for_a_stopped_collector() {
     let folder = Folder::new();
     let collector = Collector::start(&folder, "a", true);
     let mut program = Program::start_with(&socket(&folder), |command| {

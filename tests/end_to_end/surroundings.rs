@@ -15,7 +15,7 @@ fn environment(command: &mut Command) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn only_these_variables_differ() {
+fn environment_differs_by_these_variables_only() {
     let folder = Folder::new();
     let program = compiled("surroundings", Link::Nothing);
     let mut plain = Command::new(&program);
@@ -59,7 +59,7 @@ fn trace_context_is_left_as_it_is_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_preload_that_is_there_stays() {
+fn preload_that_is_there_stays() {
     let folder = Folder::new();
     let mut traced = gputrace();
     traced.args(["run", "-o"]).arg(folder.join("out")).arg("--").arg(compiled("surroundings", Link::Nothing));

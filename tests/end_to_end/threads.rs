@@ -31,7 +31,7 @@ fn destructors_of_thread_locals_may_launch() {
 
 /// `cuInit`, launches, handlers and ends, each where there is hardly any stack.
 #[test]
-fn the_smallest_stacks_are_large_enough() {
+fn smallest_stacks_are_large_enough() {
     for (how, launches) in [("return", 7), ("thread", 5), ("thread_at_once", 5), ("handler", 7)] {
         same_as_untraced("small_stacks", &[how]).launches(launches);
     }

@@ -1,7 +1,7 @@
 //! What PyTorch's threads launch: charged to the line that called `backward()`, and to operators.
 //!
-//! The engine is a stand-in of forty lines with PyTorch's own symbols, in the two forms that they have had. What is
-//! true of PyTorch itself, `with_pytorch_itself` and the tests on a GPU look at.
+//! The engine is a stand-in of forty lines with PyTorch's own symbols, in the two forms that they have had.
+//! `pytorch_itself_has_its_stacks` and the tests on a GPU cover PyTorch itself.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -71,8 +71,8 @@ pub fn traced(python: &Path, options: &[&str], folder: &Path, arguments: &[&str]
     run.go().expect_code(0)
 }
 
-/// By kernel: what stands above the thread and below the call, without the helpers of the program's, and how often
-/// it was launched there (kernels take 10 µs each).
+/// By kernel: the frames between the thread and the call, without the program's helpers, and how often it was
+/// launched there (kernels take 10 µs each).
 fn charged(traced: &Traced) -> BTreeMap<String, Vec<(String, u64)>> {
     let mut charged: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     for line in traced.read("flame.folded").lines() {
@@ -106,8 +106,8 @@ fn each(test: &str, mut body: impl FnMut(u32, &Path, &Path, &str)) {
 }
 
 #[test]
-fn what_the_engine_s_thread_launches_is_charged_to_the_line_that_called_backward() {
-    let test = "torch_stacks::what_the_engine_s_thread_launches_is_charged_to_the_line_that_called_backward";
+fn launches_of_the_engine_s_thread_are_charged_to_the_line_that_called_backward() {
+    let test = "torch_stacks::launches_of_the_engine_s_thread_are_charged_to_the_line_that_called_backward";
     each(test, |minor, python, folder, what| {
         let traced = traced(python, &[], folder, &["train"]);
         let caller = at(minor, "train", "first");
@@ -132,8 +132,8 @@ fn what_the_engine_s_thread_launches_is_charged_to_the_line_that_called_backward
 }
 
 #[test]
-fn nodes_in_python_and_passes_inside_of_passes_stand_under_the_outer_call() {
-    let test = "torch_stacks::nodes_in_python_and_passes_inside_of_passes_stand_under_the_outer_call";
+fn nodes_in_python_and_nested_passes_are_under_the_outer_call() {
+    let test = "torch_stacks::nodes_in_python_and_nested_passes_are_under_the_outer_call";
     each(test, |minor, python, folder, what| {
         let traced = traced(python, &[], folder, &["custom"]);
         let outer = format!("pt_autograd_0 > {} > [autograd]", at(minor, "custom", "custom"));
@@ -150,8 +150,8 @@ fn nodes_in_python_and_passes_inside_of_passes_stand_under_the_outer_call() {
 }
 
 #[test]
-fn a_node_s_exception_reaches_the_caller_and_the_next_pass_is_right() {
-    let test = "torch_stacks::a_node_s_exception_reaches_the_caller_and_the_next_pass_is_right";
+fn node_s_exception_reaches_the_caller_and_the_next_pass_is_right() {
+    let test = "torch_stacks::node_s_exception_reaches_the_caller_and_the_next_pass_is_right";
     each(test, |minor, python, folder, what| {
         let traced = traced(python, &[], folder, &["failing"]);
         assert_eq!(traced.ended.stdout, "through\n");
@@ -163,8 +163,8 @@ fn a_node_s_exception_reaches_the_caller_and_the_next_pass_is_right() {
 }
 
 #[test]
-fn a_pass_where_another_was_and_one_that_nobody_saw_begin_get_no_wrong_caller() {
-    let test = "torch_stacks::a_pass_where_another_was_and_one_that_nobody_saw_begin_get_no_wrong_caller";
+fn pass_whose_begin_was_not_seen_gets_no_wrong_caller() {
+    let test = "torch_stacks::pass_whose_begin_was_not_seen_gets_no_wrong_caller";
     each(test, |minor, python, folder, what| {
         let traced = traced(python, &[], folder, &["unnoticed"]);
         let stack =
@@ -179,8 +179,8 @@ fn a_pass_where_another_was_and_one_that_nobody_saw_begin_get_no_wrong_caller() 
 
 /// Also where the engine's functions do not say in a known way where a pass has its number.
 #[test]
-fn a_pass_that_nobody_saw_begin_where_one_launched_nothing_has_no_caller() {
-    let test = "torch_stacks::a_pass_that_nobody_saw_begin_where_one_launched_nothing_has_no_caller";
+fn pass_whose_begin_was_not_seen_after_an_empty_one_has_no_caller() {
+    let test = "torch_stacks::pass_whose_begin_was_not_seen_after_an_empty_one_has_no_caller";
     let Some((minor, python)) = newest(test) else { return };
     for form in [FORMS[0], FORMS[1], &["-DODD"]] {
         let traced = traced(&python, &[], &engine(form), &["nothing"]);
@@ -211,8 +211,8 @@ fn two_threads_in_backward_at_once_are_each_charged_their_own() {
 
 /// As PyTorch's threads are before 2.6: they are not asked, and whoever calls `backward()` is.
 #[test]
-fn an_engine_s_threads_without_names_are_told_without_their_callers() {
-    let test = "torch_stacks::an_engine_s_threads_without_names_are_told_without_their_callers";
+fn unnamed_threads_of_an_engine_have_no_callers() {
+    let test = "torch_stacks::unnamed_threads_of_an_engine_have_no_callers";
     let Some((minor, python)) = newest(test) else { return };
     let traced = traced(&python, &[], &engine(&["-DNAMELESS"]), &["train"]);
     let charged = charged(&traced);
@@ -231,8 +231,8 @@ fn newest(test: &str) -> Option<(u32, PathBuf)> {
 }
 
 #[test]
-fn two_copies_of_the_engine_in_one_process_are_told_apart() {
-    let test = "torch_stacks::two_copies_of_the_engine_in_one_process_are_told_apart";
+fn copies_of_the_engine_in_one_process_are_distinguished() {
+    let test = "torch_stacks::copies_of_the_engine_in_one_process_are_distinguished";
     let Some((minor, python)) = newest(test) else { return };
     let other = engine(FORMS[1]);
     let traced = traced(&python, &[], &engine(FORMS[0]), &["both", other.to_str().unwrap()]);
@@ -258,8 +258,8 @@ fn passes_from_before_the_session_and_without_stacks_change_nothing() {
 }
 
 #[test]
-fn an_engine_that_is_bound_past_us_is_told_without_its_callers() {
-    let test = "torch_stacks::an_engine_that_is_bound_past_us_is_told_without_its_callers";
+fn engine_that_is_bound_past_us_has_no_callers() {
+    let test = "torch_stacks::engine_that_is_bound_past_us_has_no_callers";
     let Some((_, python)) = newest(test) else { return };
     let traced = traced(&python, &[], &engine(FORMS[1]), &["deep"]);
     assert_eq!(traced.ended.stdout, "through\n");
@@ -271,8 +271,8 @@ fn an_engine_that_is_bound_past_us_is_told_without_its_callers() {
 }
 
 #[test]
-fn where_there_is_no_engine_its_symbols_are_not_found() {
-    let test = "torch_stacks::where_there_is_no_engine_its_symbols_are_not_found";
+fn symbols_of_a_missing_engine_are_not_found() {
+    let test = "torch_stacks::symbols_of_a_missing_engine_are_not_found";
     let Some((_, python)) = newest(test) else { return };
     let names = ["shared_ptr", "intrusive"].map(|form| {
         let text = fs::read_to_string(
@@ -298,8 +298,8 @@ fn where_there_is_no_engine_its_symbols_are_not_found() {
 }
 
 #[test]
-fn an_engine_that_nobody_defines_ends_the_program_as_the_loader_would() {
-    let test = "torch_stacks::an_engine_that_nobody_defines_ends_the_program_as_the_loader_would";
+fn engine_that_nobody_defines_ends_the_program_as_the_loader_would() {
+    let test = "torch_stacks::engine_that_nobody_defines_ends_the_program_as_the_loader_would";
     let Some((_, python)) = newest(test) else { return };
     // The part that programs call, of the one form, and the engine of the other.
     let folder = folder::base().join("programs/torch-engine-mixed");
@@ -330,8 +330,8 @@ fn an_engine_that_nobody_defines_ends_the_program_as_the_loader_would() {
 }
 
 #[test]
-fn operators_are_frames_where_they_are_asked_for() {
-    let test = "torch_stacks::operators_are_frames_where_they_are_asked_for";
+fn operators_are_frames_on_request() {
+    let test = "torch_stacks::operators_are_frames_on_request";
     each(test, |minor, python, folder, what| {
         let traced = traced(python, &["--torch-ops"], folder, &["operators"]);
         let here =
@@ -348,8 +348,8 @@ fn operators_are_frames_where_they_are_asked_for() {
 }
 
 #[test]
-fn callbacks_of_another_layout_are_taken_out_again_and_that_is_said() {
-    let test = "torch_stacks::callbacks_of_another_layout_are_taken_out_again_and_that_is_said";
+fn callbacks_of_another_layout_are_removed_and_reported() {
+    let test = "torch_stacks::callbacks_of_another_layout_are_removed_and_reported";
     let Some((minor, python)) = newest(test) else { return };
     let traced = traced(&python, &["--torch-ops"], &engine(&["-DODD"]), &["operators"]);
     assert_eq!(traced.ended.stdout, "through\n");
@@ -360,10 +360,10 @@ fn callbacks_of_another_layout_are_taken_out_again_and_that_is_said() {
 
 /// PyTorch itself, where GPUTRACE_TEST_TORCH names a Python that has it.
 #[test]
-fn with_pytorch_itself() {
+fn pytorch_itself_has_its_stacks() {
     let Some(python) = env::var_os("GPUTRACE_TEST_TORCH").map(PathBuf::from) else {
         let why = "GPUTRACE_TEST_TORCH names no Python with PyTorch";
-        return needs::skipped("torch_stacks::with_pytorch_itself", why);
+        return needs::skipped("torch_stacks::pytorch_itself_has_its_stacks", why);
     };
     let program = sources().join("torch_itself.py");
     let text = fs::read_to_string(&program).unwrap();

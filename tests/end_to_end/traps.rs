@@ -12,7 +12,7 @@ use crate::harness::tool::{calls, count, dropped, run, run_command};
 /// A program that was built before glibc 2.34 binds to another version of the name than a later
 /// one, and both may be in a process.
 #[test]
-fn both_versions_of_dlsym_lead_through_our_hooks() {
+fn versions_of_dlsym_lead_through_our_hooks() {
     let lives = same_as_untraced("trap_versions", &[]);
     assert_eq!(lives.untraced.stdout, "missing 0\n");
     lives.launches(4).each(|report, how| assert_eq!(count(report, "device_only"), 0, "{how}: {report:#}"));
@@ -20,8 +20,8 @@ fn both_versions_of_dlsym_lead_through_our_hooks() {
 
 /// As in a container: the program's process and thread ids mean nothing to the collector.
 #[test]
-fn a_program_in_a_namespace_of_process_ids_is_recorded() {
-    let test = "a_program_in_a_namespace_of_process_ids_is_recorded";
+fn program_in_a_namespace_of_process_ids_is_recorded() {
+    let test = "program_in_a_namespace_of_process_ids_is_recorded";
     let ways: [&[&str]; 2] = [&["--pid", "--fork"], &["--user", "--map-root-user", "--pid", "--fork"]];
     let works = |options: &&&[&str]| {
         let mut command = Command::new("unshare");
@@ -41,7 +41,7 @@ fn a_program_in_a_namespace_of_process_ids_is_recorded() {
 
 /// A thread of the tracer that does not block a signal gets the program's, sooner or later.
 #[test]
-fn no_thread_of_ours_takes_a_signal_of_the_program_s() {
+fn threads_of_ours_take_no_signal_of_the_program_s() {
     let lives = same_as_untraced("trap_signal", &[]);
     assert_eq!(lives.untraced.stdout, "signals 100\n");
     lives.launches(1);
@@ -49,7 +49,7 @@ fn no_thread_of_ours_takes_a_signal_of_the_program_s() {
 
 /// An event or a synchronisation of ours would become a node, or would spoil the capture.
 #[test]
-fn a_captured_graph_holds_the_program_s_nodes_alone() {
+fn captured_graph_holds_the_program_s_nodes_alone() {
     let lives = same_as_untraced("trap_capture", &[]);
     assert_eq!(lives.untraced.stdout, "capturing 1 nodes 6\n");
     lives.launches(0).each(|report, how| {
@@ -63,7 +63,7 @@ fn a_captured_graph_holds_the_program_s_nodes_alone() {
 /// A forced flush returns a running kernel without an end and never again. The service thread
 /// flushes a dozen times while this one runs.
 #[test]
-fn a_kernel_that_runs_across_many_flushes_keeps_its_times() {
+fn kernel_that_runs_across_many_flushes_keeps_its_times() {
     let report = run("trap_long_kernel").succeed().report();
     assert_eq!(report["device_time_coverage"], 1.0, "{report:#}");
     assert_eq!(count(&report, "invalid_timing"), 0, "{report:#}");
@@ -74,7 +74,7 @@ fn a_kernel_that_runs_across_many_flushes_keeps_its_times() {
 
 /// 35 is CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, 39 says that there is a subscriber already.
 #[test]
-fn a_cupti_that_refuses_us_costs_device_times_alone() {
+fn cupti_that_refuses_us_costs_device_times_alone() {
     let stub = compiled("trap_cupti_stub", Link::Shared);
     for (error, said) in [("35", "INSUFFICIENT_PRIVILEGES"), ("39", "uses CUPTI already")] {
         let traced = run("basic").env("GPUTRACE_CUPTI", &stub).env("STUB_SUBSCRIBE", error).succeed();
@@ -86,9 +86,10 @@ fn a_cupti_that_refuses_us_costs_device_times_alone() {
     }
 }
 
-/// The vendor's asks a simulated driver for what it does not have until the program's stack is full. PyTorch brings it along.
+/// NVIDIA's libcupti, which PyTorch brings along, asks a simulated driver for what it does not have until the
+/// program's stack is full.
 #[test]
-fn a_cupti_that_the_program_brings_is_not_used_on_the_simulated_device() {
+fn cupti_that_the_program_brings_is_not_used_on_the_simulated_device() {
     let folder = Folder::new();
     let brought = folder.join("libcupti.so.13");
     fs::copy(compiled("trap_cupti_stub", Link::Shared), &brought).unwrap();
@@ -100,7 +101,7 @@ fn a_cupti_that_the_program_brings_is_not_used_on_the_simulated_device() {
 
 /// CUPTI can take everything that is asked of it and be dead all the same.
 #[test]
-fn a_cupti_that_never_delivers_is_said() {
+fn cupti_that_never_delivers_is_reported() {
     let stub = compiled("trap_cupti_stub", Link::Shared);
     let traced = run("basic").env("GPUTRACE_CUPTI", &stub).succeed();
     let report = traced.report();

@@ -8,7 +8,7 @@ use crate::harness::process::finish;
 use crate::harness::tool::{bare, gputrace, run, run_command};
 
 #[test]
-fn an_unknown_variable_is_warned_about_with_its_neighbour() {
+fn unknown_variable_is_warned_about_with_its_neighbour() {
     let traced = run_command("true").env("GPUTRACE_DEVICE_TIME", "off").succeed();
     assert!(
         traced.ended.stderr.starts_with(
@@ -22,21 +22,21 @@ fn an_unknown_variable_is_warned_about_with_its_neighbour() {
 /// The program may change its environment at any time, and no lock keeps a getenv of another thread
 /// from reading what it frees: after the start our thread reads none.
 #[test]
-fn our_thread_reads_no_variable() {
+fn service_thread_reads_no_variable() {
     for traced in [run("environment_reads").succeed(), bare("environment_reads").succeed()] {
         assert!(traced.ended.stderr.contains("turns 1\n"), "{}", traced.ended.stderr);
     }
 }
 
 #[test]
-fn a_value_that_means_nothing_is_warned_about() {
+fn invalid_value_is_warned_about() {
     let traced = run_command("true").env("GPUTRACE_DEVICE_TIMES", "sometimes").succeed();
     let expected = "gputrace: warning: GPUTRACE_DEVICE_TIMES=sometimes is not one of full, off; the default, full, holds\n";
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
 }
 
 #[test]
-fn a_number_that_is_none_is_warned_about() {
+fn invalid_number_is_warned_about() {
     let traced = run_command("true").env("GPUTRACE_SIM_DEVICES", "-1").succeed();
     let expected = "gputrace: warning: GPUTRACE_SIM_DEVICES=-1 is no whole number; the default, 1, holds\n";
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
@@ -57,7 +57,7 @@ fn lib_warns_about_its_own_variable_only() {
 }
 
 #[test]
-fn the_switch_is_checked_too() {
+fn switch_is_checked_too() {
     for (value, is_warned) in [("OFF", true), ("bogus", true), ("off", false), ("0", false), ("on", false)] {
         let traced = run_command("true").env("GPUTRACE", value).succeed();
         let expected = format!("gputrace: warning: GPUTRACE={value} is not one of on, off");
@@ -69,7 +69,7 @@ fn the_switch_is_checked_too() {
 
 /// Every variable that any part reads or sets by name stands in the table, and so in the help.
 #[test]
-fn the_table_is_complete() {
+fn table_of_variables_is_complete() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut named = BTreeSet::new();
     for folder in

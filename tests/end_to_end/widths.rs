@@ -23,7 +23,7 @@ fn widest(text: &str) -> usize {
 }
 
 #[test]
-fn the_summary_of_every_fixture_fits_its_terminal() {
+fn summary_of_every_fixture_fits_its_terminal() {
     for trace in fixtures() {
         let report = || {
             let mut command = gputrace();
@@ -45,7 +45,7 @@ fn the_summary_of_every_fixture_fits_its_terminal() {
 }
 
 #[test]
-fn the_summary_of_the_demo_fits_its_terminal() {
+fn summary_of_the_demo_fits_its_terminal() {
     for columns in [60, 80] {
         let folder = Folder::new();
         let mut command = gputrace();
@@ -63,7 +63,7 @@ fn the_summary_of_the_demo_fits_its_terminal() {
 }
 
 #[test]
-fn verbose_shows_the_jargon() {
+fn verbose_shows_expert_terms() {
     let report = |options: &[&str]| {
         let trace = fixtures().into_iter().find(|path| path.ends_with("demo-h200.gputrace")).unwrap();
         finish(gputrace().arg("report").args(options).arg(trace)).expect_code(0).stdout

@@ -82,7 +82,7 @@ fn wrapped_functions_find_the_real_ones_where_tracing_is_off() {
 }
 
 #[test]
-fn wrapped_functions_find_the_real_ones_in_bare_use() {
+fn wrapped_functions_find_the_real_ones_with_auto_collect() {
     for (name, arguments, launches) in PROGRAMS {
         let program = program(name);
         let alone = untraced(&program, arguments, wrapper::library().to_str().unwrap(), "");

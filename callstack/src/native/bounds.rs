@@ -27,9 +27,8 @@ const ABOVE_DESCRIPTOR_BYTES: u64 = 64 << 10;
 const GROWTH_BYTES: u64 = 128 << 20;
 
 const STACKS_UNKNOWN: &[u8] =
-    b"native stacks cost more than they should: where this C library says which stack a thread has is not \
-                                known, so stacks of all threads but the first are copied by the kernel, or cut where a seccomp filter may \
-                                forbid that";
+    b"native stacks cost more: this C library does not say where the stacks of threads are, so the kernel \
+      copies them, and under a seccomp filter they may be cut";
 
 /// The low bound of the first thread's stack, which grows down.
 static FIRST_LOW: AtomicU64 = AtomicU64::new(u64::MAX);

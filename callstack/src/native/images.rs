@@ -187,7 +187,8 @@ impl Images {
         let is_full = self.count.load(Ordering::Relaxed) as usize >= IMAGES_MAX
             || self.maps_read.load(Ordering::Relaxed) >= MAPS_MAX;
         if is_full && self.is_said.swap(1, Ordering::Relaxed) == 0 {
-            let text = b"more libraries were loaded than native frames are told of: stacks end at those that came last";
+            let text =
+                b"more libraries were loaded than native frames can name: stacks end at those that came last";
             session.define(kind::NOTICE, &[1, 0], text);
         }
     }
@@ -340,6 +341,6 @@ mod tests {
         images.say_if_full(&said);
         images.say_if_full(&said);
         let [text] = &said.0.borrow()[..] else { panic!("{:?}", said.0.borrow()) };
-        assert!(text.contains("more libraries were loaded than native frames are told of"));
+        assert!(text.contains("more libraries were loaded than native frames can name"));
     }
 }

@@ -31,9 +31,7 @@ impl Handle {
     /// The same, waiting at most so long. Says where it is, or why not.
     pub fn dump_and_wait(&self, reason: DumpReason, limit: Duration) -> Result<PathBuf, String> {
         if self.board.status().flight_recorder_seconds.is_none() {
-            return Err(
-                "it keeps everything in its trace; there is something to dump with --flight-recorder".into(),
-            );
+            return Err("it has no flight recorder; start it with --flight-recorder".into());
         }
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.shared.order_dump(DumpRequest { reason, reply: Some(reply) })?;

@@ -22,7 +22,7 @@ const TMPFS: libc::__fsword_t = 0x0102_1994;
 /// Why a segment cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("the descriptor is not a memory file sealed for good against shrinking and growing")]
+    #[error("the descriptor is no memory file that is sealed against resizing")]
     NotSealed,
     #[error("the memory file has {0} bytes, which no segment has")]
     Size(u64),

@@ -52,17 +52,17 @@ fn subscribe(session: &Session, driver_version: c_int, simulated: bool) -> Resul
         None => {
             if library::is_mapped(originals::OF_NSIGHT_COMPUTE) {
                 root::leave_unused();
-                return Err("Nsight Compute stands between the program and the driver, and calls that it \
-                            keeps to itself are not counted"
-                    .into());
+                return Err(
+                    "Nsight Compute is in front of the driver; calls that it makes are not counted".into()
+                );
             }
             if settings::get(settings::CUPTI).is_none()
                 && let Some(version) = old_torch::version()
             {
                 root::leave_unused();
                 return Err(format!(
-                    "PyTorch {version} has a CUPTI linked in, which ours would keep from working (if it is not \
-                     used, set GPUTRACE_CUPTI to a libcupti.so)"
+                    "PyTorch {version} has a CUPTI linked in, which ours would disturb; if it is unused, set \
+                     GPUTRACE_CUPTI to a libcupti.so"
                 ));
             }
             let library = library::load(driver_version, simulated)?;

@@ -140,7 +140,7 @@ fn print_summary(session: &Session) {
     // Mapped, not allocated: exit may run in a signal handler that interrupted malloc.
     let Some(buffer) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else {
         return stderr::line(&[
-            b"the collector writes the outputs after the program's end: no memory is left to wait for them with",
+            b"the collector writes the outputs after the program's end: there is no memory to wait for it",
         ]);
     };
     // SAFETY: the mapping is that long, and ours alone.

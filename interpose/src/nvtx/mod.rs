@@ -87,7 +87,7 @@ pub fn define(session: &Session) {
         session.notice(
             0,
             0,
-            b"NVTX ranges are another tool's (NVTX_INJECTION64_PATH was set): if the program has any, they are not here",
+            b"NVTX ranges are another tool's and not recorded: unset NVTX_INJECTION64_PATH to record them",
         );
     }
 }

@@ -174,7 +174,7 @@ pub fn spans_of(request: &Value) -> Spans {
     spans
 }
 
-/// By key: their order means nothing. What a process can tell of its devices is known better later than at first.
+/// Sorts attributes by key, since their order means nothing. A process's devices are known better later on.
 fn sort(attributes: &mut Value) {
     if let Some(attributes) = attributes.as_array_mut() {
         attributes.retain(|attribute| attribute["key"] != "gpu.tracing.capabilities");

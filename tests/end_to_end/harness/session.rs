@@ -75,20 +75,20 @@ impl Session {
         assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
     }
 
-    /// Says something to the program.
+    /// Writes to the program's stdin.
     pub fn write(&mut self, text: &str) {
         self.input.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Tells the program to go on, which ends it.
-    pub fn let_go(&mut self) {
+    /// Closes the program's stdin, which ends it.
+    pub fn release(&mut self) {
         drop(self.input.take());
     }
 
-    /// Lets it end, and returns how it did and what it said.
+    /// Ends it, and returns its status and its stderr.
     #[track_caller]
     pub fn end(mut self) -> (ExitStatus, String) {
-        self.let_go();
+        self.release();
         let status = eventually("its end", || self.process.try_wait().unwrap());
         let mut text = String::new();
         self.process.stderr.take().unwrap().read_to_string(&mut text).unwrap();

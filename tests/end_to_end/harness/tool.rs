@@ -41,7 +41,8 @@ pub fn clean(command: &mut Command) {
     command.env("GPUTRACE_CACHE", folder::base().join("cache"));
 }
 
-/// Whoever started the tests in a shell's background, or by nohup, had these ignored, and all programs with them.
+/// A shell's background job, or nohup, starts the tests with these signals ignored, and so all their
+/// programs.
 fn hear_the_terminal() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {

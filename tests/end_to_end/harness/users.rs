@@ -21,13 +21,13 @@ pub const VICTIM: u32 = 65_533;
 pub const ATTACKER: u32 = 65_534;
 
 /// A folder under /tmp that every user can enter, with the tool and what was put there.
-pub struct Place {
+pub struct SharedFolder {
     path: PathBuf,
 }
 
-impl Place {
+impl SharedFolder {
     /// `None`, and said, where the test does not run as root.
-    pub fn new(test: &str) -> Option<Place> {
+    pub fn new(test: &str) -> Option<SharedFolder> {
         // SAFETY: geteuid has no preconditions.
         if unsafe { libc::geteuid() } != 0 {
             skipped(test, "only root can become two users");
@@ -36,12 +36,12 @@ impl Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("/tmp/gputrace-users-{}-{number}", std::process::id()));
-        let place = Place { path };
-        let _ = fs::remove_dir_all(&place.path);
-        fs::create_dir(&place.path).unwrap();
-        fs::set_permissions(&place.path, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_gputrace"), place.join("gputrace")).unwrap();
-        Some(place)
+        let shared = SharedFolder { path };
+        let _ = fs::remove_dir_all(&shared.path);
+        fs::create_dir(&shared.path).unwrap();
+        fs::set_permissions(&shared.path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_gputrace"), shared.join("gputrace")).unwrap();
+        Some(shared)
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SharedFolder {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("kept: {}", self.path.display());

@@ -9,7 +9,7 @@ use gputrace_wire::definition::kind;
 use super::{NATIVE, build, source};
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
-use crate::harness::told::Told;
+use crate::harness::recorded::Recorded;
 use crate::harness::tool::{Traced, gputrace, run_with};
 
 /// Two libraries alike but for a name, and the program that launches from one after the other.
@@ -26,25 +26,25 @@ fn reloading(folder: &Folder) -> [PathBuf; 3] {
 
 /// Two libraries, one after the other, where the first was.
 #[test]
-fn a_library_at_anothers_address_is_another() {
+fn library_at_anothers_address_is_another() {
     let folder = Folder::new();
     let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg(&one).arg(&other).arg(&one).succeed();
-    let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
+    let addresses: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
     assert!(
-        places.len() == 3 && places.iter().all(|place| *place == places[0]),
-        "not one address: {places:?}"
+        addresses.len() == 3 && addresses.iter().all(|address| *address == addresses[0]),
+        "not one address: {addresses:?}"
     );
-    let told = Told::of(&traced);
-    let images = told.definitions.values().filter(|record| record.kind == kind::IMAGE);
+    let recorded = Recorded::of(&traced);
+    let images = recorded.definitions.values().filter(|record| record.kind == kind::IMAGE);
     let plugins = images.filter(|record| record.text.ends_with(b".so") && record.text.contains(&b'o'));
     let plugins: Vec<_> =
         plugins.filter(|record| [&one, &other].iter().any(|path| ends(record, path))).collect();
     assert_eq!(plugins.len(), 2, "each is defined once: {plugins:?}");
-    let blocks: Vec<(u32, String)> = told
+    let blocks: Vec<(u32, String)> = recorded
         .launches
         .iter()
-        .filter_map(|(blocks, stack)| Some((*blocks, library_of(&told, *stack, &[&one, &other])?)))
+        .filter_map(|(blocks, stack)| Some((*blocks, library_of(&recorded, *stack, &[&one, &other])?)))
         .collect();
     let expected = [(1, "one.so"), (2, "other.so"), (3, "one.so")]
         .iter()
@@ -59,27 +59,27 @@ fn a_library_at_anothers_address_is_another() {
 }
 
 /// The library that a launch came from, by its file's name.
-fn library_of(told: &Told, stack: u32, paths: &[&Path]) -> Option<String> {
-    let frames = told.definitions.get(&stack)?.fields.as_chunks::<2>().0;
-    let mut images = frames.iter().filter_map(|[id, _]| told.definitions.get(&(*id as u32)));
+fn library_of(recorded: &Recorded, stack: u32, paths: &[&Path]) -> Option<String> {
+    let frames = recorded.definitions.get(&stack)?.fields.as_chunks::<2>().0;
+    let mut images = frames.iter().filter_map(|[id, _]| recorded.definitions.get(&(*id as u32)));
     let library = images.find(|record| paths.iter().any(|path| ends(record, path)))?;
     Some(String::from_utf8_lossy(&library.text).rsplit('/').next().unwrap().to_owned())
 }
 
 /// By the C library's own function, so that it is not seen at once: libraries are looked at all 50 ms.
 #[test]
-fn a_library_that_is_closed_past_us_is_soon_known_to_be_another() {
+fn library_that_is_replaced_unseen_is_soon_noticed() {
     let folder = Folder::new();
     let [one, other, program] = reloading(&folder);
     let traced = run_with(&NATIVE, &program).arg("past").arg(&one).arg(&other).succeed();
-    let places: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
-    assert!(places.len() == 2 && places[0] == places[1], "not one address: {places:?}");
-    let told = Told::of(&traced);
-    let of_other: Vec<String> = told
+    let addresses: Vec<&str> = traced.ended.stdout.lines().filter(|line| line.starts_with("0x")).collect();
+    assert!(addresses.len() == 2 && addresses[0] == addresses[1], "not one address: {addresses:?}");
+    let recorded = Recorded::of(&traced);
+    let of_other: Vec<String> = recorded
         .launches
         .iter()
         .filter(|(blocks, _)| *blocks == 2)
-        .map(|(_, stack)| library_of(&told, *stack, &[&one, &other]).unwrap())
+        .map(|(_, stack)| library_of(&recorded, *stack, &[&one, &other]).unwrap())
         .collect();
     assert_eq!(of_other.len(), 200);
     let late = of_other.iter().filter(|name| *name == "one.so").count();
@@ -89,7 +89,7 @@ fn a_library_that_is_closed_past_us_is_soon_known_to_be_another() {
 
 /// Those that have no place any more end their stacks, and that is said.
 #[test]
-fn more_libraries_than_are_told_apart_end_stacks_and_that_is_said() {
+fn libraries_beyond_capacity_end_stacks_and_are_reported() {
     const LIBRARIES: u32 = 4200;
     let folder = Folder::new();
     let (first, program) = (folder.join("1.so"), folder.join("native_libraries"));
@@ -104,15 +104,15 @@ fn more_libraries_than_are_told_apart_end_stacks_and_that_is_said() {
         .arg(LIBRARIES.to_string())
         .succeed();
     let notices = traced.report()["notices"].to_string();
-    let said = "more libraries were loaded than native frames are told of";
+    let said = "more libraries were loaded than native frames can name";
     assert_eq!(notices.matches(said).count(), 1, "{notices}");
-    let told = Told::of(&traced);
-    assert_eq!(told.launches.len(), LIBRARIES as usize);
-    let images = told.definitions.values().filter(|record| record.kind == kind::IMAGE).count();
+    let recorded = Recorded::of(&traced);
+    assert_eq!(recorded.launches.len(), LIBRARIES as usize);
+    let images = recorded.definitions.values().filter(|record| record.kind == kind::IMAGE).count();
     assert_eq!(images, 4095);
-    for (blocks, stack) in &told.launches {
-        let frames = told.definitions[stack].fields.as_chunks::<2>().0;
-        // The program, this library and the others that every stack goes through have places too.
+    for (blocks, stack) in &recorded.launches {
+        let frames = recorded.definitions[stack].fields.as_chunks::<2>().0;
+        // The program, this library and the others that every stack goes through have addresses too.
         let (is_whole, is_cut) = (*blocks < 4050, *blocks > 4095);
         assert!(!is_whole || frames[0] != [0, 0], "{blocks}: {frames:?}");
         assert!(!is_cut || frames[0] == [0, 0], "{blocks}: {frames:?}");
@@ -128,7 +128,7 @@ fn folded_later(traced: &Traced) -> String {
 }
 
 #[test]
-fn a_trace_read_later_gives_the_same_names_unless_the_file_is_another() {
+fn trace_read_later_gives_the_same_names_unless_the_file_is_another() {
     let folder = Folder::new();
     let (library, program) = (folder.join("plugin.so"), folder.join("native_reload"));
     let plugin = |function: &str| {
@@ -164,7 +164,7 @@ fn a_trace_read_later_gives_the_same_names_unless_the_file_is_another() {
 }
 
 #[test]
-fn a_file_without_a_build_id_is_known_by_its_time() {
+fn file_without_a_build_id_is_known_by_its_time() {
     let folder = Folder::new();
     let (library, program) = (folder.join("plugin.so"), folder.join("native_reload"));
     let plugin = |function: &str| {

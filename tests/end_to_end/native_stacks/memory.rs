@@ -1,12 +1,12 @@
-//! What is read for native frames, and from which stacks: none is too small, too short-lived or too odd, and no table leads to
-//! memory that is not there.
+//! Native frames are read from every stack, however small, short-lived or odd, and no table leads to memory
+//! that is not there.
 
 use super::{NATIVE, build, source, stacks};
 use crate::handlers;
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::program::{Link, compiled};
-use crate::harness::told::Told;
+use crate::harness::recorded::Recorded;
 use crate::harness::tool::{self, Traced, count, dropped, gputrace, run_with};
 
 #[test]
@@ -15,9 +15,9 @@ fn stacks_that_no_table_describes_end_with_a_mark() {
     let program = folder.join("native_odd");
     build("cc", &source("native_odd.c"), &["-g"], &program);
     let traced = run_with(&NATIVE, &program).succeed();
-    let told = Told::of(&traced);
-    assert_eq!(told.launches.len(), 130);
-    assert!(told.launches.iter().all(|(_, stack)| *stack != 0));
+    let recorded = Recorded::of(&traced);
+    assert_eq!(recorded.launches.len(), 130);
+    assert!(recorded.launches.iter().all(|(_, stack)| *stack != 0));
     let stacks = stacks(&traced.read("flame.folded"));
     let call = |frame: &str| frame.starts_with("launch_blocks native_odd.c:");
     assert!(
@@ -45,21 +45,21 @@ fn stacks_that_no_table_describes_end_with_a_mark() {
 }
 
 #[test]
-fn the_smallest_stacks_are_large_enough_for_native_frames() {
+fn smallest_stacks_are_large_enough_for_native_frames() {
     for (how, launches) in [("return", 7), ("thread", 5), ("thread_at_once", 5), ("handler", 7)] {
         let traced = run_with(&NATIVE, compiled("small_stacks", Link::Driver)).arg(how).go().expect_code(5);
         assert_eq!(count(&traced.report(), "launches"), launches, "{how}");
-        let told = Told::of(&traced);
-        assert!(told.launches.iter().all(|(_, stack)| *stack != 0), "{how}");
+        let recorded = Recorded::of(&traced);
+        assert!(recorded.launches.iter().all(|(_, stack)| *stack != 0), "{how}");
     }
 }
 
 #[test]
-fn thousands_of_short_lived_threads_tell_their_frames() {
+fn frames_of_thousands_of_short_lived_threads_are_recorded() {
     let traced = run_with(&NATIVE, compiled("thread_storm", Link::Driver)).succeed();
     let report = traced.report();
     assert_eq!((count(&report, "launches"), dropped(&report)), (4000, 0));
-    assert!(Told::of(&traced).launches.iter().all(|(_, stack)| *stack != 0));
+    assert!(Recorded::of(&traced).launches.iter().all(|(_, stack)| *stack != 0));
 }
 
 /// A handler interrupts hooks that read stacks, and launches or forks there.
@@ -100,25 +100,25 @@ fn beside(arguments: &[&str]) -> Vec<(u32, Vec<[u64; 2]>)> {
 
 fn frames_of(traced: &Traced) -> Vec<(u32, Vec<[u64; 2]>)> {
     assert_eq!(dropped(&traced.report()), 0);
-    let told = Told::of(traced);
-    let frames = |stack: &u32| told.definitions[stack].fields.as_chunks().0.to_vec();
-    told.launches.iter().map(|(blocks, stack)| (*blocks, frames(stack))).collect()
+    let recorded = Recorded::of(traced);
+    let frames = |stack: &u32| recorded.definitions[stack].fields.as_chunks().0.to_vec();
+    recorded.launches.iter().map(|(blocks, stack)| (*blocks, frames(stack))).collect()
 }
 
 /// Where frames are missing.
 const MARK: [u64; 2] = [0, 0];
 
-/// On a thread whose stack has no guard, a table leads to the stack beside it, which was there and is not any more: from a
-/// coroutine's stack further below, and by a place that a handler is said to have interrupted.
+/// On a thread whose stack has no guard page, a table leads to the stack beside it, which has been released:
+/// from a coroutine's stack further below, and from an address that a handler claims to have interrupted.
 #[test]
-fn no_table_leads_to_a_stack_that_was_given_back() {
+fn unwinding_survives_a_stack_that_was_released() {
     for (how, blocks) in [("coroutine", 3), ("handler", 4)] {
         for filtered in [&[][..], &["filtered"]] {
             let launches = beside(&[&[how], filtered].concat());
             let all: Vec<u32> = launches.iter().map(|(blocks, _)| *blocks).collect();
             assert_eq!(all, [1, 2, blocks, 1], "{how} {filtered:?}");
-            // The call, the function whose table lies, and nothing beyond. Under a filter frames end where the page does
-            // that the call is on, until it is known where the thread's stack ends: rarely that is with the call.
+            // The call, the function whose table is wrong, and nothing beyond. Under a filter the frames end
+            // with the page that the call is on, until the end of the thread's stack is known.
             let led = &launches[2].1;
             let is_cut = !filtered.is_empty() && led.len() == 2;
             assert!((led.len() == 3 || is_cut) && led[0] == MARK, "{how} {filtered:?}: {led:?}");
@@ -136,13 +136,13 @@ fn no_table_leads_to_a_stack_that_was_given_back() {
 
 /// The same while another thread gives that stack back and takes it again, all the time.
 #[test]
-fn no_table_leads_to_a_stack_that_goes_at_this_moment() {
+fn unwinding_survives_a_stack_that_is_being_released() {
     goes_at_this_moment(&["races"]);
 }
 
-/// Where nothing may be copied. To look at a page and then to read it would end about one run in four by SIGSEGV.
+/// With process_vm_readv forbidden. Checking a page and then reading it would end one run in four by SIGSEGV.
 #[test]
-fn no_table_leads_to_a_stack_that_goes_at_this_moment_under_a_filter() {
+fn unwinding_survives_a_stack_that_is_being_released_under_a_filter() {
     for _ in 0..3 {
         goes_at_this_moment(&["races", "filtered"]);
     }
@@ -159,32 +159,32 @@ fn goes_at_this_moment(arguments: &[&str]) {
     assert!(!gone.is_empty(), "it never was gone");
 }
 
-/// The places of the frames of a launch with so many blocks.
-fn places(launches: &[(u32, Vec<[u64; 2]>)], wanted: u32) -> Vec<u64> {
+/// The addresses of the frames of a launch with so many blocks.
+fn addresses(launches: &[(u32, Vec<[u64; 2]>)], wanted: u32) -> Vec<u64> {
     let found = launches.iter().find(|(blocks, _)| *blocks == wanted).unwrap();
     found.1.iter().map(|[_, at]| *at).collect()
 }
 
 /// Nothing may be copied, so a coroutine's stack is told as far as the page that the thread is on.
 #[test]
-fn of_a_coroutine_s_frames_the_innermost_are_told_under_a_filter() {
+fn innermost_frames_of_a_coroutine_are_recorded_under_a_filter() {
     let [copied, read] = [&["deep"][..], &["deep", "filtered"]].map(beside);
     for blocks in [5, 6] {
-        let (all, told) = (places(&copied, blocks), places(&read, blocks));
+        let (all, recorded) = (addresses(&copied, blocks), addresses(&read, blocks));
         assert!(all.len() > 33, "{blocks}: {all:x?}");
-        expect_innermost(&told, &all);
+        expect_innermost(&recorded, &all);
     }
 }
 
 /// Those after the mark, of which there is the call at least, are the last of all.
-fn expect_innermost(told: &[u64], all: &[u64]) {
-    let (mark, frames) = told.split_first().unwrap();
-    assert!(*mark == 0 && !frames.is_empty() && all.ends_with(frames), "{told:x?} of {all:x?}");
+fn expect_innermost(recorded: &[u64], all: &[u64]) {
+    let (mark, frames) = recorded.split_first().unwrap();
+    assert!(*mark == 0 && !frames.is_empty() && all.ends_with(frames), "{recorded:x?} of {all:x?}");
 }
 
 /// A profiler's handler that reads what may not be there, and catches its own fault, comes whenever it likes.
 #[test]
-fn a_handler_that_faults_on_purpose_may_come_while_frames_are_read() {
+fn handler_that_faults_on_purpose_may_come_while_frames_are_read() {
     for filtered in [&[][..], &["filtered"], &["filtered"], &["filtered"]] {
         let launches = beside(&[&["faults"], filtered].concat());
         assert_eq!(launches.iter().filter(|(blocks, _)| *blocks == 7).count(), 20_000, "{filtered:?}");
@@ -193,8 +193,8 @@ fn a_handler_that_faults_on_purpose_may_come_while_frames_are_read() {
 
 /// A filter that refuses the question which pages there are leaves nothing that could be read.
 #[test]
-fn where_stacks_are_is_not_known_is_said_once() {
-    const SAID: &str = "where this C library says which stack a thread has is not known";
+fn unknown_stack_bounds_are_reported_once() {
+    const SAID: &str = "this C library does not say where the stacks of threads are";
     let [usual, unanswered] = [&["deep", "filtered"][..], &["deep", "unanswered"]].map(run_beside);
     let said = |traced: &Traced| traced.report()["notices"].to_string().matches(SAID).count();
     assert_eq!((said(&usual), said(&unanswered)), (0, 1));

@@ -6,11 +6,11 @@ use crate::harness::tool::run_with;
 use crate::python_stacks::interpreters;
 use crate::torch_stacks;
 
-/// C functions stand between the Python functions that called them and those that they called back, and nothing of the
-/// interpreter does.
+/// C functions are between the Python functions that called them and those that they called back. The
+/// interpreter's own functions are left out.
 #[test]
-fn c_frames_stand_among_pythons_where_they_belong() {
-    let test = "native_stacks::python::c_frames_stand_among_pythons_where_they_belong";
+fn c_frames_are_among_pythons_where_they_belong() {
+    let test = "native_stacks::python::c_frames_are_among_pythons_where_they_belong";
     let folder = Folder::new();
     let library = folder.join("native_callback.so");
     build("cc", &source("native_callback.c"), &["-g", "-shared", "-fPIC"], &library);
@@ -84,10 +84,10 @@ fn c_frames_stand_among_pythons_where_they_belong() {
     }
 }
 
-/// What a pass's own frames tell is inside of what its caller's stack tells, on the caller's thread as on another.
+/// A pass's own frames are inside of its caller's stack, on the caller's thread and on another.
 #[test]
-fn a_backward_pass_tells_each_native_frame_once() {
-    let test = "native_stacks::python::a_backward_pass_tells_each_native_frame_once";
+fn backward_pass_has_each_native_frame_once() {
+    let test = "native_stacks::python::backward_pass_has_each_native_frame_once";
     let engine = torch_stacks::engine(&[]);
     for (minor, python) in interpreters(test) {
         let options = ["--stacks", "python,native,nvtx"];

@@ -55,7 +55,7 @@ fn tls_by_a_private_authority_is_trusted_where_it_is_named() {
 }
 
 #[test]
-fn headers_are_sent_and_said_nowhere() {
+fn headers_are_sent_and_printed_nowhere() {
     let back_end = BackEnd::new(&[Reply::Answers(401, ""), Reply::Takes]);
     let url = back_end.url().replace("http://", "http://me:open-sesame@");
     let traced = sends(&format!("{url}?token=xyzzy"))
@@ -81,7 +81,7 @@ fn headers_are_sent_and_said_nowhere() {
 
 /// The program runs and is recorded, whatever is wrong with what was asked.
 #[test]
-fn what_is_malformed_is_said_once_and_the_program_runs() {
+fn malformed_settings_are_reported_once_and_the_program_runs() {
     for (url, variable, value, why) in [
         ("nonsense", "", "", "--otlp nonsense: it does not begin with http:// or https://"),
         ("ftp://host", "", "", "ftp:// is not http:// or https://"),
@@ -113,7 +113,7 @@ fn variable_or(name: &str) -> &str {
 }
 
 #[test]
-fn a_peer_that_speaks_another_protocol_is_told() {
+fn peer_with_another_protocol_is_reported() {
     let back_end = BackEnd::new(&[Reply::Takes]);
     let traced =
         sends(&back_end.url()).env(PROTOCOL, "grpc").env("OTEL_EXPORTER_OTLP_TIMEOUT", "500").succeed();
@@ -134,7 +134,7 @@ fn a_peer_that_speaks_another_protocol_is_told() {
 
 /// The variable is the program's: it is no wish of anybody's to have us send.
 #[test]
-fn the_program_s_own_endpoint_makes_nothing_be_sent_unasked() {
+fn program_s_own_endpoint_alone_sends_nothing() {
     let back_end = BackEnd::new(&[Reply::Takes]);
     let traced = run("basic").env("OTEL_EXPORTER_OTLP_ENDPOINT", back_end.url()).succeed();
     assert!(back_end.requests().is_empty());
@@ -157,7 +157,7 @@ fn the_program_s_own_endpoint_makes_nothing_be_sent_unasked() {
 }
 
 #[test]
-fn what_the_environment_switches_off_is_not_sent_and_said() {
+fn signal_that_the_environment_switches_off_is_not_sent_and_reported() {
     for (variable, value, sent, why) in [
         ("OTEL_SDK_DISABLED", "true", &[][..], "OTEL_SDK_DISABLED=true: nothing is sent"),
         (
@@ -185,7 +185,7 @@ fn what_the_environment_switches_off_is_not_sent_and_said() {
 }
 
 #[test]
-fn in_bare_use_a_variable_asks() {
+fn variable_sends_with_auto_collect() {
     let back_end = BackEnd::new(&[Reply::Takes]);
     let traced = bare("spans").env("GPUTRACE_OTLP", back_end.url()).env("GPUTRACE_ALL", "on").succeed();
     assert_same(&back_end.spans(), &exported(&traced, &["--all"]));

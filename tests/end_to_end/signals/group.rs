@@ -46,7 +46,7 @@ impl Counting {
         let program = line.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
         let program = program.unwrap_or_else(|| panic!("{line}"));
         let mut counting = Counting { run: run(session.pid().cast_signed()), session, program, fences: 0 };
-        // The program may be quicker than run, which passes on all that comes before it knows that it is there.
+        // The program may be quicker than run, which passes on later what came before it knew of the program.
         counting.settles();
         counting
     }
@@ -63,9 +63,9 @@ impl Counting {
         words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
     }
 
-    /// Waits until so many have come, and until another would have come too: what is passed on is passed on
-    /// in the order in which it was heard, so another signal is sent after it and waited for. Twice, since two
-    /// that come at once may be heard by two threads.
+    /// Waits until so many have come, and until another would have come too: signals are passed on in the
+    /// order in which they arrive, so another signal is sent after them and waited for. Twice, since two
+    /// threads may handle two signals that arrive at once.
     #[track_caller]
     fn gets(&mut self, name: &str, times: u32) {
         eventually(name, || (self.counts()[name] >= times).then_some(()));
@@ -113,7 +113,7 @@ fn state(pid: i32) -> String {
 }
 
 #[test]
-fn a_signal_to_run_alone_comes_once_and_one_to_the_group_once_or_twice() {
+fn signal_to_run_alone_comes_once_and_one_to_the_group_once_or_twice() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     for (name, signal) in COUNTED {
@@ -157,7 +157,8 @@ fn timeout_s_signal_reaches_the_program_at_most_once_more_than_without_us() {
         command.args(["-s", "TERM", "1000"]);
         command
     };
-    // It continues what it has signalled, so that says when it is done. Before it waits it may not know of its child yet.
+    // timeout sends SIGCONT after its signal, which shows that it is done. Before it waits it may not know
+    // of its child yet.
     let signalled = |mut counting: Counting| {
         eventually("timeout to wait", || {
             state(counting.session.pid().cast_signed()).starts_with('S').then_some(())
@@ -186,7 +187,7 @@ fn timeout_s_signal_reaches_the_program_at_most_once_more_than_without_us() {
 
 /// A script's `trap 'kill 0' EXIT`, `os.killpg(0, …)`: it is in its own group.
 #[test]
-fn a_program_that_signals_its_own_group_gets_that_once() {
+fn program_that_signals_its_own_group_gets_that_once() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     for round in 1..10 {
@@ -198,7 +199,7 @@ fn a_program_that_signals_its_own_group_gets_that_once() {
 
 /// What is meant for whoever started it must not end it.
 #[test]
-fn a_program_that_signals_its_parent_does_not_get_that() {
+fn program_that_signals_its_parent_does_not_get_that() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     counting.session.write("killparent\ncounts\n");
@@ -208,7 +209,7 @@ fn a_program_that_signals_its_parent_does_not_get_that() {
 
 /// Without us it would lead the group and could not leave it.
 #[test]
-fn a_program_that_left_our_group_gets_what_the_group_gets() {
+fn program_that_left_our_group_gets_what_the_group_gets() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &["leaves"]);
     for round in 0..10 {
@@ -217,10 +218,11 @@ fn a_program_that_left_our_group_gets_what_the_group_gets() {
     }
 }
 
-/// A terminal that is gone tells its session's first process, and when that has ended the group in the foreground.
+/// A terminal that hangs up signals its session's first process, and after that process's end the foreground
+/// group.
 #[test]
-fn a_terminal_that_hangs_up_is_heard_of_once() {
-    if !needs::python("a_terminal_that_hangs_up_is_heard_of_once") {
+fn terminal_that_hangs_up_is_heard_of_once() {
+    if !needs::python("terminal_that_hangs_up_is_heard_of_once") {
         return;
     }
     let script = "import os, pty, signal, sys, time\n\
@@ -271,7 +273,7 @@ fn a_terminal_that_hangs_up_is_heard_of_once() {
 }
 
 #[test]
-fn a_group_that_was_stopped_goes_on_and_gets_its_signals() {
+fn group_that_was_stopped_goes_on_and_gets_its_signals() {
     let folder = Folder::new();
     let mut counting = Counting::run(&folder, &[]);
     let (group, run, program) = (counting.group(), counting.run, counting.program);
@@ -297,7 +299,7 @@ fn a_group_that_was_stopped_goes_on_and_gets_its_signals() {
 
 /// From the moment that the signal is ours on, it is the program's, whether that is there yet or not.
 #[test]
-fn a_signal_in_the_middle_of_the_start_is_not_lost() {
+fn signal_in_the_middle_of_the_start_is_not_lost() {
     tool::library();
     let length_us = {
         let folder = Folder::new();

@@ -215,7 +215,7 @@ impl Names {
 
 /// Says that a process's names may be old ones.
 fn unasked() -> Definition {
-    let text = b"names that threads were given later may be missing: the recorder could not keep up with so many threads";
+    let text = b"later names of threads may be missing: there are too many threads to look at them all";
     Definition { kind: kind::NOTICE, id: 0, fields: vec![1, 0], text: text.to_vec() }
 }
 

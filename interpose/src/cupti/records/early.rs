@@ -15,8 +15,9 @@ use crate::cupti::root::{Reader, Root};
 
 /// Most cells of one entry, plus the cell that names the writer.
 const CELLS_MAX: u64 = 3;
-const CHANGED: &[u8] = b"this libcupti changes records after it has written them: device times that were read before it handed them \
-                         over may be wrong, and from here on come when it does";
+const CHANGED: &[u8] =
+    b"this libcupti changes records that it has written: earlier device times may be wrong, \
+                         later ones are read when it delivers them";
 
 /// Consumes the records of ended work in the buffers that CUPTI is filling.
 pub fn read_early(root: &Root) {

@@ -106,11 +106,7 @@ pub fn search(session: &Session) {
         .into_iter()
         .all(|found| !found.is_null() && originals::library_of(found) == library);
     if !is_whole || !put_in(add, remove, called, name) {
-        session.notice(
-            1,
-            0,
-            b"no PyTorch operators: this version's callbacks are not as they are known to be",
-        );
+        session.notice(1, 0, b"no PyTorch operators: the callbacks of this version of PyTorch are unknown");
     }
 }
 

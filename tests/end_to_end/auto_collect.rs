@@ -11,7 +11,7 @@ use crate::harness::session::eventually;
 use crate::harness::tool::{self, bare, bare_command, calls, count, run};
 
 #[test]
-fn the_outputs_are_there_when_the_program_has_ended() {
+fn outputs_are_written_when_the_program_has_ended() {
     let traced = bare("basic").succeed();
     let report = traced.report();
     assert_eq!(count(&report, "launches"), 10);
@@ -34,7 +34,7 @@ fn output_can_be_captured() {
 }
 
 #[test]
-fn every_way_out_leaves_outputs() {
+fn outputs_are_written_by_every_kind_of_end() {
     for how in ["return", "exit", "_exit", "quick_exit", "thread"] {
         let traced = bare("ending").arg(how).go().expect_code(5);
         assert_eq!(count(&traced.report(), "launches"), 3, "{how}");
@@ -43,7 +43,7 @@ fn every_way_out_leaves_outputs() {
 }
 
 #[test]
-fn an_exec_leaves_the_first_program_s_outputs() {
+fn exec_leaves_the_first_program_s_outputs() {
     let traced = bare("exec_after").arg("/bin/echo").arg("gone").go().expect_code(0);
     assert_eq!(traced.ended.stdout, "gone\n");
     // They are written beside the next program, and nobody waits for them.
@@ -52,7 +52,7 @@ fn an_exec_leaves_the_first_program_s_outputs() {
 }
 
 #[test]
-fn without_an_output_variable_the_default_folder_is_used() {
+fn default_folder_is_used_without_an_output_variable() {
     let folder = Folder::new();
     let mut command = Command::new(compiled("basic", Link::Driver));
     tool::clean(&mut command);
@@ -65,7 +65,7 @@ fn without_an_output_variable_the_default_folder_is_used() {
 }
 
 #[test]
-fn bare_use_and_run_agree() {
+fn auto_collect_and_run_agree() {
     let (a, b) = (bare("graph").succeed().report(), run("graph").succeed().report());
     for name in ["launches", "captured_launches", "graph_launches", "device_only"] {
         assert_eq!(a[name], b[name], "{name}");
@@ -74,7 +74,7 @@ fn bare_use_and_run_agree() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said_and_harms_nobody() {
+fn folder_that_cannot_be_made_is_reported_and_harms_nobody() {
     let traced = bare("basic").env("GPUTRACE_OUT", "/proc/nowhere").go().expect_code(0);
     let expected = "gputrace: cannot write to the output folder /proc/nowhere: ";
     assert!(traced.ended.stderr.starts_with(expected), "{}", traced.ended.stderr);
@@ -82,7 +82,7 @@ fn a_folder_that_cannot_be_made_is_said_and_harms_nobody() {
 
 /// A limit on the collector's file sizes stands in for a full disk.
 #[test]
-fn a_full_disk_is_said_in_the_style_of_everything_else_and_leaves_nothing() {
+fn full_disk_is_reported_like_other_errors_and_leaves_nothing() {
     let folder = Folder::new();
     let collector = folder.join("collector");
     let script =
@@ -111,21 +111,21 @@ fn processes_that_share_a_folder_do_not_overwrite_each_other() {
 }
 
 #[test]
-fn unknown_variables_are_warned_about_here_too() {
+fn unknown_variables_are_warned_about() {
     let traced = bare("basic").env("GPUTRACE_OUTPUT", "x").succeed();
     let expected = "GPUTRACE_OUTPUT is not a variable of gputrace; did you mean GPUTRACE_OUT?";
     assert!(traced.ended.stderr.contains(expected), "{}", traced.ended.stderr);
 }
 
 #[test]
-fn off_is_off() {
+fn switched_off_library_records_nothing() {
     let traced = bare("basic").env("GPUTRACE", "off").go().expect_code(0);
     assert_eq!(traced.ended.stderr, "");
     assert!(!traced.output.exists());
 }
 
 #[test]
-fn a_collector_that_is_missing_is_said_and_harms_nobody() {
+fn missing_collector_is_reported_and_harms_nobody() {
     let traced = bare("basic").env("GPUTRACE_COLLECTOR", "/nonexistent").go().expect_code(0);
     assert!(traced.ended.stderr.contains("collector"), "{}", traced.ended.stderr);
     assert!(!traced.output.exists());

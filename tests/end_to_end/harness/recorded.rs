@@ -12,36 +12,36 @@ use crate::harness::tool::Traced;
 
 /// What a trace says of its stacks.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Recorded {
     pub definitions: BTreeMap<u32, Definition>,
     /// (blocks of the grid, stack), in the order of the trace.
     pub launches: Vec<(u32, u32)>,
     counters: Vec<(&'static str, u64)>,
 }
 
-impl Told {
-    pub fn of(traced: &Traced) -> Told {
-        let mut told = Told::default();
+impl Recorded {
+    pub fn of(traced: &Traced) -> Recorded {
+        let mut recorded = Recorded::default();
         for batch in TraceReader::open(&traced.trace()).unwrap() {
             match batch {
                 Batch::Definitions { records, .. } => {
-                    told.definitions.extend(records.into_iter().map(|record| (record.id, record)));
+                    recorded.definitions.extend(records.into_iter().map(|record| (record.id, record)));
                 }
                 Batch::Cells { cells, .. } => {
                     for call in cells.iter().filter_map(Call::from_cell) {
                         if let Detail::Launch(launch) = call.detail {
-                            told.launches.push((launch.grid[0], call.stack));
+                            recorded.launches.push((launch.grid[0], call.stack));
                         }
                     }
                 }
                 Batch::Counters(counters) => {
-                    told.counters =
+                    recorded.counters =
                         Counter::ALL.iter().map(|c| (c.name(), counters.values[*c as usize])).collect();
                 }
                 _ => {}
             }
         }
-        told
+        recorded
     }
 
     pub fn counter(&self, name: &str) -> u64 {
