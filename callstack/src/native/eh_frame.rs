@@ -202,7 +202,8 @@ mod tests {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut bytes = good.clone();
                 bytes[at] = value;
-                let _ = look_up(&ProcessImage { start: START, bytes: &bytes }, HEADER_AT, CODE + 4, &mut pieces);
+                let _ =
+                    look_up(&ProcessImage { start: START, bytes: &bytes }, HEADER_AT, CODE + 4, &mut pieces);
             }
             let cut = ProcessImage { start: START, bytes: &good[..at] };
             assert_eq!(look_up(&cut, HEADER_AT, CODE + 4, &mut pieces), Err(Unfit));
