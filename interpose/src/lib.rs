@@ -6,20 +6,23 @@
 //!  CUPTI   ─► cupti::buffers ─► cupti::records ─► events
 //! ```
 //!
-//! | file or folder | noun |
+//! Layers, the highest first. A layer imports those below it only:
+//!
+//! | folder or file | noun |
 //! |---|---|
-//! | `api` | the one table of hooked functions with their ABI variants |
-//! | `hook/` | the steps every hook takes |
-//! | `describe/` | what a call did, by family of calls |
-//! | `symbols/` | functions of others: the driver's, libc's, the unwinder's |
-//! | `resolve/` | the ways a program finds a driver function |
-//! | `table/` | a session's handles and their definitions |
+//! | `load` | what runs when the library is loaded |
+//! | `api`, `resolve/` | the one table of hooked functions; the ways a program finds a driver function |
 //! | `cupti/` | device times: choice of libcupti, its client, its buffers and records |
+//! | `lifecycle/` | start and end of a session, exec |
+//! | `frames/`, `nvtx/` | finds what frames are read from; the program's ranges and names |
+//! | `describe/` | what a call did, by family of calls |
+//! | `hook/` | the steps every hook takes |
+//! | `table/` | a session's handles and their definitions |
+//! | `symbols/` | functions of others: the driver's, libc's, the unwinder's |
 //! | `process/` | what the library needs of the process, CUDA or not |
-//! | `lifecycle/` | start and end of a session |
-//! | `load` | ties the layers together when the library is loaded |
-//! | `frames/` | finds what frames are read from: the interpreter, PyTorch, unloaded code |
-//! | `nvtx` | the program's ranges and names |
+//!
+//! Where a layer must call a higher one, `api` passes the function along with the call (the start of a
+//! session), or `process::link` holds it (what `cupti` does when a session starts and ends).
 //!
 //! This code runs inside somebody else's program. It never panics and never changes a result. On the
 //! path of a call it never locks, allocates or makes a system call.

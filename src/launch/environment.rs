@@ -6,8 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// `LD_PRELOAD` with our library in front of what is there but for another gputrace's, and the program's own
-/// AddressSanitizer in front of that. The loader skips the empty element between the two; the library takes
-/// it and what comes before it out of the environment as it is loaded (`interpose/src/process/preload_once.rs`).
+/// AddressSanitizer in front of that. The loader skips the empty element between the two. At load, the
+/// library removes it and what comes before it (`interpose/src/process/preload_once.rs`).
 pub fn preload(library: &Path, sanitizer: Option<&OsStr>) -> OsString {
     let others = env::var_os("LD_PRELOAD").map(without_ours);
     let value = in_front(library.as_os_str(), others);

@@ -11,7 +11,7 @@ use crate::symbols::{driver, originals};
 use crate::table::device;
 use crate::table::tables::Tables;
 
-/// Defines the process, its driver and its devices. Returns the driver's version, and whether it is simulated.
+/// Defines the process, its driver and its devices. Returns the driver's version and whether it is simulated.
 pub fn define(session: &Session, tables: &Tables, command: &[u8]) -> (c_int, bool) {
     let mut version = 0;
     driver::driver_version(&mut version);

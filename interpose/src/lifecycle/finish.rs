@@ -47,7 +47,8 @@ extern "C" fn at_exit() {
     finish();
 }
 
-/// Publishes everything and says good-bye. Runs before an exit of any kind. In auto-collect, it also waits for the outputs.
+/// Runs before an exit of any kind: publishes everything and says good-bye. In auto-collect, it also waits
+/// for the outputs.
 pub fn finish() {
     let Some(session) = session::current() else { return wait_for_the_ender() };
     // A vfork's child shares our memory and is about to exec or exit. The session is its parent's.

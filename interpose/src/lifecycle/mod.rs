@@ -1,4 +1,4 @@
-//! A session's life: its start, its end at every form of exit, an exec. (Forks are `gputrace_producer::fork`.)
+//! A session's life: its start, its end at every form of exit, an exec. Forks are `gputrace_producer`'s.
 //!
 //! | file | noun |
 //! |---|---|
