@@ -19,9 +19,11 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, default_path, folder_name};
+use crate::cli::rotation::Rotation;
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
-    exit_code, flight_recorder, options, output_argument, outputs, recording, standing, variables,
+    exit_code, flight_recorder, options, output_argument, outputs, recording, rotation, standing,
+    trace_folder, variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
@@ -38,7 +40,9 @@ pub fn command() -> Command {
             "With --listen the first line on stdout is the variable that a program joins by, beside the preload\n\
              library: LD_PRELOAD=$(gputrace lib) GPUTRACE_SESSION=DIR/socket program\n\
              A collector that is started again after its end, however it ended, takes over the programs that run;\n\
-             gputrace report reads both traces as one. With --flight-recorder nothing is there to be taken over.",
+             gputrace report reads both traces as one. With --flight-recorder nothing is there to be taken over.\n\
+             With --rotate-size or --rotate-every a closed trace file is trace.000001.gputrace and so on;\n\
+             gputrace report of the folder reads all of them as one.",
         )
         .arg(
             Arg::new("fd")
@@ -66,6 +70,7 @@ pub fn command() -> Command {
         .arg(output_argument::folder("The folder to write to; a folder inside it, where it holds a trace"))
         .args(options::FLIGHT_RECORDER.argument())
         .args(options::MAX_SIZE.argument())
+        .args(rotation::arguments())
         .args(options::GROUP_BY.argument())
         .args(options::OTLP.argument())
         .args(otlp::arguments())
@@ -89,9 +94,11 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let settings = Limits::new(matches).map(|limits| Settings::new(matches, limits));
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let settings = settings?;
+        let rotation = Rotation::new(matches, &settings.limits)?;
         let folder = choose_folder(settings.output.clone(), OsStr::new("collect"), std::process::id())?;
-        return standing::collect(directory, &folder, matches.get_flag("once"), &settings);
+        return standing::collect(directory, &folder, matches.get_flag("once"), &settings, rotation);
     }
+    Rotation::refuse_without_listen(matches)?;
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = adopt(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
@@ -132,6 +139,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
         begin: recording::begin(command_of(pid), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
+        rotation: None,
         // Nobody reads what this one says before the end.
         hears_trace_news: None,
     };
@@ -211,6 +219,9 @@ fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<Outpu
     for path in asked.into_iter().chain([own.clone()]).chain(further) {
         let folder = OutputFolder::prepare(path)?;
         let trace = folder.file(outputs::TRACE);
+        if trace_folder::holds_trace(folder.path()) {
+            continue;
+        }
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(trace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             _ => return Ok(folder),

@@ -148,6 +148,7 @@ fn traced(request: &Request) -> Result<u8, Failure> {
         begin,
         flight: flight_recorder::config(request.settings.limits.flight, &folder, &request.settings.flames),
         max_bytes: request.settings.limits.max_bytes,
+        rotation: None,
         hears_trace_news: Some(say_at_once),
     };
     let (sinks, mut sending) = otlp::start(&request.settings.otlp, Audience::Person, DRAIN);
@@ -272,6 +273,10 @@ pub fn say_at_once(news: &TraceNews) {
         TraceNews::GoesOn { left_out } => say(format_args!(
             "gputrace: warning: the trace file is written again; {left_out} entries are in this run's summary only"
         )),
+        TraceNews::NotRotated(error) => {
+            let hint = "the trace file is written on; rotation is tried again every 10 s";
+            say(format_args!("{}", Failure::from(*error).hint(hint)));
+        }
         TraceNews::Removed(path) => say(format_args!(
             "gputrace: warning: {} was removed or moved away; what is recorded goes to the file that it was",
             printable::name(path)

@@ -125,7 +125,7 @@ impl Given<'_> {
     }
 
     /// What the option says; a variable that makes no sense is an error.
-    fn or_fail<T: Any + Clone + Send + Sync>(
+    pub fn or_fail<T: Any + Clone + Send + Sync>(
         &self,
         setting: &Setting,
         parse: fn(&str) -> Result<Option<T>, String>,
