@@ -157,7 +157,7 @@ impl Window {
             Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
             Batch::Unrecorded(lines) => self.unrecorded.clone_from(lines),
             // Only a stream that was kept in part says so.
-            Batch::Excerpt(_) | Batch::SizeLimit(_) => {}
+            Batch::Excerpt(_) | Batch::SizeLimit(_) | Batch::SeriesFile(_) => {}
         }
         Ok(())
     }

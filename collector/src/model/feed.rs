@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
-use crate::model::ended::{Ended, Sums};
+use crate::batch::{Batch, Counters, ProcessBegin, ProcessEnd, SeriesFile, SeriesMark, SessionBegin};
+use crate::model::counts::Counts;
+use crate::model::ended::Ended;
 use crate::model::loss::Loss;
-use crate::model::process::ProcessState;
+use crate::model::process::{ProcessState, Repetition};
 use crate::model::process_totals::FIRST_NUMBER;
 use crate::model::running::Running;
 use crate::model::sink::Sink;
-use crate::model::totals::{Session, Totals};
+use crate::model::totals::{Series, Session, Totals};
 
 /// Processes of one session at a time.
 const RUNNING_MAX: usize = 1 << 16;
@@ -32,6 +33,18 @@ pub struct Model<S> {
     /// and must not push those of later ones.
     begun: u32,
     ended: Ended,
+    /// Of the file at hand, if that is one of a series.
+    repetition: Repetition,
+    /// Sums of the processes that ended before [`Model::forget_ended`].
+    forgotten: EndedSums,
+}
+
+/// Sums of the processes that have ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndedSums {
+    pub processes: usize,
+    pub counts: Counts,
+    pub counters: Counters,
 }
 
 impl<S: Sink> Model<S> {
@@ -44,6 +57,8 @@ impl<S: Sink> Model<S> {
             suspended: Vec::new(),
             begun: 0,
             ended: Ended::default(),
+            repetition: Repetition::None,
+            forgotten: EndedSums::default(),
         }
     }
 
@@ -66,6 +81,7 @@ impl<S: Sink> Model<S> {
                     begin: begin.clone(),
                     excerpt: None,
                     size_limit: None,
+                    series: None,
                     wall_ns: None,
                     last_seen_ns,
                     unrecorded: Vec::new(),
@@ -81,6 +97,7 @@ impl<S: Sink> Model<S> {
                     session.size_limit = Some(*limit);
                 }
             }
+            Batch::SeriesFile(file) => self.series_file(*file),
             Batch::ProcessBegin(begin) => self.process_begin(begin),
             Batch::Definitions { process, records } => {
                 self.with(*process, |state, sink| state.define(records, sink));
@@ -120,14 +137,55 @@ impl<S: Sink> Model<S> {
     }
 
     /// What those come to that have.
-    pub(crate) fn ended(&self) -> Sums<'_> {
-        self.ended.sums()
+    pub(crate) fn ended(&self) -> EndedSums {
+        let (mut all, sums) = (self.forgotten.clone(), self.ended.sums());
+        all.processes += sums.processes;
+        all.counts.add(sums.counts);
+        all.counters.add(sums.counters);
+        all
+    }
+
+    /// Drops all that is kept of processes that have ended, but for their sums.
+    pub(crate) fn forget_ended(&mut self) {
+        self.forgotten = self.ended();
+        self.ended = Ended::default();
     }
 
     /// Tells the sink that this moment has come, for each process that runs.
     pub fn time_passes(&mut self, now_ns: u64) {
         for process in self.current.values().filter(|process| process.runs_on()) {
             process.time_passes(now_ns, &mut self.sink);
+        }
+    }
+
+    /// A file of a series goes on with the session of the file that was read before it.
+    fn series_file(&mut self, file: SeriesFile) {
+        if file.mark == SeriesMark::Begins {
+            self.repetition = Repetition::Taken;
+        }
+        match (file.mark, self.sessions.as_mut_slice()) {
+            // `read_traces` sorts the files of a series.
+            (SeriesMark::Begins, [.., before, this]) if before.begin == this.begin => {
+                let series = before.series.unwrap_or(Series::FIRST_FILE);
+                let missing = file.number.saturating_sub(series.last.saturating_add(1));
+                // A damaged file does not say that it goes on, and lacks events: its processes are taken over.
+                if series.goes_on && missing == 0 {
+                    self.repetition = Repetition::Skipped;
+                }
+                let missing = series.missing.saturating_add(missing);
+                before.series = Some(Series { last: file.number, missing, goes_on: false, ..series });
+                before.wall_ns = None;
+                self.sessions.pop();
+            }
+            (SeriesMark::Begins, [.., this]) => this.series = Some(Series::from(file)),
+            (SeriesMark::GoesOn, [.., this]) => {
+                this.series = Some(Series { goes_on: true, ..this.series.unwrap_or(Series::FIRST_FILE) });
+            }
+            (SeriesMark::Repeated, _) => {
+                self.repetition = Repetition::None;
+                self.current.values_mut().for_each(|state| state.repeat(Repetition::None));
+            }
+            _ => {}
         }
     }
 
@@ -148,6 +206,9 @@ impl<S: Sink> Model<S> {
                 Box::new(ProcessState::new(self.begun - 1, begin.clone()))
             }
         };
+        // One that is not known has nothing that could be skipped.
+        let is_skipped = self.repetition == Repetition::Skipped && suspended.is_none();
+        state.repeat(if is_skipped { Repetition::Taken } else { self.repetition });
         match (suspended, self.sessions.last()) {
             (Some(_), _) => state.resume(),
             (None, session) => {
@@ -160,6 +221,7 @@ impl<S: Sink> Model<S> {
 
     fn with(&mut self, process: u32, act: impl FnOnce(&mut ProcessState, &mut S)) {
         match self.current.get_mut(&process) {
+            Some(state) if state.repetition() == Repetition::Skipped => {}
             Some(state) => act(state, &mut self.sink),
             None => self.ended.lose(Loss::UnknownProcess, 1),
         }
@@ -175,6 +237,7 @@ impl<S: Sink> Model<S> {
     /// The session at hand has no more batches, whether it said so or was cut off.
     fn close_session(&mut self) {
         self.next_number = 0;
+        self.repetition = Repetition::None;
         for state in std::mem::take(&mut self.current).into_values() {
             self.saw(state.last_seen_ns);
             if state.runs_on() {

@@ -53,4 +53,4 @@ pub use loss::Loss;
 pub use process_totals::Process;
 pub use ranges::{RangeName, Ranges, Spans};
 pub use standing::Standing;
-pub use totals::{Session, Totals};
+pub use totals::{Series, Session, Totals};

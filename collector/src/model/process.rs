@@ -55,6 +55,17 @@ macro_rules! out {
     };
 }
 
+/// What becomes of the batches that repeat what earlier files of a series say of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Repetition {
+    /// None comes.
+    None,
+    /// They are skipped: the file before was read to its end.
+    Skipped,
+    /// They are taken in, and are not in the rings' positions.
+    Taken,
+}
+
 #[derive(Debug)]
 pub(super) struct ProcessState {
     number: u32,
@@ -82,6 +93,7 @@ pub(super) struct ProcessState {
     losses: Vec<(Loss, u64)>,
     /// Whether more than one collector recorded it, one after the other.
     resumed: bool,
+    repetition: Repetition,
     pub(super) last_seen_ns: u64,
     /// The same without the end, which somebody else notices.
     alive_ns: u64,
@@ -112,6 +124,7 @@ impl ProcessState {
             saw_device_record: false,
             losses: Vec::new(),
             resumed: false,
+            repetition: Repetition::None,
             last_seen_ns: begin.start_monotonic_ns,
             alive_ns: begin.start_monotonic_ns,
             begin,
@@ -132,12 +145,25 @@ impl ProcessState {
     /// Another collector goes on with it. It reads the definitions from their beginning, and the
     /// rings too where it does not say otherwise: the one before it had given nothing back.
     pub(super) fn resume(&mut self) {
-        self.resumed = true;
         self.end = None;
+        if self.repetition == Repetition::Skipped {
+            // The cut is not a moment of the process's.
+            self.last_seen_ns = self.alive_ns;
+            return;
+        }
+        self.resumed = true;
         for ring in self.rings.values_mut() {
             ring.repeated = ring.seen();
             ring.position = 0;
         }
+    }
+
+    pub(super) fn repeat(&mut self, repetition: Repetition) {
+        self.repetition = repetition;
+    }
+
+    pub(super) fn repetition(&self) -> Repetition {
+        self.repetition
     }
 
     pub(super) fn define<S: Sink>(&mut self, records: &[Definition], sink: &mut S) {
@@ -195,7 +221,7 @@ impl ProcessState {
                 break;
             };
             rest = after;
-            if first.kind() != kind::GAP {
+            if first.kind() != kind::GAP && self.repetition == Repetition::None {
                 state.position = state.position.saturating_add(length as u64);
                 if state.repeated > 0 {
                     state.repeated = state.repeated.saturating_sub(length as u64);
