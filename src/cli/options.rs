@@ -270,21 +270,21 @@ pub static MAX_SIZE: Setting = Setting {
 pub static ROTATE_SIZE: Setting = Setting {
     option: Some("rotate-size"),
     default: "off",
-    help: "collect --listen: begin a new trace file once one has about so many bytes (64K or more)",
+    help: "Begin a new trace file once one has about so many bytes (64K or more)",
     ..Setting::new("GPUTRACE_ROTATE_SIZE", Kind::Size, Reader::Daemon)
 };
 
 pub static ROTATE_EVERY: Setting = Setting {
     option: Some("rotate-every"),
     default: "off",
-    help: "collect --listen: begin a new trace file after so much time (90s, 10m, 1h, 1d)",
+    help: "Begin a new trace file after so much time (90s, 10m, 1h, 1d)",
     ..Setting::new("GPUTRACE_ROTATE_EVERY", Kind::Time, Reader::Daemon)
 };
 
 pub static KEEP: Setting = Setting {
     option: Some("keep"),
     default: "unlimited",
-    help: "collect --listen: how many closed trace files stay; older ones are deleted",
+    help: "How many closed trace files stay; older ones are deleted",
     ..Setting::new("GPUTRACE_KEEP", Kind::Files, Reader::Daemon)
 };
 
