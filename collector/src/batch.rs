@@ -38,6 +38,8 @@ pub enum Batch {
     /// Only in a trace file that holds the first part of the stream, since its size was limited. Stored when
     /// the limit was reached, and again before the session's end with the counts of what was left out.
     SizeLimit(SizeLimit),
+    /// In a trace file only: the file is one of a series, which `collect --rotate-size` and `--rotate-every` make.
+    SeriesFile(SeriesFile),
     /// Last in a stream that was closed in order.
     SessionEnd {
         wall_ns: u64,
@@ -76,6 +78,29 @@ pub struct SizeLimit {
     pub max_bytes: u64,
     /// Its `processes` began after the limit was reached and are not in the file at all.
     pub left_out: LeftOut,
+}
+
+/// Where a trace file stands in a series: one session's stream, cut into files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeriesFile {
+    /// From 1.
+    pub number: u32,
+    pub mark: SeriesMark,
+    /// When the stream was cut, on CLOCK_MONOTONIC.
+    pub cut_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum SeriesMark {
+    /// Second in every file but the first. The batches up to `Repeated` repeat what earlier files contain about the
+    /// processes that still run. A reader that has read those files skips them.
+    Begins = 1,
+    /// The repetition ends; the stream continues.
+    Repeated = 2,
+    /// The stream continues in the next file. After this mark, each running process ends as `Running`, and the
+    /// file ends.
+    GoesOn = 3,
 }
 
 /// Counts of what an excerpt or a file of limited size leaves out.

@@ -19,9 +19,11 @@ use gputrace_wire::handshake::{self, HEAD_BYTES, Head};
 use crate::cli::failure::Failure;
 use crate::cli::otlp::{self, Audience, Sending, Sinks};
 use crate::cli::output_folder::{OutputFolder, TRACE, default_path, folder_name, numbered};
+use crate::cli::rotation::Rotation;
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::{
-    daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, variables,
+    daemon, exit_code, flight_recorder, options, output_argument, outputs, recording, rotation, trace_folder,
+    variables,
 };
 use crate::launch::control::{About, Control};
 use crate::launch::private_folder::SessionFolder;
@@ -41,6 +43,8 @@ pub fn command() -> Command {
              library: LD_PRELOAD=$(gputrace lib) GPUTRACE_SESSION=DIR/socket program\n\
              A collector that is started again after its end, however it ended, takes over the programs that run;\n\
              gputrace report reads both traces as one. With --flight-recorder there is nothing to be taken over.\n\
+             With --rotate-size or --rotate-every a closed trace file is trace.000001.gputrace and so on;\n\
+             gputrace report of the folder reads all of them as one.\n\
              gputrace help OPTION describes an option in full.",
         )
         .arg(
@@ -69,6 +73,7 @@ pub fn command() -> Command {
         .arg(output_argument::folder("The folder to write to; a folder inside it, if it holds a trace"))
         .args(options::FLIGHT_RECORDER.argument())
         .args(options::MAX_SIZE.argument())
+        .args(rotation::arguments())
         .args(options::GROUP_BY.argument())
         .args(options::OTLP.argument())
         .args(otlp::arguments())
@@ -92,9 +97,11 @@ pub fn main(matches: &ArgMatches) -> Result<u8, Failure> {
     let settings = Limits::new(matches).map(|limits| Settings::new(matches, limits));
     if let Some(directory) = matches.get_one::<PathBuf>("listen") {
         let settings = settings?;
+        let rotation = Rotation::new(matches, &settings.limits)?;
         let folder = choose_folder(settings.output.clone(), OsStr::new("collect"), std::process::id())?;
-        return daemon::collect(directory, &folder, matches.get_flag("once"), &settings);
+        return daemon::collect(directory, &folder, matches.get_flag("once"), &settings, rotation);
     }
+    Rotation::refuse_without_listen(matches)?;
     let fd = matches.get_one::<RawFd>("fd").copied().unwrap_or(-1);
     let socket = owned_socket(fd)?;
     // Failures have to reach the user through the process, so a second handle stays here until
@@ -135,6 +142,7 @@ fn start(matches: &ArgMatches, socket: OwnedFd, settings: &Settings) -> Result<S
         begin: recording::begin(command_of(pid), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, &folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
+        rotation: None,
         // Nobody reads the messages of this collector before the end.
         hears_trace_news: None,
     };
@@ -209,6 +217,9 @@ fn choose_folder(asked: Option<PathBuf>, name: &OsStr, pid: u32) -> Result<Outpu
     for path in asked.into_iter().chain(numbered(&own)) {
         let folder = OutputFolder::prepare(path)?;
         let trace = folder.file(TRACE);
+        if trace_folder::holds_trace(folder.path()) {
+            continue;
+        }
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(trace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             _ => return Ok(folder),

@@ -167,6 +167,10 @@ fn text(status: &Value) -> String {
         let limit = size(&recording["trace_max_bytes"]);
         lines.push(("Trace", format!("has the first {limit}, as --max-size asked; lacks {entries} entries")));
     }
+    if recording["closed_files"].is_u64() {
+        let (closed, deleted) = (count(&recording["closed_files"]), count(&recording["deleted_files"]));
+        lines.push(("Files", format!("{closed} closed by rotation, {deleted} of them deleted by --keep")));
+    }
     if let Some(bytes) = recording["trace_ends_at_byte"].as_u64() {
         lost.push(format!("the trace after its first {bytes} bytes, which could not be written so far"));
     }

@@ -12,6 +12,7 @@ use gputrace_collector::session::{Recorder, RecorderConfig, Source};
 use crate::cli::failure::{Failure, reason};
 use crate::cli::otlp::{self, Audience};
 use crate::cli::output_folder::{OutputFolder, TRACE};
+use crate::cli::rotation::Rotation;
 use crate::cli::settings::Settings;
 use crate::cli::talk::{say, say_text};
 use crate::cli::{exit_code, flight_recorder, options, outputs, recording, stdout, variables};
@@ -31,6 +32,7 @@ pub fn collect(
     folder: &OutputFolder,
     once: bool,
     settings: &Settings,
+    rotation: Option<Rotation>,
 ) -> Result<u8, Failure> {
     variables::warn_about_unknown();
     let (directory, _lock) = take(directory)?;
@@ -44,9 +46,13 @@ pub fn collect(
         begin: recording::begin(std::env::args().collect(), settings.redacts),
         flight: flight_recorder::config(settings.limits.flight, folder, &settings.flames),
         max_bytes: settings.limits.max_bytes,
+        rotation: rotation.map(|rotation| rotation.config(folder, &settings.flames)),
         hears_trace_news: Some(recording::say_at_once),
     };
     let (sinks, mut sending) = otlp::start(&settings.otlp, Audience::Person, recording::DRAIN);
+    // Of a trace that is cut, each file is added up by itself, once it is closed.
+    let (aggregates, sent) = sinks;
+    let sinks = (rotation.is_none().then_some(aggregates), sent);
     let recorder = Recorder::start(config, sinks).inspect_err(|_| {
         // The trace file was made for this collector alone; nothing is in it.
         let _ = fs::remove_file(trace);
@@ -66,15 +72,15 @@ pub fn collect(
     drop(control);
     match finished {
         Ok(recording) => {
-            let recording = sending.take_last(recording);
-            say_text(&outputs::finish(
-                &recording,
-                folder,
-                None,
-                sending,
-                &settings.flames,
-                outputs::Talk::default(),
-            ));
+            let (recording, ()) =
+                recording.with_sink(|(aggregates, sent)| ((aggregates.unwrap_or_default(), sent), ()));
+            let mut recording = sending.take_last(recording);
+            let files = rotation.map(|rotation| rotation.take_last_file(&mut recording));
+            let flames = &settings.flames;
+            let mut text =
+                outputs::finish(&recording, folder, None, sending, flames, outputs::Talk::default());
+            text.extend(files);
+            say_text(&text);
             Ok(exit_code::SUCCESS)
         }
         Err(error) => {

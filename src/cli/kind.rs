@@ -6,7 +6,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser
 use clap::value_parser;
 use gputrace_collector::flame::GroupBy;
 
-use crate::cli::{max_size, seconds};
+use crate::cli::{max_size, rotation, seconds};
 
 /// The values with which a setting is off.
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
@@ -30,6 +30,10 @@ pub enum Kind {
     NumberIn(i64, i64),
     /// A length of time, or none: `Option<Duration>`.
     Seconds,
+    /// A length of time with its unit, or none: `Option<Duration>`.
+    Time,
+    /// A number of files, or no limit: `Option<u32>`.
+    Files,
     /// A number of bytes, or no limit: `Option<u64>`.
     Size,
     /// What a flamegraph is divided by first: [`GroupBy`].
@@ -48,7 +52,8 @@ impl Kind {
         match self {
             Kind::Flag | Kind::Switch => "on|off",
             Kind::Stacks => "python,native,nvtx|none",
-            Kind::Number | Kind::NumberIn(..) => "N",
+            Kind::Number | Kind::NumberIn(..) | Kind::Files => "N",
+            Kind::Time => "TIME",
             Kind::Seconds => "SECONDS",
             Kind::Size => "SIZE",
             Kind::Parts => "PART,…|none",
@@ -74,6 +79,8 @@ impl Kind {
             Kind::Number => value_parser!(u32).into(),
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
             Kind::Seconds => ValueParser::new(seconds::parse),
+            Kind::Time => ValueParser::new(seconds::parse_with_unit),
+            Kind::Files => ValueParser::new(rotation::parse_keep),
             Kind::Size => ValueParser::new(max_size::parse),
             Kind::Parts => ValueParser::new(GroupBy::parse),
             Kind::Destination | Kind::Text(_) => NonEmptyStringValueParser::new().into(),
@@ -106,6 +113,8 @@ impl Kind {
             Kind::Stacks => stacks(word).is_ok(),
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
             Kind::Seconds => seconds::parse(word).is_ok(),
+            Kind::Time => seconds::parse_with_unit(word).is_ok(),
+            Kind::Files => rotation::parse_keep(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Parts => GroupBy::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),

@@ -18,6 +18,8 @@ pub enum Reader {
     Library,
     /// This program.
     Program,
+    /// `collect --listen`; `run` has no such option.
+    Daemon,
     /// The simulated device.
     Simulator,
     /// Set by gputrace for its own parts; nobody sets it by hand.
@@ -92,7 +94,7 @@ impl Setting {
 }
 
 /// In the order of the help pages.
-pub static SETTINGS: [&Setting; 29] = [
+pub static SETTINGS: [&Setting; 32] = [
     &OUTPUT,
     &SWITCH,
     &DEVICE_TIMES,
@@ -108,6 +110,9 @@ pub static SETTINGS: [&Setting; 29] = [
     &GROUP_BY,
     &FLIGHT_RECORDER,
     &MAX_SIZE,
+    &ROTATE_SIZE,
+    &ROTATE_EVERY,
+    &KEEP,
     &OTLP,
     &THRESHOLD_US,
     &ALL_SPANS,
@@ -260,6 +265,27 @@ pub static MAX_SIZE: Setting = Setting {
     details: "64K or more. The trace file holds the first part of the run; what is left out is counted.\n\
               The summary and the flamegraph cover everything.",
     ..Setting::new("GPUTRACE_MAX_SIZE", Kind::Size, Reader::Program)
+};
+
+pub static ROTATE_SIZE: Setting = Setting {
+    option: Some("rotate-size"),
+    default: "off",
+    help: "Begin a new trace file once one has about so many bytes (64K or more)",
+    ..Setting::new("GPUTRACE_ROTATE_SIZE", Kind::Size, Reader::Daemon)
+};
+
+pub static ROTATE_EVERY: Setting = Setting {
+    option: Some("rotate-every"),
+    default: "off",
+    help: "Begin a new trace file after so much time (90s, 10m, 1h, 1d)",
+    ..Setting::new("GPUTRACE_ROTATE_EVERY", Kind::Time, Reader::Daemon)
+};
+
+pub static KEEP: Setting = Setting {
+    option: Some("keep"),
+    default: "unlimited",
+    help: "How many closed trace files stay; older ones are deleted",
+    ..Setting::new("GPUTRACE_KEEP", Kind::Files, Reader::Daemon)
 };
 
 pub static OTLP: Setting = Setting {

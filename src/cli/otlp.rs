@@ -165,7 +165,7 @@ impl Sending {
 
     /// Takes the spans out of a recording that has ended, and begins to send the last of them.
     pub fn take_last(&mut self, recording: Recording<Sinks>) -> Recording<Aggregates> {
-        let (recording, (spans, metrics)) = recording.split();
+        let (recording, (spans, metrics)) = recording.with_sink(|sinks| sinks);
         let mut complaints = Vec::new();
         if let Some(spans) = spans {
             let (found, live) = spans.finish();

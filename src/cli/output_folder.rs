@@ -26,6 +26,8 @@ pub const DRAWING: &str = "flame.svg";
 pub const SUMMARY: &str = "summary.txt";
 /// Every file that a run leaves in its folder.
 pub const FILES: [&str; 4] = [TRACE, FOLDED, DRAWING, SUMMARY];
+/// Those that are made of the trace.
+pub const BESIDE_TRACE: [&str; 3] = [FOLDED, DRAWING, SUMMARY];
 
 #[derive(Debug)]
 pub struct OutputFolder {

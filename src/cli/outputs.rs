@@ -7,7 +7,7 @@ use std::path::Path;
 
 use gputrace_collector::aggregate::Aggregates;
 use gputrace_collector::report::{bytes, grouped_count};
-use gputrace_collector::session::Recording;
+use gputrace_collector::session::{Recording, numbered};
 
 use crate::cli::analysis::Analysis;
 use crate::cli::failure::Failure;
@@ -72,6 +72,17 @@ pub fn finish(
     }
     let _ = writeln!(text, "{}", last_line(&analysis, recording, folder.path(), failures.is_empty()));
     text
+}
+
+/// Writes what belongs to the closed file of that number of a rotated trace.
+pub fn write_numbered(analysis: &Analysis, folder: &Path, number: u32) -> Vec<Failure> {
+    let write = |name, contents: &[u8]| write_whole(&numbered(&folder.join(name), number), contents);
+    let results = [
+        write(FOLDED, analysis.folded().as_bytes()),
+        analysis.svg().and_then(|svg| write(DRAWING, &svg)),
+        write(SUMMARY, analysis.summary(false).as_bytes()),
+    ];
+    results.into_iter().filter_map(Result::err).collect()
 }
 
 /// Writes every file, even if one fails.

@@ -166,6 +166,7 @@ impl Preparation {
             begin,
             flight: flight_recorder::config(limits.flight, &self.folder, flames),
             max_bytes: limits.max_bytes,
+            rotation: None,
             hears_trace_news: Some(say_at_once),
         }
     }
@@ -301,6 +302,10 @@ pub fn say_at_once(change: &TraceNews) {
         TraceNews::GoesOn { left_out } => say(format_args!(
             "gputrace: warning: the trace file is written again; {left_out} entries are in this run's summary only"
         )),
+        TraceNews::NotRotated(error) => {
+            let hint = "the trace file is written on; rotation is tried again every 10 s";
+            say(format_args!("{}", Failure::from(*error).hint(hint)));
+        }
         TraceNews::Removed(path) => say(format_args!(
             "gputrace: warning: {} was removed or moved; recording continues into that file",
             printable::name(path)

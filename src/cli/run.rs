@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::cli::failure::Failure;
-use crate::cli::options::SETTINGS;
+use crate::cli::options::{Reader, SETTINGS};
 use crate::cli::recording::{self, RunRequest};
 use crate::cli::settings::{Limits, Settings};
 use crate::cli::talk::say;
@@ -25,7 +25,7 @@ pub fn command() -> Command {
              A signal that is sent to run is passed on to CMD; one that is sent both to run and to its process\n\
              group (timeout does that) may arrive more than once.",
         )
-        .args(SETTINGS.iter().filter_map(|setting| setting.argument()))
+        .args(SETTINGS.iter().filter(|setting| setting.reader != Reader::Daemon).filter_map(|setting| setting.argument()))
         .arg(simulate())
         .arg(verbose())
         .arg(json())

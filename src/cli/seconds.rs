@@ -1,4 +1,4 @@
-//! A length of time as options take it: `--flight-recorder`.
+//! Lengths of time as options take them: `--flight-recorder`, `--rotate-every`.
 
 use std::time::Duration;
 
@@ -18,9 +18,42 @@ pub fn parse(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
+/// A whole number of seconds, or of minutes, hours or days with the unit's letter, or none.
+pub fn parse_with_unit(text: &str) -> Result<Option<Duration>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let seconds = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    match seconds {
+        Some(seconds @ 1..=31_536_000) => Ok(Some(Duration::from_secs(seconds))),
+        _ => Err("a time is a whole number of seconds, or with m, h or d of minutes, hours or days, from 1s to 365d; \
+                  or off"
+            .to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_with_unit_is_whole_and_bounded() {
+        for (text, seconds) in [("1", 1), ("90s", 90), ("10m", 600), ("2h", 7200), ("365d", 31_536_000)] {
+            assert_eq!(parse_with_unit(text), Ok(Some(Duration::from_secs(seconds))), "{text}");
+        }
+        assert_eq!(parse_with_unit("off"), Ok(None));
+        for senseless in ["", "0", "-1", "1.5h", "366d", "5w", "1h30m", "m", "99999999999999999999d"] {
+            assert!(parse_with_unit(senseless).is_err(), "{senseless}");
+        }
+    }
 
     #[test]
     fn times_are_numbers_of_seconds() {

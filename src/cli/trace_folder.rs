@@ -87,6 +87,11 @@ fn traces_in(folder: &Path) -> Vec<Found> {
     found
 }
 
+/// Whether a session's trace lies in the folder, whole or cut into files.
+pub fn holds_trace(folder: &Path) -> bool {
+    !session_files(folder).is_empty()
+}
+
 /// The files of one session's trace: `trace.gputrace`, and `trace.1.gputrace` and so on of a trace that
 /// is kept in several files, by number, with the unnumbered one last.
 fn session_files(folder: &Path) -> Vec<PathBuf> {

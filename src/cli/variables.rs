@@ -67,7 +67,8 @@ pub fn page() -> String {
 pub fn entry(setting: &Setting) -> String {
     let mut entry = format!("{}={}", setting.variable, setting.kind.placeholder());
     if let Some(option) = setting.option {
-        let _ = write!(entry, "    (run --{option})");
+        let command = if setting.reader == Reader::Daemon { "collect" } else { "run" };
+        let _ = write!(entry, "    ({command} --{option})");
     }
     let _ = write!(entry, "\n    {}", setting.help);
     if !setting.default.is_empty() {

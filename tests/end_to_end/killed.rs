@@ -70,6 +70,7 @@ fn read(traced: &Traced) -> HashMap<u32, Seen> {
             Batch::SessionBegin(_)
             | Batch::Excerpt(_)
             | Batch::SizeLimit(_)
+            | Batch::SeriesFile(_)
             | Batch::Definitions { .. }
             | Batch::Unrecorded(_)
             | Batch::SessionEnd { .. } => {}

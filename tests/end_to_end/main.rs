@@ -51,6 +51,7 @@ mod python_stacks;
 mod ranks;
 mod recorded_traces;
 mod resolution;
+mod rotation;
 mod sanitizers;
 mod secrets;
 mod sharing;

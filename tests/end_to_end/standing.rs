@@ -18,16 +18,16 @@ use crate::harness::tool::{self, count, gputrace};
 const LIMIT: Duration = Duration::from_secs(100);
 
 /// A child that is killed if the test fails before its end.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Running {
-    fn send(&self, signal: i32) {
+    pub fn send(&self, signal: i32) {
         // SAFETY: plain numbers; the child is this test's and not reaped yet.
         assert_eq!(unsafe { libc::kill(self.0.id().cast_signed(), signal) }, 0);
     }
 
     #[track_caller]
-    fn end(&mut self) -> ExitStatus {
+    pub fn end(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LIMIT;
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
@@ -46,17 +46,21 @@ impl Drop for Running {
     }
 }
 
-struct Collector {
-    process: Running,
+pub struct Collector {
+    pub process: Running,
     trace: PathBuf,
 }
 
 impl Collector {
     /// Starts one; it listens when this returns.
     fn start(folder: &Folder, output: &str, once: bool) -> Collector {
+        Collector::start_with(folder, output, once.then_some("--once").as_slice())
+    }
+
+    pub fn start_with(folder: &Folder, output: &str, options: &[&str]) -> Collector {
         let mut command = gputrace();
         command.arg("collect").arg("--listen").arg(folder.join("session"));
-        command.arg("-o").arg(folder.join(output)).args(once.then_some("--once"));
+        command.arg("-o").arg(folder.join(output)).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(fs::File::create(folder.join(&format!("{output}.stderr"))).unwrap());
         let mut process = Running(command.spawn().unwrap());
@@ -66,14 +70,14 @@ impl Collector {
         Collector { process, trace: folder.join(output).join("trace.gputrace") }
     }
 
-    fn kill(mut self) -> PathBuf {
+    pub fn kill(mut self) -> PathBuf {
         self.process.send(libc::SIGKILL);
         self.process.end();
         self.trace
     }
 
     /// Ends it, by SIGTERM if it does not end by itself.
-    fn end(mut self, by_itself: bool) -> PathBuf {
+    pub fn end(mut self, by_itself: bool) -> PathBuf {
         if !by_itself {
             self.process.send(libc::SIGTERM);
         }
@@ -82,22 +86,22 @@ impl Collector {
     }
 }
 
-fn socket(folder: &Folder) -> PathBuf {
+pub fn socket(folder: &Folder) -> PathBuf {
     folder.path().canonicalize().unwrap().join("session/socket")
 }
 
-struct Program {
+pub struct Program {
     process: Running,
     orders: Option<ChildStdin>,
     done: BufReader<ChildStdout>,
 }
 
 impl Program {
-    fn start(socket: &Path) -> Program {
+    pub fn start(socket: &Path) -> Program {
         Program::start_with(socket, |_| {})
     }
 
-    fn start_with(socket: &Path, change: impl FnOnce(&mut Command)) -> Program {
+    pub fn start_with(socket: &Path, change: impl FnOnce(&mut Command)) -> Program {
         let mut command = tool::joining("on_demand", socket);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         change(&mut command);
@@ -107,17 +111,17 @@ impl Program {
         Program { process, orders, done }
     }
 
-    fn order(&mut self, launches: u64) {
+    pub fn order(&mut self, launches: u64) {
         writeln!(self.orders.as_mut().unwrap(), "{launches}").unwrap();
     }
 
-    fn wait(&mut self) {
+    pub fn wait(&mut self) {
         let mut line = String::new();
         self.done.read_line(&mut line).unwrap();
         assert!(!line.is_empty(), "the program ended");
     }
 
-    fn launch(&mut self, launches: u64) {
+    pub fn launch(&mut self, launches: u64) {
         self.order(launches);
         self.wait();
     }
@@ -129,7 +133,7 @@ impl Program {
     }
 
     /// Lets it end, and says what it said on stderr.
-    fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         self.orders = None;
         assert_eq!(self.process.end().code(), Some(0));
         let mut said = String::new();
@@ -151,7 +155,7 @@ impl Program {
 }
 
 /// `gputrace report` of traces of which some are cut off.
-fn report(traces: &[PathBuf]) -> Value {
+pub fn report(traces: &[PathBuf]) -> Value {
     let ended = finish(gputrace().args(["report", "--json"]).args(traces));
     assert!(matches!(ended.code(), Some(0 | 3)), "{}", ended.stderr);
     serde_json::from_str(&ended.stdout).unwrap()
@@ -161,7 +165,7 @@ fn lost(report: &Value, reason: &str) -> u64 {
     report["dropped"][reason].as_u64().unwrap_or(0)
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !done() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");

@@ -109,6 +109,11 @@ impl Marks {
         later.nodes.iter().for_each(|cell| self.take_node(cell));
     }
 
+    /// Drops the gaps, which no later entry needs.
+    pub fn forget_gaps(&mut self) {
+        self.gaps.clear();
+    }
+
     /// The bytes that the marks take in memory.
     pub fn bytes(&self) -> usize {
         let single = self.epochs.len() + self.anchors.len() + self.gaps.len() + self.nodes.len();

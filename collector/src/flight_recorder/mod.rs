@@ -18,6 +18,7 @@ mod window;
 pub(crate) use block::Block;
 pub use dumps::{Dump, DumpReason, WriteDump};
 pub(crate) use dumps::{DumpRequest, Dumper};
+pub(crate) use kept::Kept;
 pub(crate) use marks::Marks;
 pub use snapshot::Snapshot;
 pub use window::BYTES_MAX;

@@ -155,8 +155,8 @@ impl Window {
             }
             Batch::SessionEnd { wall_ns } => self.wall_ns = Some(*wall_ns),
             Batch::Unrecorded(lines) => self.unrecorded.clone_from(lines),
-            // Only excerpts have these.
-            Batch::Excerpt(_) | Batch::SizeLimit(_) => {}
+            // Only streams that were kept in part have these.
+            Batch::Excerpt(_) | Batch::SizeLimit(_) | Batch::SeriesFile(_) => {}
         }
         Ok(())
     }

@@ -93,6 +93,14 @@ impl Exited {
         Sums { processes: self.processes, counts: &self.totals.counts, counters: &self.totals.counters }
     }
 
+    /// Drops the processes that are kept. Their sums stay.
+    pub fn forget(&mut self) {
+        let Totals { counts, counters, .. } = std::mem::take(&mut self.totals);
+        let empty = Exited::bounded(self.processes_max, self.bytes_max);
+        let totals = Totals { counts, counters, ..Totals::default() };
+        *self = Exited { processes: self.processes, totals, ..empty };
+    }
+
     /// The totals, without sessions.
     pub fn into_totals(self) -> Totals {
         let kept = self.kept.into_iter().map(|(process, _)| process);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::batch::{Batch, ProcessBegin, ProcessEnd, SessionBegin};
+use crate::batch::{Batch, ProcessBegin, ProcessEnd, SeriesFile, SeriesMark, SessionBegin};
 use crate::model::exited::{Exited, Sums};
 use crate::model::loss::Loss;
-use crate::model::process::ProcessState;
+use crate::model::process::{ProcessState, Repetition};
 use crate::model::running_process::RunningProcess;
 use crate::model::sink::Sink;
-use crate::model::totals::{Session, Totals};
+use crate::model::totals::{Series, Session, Totals};
 
 /// The most running processes of a session.
 const RUNNING_MAX: usize = 1 << 16;
@@ -30,6 +30,8 @@ pub struct Model<S> {
     /// arbitrary, so these are not used.
     begun: u32,
     exited: Exited,
+    /// How to treat repeated batches, if the current file is one of a series.
+    repetition: Repetition,
 }
 
 impl<S: Sink> Model<S> {
@@ -42,6 +44,7 @@ impl<S: Sink> Model<S> {
             suspended: Vec::new(),
             begun: 0,
             exited: Exited::default(),
+            repetition: Repetition::None,
         }
     }
 
@@ -64,6 +67,7 @@ impl<S: Sink> Model<S> {
                     begin: begin.clone(),
                     excerpt: None,
                     size_limit: None,
+                    series: None,
                     wall_ns: None,
                     last_seen_ns,
                     unrecorded: Vec::new(),
@@ -79,6 +83,7 @@ impl<S: Sink> Model<S> {
                     session.size_limit = Some(*limit);
                 }
             }
+            Batch::SeriesFile(file) => self.series_file(*file),
             Batch::ProcessBegin(begin) => self.process_begin(begin),
             Batch::Definitions { process, records } => {
                 self.with(*process, |state, sink| state.define(records, sink));
@@ -121,10 +126,46 @@ impl<S: Sink> Model<S> {
         self.exited.sums()
     }
 
+    /// Drops all that is kept of exited processes, except their sums.
+    pub(crate) fn forget_exited(&mut self) {
+        self.exited.forget();
+    }
+
     /// Passes the current time to the sink, for each running process.
     pub fn time_passes(&mut self, now_ns: u64) {
         for process in self.current.values().filter(|process| process.runs_on()) {
             process.time_passes(now_ns, &mut self.sink);
+        }
+    }
+
+    /// A file of a series goes on with the session of the file that was read before it.
+    fn series_file(&mut self, file: SeriesFile) {
+        if file.mark == SeriesMark::Begins {
+            self.repetition = Repetition::Taken;
+        }
+        match (file.mark, self.sessions.as_mut_slice()) {
+            // `read_traces` sorts the files of a series.
+            (SeriesMark::Begins, [.., before, this]) if before.begin == this.begin => {
+                let series = before.series.unwrap_or(Series::FIRST_FILE);
+                let missing = file.number.saturating_sub(series.last.saturating_add(1));
+                // A damaged file does not say that it goes on, and lacks events: its processes are taken over.
+                if series.goes_on && missing == 0 {
+                    self.repetition = Repetition::Skipped;
+                }
+                let missing = series.missing.saturating_add(missing);
+                before.series = Some(Series { last: file.number, missing, goes_on: false, ..series });
+                before.wall_ns = None;
+                self.sessions.pop();
+            }
+            (SeriesMark::Begins, [.., this]) => this.series = Some(Series::from(file)),
+            (SeriesMark::GoesOn, [.., this]) => {
+                this.series = Some(Series { goes_on: true, ..this.series.unwrap_or(Series::FIRST_FILE) });
+            }
+            (SeriesMark::Repeated, _) => {
+                self.repetition = Repetition::None;
+                self.current.values_mut().for_each(|state| state.repeat(Repetition::None));
+            }
+            _ => {}
         }
     }
 
@@ -145,6 +186,9 @@ impl<S: Sink> Model<S> {
                 Box::new(ProcessState::new(self.begun - 1, begin.clone()))
             }
         };
+        // One that is not known has nothing that could be skipped.
+        let is_skipped = self.repetition == Repetition::Skipped && suspended.is_none();
+        state.repeat(if is_skipped { Repetition::Taken } else { self.repetition });
         match (suspended, self.sessions.last()) {
             (Some(_), _) => state.resume(),
             (None, session) => {
@@ -157,6 +201,7 @@ impl<S: Sink> Model<S> {
 
     fn with(&mut self, process: u32, act: impl FnOnce(&mut ProcessState, &mut S)) {
         match self.current.get_mut(&process) {
+            Some(state) if state.repetition() == Repetition::Skipped => {}
             Some(state) => act(state, &mut self.sink),
             None => self.exited.lose(Loss::UnknownProcess, 1),
         }
@@ -172,6 +217,7 @@ impl<S: Sink> Model<S> {
     /// Closes the current session, complete or cut off.
     fn close_session(&mut self) {
         self.next_number = 0;
+        self.repetition = Repetition::None;
         for state in std::mem::take(&mut self.current).into_values() {
             self.saw(state.last_seen_ns);
             if state.runs_on() {

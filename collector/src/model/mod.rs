@@ -56,4 +56,4 @@ pub use loss::Loss;
 pub use process_snapshot::ProcessSnapshot;
 pub use process_totals::Process;
 pub use ranges::{RangeName, Ranges, Spans};
-pub use totals::{Session, Totals};
+pub use totals::{Series, Session, Totals};

@@ -55,6 +55,18 @@ macro_rules! out {
     };
 }
 
+/// How to treat batches that repeat what earlier files of a series contain about a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Repetition {
+    /// No repeated batches are expected.
+    #[default]
+    None,
+    /// They are skipped: the file before was read to its end.
+    Skipped,
+    /// They are taken in, and do not count in the rings' positions.
+    Taken,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ProcessState {
     number: u32,
@@ -82,6 +94,7 @@ pub(super) struct ProcessState {
     losses: Vec<(Loss, u64)>,
     /// Whether several collectors recorded it, one after the other.
     resumed: bool,
+    repetition: Repetition,
     pub(super) last_seen_ns: u64,
     /// `last_seen_ns` without the end, whose time is the collector's.
     alive_ns: u64,
@@ -113,12 +126,25 @@ impl ProcessState {
     /// Another collector continues with this process. It reads the definitions from their beginning, and
     /// also each ring that has no `TakenOver` gap: the earlier collector had released nothing of it.
     pub(super) fn resume(&mut self) {
-        self.resumed = true;
         self.end = None;
+        if self.repetition == Repetition::Skipped {
+            // The cut is not a moment of the process's.
+            self.last_seen_ns = self.alive_ns;
+            return;
+        }
+        self.resumed = true;
         for ring in self.rings.values_mut() {
             ring.repeated = ring.seen();
             ring.position = 0;
         }
+    }
+
+    pub(super) fn repeat(&mut self, repetition: Repetition) {
+        self.repetition = repetition;
+    }
+
+    pub(super) fn repetition(&self) -> Repetition {
+        self.repetition
     }
 
     pub(super) fn define<S: Sink>(&mut self, records: &[Definition], sink: &mut S) {
@@ -176,7 +202,7 @@ impl ProcessState {
                 break;
             };
             rest = after;
-            if first.kind() != kind::GAP {
+            if first.kind() != kind::GAP && self.repetition == Repetition::None {
                 state.position = state.position.saturating_add(length as u64);
                 if state.repeated > 0 {
                     state.repeated = state.repeated.saturating_sub(length as u64);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::rung;
 
-use crate::batch::{Counters, Excerpt, SessionBegin, SizeLimit};
+use crate::batch::{Counters, Excerpt, SeriesFile, SessionBegin, SizeLimit};
 use crate::model::cost::CostSums;
 use crate::model::counts::Counts;
 use crate::model::definitions::Notice;
@@ -24,12 +24,42 @@ pub struct Session {
     pub excerpt: Option<Excerpt>,
     /// Set if the stream is only the first part of the session, from a file of limited size.
     pub size_limit: Option<SizeLimit>,
+    /// Where the stream was cut into files: which of them were read.
+    pub series: Option<Series>,
     /// As the collector measured it; `None` if the stream was not closed in order.
     pub wall_ns: Option<u64>,
     /// The latest time of anything in the stream, on CLOCK_MONOTONIC.
     pub last_seen_ns: u64,
     /// Processes that could not be recorded, and why.
     pub unrecorded: Vec<String>,
+}
+
+/// The files of a series that were read, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Series {
+    pub first: u32,
+    pub last: u32,
+    /// Files before the last one that were not read.
+    pub missing: u32,
+    /// Whether the stream goes on in a file that was not read.
+    pub goes_on: bool,
+    /// When the first file begins, on CLOCK_MONOTONIC; `None`: with the session.
+    pub begin_ns: Option<u64>,
+}
+
+impl Series {
+    /// The first file does not begin with a number.
+    pub(super) const FIRST_FILE: Series =
+        Series { first: 1, last: 1, missing: 0, goes_on: false, begin_ns: None };
+}
+
+impl From<SeriesFile> for Series {
+    /// The series as read if it begins with that file.
+    fn from(file: SeriesFile) -> Series {
+        let SeriesFile { number, cut_ns, .. } = file;
+        let missing = number.saturating_sub(1);
+        Series { first: number, last: number, missing, goes_on: false, begin_ns: Some(cut_ns) }
+    }
 }
 
 impl Session {
@@ -42,14 +72,20 @@ impl Session {
     pub fn length_ns(&self) -> u64 {
         match &self.excerpt {
             Some(excerpt) => excerpt.to_ns.saturating_sub(excerpt.from_ns),
-            None => self.whole_length_ns(),
+            None => self.whole_length_ns().saturating_sub(self.before_series_ns()),
         }
+    }
+
+    /// The time before the first file of a series that was read.
+    fn before_series_ns(&self) -> u64 {
+        let begin_ns = self.series.and_then(|series| series.begin_ns).unwrap_or(0);
+        begin_ns.saturating_sub(self.begin.monotonic_ns)
     }
 
     /// When that part begins, on CLOCK_REALTIME.
     fn start_realtime_ns(&self) -> u64 {
         let before_ns = self.excerpt.as_ref().map(|e| e.from_ns.saturating_sub(self.begin.monotonic_ns));
-        self.begin.realtime_ns.saturating_add(before_ns.unwrap_or(0))
+        self.begin.realtime_ns.saturating_add(before_ns.unwrap_or_else(|| self.before_series_ns()))
     }
 }
 

@@ -13,10 +13,10 @@ use crate::label::units::{count, duration};
 use crate::label::{Labels, uuid};
 use crate::model::{Evicted, Loss, Process, Totals};
 use crate::report::json::*;
+use crate::report::{SeriesReport, ranges, streams, threads};
 use crate::report::{
     anomalies, calls, errors, excerpt, failures, graph_times, kernels, lines, missing_times,
 };
-use crate::report::{ranges, streams, threads};
 use crate::trace_file::{Damage, DamageReason};
 
 /// The beginning of a notice about a process that should be in the trace and is not.
@@ -54,6 +54,7 @@ impl Report {
         let is_skipped = |damage: &Damage| matches!(damage.reason, DamageReason::Skipped(_));
         // What a flight recorder or a size limit leaves out, the user asked to leave out.
         let (excerpts, size_limits) = (excerpt::excerpts(totals), excerpt::size_limits(totals));
+        let series = excerpt::series(totals);
         let is_asked_for = !excerpts.is_empty() || !size_limits.is_empty();
         let closed_in_order = totals.sessions.iter().all(|session| session.wall_ns.is_some())
             && !totals.damages.iter().any(|(_, damage)| is_skipped(damage));
@@ -68,6 +69,7 @@ impl Report {
             version: VERSION,
             simulated: totals.simulated,
             complete: closed_in_order
+                && series.iter().all(SeriesReport::is_whole)
                 && totals.unrecorded.is_empty()
                 && dropped.keys().all(|reason| is_asked_for && reason == Loss::NotInTrace.name()),
             closed_in_order,
@@ -76,6 +78,7 @@ impl Report {
             wall_ns,
             excerpts,
             size_limits,
+            series,
             device_times: device_times(totals),
             device_time_coverage: counts.device_time_coverage(),
             counts: ReportCounts {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::batch::LeftOut;
 use crate::label::units::{bytes, count, duration};
-use crate::model::Totals;
+use crate::model::{Series, Totals};
 use crate::names::line_safe;
 use crate::report::words::plural;
 
@@ -44,6 +44,52 @@ pub struct SizeLimitReport {
     /// Whether `left_out` counts everything. It does if the session was closed in order.
     pub is_counted: bool,
     pub left_out: LeftOut,
+}
+
+/// The files that were read of a session whose trace was cut into files.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SeriesReport {
+    pub first_file: u32,
+    pub last_file: u32,
+    /// Files before the last one that were not read: deleted by `--keep`, or not given.
+    pub missing_files: u32,
+    /// Whether a later file, which was not read, goes on with the session.
+    pub goes_on: bool,
+}
+
+pub(super) fn series(totals: &Totals) -> Vec<SeriesReport> {
+    let series = totals.sessions.iter().filter_map(|session| session.series);
+    let report = |Series { first, last, missing, goes_on, .. }: Series| SeriesReport {
+        first_file: first,
+        last_file: last,
+        missing_files: missing,
+        goes_on,
+    };
+    series.map(report).collect()
+}
+
+impl SeriesReport {
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing_files == 0 && !self.goes_on
+    }
+
+    /// For people; `None` where every file was read.
+    pub(super) fn line(&self) -> Option<String> {
+        if self.is_whole() {
+            return None;
+        }
+        let files = match (self.first_file, self.last_file) {
+            (first, last) if first == last => format!("file {first}"),
+            (first, last) => format!("files {first} to {last}"),
+        };
+        let missing = match self.missing_files {
+            0 => String::new(),
+            1 => "; 1 file before the last was not read".to_owned(),
+            many => format!("; {} files before the last were not read", count(many.into())),
+        };
+        let goes_on = if self.goes_on { "; the next file goes on" } else { "" };
+        Some(format!("{files} of a rotated trace{missing}{goes_on}"))
+    }
 }
 
 pub(super) fn size_limits(totals: &Totals) -> Vec<SizeLimitReport> {

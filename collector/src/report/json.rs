@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::aggregate::{Durations, Weight};
 use crate::report::{
     AnomaliesReport, ErrorsReport, ExcerptReport, FailureReport, GraphReport, GraphTimesReport,
-    InFlightReport, LineReport, NoLineReport, RangeReport, SizeLimitReport, StreamReport, ThreadReport,
+    InFlightReport, LineReport, NoLineReport, RangeReport, SeriesReport, SizeLimitReport, StreamReport,
+    ThreadReport,
 };
 
 pub const SCHEMA: &str = "gputrace-report";
@@ -32,6 +33,9 @@ pub struct Report {
     pub excerpts: Vec<ExcerptReport>,
     /// Sessions whose trace file holds the first part only.
     pub size_limits: Vec<SizeLimitReport>,
+    /// Sessions whose trace was cut into files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesReport>,
     pub device_times: DeviceTimes,
     pub device_time_coverage: f64,
     #[serde(flatten)]

@@ -15,6 +15,7 @@ pub fn explanations(totals: &Totals) -> Vec<String> {
     let executed = totals.counts.on_devices();
     let lost_records = lost_records(totals);
     let is_cut = totals.sessions.iter().any(|session| session.size_limit.is_some());
+    let goes_on = totals.sessions.iter().any(|session| session.series.is_some_and(|series| series.goes_on));
     totals
         .untimed
         .iter()
@@ -25,6 +26,7 @@ pub fn explanations(totals: &Totals) -> Vec<String> {
                 cause if is_cut && *cause != Untimed::Unusable => {
                     "the trace's limit of size came before them, or CUPTI had not delivered them".to_owned()
                 }
+                Untimed::Running if goes_on => "their records are in the next file of the trace".to_owned(),
                 Untimed::NoRecord if !lost_records.is_empty() => {
                     format!("their records came too late or were lost ({})", lost_records.join(", "))
                 }

@@ -31,7 +31,7 @@ pub(crate) mod tests;
 pub use crate::label::units::{bytes, bytes as readable_bytes, count as grouped_count};
 pub use anomalies::{AnomaliesReport, AnomalyReport};
 pub use errors::{AnswerReport, ErrorReport, ErrorsReport};
-pub use excerpt::{ExcerptReport, SizeLimitReport};
+pub use excerpt::{ExcerptReport, SeriesReport, SizeLimitReport};
 pub use failed_call::FailedCall;
 pub use failures::{FailureReport, InFlightCall, InFlightReport};
 pub use graph_times::{GraphReport, GraphTimesReport};

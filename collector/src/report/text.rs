@@ -10,7 +10,7 @@ use crate::report::errors::error_lines;
 use crate::report::failures::{failure_lines, in_flight_lines};
 use crate::report::table::fit;
 use crate::report::words::{operations, plural};
-use crate::report::{DeviceReport, DeviceTimes, Report, graph_times};
+use crate::report::{DeviceReport, DeviceTimes, Report, SeriesReport, graph_times};
 use page::{BOLD, TextPage, YELLOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +126,9 @@ impl Report {
         }
         for limit in &self.size_limits {
             page.warning_fact("Part", &limit.line());
+        }
+        for line in self.series.iter().filter_map(SeriesReport::line) {
+            page.fact("Part", &line);
         }
         for damage in &self.damages {
             if damage.skipped {

@@ -49,6 +49,9 @@ pub struct Status {
     /// The limit of its size, once that is reached, and entries that are not in it for that.
     pub trace_max_bytes: Option<u64>,
     pub beyond_trace_max: u64,
+    /// Trace files that rotation closed, and those of them that it deleted; `None` where nothing rotates.
+    pub closed_files: Option<u64>,
+    pub deleted_files: Option<u64>,
     pub processes: Vec<ProcessStatus>,
     #[serde(skip)]
     told_at_ns: u64,
@@ -139,6 +142,12 @@ impl Board {
     pub fn size_limit(&self, limit: &SizeLimit) {
         let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (status.trace_max_bytes, status.beyond_trace_max) = (Some(limit.max_bytes), limit.left_out.entries);
+    }
+
+    /// Trace files that were closed, and those of them that were deleted.
+    pub fn rotation(&self, (closed, deleted): (u64, u64)) {
+        let mut status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (status.closed_files, status.deleted_files) = (Some(closed), Some(deleted));
     }
 
     /// Of a session that keeps everything.

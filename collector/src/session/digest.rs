@@ -7,28 +7,24 @@ use crossbeam_channel::Receiver;
 use gputrace_wire::atomic::Ordering;
 
 use crate::batch::Batch;
-use crate::flight_recorder::Dump;
+use crate::model::Model;
 use crate::model::sink::Sink;
-use crate::model::{Model, Totals};
 use crate::session::board::{Board, Next, Pace};
-use crate::session::last::Last;
+use crate::session::last::{Last, Outcome};
+use crate::session::rotation::Rotation;
 use crate::session::shared::Shared;
 use crate::session::step::Step;
-use crate::session::store::{Store, Stored};
+use crate::session::store::Store;
 use crate::stream::clock::monotonic_ns;
 
 /// What is kept of the stream.
 pub enum Keep<S> {
     /// Everything: stored and given to the model as it comes. A file that cannot be written does not stop
     /// the model.
-    All { store: Store, model: Box<Model<S>>, shared: Arc<Shared> },
+    All { store: Store, model: Box<Model<S>>, shared: Arc<Shared>, rotation: Option<Box<Rotation>> },
     /// The last seconds: they reach the file and the sink at the end.
     Last { last: Last, sink: S },
 }
-
-/// What is there when the stream has ended: what the model made of it, unless what is held could not be read
-/// back; the trace file; what was dumped before.
-pub type Outcome<S> = (Option<(Totals, S)>, Stored, Vec<Dump>);
 
 /// Consumes the stream up to its end.
 pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, board: &Board) -> Outcome<S> {
@@ -56,9 +52,7 @@ pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, board: &Board) ->
             }
             Next::Tell => keep.tell(board),
             Next::Tick => {
-                if let Keep::All { model, .. } = &mut keep {
-                    model.time_passes(monotonic_ns());
-                }
+                keep.time_passes();
                 board.time_passes();
             }
             Next::End => break,
@@ -72,7 +66,7 @@ pub fn run<S: Sink>(steps: &Receiver<Step>, mut keep: Keep<S>, board: &Board) ->
 impl<S: Sink> Keep<S> {
     fn consume(&mut self, batch: &Batch, board: &Board) {
         match self {
-            Keep::All { store, model, shared } => {
+            Keep::All { store, model, shared, rotation } => {
                 if store.write(batch) || store.ends_at().is_some() {
                     board.trace(store.ends_at(), store.left_out());
                 }
@@ -83,21 +77,47 @@ impl<S: Sink> Keep<S> {
                 // will be.
                 shared.stored.fetch_add(1, Ordering::Release);
                 model.consume(batch);
+                // Where nothing can be compressed, the store reports it.
+                if let Some(rotation) = rotation
+                    && rotation.note(batch).is_ok()
+                    && rotation.cut_if_due(store, monotonic_ns())
+                {
+                    model.forget_exited();
+                }
             }
             Keep::Last { last, .. } => last.consume(batch),
         }
     }
 
+    /// Half a second has passed.
+    fn time_passes(&mut self) {
+        let Keep::All { store, model, rotation, .. } = self else { return };
+        let now_ns = monotonic_ns();
+        model.time_passes(now_ns);
+        if rotation.as_mut().is_some_and(|rotation| rotation.cut_if_due(store, now_ns)) {
+            model.forget_exited();
+        }
+    }
+
     fn tell(&self, board: &Board) {
         match self {
-            Keep::All { model, .. } => board.model(model),
+            Keep::All { model, rotation, .. } => {
+                board.model(model);
+                if let Some(rotation) = rotation {
+                    board.rotation(rotation.files());
+                }
+            }
             Keep::Last { last, .. } => board.flight(last.window(), monotonic_ns()),
         }
     }
 
     fn finish(self) -> Outcome<S> {
         match self {
-            Keep::All { store, model, .. } => (Some(model.finish()), store.finish(), Vec::new()),
+            Keep::All { store, model, rotation, .. } => {
+                let stored = store.finish();
+                let rotated = rotation.map_or((0, 0), |rotation| rotation.finish());
+                (Some(model.finish()), stored, Vec::new(), rotated)
+            }
             Keep::Last { last, sink } => last.finish(sink),
         }
     }

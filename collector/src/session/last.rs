@@ -13,6 +13,10 @@ use crate::session::store::Stored;
 use crate::stream::clock::monotonic_ns;
 use crate::trace_file::TraceWriter;
 
+/// What is there when the stream has ended: what the model made of it, unless what is held could not be read
+/// back; the trace file; what was dumped before; trace files that were closed and deleted before.
+pub type Outcome<S> = (Option<(Totals, S)>, Stored, Vec<Dump>, (u64, u64));
+
 pub struct Last {
     window: Window,
     dumper: Dumper,
@@ -64,7 +68,7 @@ impl Last {
     }
 
     /// Writes what is held. What was dumped before comes back beside it.
-    pub fn finish<S: Sink>(self, sink: S) -> (Option<(Totals, S)>, Stored, Vec<Dump>) {
+    pub fn finish<S: Sink>(self, sink: S) -> Outcome<S> {
         let Last { mut window, dumper, mut writer, mut trace_error, ended_by, .. } = self;
         let dumps = dumper.finish();
         let reason = ended_by.as_deref().unwrap_or(DumpReason::Exit.name());
@@ -83,7 +87,7 @@ impl Last {
             size_limit: None,
             error: trace_error,
         };
-        (snapshot.model(sink).ok(), stored, dumps)
+        (snapshot.model(sink).ok(), stored, dumps, (0, 0))
     }
 }
 

@@ -19,10 +19,12 @@ mod out;
 mod peer;
 mod ready;
 mod recorder;
+mod rotation;
 mod segment;
 mod shared;
 mod step;
 mod store;
+mod threads;
 mod tracked;
 
 #[cfg(test)]
@@ -36,4 +38,5 @@ pub use listener::listen_for_talk;
 pub use names::command_line;
 pub use peer::is_own_peer;
 pub use recorder::{FlightConfig, Recorder, RecorderConfig, Recording, Source};
+pub use rotation::{ClosedFile, RotationConfig, numbered};
 pub use store::{HearsTraceNews, TraceNews};

@@ -17,16 +17,18 @@ use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
 use crate::session::board::Board;
 use crate::session::bound::Bound;
-use crate::session::digest::{self, Keep, Outcome};
+use crate::session::digest::{self, Keep};
 use crate::session::drain::Drain;
 use crate::session::handle::Handle;
-use crate::session::last::Last;
+use crate::session::last::{Last, Outcome};
 use crate::session::listener::{self, Place};
 use crate::session::out::Out;
 use crate::session::peer;
+use crate::session::rotation::{Rotation, RotationConfig};
 use crate::session::shared::Shared;
 use crate::session::step::Step;
 use crate::session::store::{HearsTraceNews, Store};
+use crate::session::threads::spawn;
 use crate::stream::clock;
 use crate::trace_file::TraceWriter;
 
@@ -72,6 +74,8 @@ pub struct RecorderConfig {
     pub flight: Option<FlightConfig>,
     /// How long the trace file may be; with a flight recorder, which is bounded itself, of no effect.
     pub max_bytes: Option<u64>,
+    /// Cuts the trace into files; not together with `flight` or `max_bytes`.
+    pub rotation: Option<RotationConfig>,
     /// Hears at once, on the digest thread, what becomes of the trace file.
     pub hears_trace_news: Option<HearsTraceNews>,
 }
@@ -111,6 +115,8 @@ pub struct Recording<S> {
     pub size_limit: Option<SizeLimit>,
     /// What was dumped while the session went on, and what could not be.
     pub dumps: Vec<Dump>,
+    /// Trace files that were closed at cuts, and those of them that were deleted.
+    pub rotated: (u64, u64),
     /// Processes that should have been recorded and were not, and why.
     pub refused: Vec<String>,
     connection: Option<OwnedFd>,
@@ -119,7 +125,8 @@ pub struct Recording<S> {
 impl<S: Sink + Send + 'static> Recorder<S> {
     /// Creates the trace file and the socket and starts to record.
     pub fn start(config: RecorderConfig, sink: S) -> Result<Recorder<S>, Error> {
-        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, hears_trace_news } = config;
+        let RecorderConfig { source, trace_path, mut begin, flight, max_bytes, rotation, hears_trace_news } =
+            config;
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
         let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
@@ -151,7 +158,8 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             None => {
                 let bound = max_bytes.map(Bound::new).transpose().map_err(no_compressor)?;
                 let store = Store::new(writer, bound, hears_trace_news);
-                Keep::All { store, model: Box::new(Model::new(sink)), shared: Arc::clone(&shared) }
+                let rotation = rotation.map(Rotation::start).transpose()?.map(Box::new);
+                Keep::All { store, model: Box::new(Model::new(sink)), shared: Arc::clone(&shared), rotation }
             }
             Some(FlightConfig { window, bytes_max, write }) => {
                 let length_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
@@ -218,7 +226,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             let _ = stream.send(Step::Batch(Batch::SessionEnd { wall_ns }));
         }
         let digest = self.digest.take().ok_or(lost("digest"))?;
-        let (modelled, stored, dumps) = digest.join().map_err(|_| lost("digest"))?;
+        let (modelled, stored, dumps, rotated) = digest.join().map_err(|_| lost("digest"))?;
         let (mut totals, sink) = modelled.ok_or(lost("digest"))?;
         totals.not_in_trace(stored.left_out);
         let connection = drained.map_err(|_| lost("drain"))?;
@@ -233,6 +241,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             trace_error: stored.error,
             size_limit: stored.size_limit,
             dumps,
+            rotated,
             refused,
             connection,
         })
@@ -268,48 +277,28 @@ impl<S> Drop for Recorder<S> {
     }
 }
 
-impl<S, T> Recording<(S, T)> {
-    /// The same with the first of two sinks, and the other one.
-    pub fn split(self) -> (Recording<S>, T) {
-        let Recording {
-            totals,
-            sink,
-            trace_path,
-            trace_bytes,
-            trace_error,
-            size_limit,
-            dumps,
-            refused,
-            connection,
-        } = self;
-        let (sink, other) = sink;
-        let rest = Recording {
-            totals,
-            sink,
-            trace_path,
-            trace_bytes,
-            trace_error,
-            size_limit,
-            dumps,
-            refused,
-            connection,
-        };
-        (rest, other)
-    }
-}
-
 impl<S> Recording<S> {
+    /// The same with a sink that is made of this one, and what else is made of it.
+    pub fn with_sink<T, U>(self, change: impl FnOnce(S) -> (T, U)) -> (Recording<T>, U) {
+        let (sink, other) = change(self.sink);
+        let recording = Recording {
+            totals: self.totals,
+            sink,
+            trace_path: self.trace_path,
+            trace_bytes: self.trace_bytes,
+            trace_error: self.trace_error,
+            size_limit: self.size_limit,
+            dumps: self.dumps,
+            rotated: self.rotated,
+            refused: self.refused,
+            connection: self.connection,
+        };
+        (recording, other)
+    }
+
     /// Tells the single connected process that the outputs are there. False if it is gone.
     pub fn reply(&self, text: &str) -> bool {
         let head = Head::new(handshake::kind::DONE, 0, 0, 0);
         self.connection.as_ref().is_some_and(|connection| peer::tell(connection, head, text))
     }
-}
-
-fn spawn<T: Send + 'static>(
-    name: &'static str,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Error> {
-    let builder = std::thread::Builder::new().name(format!("gputrace-{name}"));
-    builder.spawn(run).map_err(|source| Error::Thread { name, source })
 }

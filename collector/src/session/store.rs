@@ -33,6 +33,8 @@ pub enum TraceNews<'a> {
     Stopped(&'a Error),
     /// It is written again; so many entries are not in it.
     GoesOn { left_out: u64 },
+    /// It could not be closed for the next file to go on; it is written on.
+    NotRotated(&'a Error),
     /// It is not where it was made any more; what is written goes to the file all the same.
     Removed(&'a Path),
 }
@@ -103,6 +105,44 @@ impl Store {
 
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    pub fn path(&self) -> &Path {
+        self.writer.path()
+    }
+
+    pub fn whole_bytes(&self) -> u64 {
+        self.writer.whole_bytes()
+    }
+
+    pub fn note_not_rotated(&self, error: &Error) {
+        if let Some(hears) = self.hears {
+            hears(&TraceNews::NotRotated(error));
+        }
+    }
+
+    /// Ends the file, names it `closed`, and goes on in `next`; or changes nothing. Returns whether the file
+    /// is there: it may have been moved away.
+    pub fn rotate(&mut self, ending: &[Batch], closed: &Path, mut next: TraceWriter) -> Result<bool, Error> {
+        let (position, path) = (self.writer.position(), self.writer.path().to_owned());
+        let is_there = self.writer.still_has_its_path();
+        let writer = &mut self.writer;
+        let ended = ending.iter().try_for_each(|batch| writer.write(batch));
+        let rotated = ended.and_then(|()| if is_there { writer.rename(closed) } else { Ok(()) });
+        let rotated = rotated.and_then(|()| {
+            next.rename(&path).inspect_err(|_| {
+                if is_there {
+                    let _ = writer.rename(&path);
+                }
+            })
+        });
+        if let Err(error) = rotated {
+            writer.return_to(position)?;
+            return Err(error);
+        }
+        self.writer = next;
+        self.looked_at = Some(Instant::now());
+        Ok(is_there)
     }
 
     /// The limit of the file's size and what it leaves out so far, once it is reached.

@@ -12,6 +12,7 @@ use crate::trace_file::TraceReader;
 
 thread_local! {
     static STOPPED: Told<u32> = const { Told::new(0) };
+    static NOT_ROTATED: Told<u32> = const { Told::new(0) };
     static REMOVED: Told<u32> = const { Told::new(0) };
     static WENT_ON: Told<u64> = const { Told::new(0) };
 }
@@ -20,6 +21,7 @@ fn hear(news: &TraceNews) {
     match news {
         TraceNews::Stopped(_) => STOPPED.set(STOPPED.get() + 1),
         TraceNews::GoesOn { left_out } => WENT_ON.set(WENT_ON.get() + left_out),
+        TraceNews::NotRotated(_) => NOT_ROTATED.set(NOT_ROTATED.get() + 1),
         TraceNews::Removed(_) => REMOVED.set(REMOVED.get() + 1),
     }
 }

@@ -78,7 +78,15 @@ pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
     let begin =
         SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
     let trace_path = folder.join("trace.gputrace");
-    RecorderConfig { source, trace_path, begin, flight: None, max_bytes: None, hears_trace_news: None }
+    RecorderConfig {
+        source,
+        trace_path,
+        begin,
+        flight: None,
+        max_bytes: None,
+        rotation: None,
+        hears_trace_news: None,
+    }
 }
 
 /// Live and from the file, everything is the same to the last bit.

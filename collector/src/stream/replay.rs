@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::batch::{Batch, SeriesFile, SeriesMark, SessionBegin};
 use crate::error::Error;
 use crate::model::sink::Sink;
 use crate::model::{Model, Totals};
@@ -46,6 +47,7 @@ pub fn read_traces<S: Sink>(
     if readers.is_empty() {
         return Err(skipped.into_iter().next().map_or(Error::NoTraces, |(_, error)| error));
     }
+    sort_series(&mut readers);
     let bytes_total = readers.iter().map(|(_, reader)| reader.progress().1).sum();
     let mut model = Model::new(sink);
     let mut damages = Vec::new();
@@ -65,4 +67,36 @@ pub fn read_traces<S: Sink>(
     totals.damages.clone_from(&damages);
     totals.damages.extend(skipped.iter().map(|(path, error)| (path.clone(), Damage::skipped(error))));
     Ok(Replay { totals, sink, damages, skipped })
+}
+
+/// Puts the files of each series into their order, all of them where the first one stands.
+fn sort_series<R>(readers: &mut [(PathBuf, R)]) {
+    let mut sessions: Vec<SessionBegin> = Vec::new();
+    readers.sort_by_cached_key(|(path, _)| match series_file(path) {
+        Some((begin, number)) => {
+            let known = sessions.iter().position(|known| *known == begin);
+            (
+                known.unwrap_or_else(|| {
+                    sessions.push(begin);
+                    sessions.len() - 1
+                }),
+                number,
+            )
+        }
+        None => {
+            sessions.push(SessionBegin::default());
+            (sessions.len() - 1, 0)
+        }
+    });
+}
+
+/// The session that a file is of, and its number in a series; 1 of a file that has none.
+fn series_file(path: &Path) -> Option<(SessionBegin, u32)> {
+    let mut reader = TraceReader::open(path).ok()?;
+    let Some(Batch::SessionBegin(begin)) = reader.next() else { return None };
+    let number = match reader.next() {
+        Some(Batch::SeriesFile(SeriesFile { number, mark: SeriesMark::Begins, .. })) => number,
+        _ => 1,
+    };
+    Some((begin, number))
 }

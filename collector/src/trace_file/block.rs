@@ -29,6 +29,7 @@ pub mod kind {
     pub const EXCERPT: u16 = 8;
     pub const UNRECORDED: u16 = 9;
     pub const SIZE_LIMIT: u16 = 10;
+    pub const SERIES_FILE: u16 = 11;
 }
 
 /// How the payload is stored.

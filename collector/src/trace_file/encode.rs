@@ -101,6 +101,10 @@ impl BlockEncoder {
                 payload::put_size_limit(&mut self.raw, limit);
                 self.put(kind::SIZE_LIMIT, 0, 0, take)
             }
+            Batch::SeriesFile(file) => {
+                payload::put_series_file(&mut self.raw, file);
+                self.put(kind::SERIES_FILE, 0, 0, take)
+            }
             Batch::SessionEnd { wall_ns } => {
                 put_varint(&mut self.raw, *wall_ns);
                 self.put(kind::SESSION_END, 0, 0, take)

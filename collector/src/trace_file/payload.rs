@@ -5,7 +5,8 @@ use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{FIELDS_MAX, TEXT_MAX};
 
 use crate::batch::{
-    Counters, Definition, Excerpt, LeftOut, ProcessBegin, ProcessEnd, SessionBegin, SizeLimit,
+    Counters, Definition, Excerpt, LeftOut, ProcessBegin, ProcessEnd, SeriesFile, SeriesMark, SessionBegin,
+    SizeLimit,
 };
 use crate::trace_file::bytes::{Bytes, put_text, put_varint};
 
@@ -61,6 +62,24 @@ pub fn put_size_limit(out: &mut Vec<u8>, limit: &SizeLimit) {
 pub fn size_limit(payload: &[u8]) -> Option<SizeLimit> {
     let mut bytes = Bytes::new(payload);
     Some(SizeLimit { max_bytes: bytes.varint()?, left_out: left_out(&mut bytes)? })
+}
+
+pub fn put_series_file(out: &mut Vec<u8>, file: &SeriesFile) {
+    put_varint(out, file.number.into());
+    put_varint(out, u64::from(file.mark as u32));
+    put_varint(out, file.cut_ns);
+}
+
+pub fn series_file(payload: &[u8]) -> Option<SeriesFile> {
+    let mut bytes = Bytes::new(payload);
+    let number = bytes.u32()?;
+    let mark = match bytes.varint()? {
+        1 => SeriesMark::Begins,
+        2 => SeriesMark::Repeated,
+        3 => SeriesMark::GoesOn,
+        _ => return None,
+    };
+    Some(SeriesFile { number, mark, cut_ns: bytes.varint()? })
 }
 
 pub fn put_unrecorded(out: &mut Vec<u8>, lines: &[String]) {

@@ -204,7 +204,7 @@ impl BlockDecoder {
             return Err(DamageReason::Contents);
         }
         match block.kind {
-            kind::SESSION_BEGIN..=kind::SIZE_LIMIT => {
+            kind::SESSION_BEGIN..=kind::SERIES_FILE => {
                 to_batch(block, raw).map(Some).ok_or(DamageReason::Contents)
             }
             _ => Ok(None),
@@ -228,6 +228,7 @@ fn to_batch(about: &Encoded, raw: &[u8]) -> Option<Batch> {
         kind::EXCERPT => Batch::Excerpt(payload::excerpt(raw)?),
         kind::UNRECORDED => Batch::Unrecorded(payload::unrecorded(raw)?),
         kind::SIZE_LIMIT => Batch::SizeLimit(payload::size_limit(raw)?),
+        kind::SERIES_FILE => Batch::SeriesFile(payload::series_file(raw)?),
         _ => return None,
     })
 }

@@ -94,10 +94,31 @@ impl TraceWriter {
 
     /// Continues after an error with an empty file.
     pub(crate) fn restart(&mut self) -> Result<(), Error> {
-        (self.sequence, self.whole_bytes) = (0, header::HEADER_BYTES as u64);
+        self.return_to((0, header::HEADER_BYTES as u64))
+    }
+
+    /// How far the file is written, for [`TraceWriter::return_to`].
+    pub(crate) fn position(&self) -> (u64, u64) {
+        (self.sequence, self.whole_bytes)
+    }
+
+    /// Goes on as if nothing had been written since then.
+    pub(crate) fn return_to(&mut self, position: (u64, u64)) -> Result<(), Error> {
+        (self.sequence, self.whole_bytes) = position;
         let cut = self.file.set_len(self.whole_bytes);
         cut.map_err(|source| self.fail(source))?;
         self.resume()
+    }
+
+    /// Gives the file that name, which no file may have.
+    pub(crate) fn rename(&mut self, path: &Path) -> Result<(), Error> {
+        let renamed = match std::fs::symlink_metadata(path) {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => std::fs::rename(&self.path, path),
+        };
+        renamed.map_err(|source| Error::TraceCreate { path: path.to_owned(), source })?;
+        path.clone_into(&mut self.path);
+        Ok(())
     }
 
     /// Continues after an error, after the last whole block.

@@ -1,0 +1,276 @@
+//! Rotation: the stream of a daemon's session, cut into a series of trace files.
+//!
+//! At a cut the open file is ended and gets a numbered name, and the stream goes on in a new file. That file
+//! begins with what later events need: the processes that run, their definitions, clocks, threads of rings. The
+//! new file is written under another name first, so that a cut that fails changes nothing, and a collector that is
+//! killed during a cut leaves whole files. What becomes of closed files is decided on another thread.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use gputrace_wire::atomic::{AtomicU64, Ordering};
+use gputrace_wire::cell::{Cell, kind};
+
+use crate::batch::{Batch, Gap, GapReason, ProcessEnd, SeriesFile, SeriesMark, SessionBegin};
+use crate::error::Error;
+use crate::flight_recorder::{Block, Kept};
+use crate::session::store::Store;
+use crate::session::threads::spawn;
+use crate::trace_file::{BlockEncoder, TraceWriter};
+
+/// After a cut that failed, as the disk is full, say.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// A trace file that was closed at a cut.
+#[derive(Debug)]
+pub struct ClosedFile {
+    pub path: PathBuf,
+    pub number: u32,
+}
+
+/// Makes the outputs of a closed file, on a thread of its own. Returns how many old files it deleted.
+pub type HandleClosedFile = Box<dyn FnMut(&ClosedFile) -> u64 + Send>;
+
+/// When the trace is cut.
+pub struct RotationConfig {
+    /// Once the file has about so many bytes.
+    pub size: Option<u64>,
+    /// Once so much time has passed since the last cut.
+    pub every: Option<Duration>,
+    pub handle_closed: HandleClosedFile,
+}
+
+impl std::fmt::Debug for RotationConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (size, every) = (&self.size, &self.every);
+        f.debug_struct("RotationConfig").field("size", size).field("every", every).finish_non_exhaustive()
+    }
+}
+
+/// The name of the file with that number in a series: `trace.000001.gputrace` of `trace.gputrace`.
+pub fn numbered(path: &Path, number: u32) -> PathBuf {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{number:06}.{ending}"))
+}
+
+pub(super) struct Rotation {
+    size: Option<u64>,
+    every: Option<Duration>,
+    session: SessionBegin,
+    /// Processes that have not ended.
+    processes: BTreeMap<u32, Running>,
+    encoder: BlockEncoder,
+    /// Of the open file.
+    number: u32,
+    opened_at: Instant,
+    /// Bytes that the open file had before its first event.
+    repeated_bytes: u64,
+    /// Whether the open file has anything that the repetition of the next one will not have.
+    has_news: bool,
+    retry_at: Option<Instant>,
+    closed: Sender<ClosedFile>,
+    handler: JoinHandle<()>,
+    deleted: Arc<AtomicU64>,
+}
+
+/// What the next file repeats of a process.
+struct Running {
+    kept: Kept,
+    /// Cells since each ring was made.
+    positions: BTreeMap<u32, u64>,
+}
+
+impl Rotation {
+    pub fn start(config: RotationConfig) -> Result<Rotation, Error> {
+        let RotationConfig { size, every, mut handle_closed } = config;
+        let (closed, files) = crossbeam_channel::unbounded::<ClosedFile>();
+        let deleted = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&deleted);
+        let handler = spawn("rotation", move || {
+            for file in files {
+                count.fetch_add(handle_closed(&file), Ordering::Relaxed);
+            }
+        })?;
+        let encoder = BlockEncoder::new()
+            .map_err(|source| Error::System { operation: "making a compressor", source })?;
+        Ok(Rotation {
+            size,
+            every,
+            session: SessionBegin::default(),
+            processes: BTreeMap::new(),
+            encoder,
+            number: 1,
+            opened_at: Instant::now(),
+            repeated_bytes: 0,
+            has_news: false,
+            retry_at: None,
+            closed,
+            handler,
+            deleted,
+        })
+    }
+
+    /// Files that were closed, and those of them that were deleted.
+    pub fn files(&self) -> (u64, u64) {
+        (u64::from(self.number) - 1, self.deleted.load(Ordering::Relaxed))
+    }
+
+    /// Takes note of a batch that was stored. An error is the compressor's.
+    pub fn note(&mut self, batch: &Batch) -> io::Result<()> {
+        match batch {
+            Batch::SessionBegin(begin) => self.session = begin.clone(),
+            Batch::ProcessBegin(begin) => {
+                let running = Running { kept: Kept::new(begin.clone()), positions: BTreeMap::new() };
+                self.processes.insert(begin.process, running);
+                self.has_news = true;
+            }
+            Batch::Definitions { process, .. } => {
+                let Some(running) = self.processes.get_mut(process) else { return Ok(()) };
+                return self.encoder.encode(batch, &mut |encoded| {
+                    running.kept.definitions.push(Block::new(&encoded));
+                    Ok(())
+                });
+            }
+            Batch::Cells { process, ring, cells } => {
+                if let Some(running) = self.processes.get_mut(process) {
+                    self.has_news |= running.note(*ring, cells);
+                }
+            }
+            Batch::Counters(counters) => {
+                if let Some(running) = self.processes.get_mut(&counters.process) {
+                    running.kept.counters = counters.clone();
+                }
+            }
+            Batch::ProcessEnd { process, .. } => {
+                self.processes.remove(process);
+                self.has_news = true;
+            }
+            // Nothing follows that could be in another file.
+            Batch::Unrecorded(_) | Batch::SessionEnd { .. } => (self.size, self.every) = (None, None),
+            Batch::Excerpt(_) | Batch::SizeLimit(_) | Batch::SeriesFile(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Cuts the trace if it is time to. True if it was cut.
+    pub fn cut_if_due(&mut self, store: &mut Store, now_ns: u64) -> bool {
+        let is_due = self.is_due(store.whole_bytes());
+        if !is_due || store.ends_at().is_some() || self.retry_at.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
+        let cut = self.cut(store, now_ns);
+        if let Err(error) = &cut {
+            if self.retry_at.is_none() {
+                store.note_not_rotated(error);
+            }
+            self.retry_at = Some(Instant::now() + RETRY_AFTER);
+        }
+        cut.is_ok()
+    }
+
+    fn is_due(&mut self, bytes: u64) -> bool {
+        let is_late = self.every.is_some_and(|every| self.opened_at.elapsed() >= every);
+        if !self.has_news {
+            // A time in which nothing happened has no file.
+            if is_late {
+                self.opened_at = Instant::now();
+            }
+            return false;
+        }
+        // However much is repeated, half of a file is new.
+        is_late || self.size.is_some_and(|size| bytes >= size.max(2 * self.repeated_bytes))
+    }
+
+    fn cut(&mut self, store: &mut Store, now_ns: u64) -> Result<(), Error> {
+        let number = self.number;
+        let mut aside = store.path().as_os_str().to_owned();
+        aside.push(".next");
+        let aside = PathBuf::from(aside);
+        let mut next = TraceWriter::create(&aside)?;
+        let path = numbered(store.path(), number);
+        let cut = self.repeat(&mut next, now_ns).and_then(|()| {
+            let repeated_bytes = next.whole_bytes();
+            let is_there = store.rotate(&self.ending(now_ns), &path, next)?;
+            Ok((repeated_bytes, is_there))
+        });
+        let (repeated_bytes, is_there) = cut.inspect_err(|_| _ = std::fs::remove_file(&aside))?;
+        self.number += 1;
+        self.opened_at = Instant::now();
+        (self.repeated_bytes, self.has_news, self.retry_at) = (repeated_bytes, false, None);
+        // Each file has its own.
+        self.processes.values_mut().for_each(|running| running.kept.before.forget_gaps());
+        if is_there {
+            let _ = self.closed.send(ClosedFile { path, number });
+        }
+        Ok(())
+    }
+
+    /// Writes what the next file begins with.
+    fn repeat(&self, next: &mut TraceWriter, cut_ns: u64) -> Result<(), Error> {
+        let mark = |mark| Batch::SeriesFile(SeriesFile { number: self.number + 1, mark, cut_ns });
+        next.write(&Batch::SessionBegin(self.session.clone()))?;
+        next.write(&mark(SeriesMark::Begins))?;
+        for Running { kept, positions } in self.processes.values() {
+            let process = kept.begin.process;
+            next.write(&Batch::ProcessBegin(kept.begin.clone()))?;
+            kept.definitions.iter().try_for_each(|block| next.write_encoded(&block.encoded()))?;
+            for (ring, position) in positions {
+                let gap = Gap { reason: GapReason::TakenOver, count: *position };
+                next.write(&Batch::Cells { process, ring: *ring, cells: vec![gap.to_cell()] })?;
+            }
+            kept.before.batches(process).iter().try_for_each(|batch| next.write(batch))?;
+            next.write(&Batch::Counters(kept.counters.clone()))?;
+        }
+        next.write(&mark(SeriesMark::Repeated))
+    }
+
+    /// What the open file ends with.
+    fn ending(&self, now_ns: u64) -> Vec<Batch> {
+        let goes_on = SeriesFile { number: self.number, mark: SeriesMark::GoesOn, cut_ns: now_ns };
+        let end = |process| Batch::ProcessEnd { process, end: ProcessEnd::Running, monotonic_ns: now_ns };
+        let mut ending = vec![Batch::SeriesFile(goes_on)];
+        ending.extend(self.processes.keys().copied().map(end));
+        ending.push(Batch::SessionEnd { wall_ns: now_ns.saturating_sub(self.session.monotonic_ns) });
+        ending
+    }
+
+    /// Waits for the outputs of closed files. Returns [`Rotation::files`].
+    pub fn finish(self) -> (u64, u64) {
+        let Rotation { closed, handler, deleted, number, .. } = self;
+        drop(closed);
+        // If it panicked, the files it had are without outputs.
+        let _ = handler.join();
+        (u64::from(number) - 1, deleted.load(Ordering::Relaxed))
+    }
+}
+
+impl Running {
+    /// Takes note of whole entries. True if any of them is an event.
+    fn note(&mut self, ring: u32, cells: &[Cell]) -> bool {
+        let (mut rest, mut has_events) = (cells, false);
+        let position = self.positions.entry(ring).or_default();
+        while let Some(first) = rest.first() {
+            let length = usize::from(first.cells()).max(1);
+            rest = rest.get(length..).unwrap_or(&[]);
+            self.kept.before.take(ring, first);
+            match (first.kind(), Gap::from_cell(first)) {
+                (kind::GAP, Some(Gap { reason: GapReason::TakenOver, count })) => *position = count,
+                (kind::GAP, _) => {}
+                (kind, _) => {
+                    *position += length as u64;
+                    has_events |= kind >= kind::LAUNCH;
+                }
+            }
+        }
+        has_events
+    }
+}
+
+#[cfg(test)]
+#[path = "rotation_tests.rs"]
+mod tests;
