@@ -1,9 +1,9 @@
 //! Rotation: the stream of a daemon's session, cut into a series of trace files.
 //!
-//! At a cut the open file is ended and gets a numbered name, and the stream goes on in a new file. That file
-//! begins with what later events need: the processes that run, their definitions, clocks, threads of rings. The
-//! new file is written under another name first, so that a cut that fails changes nothing, and a collector that is
-//! killed during a cut leaves whole files. What becomes of closed files is decided on another thread.
+//! At a cut the open file is ended and gets a numbered name, and the stream goes on in a new file. That
+//! file begins with what later events need: the processes that run, their definitions, clocks, threads of
+//! rings. It is written under another name first, so that a cut that fails changes nothing, and a collector
+//! that is killed during a cut leaves whole files. Another thread makes the outputs of closed files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -71,7 +71,7 @@ pub(super) struct Rotation {
     /// Bytes that the open file had before its first event.
     repeated_bytes: u64,
     /// Whether the open file has anything that the repetition of the next one will not have.
-    has_news: bool,
+    has_changes: bool,
     retry_at: Option<Instant>,
     closed: Sender<ClosedFile>,
     handler: JoinHandle<()>,
@@ -107,7 +107,7 @@ impl Rotation {
             number: 1,
             opened_at: Instant::now(),
             repeated_bytes: 0,
-            has_news: false,
+            has_changes: false,
             retry_at: None,
             closed,
             handler,
@@ -127,7 +127,7 @@ impl Rotation {
             Batch::ProcessBegin(begin) => {
                 let running = Running { kept: Kept::new(begin.clone()), positions: BTreeMap::new() };
                 self.processes.insert(begin.process, running);
-                self.has_news = true;
+                self.has_changes = true;
             }
             Batch::Definitions { process, .. } => {
                 let Some(running) = self.processes.get_mut(process) else { return Ok(()) };
@@ -138,7 +138,7 @@ impl Rotation {
             }
             Batch::Cells { process, ring, cells } => {
                 if let Some(running) = self.processes.get_mut(process) {
-                    self.has_news |= running.note(*ring, cells);
+                    self.has_changes |= running.note(*ring, cells);
                 }
             }
             Batch::Counters(counters) => {
@@ -148,7 +148,7 @@ impl Rotation {
             }
             Batch::ProcessEnd { process, .. } => {
                 self.processes.remove(process);
-                self.has_news = true;
+                self.has_changes = true;
             }
             // Nothing follows that could be in another file.
             Batch::Unrecorded(_) | Batch::SessionEnd { .. } => (self.size, self.every) = (None, None),
@@ -175,7 +175,7 @@ impl Rotation {
 
     fn is_due(&mut self, bytes: u64) -> bool {
         let is_late = self.every.is_some_and(|every| self.opened_at.elapsed() >= every);
-        if !self.has_news {
+        if !self.has_changes {
             // A time in which nothing happened has no file.
             if is_late {
                 self.opened_at = Instant::now();
@@ -201,7 +201,7 @@ impl Rotation {
         let (repeated_bytes, is_there) = cut.inspect_err(|_| _ = std::fs::remove_file(&aside))?;
         self.number += 1;
         self.opened_at = Instant::now();
-        (self.repeated_bytes, self.has_news, self.retry_at) = (repeated_bytes, false, None);
+        (self.repeated_bytes, self.has_changes, self.retry_at) = (repeated_bytes, false, None);
         // Each file has its own.
         self.processes.values_mut().for_each(|running| running.kept.before.forget_gaps());
         if is_there {

@@ -177,6 +177,20 @@ fn cut_that_fails_changes_nothing() {
     assert_eq!(outputs(&[path]), outputs(&cut(&batches, usize::MAX).files));
 }
 
+/// A cut drops the rows of processes that have exited, and the session's status keeps their sums.
+#[test]
+fn sums_of_exited_processes_outlive_the_cut() {
+    let mut model = crate::model::Model::new(());
+    recorded("pytorch-h200.gputrace").iter().for_each(|batch| model.consume(batch));
+    let before = model.ended();
+    assert!(before.processes == 1 && before.counts.launches > 0);
+    model.forget_ended();
+    model.forget_ended();
+    let after = model.ended();
+    assert_eq!((after.processes, after.counts, after.counters), (1, before.counts, before.counters));
+    assert!(model.finish().0.processes.is_empty());
+}
+
 #[test]
 fn cut_is_due_by_size_or_time_once_something_happened() {
     let batches = recorded("demo-h200.gputrace");
