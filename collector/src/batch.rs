@@ -38,7 +38,7 @@ pub enum Batch {
     /// In a trace file only: it holds the first part of the stream, since its size was limited. Stored when
     /// the limit was reached, and again before the session's end, with what was left out.
     SizeLimit(SizeLimit),
-    /// In a trace file only: the file is one of a series, which `collect --rotate-size` and `--rotate-every` make.
+    /// In a trace file only: the file is one of a series that rotation makes.
     SeriesFile(SeriesFile),
     /// Last in a stream that was closed in order.
     SessionEnd {
@@ -98,8 +98,8 @@ pub enum SeriesMark {
     Begins = 1,
     /// The repetition ends; the stream goes on from here.
     Repeated = 2,
-    /// The stream goes on in the next file. Behind this mark, each process that runs ends as `Running`, and the
-    /// file ends.
+    /// The stream goes on in the next file. Behind this mark each process that runs ends as `Running`, and
+    /// the file ends.
     GoesOn = 3,
 }
 

@@ -1,7 +1,7 @@
 //! `--rotate-size`, `--rotate-every`, `--keep`: the outputs of closed trace files, and which of them stay.
 //!
-//! A closed file is named `trace.000001.gputrace` and so on; its flamegraph and summary have the same number. The
-//! open file is `trace.gputrace`, so that a folder's files are in order of time by name.
+//! A closed file is named `trace.000001.gputrace` and so on; its flamegraph and summary have the same number.
+//! The open file is `trace.gputrace`, so that a folder's files are in order of time by name.
 
 use std::fs;
 use std::path::Path;

@@ -150,8 +150,8 @@ fn old_files_of_a_rotated_trace_are_deleted_and_counted() {
     assert!(text.contains(" of a rotated trace; ") && text.contains("before the last w"), "{text}");
 }
 
-/// Killed at the moment of a cut, or soon before or after it: what was stored is there once, and the next collector
-/// has the rest.
+/// Killed at the moment of a cut, or soon before or after it: what was stored is there once, and the next
+/// collector has the rest.
 #[test]
 fn collector_killed_near_a_cut_loses_nothing() {
     let mut in_cut = 0;

@@ -39,13 +39,13 @@ fn rotation() -> Rotation {
     Rotation::start(RotationConfig { size: None, every: None, handle_closed }).unwrap()
 }
 
-struct Series {
+struct CutTrace {
     files: Vec<PathBuf>,
     _folder: tempfile::TempDir,
 }
 
 /// Writes the stream, and cuts it after each so many batches.
-fn cut(batches: &[Batch], each: usize) -> Series {
+fn cut(batches: &[Batch], each: usize) -> CutTrace {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.gputrace");
     let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, None);
@@ -65,7 +65,7 @@ fn cut(batches: &[Batch], each: usize) -> Series {
     let mut there: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
     there.sort();
     assert_eq!(there, files, "in order by name");
-    Series { files, _folder: folder }
+    CutTrace { files, _folder: folder }
 }
 
 fn read(files: &[PathBuf]) -> (Totals, Aggregates) {
