@@ -38,7 +38,7 @@ pub enum Batch {
     /// Only in a trace file that holds the first part of the stream, since its size was limited. Stored when
     /// the limit was reached, and again before the session's end with the counts of what was left out.
     SizeLimit(SizeLimit),
-    /// In a trace file only: the file is one of a series, which `collect --rotate-size` and `--rotate-every` make.
+    /// In a trace file only: the file is one of a series that rotation makes.
     SeriesFile(SeriesFile),
     /// Last in a stream that was closed in order.
     SessionEnd {

@@ -6,7 +6,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, ValueParser
 use clap::value_parser;
 use gputrace_collector::flame::GroupBy;
 
-use crate::cli::{max_size, rotation, seconds};
+use crate::cli::{max_size, seconds};
 
 /// The values with which a setting is off.
 pub const OFF: [&str; 4] = ["off", "0", "no", "false"];
@@ -80,7 +80,7 @@ impl Kind {
             Kind::NumberIn(least, most) => value_parser!(u32).range(least..=most).into(),
             Kind::Seconds => ValueParser::new(seconds::parse),
             Kind::Time => ValueParser::new(seconds::parse_with_unit),
-            Kind::Files => ValueParser::new(rotation::parse_keep),
+            Kind::Files => ValueParser::new(max_size::parse_files),
             Kind::Size => ValueParser::new(max_size::parse),
             Kind::Parts => ValueParser::new(GroupBy::parse),
             Kind::Destination | Kind::Text(_) => NonEmptyStringValueParser::new().into(),
@@ -114,7 +114,7 @@ impl Kind {
             Kind::Number | Kind::NumberIn(..) => word.parse::<u32>().is_ok(),
             Kind::Seconds => seconds::parse(word).is_ok(),
             Kind::Time => seconds::parse_with_unit(word).is_ok(),
-            Kind::Files => rotation::parse_keep(word).is_ok(),
+            Kind::Files => max_size::parse_files(word).is_ok(),
             Kind::Size => max_size::parse(word).is_ok(),
             Kind::Parts => GroupBy::parse(word).is_ok(),
             Kind::Destination | Kind::Path(_) | Kind::Text(_) => !word.is_empty() && !word.starts_with('-'),

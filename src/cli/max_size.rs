@@ -1,4 +1,4 @@
-//! `--max-size`: how long the trace file may be.
+//! `--max-size`, `--rotate-size`, `--keep`: how large the trace may be on disk.
 
 /// Below that there would be hardly more in it than what a process is.
 const MIN_BYTES: u64 = 64 << 10;
@@ -25,9 +25,27 @@ pub fn parse(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
+/// A value of `--keep` or its variable.
+pub fn parse_files(text: &str) -> Result<Option<u32>, String> {
+    match text.parse() {
+        Ok(files @ 1..) => Ok(Some(files)),
+        _ if text == "unlimited" => Ok(None),
+        _ => Err("the number of files to keep is 1 or more, or unlimited".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keep_is_a_number_of_files_or_unlimited() {
+        assert_eq!(parse_files("3"), Ok(Some(3)));
+        assert_eq!(parse_files("unlimited"), Ok(None));
+        for senseless in ["", "0", "-1", "off", "3.5", "many"] {
+            assert!(parse_files(senseless).is_err(), "{senseless}");
+        }
+    }
 
     #[test]
     fn sizes_are_bytes_or_have_a_letter() {

@@ -1,7 +1,7 @@
 //! `--rotate-size`, `--rotate-every`, `--keep`: the outputs of closed trace files, and which of them stay.
 //!
-//! A closed file is named `trace.000001.gputrace` and so on; its flamegraph and summary have the same number. The
-//! open file is `trace.gputrace`, so that a folder's files are in order of time by name.
+//! A closed file is named `trace.000001.gputrace` and so on; its flamegraph and summary have the same number.
+//! The open file is `trace.gputrace`, so that a folder's files are in order of time by name.
 
 use std::fs;
 use std::path::Path;
@@ -38,15 +38,6 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
     SETTINGS.into_iter().filter_map(Setting::argument)
 }
 
-/// A value of `--keep` or its variable.
-pub fn parse_keep(text: &str) -> Result<Option<u32>, String> {
-    match text.parse() {
-        Ok(files @ 1..) => Ok(Some(files)),
-        _ if text == "unlimited" => Ok(None),
-        _ => Err("the number of files to keep is 1 or more, or unlimited".to_owned()),
-    }
-}
-
 impl Rotation {
     /// A program that is traced by itself has its trace in one file; the variables are not for its collector.
     pub fn refuse_without_listen(matches: &ArgMatches) -> Result<(), Failure> {
@@ -66,7 +57,7 @@ impl Rotation {
         let rotation = Rotation {
             size: given.or_fail(&options::ROTATE_SIZE, max_size::parse)?,
             every: given.or_fail(&options::ROTATE_EVERY, seconds::parse_with_unit)?,
-            keep: given.or_fail(&options::KEEP, parse_keep)?,
+            keep: given.or_fail(&options::KEEP, max_size::parse_files)?,
         };
         let wrong = |message: &str, hint: &str| {
             Err(Failure::new(message.to_owned()).hint(hint.to_owned()).code(exit_code::USAGE))
@@ -181,15 +172,6 @@ fn write_outputs(file: &ClosedFile, folder: &Path, flames: &Flames) {
 mod tests {
     use super::*;
     use crate::launch::private_folder::SessionFolder;
-
-    #[test]
-    fn keep_is_a_number_of_files_or_unlimited() {
-        assert_eq!(parse_keep("3"), Ok(Some(3)));
-        assert_eq!(parse_keep("unlimited"), Ok(None));
-        for senseless in ["", "0", "-1", "off", "3.5", "many"] {
-            assert!(parse_keep(senseless).is_err(), "{senseless}");
-        }
-    }
 
     #[test]
     fn old_files_and_their_outputs_are_deleted_and_nothing_else() {

@@ -22,7 +22,7 @@ type Point = (BTreeMap<String, String>, Value);
 
 /// Points by metric and by their attributes' values.
 #[derive(Debug, Default)]
-struct Metrics {
+pub struct Metrics {
     points: BTreeMap<String, Vec<Point>>,
     /// By metric: 1 for differences, 2 for totals.
     temporality: BTreeMap<String, u64>,
@@ -52,7 +52,7 @@ impl Metrics {
         Metrics::of(&serde_json::from_str(text.lines().last().expect("a request")).unwrap())
     }
 
-    fn of(request: &Value) -> Metrics {
+    pub fn of(request: &Value) -> Metrics {
         let of = &request["resourceMetrics"][0];
         let mut metrics =
             Metrics { resource: attributes(&of["resource"]["attributes"]), ..Metrics::default() };
@@ -83,7 +83,7 @@ impl Metrics {
         })
     }
 
-    fn value(&self, name: &str) -> f64 {
+    pub fn value(&self, name: &str) -> f64 {
         self.sum(name, None).1
     }
 }

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::harness::back_end::{BackEnd, Reply, spans_of};
 use crate::harness::folder::Folder;
 use crate::harness::process::finish;
 use crate::harness::session::ctl;
 use crate::harness::tool::{count, dropped, gputrace};
+use crate::metrics::Metrics;
 use crate::nvtx;
 use crate::standing::{Collector, Program, report, socket, wait_until};
 
@@ -148,8 +150,8 @@ fn old_files_of_a_rotated_trace_are_deleted_and_counted() {
     assert!(text.contains(" of a rotated trace; ") && text.contains("before the last w"), "{text}");
 }
 
-/// Killed at the moment of a cut, or soon before or after it: what was stored is there once, and the next collector
-/// has the rest.
+/// Killed at the moment of a cut, or soon before or after it: what was stored is there once, and the next
+/// collector has the rest.
 #[test]
 fn collector_killed_near_a_cut_loses_nothing() {
     let mut in_cut = 0;
@@ -233,6 +235,43 @@ fn range_that_is_open_over_cuts_is_one_span() {
     assert!(moment("endTimeUnixNano") - moment("startTimeUnixNano") > 1_000_000_000, "{span:#}");
     let ranges = &report(&[out])["ranges"];
     assert_eq!(ranges[0]["operations"], 240_000, "{ranges:#}");
+}
+
+/// What is sent live over cuts is what the files hold: metrics count on, and a process's span is one.
+#[test]
+fn metrics_and_spans_go_on_over_cuts() {
+    let folder = Folder::new();
+    let back_end = BackEnd::new(&[Reply::Takes]);
+    let url = back_end.url();
+    let options = ["--once", "--rotate-every=1s", "--otlp", &url];
+    let collector = Collector::start_by(&folder, "out", &options, |command| {
+        command.env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json");
+    });
+    let mut program = start(&socket(&folder));
+    for _ in 0..4 {
+        program.launch(1_000);
+        sleep(Duration::from_millis(700));
+    }
+    program.end();
+    collector.end(true);
+    let out = folder.join("out");
+    assert!(closed(&out).len() > 1);
+    let requests = back_end.requests();
+    let last = requests.iter().rfind(|request| request.path == "/v1/metrics").expect("metrics");
+    let sent = Metrics::of(&serde_json::from_slice(&last.body).unwrap());
+    assert_eq!(sent.value("gpu.cuda.kernel.launch.calls"), 4_000.0);
+    let jsonl = folder.join("spans.jsonl");
+    let mut export = gputrace();
+    finish(export.args(["export", "--format=otlp-json", "-o"]).arg(&jsonl).arg(&out)).expect_code(0);
+    let exported = fs::read_to_string(jsonl).unwrap();
+    let mut exported: Vec<String> = exported
+        .lines()
+        .flat_map(|line| spans_of(&serde_json::from_str(line).unwrap()).into_keys())
+        .collect();
+    let sent: Vec<String> = back_end.spans().into_keys().collect();
+    exported.sort();
+    assert!(!sent.is_empty());
+    assert_eq!(sent, exported);
 }
 
 #[test]

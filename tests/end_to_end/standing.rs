@@ -58,7 +58,17 @@ impl Collector {
     }
 
     pub fn start_with(folder: &Folder, output: &str, options: &[&str]) -> Collector {
+        Collector::start_by(folder, output, options, |_| {})
+    }
+
+    pub fn start_by(
+        folder: &Folder,
+        output: &str,
+        options: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Collector {
         let mut command = gputrace();
+        change(&mut command);
         command.arg("collect").arg("--listen").arg(folder.join("session"));
         command.arg("-o").arg(folder.join(output)).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());

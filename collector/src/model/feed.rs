@@ -148,7 +148,7 @@ impl<S: Sink> Model<S> {
             (SeriesMark::Begins, [.., before, this]) if before.begin == this.begin => {
                 let series = before.series.unwrap_or(Series::FIRST_FILE);
                 let missing = file.number.saturating_sub(series.last.saturating_add(1));
-                // A damaged file does not say that it goes on, and lacks events: its processes are taken over.
+                // A damaged file lacks this mark, and events: its processes are taken over.
                 if series.goes_on && missing == 0 {
                     self.repetition = Repetition::Skipped;
                 }

@@ -185,9 +185,8 @@ impl Board {
     }
 }
 
-/// How often the board is written at most. To write it takes a look at every process that runs,
-/// or that a flight recorder holds, some milliseconds where there are tens of thousands, on the thread that empties the
-/// queue: so by time, and never by what comes.
+/// How often the status is written at most. Writing it visits every process that runs, or that a flight
+/// recorder holds, on the processing thread: some milliseconds where there are tens of thousands.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// When the board is written again. What came too soon after the last time is owed, and told once

@@ -69,6 +69,19 @@ struct Pending {
     since: Instant,
 }
 
+/// Where processes come from, and what becomes of what they publish.
+#[derive(Default)]
+pub struct DrainConfig {
+    /// Where any number of processes join.
+    pub listener: Option<OwnedFd>,
+    /// The socket to one process, whose good-bye is the end.
+    pub connected: Option<OwnedFd>,
+    /// Whether another collector may take over from this one: slots are given back once they are stored.
+    pub can_be_taken_over: bool,
+    /// How much a flight recorder keeps, if there is one.
+    pub window: Option<Duration>,
+}
+
 pub struct Drain {
     listener: Option<OwnedFd>,
     /// Whether there is one process only, connected from the start, whose good-bye is the end.
@@ -76,7 +89,7 @@ pub struct Drain {
     shared: Arc<Shared>,
     out: Out,
     /// Whether another collector may take over from this one.
-    standing: bool,
+    can_be_taken_over: bool,
     pending: Vec<Pending>,
     tracked: Vec<Tracked>,
     next_number: u32,
@@ -93,26 +106,20 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn new(
-        listener: Option<OwnedFd>,
-        connected: Option<OwnedFd>,
-        shared: Arc<Shared>,
-        out: Out,
-        standing: bool,
-        keeps: Option<Duration>,
-    ) -> Drain {
+    pub fn new(config: DrainConfig, shared: Arc<Shared>, out: Out) -> Drain {
+        let DrainConfig { listener, connected, can_be_taken_over, window } = config;
         let single = connected.is_some();
         let mut drain = Drain {
             listener,
             single,
             shared,
             out,
-            standing,
+            can_be_taken_over,
             pending: Vec::new(),
             tracked: Vec::new(),
             next_number: 0,
             gather: Coalescer::default(),
-            gather_for: keeps.map_or(GATHER, |keeps| (keeps / GATHERS).clamp(GATHER_MIN, GATHER)),
+            gather_for: window.map_or(GATHER, |window| (window / GATHERS).clamp(GATHER_MIN, GATHER)),
             names: Names::start(),
             buffer: PacketBuffer::new(),
             flushed_at: Instant::now(),
@@ -184,7 +191,8 @@ impl Drain {
         let paused = self.accept_again.is_some_and(|again| Instant::now() < again);
         let listener = self.listener.as_ref().filter(|_| !paused && self.pending.len() < PENDING_MAX);
         let pending: Vec<_> = self.pending.iter().map(|peer| &peer.socket).collect();
-        let ready = Ready::wait(&self.shared.wake, listener, &pending, &self.tracked, pause);
+        let tracked: Vec<_> = self.tracked.iter().map(Tracked::sockets).collect();
+        let ready = Ready::wait(&self.shared.wake, listener, &pending, &tracked, pause);
         self.shared.clear_wake();
         ready
     }
@@ -266,7 +274,7 @@ impl Drain {
                     return;
                 }
                 let Some(process) = self.tracked.last_mut() else { return };
-                let value = if self.standing { handshake::welcome::TAKEOVER } else { 0 };
+                let value = if self.can_be_taken_over { handshake::welcome::TAKEOVER } else { 0 };
                 let welcome = Head::new(handshake::kind::WELCOME, process.pid, process.generation, value);
                 peer::tell(&peer.socket, welcome, "");
                 process.connection = Some(peer.socket);
@@ -305,7 +313,8 @@ impl Drain {
         if self.tracked.len() >= TRACKED_MAX {
             return Err("this session records as many processes as it can".into());
         }
-        let mut process = Tracked::new(self.next_number, who.pid, head.generation, segment, self.standing);
+        let mut process =
+            Tracked::new(self.next_number, who.pid, head.generation, segment, self.can_be_taken_over);
         self.next_number += 1;
         process.watch = peer::watch(who);
         if self.single {
@@ -440,7 +449,7 @@ impl Drain {
         }
         let out = &self.out;
         self.gather.flush_all(&mut |batch| out.batch(batch));
-        if !self.standing {
+        if !self.can_be_taken_over {
             return;
         }
         // Who takes over goes on where the file ends.

@@ -18,7 +18,7 @@ use crate::model::{Model, Totals};
 use crate::session::board::Board;
 use crate::session::bound::Bound;
 use crate::session::digest::{self, Keep};
-use crate::session::drain::Drain;
+use crate::session::drain::{Drain, DrainConfig};
 use crate::session::handle::Handle;
 use crate::session::last::{Last, Outcome};
 use crate::session::listener::{self, Place};
@@ -129,7 +129,7 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             config;
         let writer = TraceWriter::create(&trace_path)?;
         // A flight recorder stores at the end only: nothing can be held for it until then.
-        let standing = matches!(source, Source::Standing { .. }) && flight.is_none();
+        let can_be_taken_over = matches!(source, Source::Standing { .. }) && flight.is_none();
         let (listener, connected, place) = match source {
             Source::Listen { directory } | Source::Standing { directory } => {
                 let (listener, place) = listener::listen_in(&directory)?;
@@ -177,10 +177,11 @@ impl<S: Sink + Send + 'static> Recorder<S> {
             handle,
             begin,
         };
+        let config = DrainConfig { listener, connected, can_be_taken_over, window: keeps };
         recorder.drain = Some(spawn("drain", move || {
             let _guard = EndedGuard(Arc::clone(&shared));
             // The session's begin is in the stream already.
-            Drain::new(listener, connected, shared, Out::new(stream, 1), standing, keeps).run()
+            Drain::new(config, shared, Out::new(stream, 1)).run()
         })?);
         Ok(recorder)
     }

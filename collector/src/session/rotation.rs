@@ -1,9 +1,9 @@
 //! Rotation: the stream of a daemon's session, cut into a series of trace files.
 //!
-//! At a cut the open file is ended and gets a numbered name, and the stream goes on in a new file. That file
-//! begins with what later events need: the processes that run, their definitions, clocks, threads of rings. The
-//! new file is written under another name first, so that a cut that fails changes nothing, and a collector that is
-//! killed during a cut leaves whole files. What becomes of closed files is decided on another thread.
+//! At a cut the open file is ended and gets a numbered name, and the stream goes on in a new file. That
+//! file begins with what later events need: the processes that run, their definitions, clocks, threads of
+//! rings. It is written under another name first, so that a cut that fails changes nothing, and a collector
+//! that is killed during a cut leaves whole files. Another thread makes the outputs of closed files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +63,7 @@ pub(super) struct Rotation {
     every: Option<Duration>,
     session: SessionBegin,
     /// Processes that have not ended.
-    processes: BTreeMap<u32, Running>,
+    processes: BTreeMap<u32, RunningProcess>,
     encoder: BlockEncoder,
     /// Of the open file.
     number: u32,
@@ -71,7 +71,7 @@ pub(super) struct Rotation {
     /// Bytes that the open file had before its first event.
     repeated_bytes: u64,
     /// Whether the open file has anything that the repetition of the next one will not have.
-    has_news: bool,
+    has_changes: bool,
     retry_at: Option<Instant>,
     closed: Sender<ClosedFile>,
     handler: JoinHandle<()>,
@@ -79,7 +79,7 @@ pub(super) struct Rotation {
 }
 
 /// What the next file repeats of a process.
-struct Running {
+struct RunningProcess {
     kept: Kept,
     /// Cells since each ring was made.
     positions: BTreeMap<u32, u64>,
@@ -107,7 +107,7 @@ impl Rotation {
             number: 1,
             opened_at: Instant::now(),
             repeated_bytes: 0,
-            has_news: false,
+            has_changes: false,
             retry_at: None,
             closed,
             handler,
@@ -125,9 +125,9 @@ impl Rotation {
         match batch {
             Batch::SessionBegin(begin) => self.session = begin.clone(),
             Batch::ProcessBegin(begin) => {
-                let running = Running { kept: Kept::new(begin.clone()), positions: BTreeMap::new() };
+                let running = RunningProcess { kept: Kept::new(begin.clone()), positions: BTreeMap::new() };
                 self.processes.insert(begin.process, running);
-                self.has_news = true;
+                self.has_changes = true;
             }
             Batch::Definitions { process, .. } => {
                 let Some(running) = self.processes.get_mut(process) else { return Ok(()) };
@@ -138,7 +138,7 @@ impl Rotation {
             }
             Batch::Cells { process, ring, cells } => {
                 if let Some(running) = self.processes.get_mut(process) {
-                    self.has_news |= running.note(*ring, cells);
+                    self.has_changes |= running.note(*ring, cells);
                 }
             }
             Batch::Counters(counters) => {
@@ -148,7 +148,7 @@ impl Rotation {
             }
             Batch::ProcessEnd { process, .. } => {
                 self.processes.remove(process);
-                self.has_news = true;
+                self.has_changes = true;
             }
             // Nothing follows that could be in another file.
             Batch::Unrecorded(_) | Batch::SessionEnd { .. } => (self.size, self.every) = (None, None),
@@ -175,7 +175,7 @@ impl Rotation {
 
     fn is_due(&mut self, bytes: u64) -> bool {
         let is_late = self.every.is_some_and(|every| self.opened_at.elapsed() >= every);
-        if !self.has_news {
+        if !self.has_changes {
             // A time in which nothing happened has no file.
             if is_late {
                 self.opened_at = Instant::now();
@@ -201,7 +201,7 @@ impl Rotation {
         let (repeated_bytes, is_there) = cut.inspect_err(|_| _ = std::fs::remove_file(&aside))?;
         self.number += 1;
         self.opened_at = Instant::now();
-        (self.repeated_bytes, self.has_news, self.retry_at) = (repeated_bytes, false, None);
+        (self.repeated_bytes, self.has_changes, self.retry_at) = (repeated_bytes, false, None);
         // Each file has its own.
         self.processes.values_mut().for_each(|running| running.kept.before.forget_gaps());
         if is_there {
@@ -215,7 +215,7 @@ impl Rotation {
         let mark = |mark| Batch::SeriesFile(SeriesFile { number: self.number + 1, mark, cut_ns });
         next.write(&Batch::SessionBegin(self.session.clone()))?;
         next.write(&mark(SeriesMark::Begins))?;
-        for Running { kept, positions } in self.processes.values() {
+        for RunningProcess { kept, positions } in self.processes.values() {
             let process = kept.begin.process;
             next.write(&Batch::ProcessBegin(kept.begin.clone()))?;
             kept.definitions.iter().try_for_each(|block| next.write_encoded(&block.encoded()))?;
@@ -249,7 +249,7 @@ impl Rotation {
     }
 }
 
-impl Running {
+impl RunningProcess {
     /// Takes note of whole entries. True if any of them is an event.
     fn note(&mut self, ring: u32, cells: &[Cell]) -> bool {
         let (mut rest, mut has_events) = (cells, false);

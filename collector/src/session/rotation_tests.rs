@@ -39,13 +39,13 @@ fn rotation() -> Rotation {
     Rotation::start(RotationConfig { size: None, every: None, handle_closed }).unwrap()
 }
 
-struct Series {
+struct CutTrace {
     files: Vec<PathBuf>,
     _folder: tempfile::TempDir,
 }
 
 /// Writes the stream, and cuts it after each so many batches.
-fn cut(batches: &[Batch], each: usize) -> Series {
+fn cut(batches: &[Batch], each: usize) -> CutTrace {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.gputrace");
     let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, None);
@@ -65,7 +65,7 @@ fn cut(batches: &[Batch], each: usize) -> Series {
     let mut there: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
     there.sort();
     assert_eq!(there, files, "in order by name");
-    Series { files, _folder: folder }
+    CutTrace { files, _folder: folder }
 }
 
 fn read(files: &[PathBuf]) -> (Totals, Aggregates) {
@@ -175,6 +175,20 @@ fn cut_that_fails_changes_nothing() {
     assert_eq!(rotation.finish(), (0, 0));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     assert_eq!(outputs(&[path]), outputs(&cut(&batches, usize::MAX).files));
+}
+
+/// A cut drops the rows of processes that have exited, and the session's status keeps their sums.
+#[test]
+fn sums_of_exited_processes_outlive_the_cut() {
+    let mut model = crate::model::Model::new(());
+    recorded("pytorch-h200.gputrace").iter().for_each(|batch| model.consume(batch));
+    let before = model.ended();
+    assert!(before.processes == 1 && before.counts.launches > 0);
+    model.forget_ended();
+    model.forget_ended();
+    let after = model.ended();
+    assert_eq!((after.processes, after.counts, after.counters), (1, before.counts, before.counters));
+    assert!(model.finish().0.processes.is_empty());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use gputrace_wire::segment::kind as segment_kind;
 use crate::batch::{Batch, Counters, Definition, Gap, GapReason, ProcessBegin, ProcessEnd};
 use crate::session::area::{AreaEnd, AreaReader};
 use crate::session::out::Out;
-use crate::session::ready;
+use crate::session::ready::{self, ProcessSockets};
 use crate::session::segment::{Drained, Segment};
 use crate::stream::coalesce::Coalescer;
 
@@ -93,6 +93,10 @@ impl Tracked {
             hole_since: None,
             told_holes: 0,
         }
+    }
+
+    pub fn sockets(&self) -> ProcessSockets<'_> {
+        ProcessSockets { connection: self.connection.as_ref(), watch: self.watch.as_ref() }
     }
 
     /// What its segment's header says of it.

@@ -86,8 +86,8 @@ impl System {
     }
 }
 
-/// A process's command line, up to that many bytes: arguments separated by NUL, or a title. `None` where it has none
-/// (a kernel's thread, a zombie) and where the process is gone.
+/// A process's command line, up to that many bytes: arguments separated by NUL, or a title. `None` of a
+/// process that has none (a kernel's thread, a zombie) or is gone.
 pub fn command_line(pid: u32, most: usize) -> Option<Vec<u8>> {
     command_in(&Path::new("/proc").join(pid.to_string()), most)
 }
@@ -100,8 +100,8 @@ fn read(path: &Path, most: usize) -> Option<Vec<u8>> {
     read_at_once(File::open(path).ok()?, most)
 }
 
-/// A command line is read from the process's memory, and one that ends between two reads has none at the second: in
-/// pieces, half a line would pass for a whole one.
+/// Reads in one call. The kernel reads a command line from the process's memory; in several calls, a process
+/// that ends in between would leave half a line, which looks like a whole one.
 fn read_at_once(mut file: impl Read, most: usize) -> Option<Vec<u8>> {
     let mut text = vec![0; most];
     let length = file.read(&mut text).ok()?;
