@@ -182,12 +182,13 @@ fn cut_that_fails_changes_nothing() {
 fn sums_of_exited_processes_outlive_the_cut() {
     let mut model = crate::model::Model::new(());
     recorded("pytorch-h200.gputrace").iter().for_each(|batch| model.consume(batch));
-    let before = model.ended();
-    assert!(before.processes == 1 && before.counts.launches > 0);
-    model.forget_ended();
-    model.forget_ended();
-    let after = model.ended();
-    assert_eq!((after.processes, after.counts, after.counters), (1, before.counts, before.counters));
+    let before = model.exited();
+    let sums = (before.processes, before.counts.clone(), before.counters.clone());
+    assert!(sums.0 == 1 && sums.1.launches > 0);
+    model.forget_exited();
+    model.forget_exited();
+    let after = model.exited();
+    assert_eq!((after.processes, after.counts.clone(), after.counters.clone()), sums);
     assert!(model.finish().0.processes.is_empty());
 }
 
