@@ -13,16 +13,16 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-struct Memory {
+struct TestRing {
     head: AtomicU64,
     tail: AtomicU64,
     words: Vec<AtomicU64>,
 }
 
-impl Memory {
+impl TestRing {
     /// Positions start anywhere: nothing may depend on a ring's first round.
-    fn new(cells: usize, start: u64) -> Memory {
-        Memory {
+    fn new(cells: usize, start: u64) -> TestRing {
+        TestRing {
             head: AtomicU64::new(start),
             tail: AtomicU64::new(start),
             words: (0..cells * CELL_WORDS).map(|_| AtomicU64::new(0)).collect(),
@@ -67,7 +67,7 @@ proptest! {
         start in prop_oneof![Just(0u64), any::<u64>(), u64::MAX - 20..=u64::MAX],
         steps in prop::collection::vec(step(), 0..200),
     ) {
-        let memory = Memory::new(capacity, start);
+        let memory = TestRing::new(capacity, start);
         let mut producer = Producer::new(memory.ring());
         let mut consumer = Consumer::new(memory.ring());
         // What is in the ring, oldest first, and how many of those were read and not released.
@@ -120,7 +120,7 @@ proptest! {
         distance in 0u64..80,
         near in any::<bool>(),
     ) {
-        let memory = Memory::new(capacity, tail);
+        let memory = TestRing::new(capacity, tail);
         let mut consumer = Consumer::new(memory.ring());
         let head = if near { tail.wrapping_add(distance) } else { head };
         memory.head.store(head, Ordering::Relaxed);
@@ -148,7 +148,7 @@ proptest! {
         tails in prop::collection::vec(any::<u64>(), 1..20),
         cells in 0usize..70,
     ) {
-        let memory = Memory::new(capacity, 5);
+        let memory = TestRing::new(capacity, 5);
         let mut producer = Producer::new(memory.ring());
         for tail in tails {
             memory.tail.store(tail, Ordering::Relaxed);

@@ -104,10 +104,10 @@ const HONEST_LAUNCHES: u64 = 20_000;
 /// A collector of an honest process has some 40 MiB.
 const RESIDENT_MAX_KIB: u64 = 768 << 10;
 
-fn role(what: &str, place: &Path) -> Command {
+fn role(what: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "session::hostile_tests::role_main", "--nocapture"]);
-    command.env(ROLE, format!("{what}:{}", place.display()));
+    command.env(ROLE, format!("{what}:{}", path.display()));
     command.stdout(Stdio::null());
     command
 }
@@ -116,18 +116,18 @@ fn role(what: &str, place: &Path) -> Command {
 #[test]
 fn role_main() {
     let Ok(order) = std::env::var(ROLE) else { return };
-    let (what, place) = order.split_once(':').unwrap();
-    let place = Path::new(place);
+    let (what, path) = order.split_once(':').unwrap();
+    let path = Path::new(path);
     match what {
-        "collect" => collect(place),
+        "collect" => collect(path),
         "honest" => {
-            let peer = FakePeer::connect(place);
+            let peer = FakePeer::connect(path);
             let segment = FakeSegment::new(PRIMARY);
             assert_eq!(peer.join(&segment).0, message::WELCOME);
             run_program(&segment, 1, HONEST_LAUNCHES as u32);
             peer.say(message::BYE, bye::EXIT, &[]);
         }
-        _ => flood(place, what.strip_prefix("flood-").unwrap().parse().unwrap()),
+        _ => flood(path, what.strip_prefix("flood-").unwrap().parse().unwrap()),
     }
 }
 

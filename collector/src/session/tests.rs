@@ -15,7 +15,7 @@ use gputrace_wire::cell::{Cell, kind};
 use gputrace_wire::clock::mark::ThreadBegin;
 use gputrace_wire::counter::Counter;
 use gputrace_wire::definition::{self, kind as def};
-use gputrace_wire::device::{Kernel, Place};
+use gputrace_wire::device::{Execution, Kernel};
 use gputrace_wire::handshake::{bye, kind as message};
 use gputrace_wire::segment::kind::{PRIMARY, RINGS};
 use rustix::fs::SealFlags;
@@ -121,8 +121,8 @@ pub(super) fn run_program(segment: &FakeSegment, first: u32, count: u32) {
         };
         segment.push_all(2, &[call.to_cell()]);
         let now = monotonic_ns();
-        let place = Place { correlation, start_ns: now, end_ns: now + 500, ..Place::default() };
-        segment.push_all(0, &Kernel { place, name, ..Kernel::default() }.to_cells());
+        let execution = Execution { correlation, start_ns: now, end_ns: now + 500, ..Execution::default() };
+        segment.push_all(0, &Kernel { execution, name, ..Kernel::default() }.to_cells());
     }
 }
 
@@ -377,8 +377,8 @@ fn child_main() {
             // One thread was killed after it had reserved words, one while it filled them.
             segment.header.definitions_reserved.fetch_add(4, Ordering::Relaxed);
             let name = segment.define(def::NAME, &[], b"behind the hole");
-            let place = Place { correlation: 5_000, start_ns: 1, end_ns: 2, ..Place::default() };
-            segment.push(0, &Kernel { place, name, ..Kernel::default() }.to_cells());
+            let execution = Execution { correlation: 5_000, start_ns: 1, end_ns: 2, ..Execution::default() };
+            segment.push(0, &Kernel { execution, name, ..Kernel::default() }.to_cells());
             segment.header.definitions_reserved.fetch_add(7, Ordering::Relaxed);
         }
         "close" => {

@@ -69,8 +69,8 @@ fn a_cubin_s_line_table_is_handed_over_with_its_kernels() {
         assert_eq!((lines.table, lines.strings), (&image[at..end], &b""[..]));
         for sequence in lines.sequences() {
             // An open address follows the opcode that sets it.
-            let place = sequence.place as usize;
-            assert_eq!(lines.table[place - 3..place + 8], [0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let offset = sequence.offset as usize;
+            assert_eq!(lines.table[offset - 3..offset + 8], [0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         }
     }
 }
