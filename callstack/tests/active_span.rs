@@ -24,8 +24,8 @@ const FIRST: usize = 2;
 
 /// Whatever room there is when a thread turns to another request: an entry is never in the wrong one.
 #[test]
-fn an_entry_is_under_its_own_caller_or_dropped() {
-    alone("an_entry_is_under_its_own_caller_or_dropped", || {
+fn entry_is_under_its_own_caller_or_dropped() {
+    alone("entry_is_under_its_own_caller_or_dropped", || {
         let (session, peer) = begin();
         let ring = peer.ring(FIRST);
         let capacity = ring.capacity_cells.load(Ordering::Relaxed);

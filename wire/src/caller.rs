@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_id_is_nobody_s() {
+    fn incomplete_id_counts_as_none() {
         for (trace, span) in [([0, 0], 7), ([1, 0], 0)] {
             let caller = Caller { trace, span, flags: 1, remote: 1 };
             assert_eq!(Caller::of_cell(&caller.to_further_cell()), Caller::NOBODY);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn records_without_times_say_so() {
+    fn records_without_times_have_no_timing() {
         let timed = Execution { start_ns: 5, end_ns: 9, ..Execution::default() };
         assert!(timed.has_timing());
         assert!(!Execution { start_ns: 0, ..timed }.has_timing());

@@ -117,7 +117,7 @@ fn cells_come_whole_and_in_order_across_the_wrap() {
 }
 
 #[test]
-fn an_entry_of_two_cells_is_seen_whole_or_not_at_all() {
+fn entry_of_two_cells_is_seen_whole_or_not_at_all() {
     loom::model(|| {
         let memory = SharedRing::cells(2);
         let producing = memory.clone();
@@ -139,7 +139,7 @@ fn an_entry_of_two_cells_is_seen_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_ring_changes_hands_without_losing_or_mixing_cells() {
+fn ring_changes_hands_without_losing_or_mixing_cells() {
     loom::model(|| {
         let memory = SharedRing::cells(2);
         let owning = memory.clone();
@@ -164,7 +164,7 @@ fn a_ring_changes_hands_without_losing_or_mixing_cells() {
 }
 
 #[test]
-fn a_new_consumer_goes_on_where_the_last_one_stopped() {
+fn new_consumer_continues_where_the_last_one_stopped() {
     loom::model(|| {
         let memory = SharedRing::cells(2);
         let producing = memory.clone();
@@ -196,7 +196,7 @@ fn wait_for_the_first_release(memory: &SharedRing) {
 }
 
 #[test]
-fn a_new_owner_reuses_only_slots_that_were_given_back() {
+fn new_owner_reuses_only_slots_that_were_given_back() {
     loom::model(|| {
         let memory = SharedRing::cells(2);
         assert!(Producer::new(memory.ring()).push(&[Cell([1]), Cell([2])]));
@@ -217,7 +217,7 @@ fn a_new_owner_reuses_only_slots_that_were_given_back() {
 }
 
 #[test]
-fn a_consumer_that_takes_over_answers_for_the_reads_of_the_last_one() {
+fn consumer_that_takes_over_frees_the_slots_of_the_last_one() {
     loom::model(|| {
         let memory = SharedRing::cells(2);
         let mut producer = Producer::new(memory.ring());
@@ -241,7 +241,7 @@ fn a_consumer_that_takes_over_answers_for_the_reads_of_the_last_one() {
 }
 
 #[test]
-fn a_position_alone_orders_one_owner_after_the_other() {
+fn position_alone_orders_one_owner_after_the_other() {
     loom::model(|| {
         let memory = SharedRing::cells(2);
         let owning = memory.clone();
@@ -317,7 +317,7 @@ impl Definitions {
 }
 
 #[test]
-fn a_definition_is_seen_whole_or_not_at_all() {
+fn definition_is_seen_whole_or_not_at_all() {
     loom::model(|| {
         let definitions = Definitions::words(4);
         let writing = definitions.clone();

@@ -62,7 +62,7 @@ fn numbered(number: u64) -> Cell {
 
 proptest! {
     #[test]
-    fn a_ring_is_a_bounded_queue(
+    fn ring_is_a_bounded_queue(
         capacity in (0u32..6).prop_map(|bits| 1usize << bits),
         start in prop_oneof![Just(0u64), any::<u64>(), u64::MAX - 20..=u64::MAX],
         steps in prop::collection::vec(step(), 0..200),
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_takes_at_most_a_ring_from_hostile_positions(
+    fn reader_takes_at_most_a_ring_from_hostile_positions(
         capacity in (0u32..6).prop_map(|bits| 1usize << bits),
         [head, tail, later] in any::<[u64; 3]>(),
         distance in 0u64..80,
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hostile_consumer_cannot_make_a_producer_write_outside(
+    fn hostile_consumer_cannot_make_a_producer_write_outside(
         capacity in (0u32..6).prop_map(|bits| 1usize << bits),
         tails in prop::collection::vec(any::<u64>(), 1..20),
         cells in 0usize..70,
@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn a_layout_that_passes_lies_inside_the_mapping(
+    fn layout_that_passes_lies_inside_the_mapping(
         header in hostile_header(),
         mapped in prop_oneof![edge(), 8192u64..1 << 20].prop_map(|bytes| bytes as usize),
     ) {
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_ring_that_passes_lies_inside_the_mapping(offset in edge(), cells in prop_oneof![edge(), (0u32..64).prop_map(|bits| 1 << bits)], mapped in edge()) {
+    fn ring_that_passes_lies_inside_the_mapping(offset in edge(), cells in prop_oneof![edge(), (0u32..64).prop_map(|bits| 1 << bits)], mapped in edge()) {
         // SAFETY: a struct of atomics only; zeros are a value of each.
         let ring: RingHeader = unsafe { std::mem::zeroed() };
         ring.data_offset.store(offset, Ordering::Relaxed);
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn looking_at_hostile_words_stays_inside_and_ends(
+    fn hostile_words_are_looked_at_inside_the_area(
         // Most words pass for a record's first word or for its second, so that lengths matter.
         words in prop::collection::vec(
             prop_oneof![
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_is_its_head_and_its_text(packet in prop::collection::vec(any::<u8>(), 0..200), text_bytes in 0u32..200, honest: bool) {
+    fn message_is_its_head_and_its_text(packet in prop::collection::vec(any::<u8>(), 0..200), text_bytes in 0u32..200, honest: bool) {
         let mut packet = packet;
         if honest && packet.len() >= HEAD_BYTES {
             let head = Head { text_bytes, ..Head::new(1, 2, 3, 4) };

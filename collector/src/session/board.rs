@@ -333,7 +333,7 @@ mod tests {
 
     /// Who wants to hear of the time hears of it though nothing comes.
     #[test]
-    fn time_is_told_while_nothing_comes() {
+    fn ticks_come_while_no_step_does() {
         let (stream, steps) = crossbeam_channel::unbounded();
         let (begin, mut pace) = (Instant::now(), Pace::with_ticks());
         for _ in 0..2 {
@@ -362,13 +362,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_told_from_the_beginning_and_then_of_the_last_second() {
+    fn rate_is_of_the_session_so_far_and_then_of_the_last_second() {
         assert_eq!(rates(&[(0, 0), (2, 400), (5, 1000), (10, 2000)]), [0, 2000, 2000, 2000]);
         assert_eq!(rates(&[(10, 2000), (15, 2500), (20, 3000)]), [2000, 2000, 1000]);
     }
 
     #[test]
-    fn a_rate_ends_once_nothing_comes() {
+    fn rate_ends_once_nothing_comes() {
         let second = 1_000_000_000;
         let told_at_ns = 1_000 * second;
         let mut status =
@@ -386,7 +386,7 @@ mod tests {
     /// However many batches come, the board is written by time; and the last of them is told though
     /// nothing follows it.
     #[test]
-    fn what_comes_is_told_by_time() {
+    fn status_is_written_by_time_and_not_by_batch() {
         let (stream, steps) = crossbeam_channel::unbounded();
         let batches = 10_000;
         for wall_ns in 0..batches {

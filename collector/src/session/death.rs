@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zombie_says_what_it_died_of_and_the_living_say_nothing() {
+    fn zombie_has_a_cause_of_death_and_a_live_process_has_none() {
         let died = |command: &str| {
             let mut child = std::process::Command::new("sh").args(["-c", command]).spawn().unwrap();
             let found = loop {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_parentheses_confuse_nobody() {
+    fn process_names_with_parentheses_are_parsed() {
         assert_eq!(parse("7 (a) Z (b) Z 1 2 139"), Some(Death::Signal(11)));
         assert_eq!(parse("7 (a) Z (b) R 1 2 139"), None);
         assert_eq!(parse("nonsense"), None);

@@ -47,7 +47,7 @@ fn too_many_descriptors_are_closed_and_the_peer_is_refused() {
 }
 
 #[test]
-fn half_a_message_is_no_message() {
+fn half_a_message_is_refused() {
     let whole = Head::new(message::HELLO, 1, 1, 0).to_bytes();
     let long_text = Head { text_bytes: 100, ..Head::new(message::HELLO, 1, 1, 0) }.to_bytes();
     for half in [&whole[..1], &whole[..31], &long_text[..], &[0xff; 4096]] {
@@ -62,7 +62,7 @@ fn half_a_message_is_no_message() {
 
 /// What it had published is read all the same; it is not listened to any longer.
 #[test]
-fn nonsense_after_the_hello_ends_the_talk_and_not_the_recording() {
+fn nonsense_after_the_hello_closes_the_connection_and_not_the_recording() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
@@ -78,7 +78,7 @@ fn nonsense_after_the_hello_ends_the_talk_and_not_the_recording() {
 
 /// Many peers that connect and say nothing: who says hello after them is recorded, and soon.
 #[test]
-fn a_flood_of_connections_keeps_nobody_out() {
+fn flood_of_connections_keeps_nobody_out() {
     let recording = beside_an_honest_process(|socket| {
         let flood: Vec<_> = (0..400).map(|_| FakePeer::connect(socket)).collect();
         let begin = Instant::now();
@@ -200,7 +200,7 @@ fn flood(socket: &Path, seed: u64) {
 }
 
 #[test]
-fn hostile_producers_make_the_collector_neither_fall_nor_grow() {
+fn hostile_producers_neither_crash_nor_bloat_the_collector() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = role("collect", folder.path()).spawn().unwrap();
     let socket: PathBuf = folder.path().join("session/socket");
@@ -227,7 +227,7 @@ fn hostile_producers_make_the_collector_neither_fall_nor_grow() {
 }
 
 #[test]
-fn a_descriptor_that_is_no_memory_is_closed_after_the_hello_too() {
+fn descriptor_of_no_segment_is_closed_after_the_hello() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);

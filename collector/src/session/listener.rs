@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_is_closed_to_others_and_no_link_is_followed() {
+    fn folder_is_closed_to_others_and_no_link_is_followed() {
         let base = std::env::temp_dir().join(format!("gputrace-listener-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         let (target, link) = (base.join("target"), base.join("link"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_are_removed_and_at_the_end_only_ones_own() {
+    fn files_other_than_the_session_s_own_socket_are_kept() {
         let base = std::env::temp_dir().join(format!("gputrace-listener-own-{}", std::process::id()));
         let _ = fs::remove_dir_all(&base);
         let path = base.join(NAME);

@@ -138,7 +138,7 @@ mod tests {
 
     /// A short program sends hello and good-bye and is gone before it has read the welcome.
     #[test]
-    fn what_was_sent_before_a_close_with_something_unread_is_heard() {
+    fn messages_sent_before_a_close_with_unread_data_are_received() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let head = |kind| Head::new(kind, 7, 1, 0);

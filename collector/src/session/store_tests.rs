@@ -80,7 +80,7 @@ fn gap(process: u32, ring: u32, count: u64) -> Batch {
 }
 
 #[test]
-fn what_events_need_is_written_when_there_is_room_and_gaps_are_told() {
+fn held_batches_and_gaps_are_written_once_there_is_space() {
     let session = Batch::SessionBegin(SessionBegin::default());
     let mut full = full_after(&[session.clone(), begin(0), begin(1), cells(0, 1, 10)]);
     assert!(full.store.write(&cells(0, 1, 20)));
@@ -114,7 +114,7 @@ fn what_events_need_is_written_when_there_is_room_and_gaps_are_told() {
 }
 
 #[test]
-fn room_that_comes_with_the_end_is_used() {
+fn space_that_is_freed_at_the_end_is_used() {
     let mut full = full_after(&[begin(0)]);
     full.store.write(&cells(0, 1, 4));
     full.store.write(&end(0));
@@ -125,7 +125,7 @@ fn room_that_comes_with_the_end_is_used() {
 }
 
 #[test]
-fn without_room_the_file_ends_whole() {
+fn file_on_a_full_disk_ends_whole() {
     let mut full = full_after(&[begin(0), cells(0, 1, 4)]);
     full.store.pause = Duration::ZERO;
     full.store.write(&cells(0, 1, 5));
@@ -139,7 +139,7 @@ fn without_room_the_file_ends_whole() {
 
 /// Definitions without end must not fill the memory.
 #[test]
-fn what_is_held_is_bounded() {
+fn held_batches_are_bounded() {
     let mut full = full_after(&[begin(0)]);
     full.store.write(&cells(0, 1, 1));
     let blob = noise(1 << 20);
@@ -157,7 +157,7 @@ fn what_is_held_is_bounded() {
 }
 
 #[test]
-fn a_file_that_was_moved_away_is_missed_once() {
+fn moved_file_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let mut store = Store::new(TraceWriter::create(&path).unwrap(), None, Some(hear));
@@ -187,7 +187,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 /// A file that is full in the middle of a batch of many blocks has none of it.
 #[test]
-fn a_batch_is_in_the_file_whole_or_not_at_all() {
+fn batch_is_in_the_file_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let mut writer = TraceWriter::create(&path).unwrap();

@@ -140,7 +140,7 @@ fn is_drained(segment: &FakeSegment) -> bool {
 }
 
 #[test]
-fn a_program_that_says_good_bye_is_recorded_whole() {
+fn program_that_says_good_bye_is_recorded_whole() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
@@ -163,7 +163,7 @@ fn a_program_that_says_good_bye_is_recorded_whole() {
 }
 
 #[test]
-fn a_full_ring_shows_as_a_loss() {
+fn full_ring_shows_as_a_loss() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
@@ -178,7 +178,7 @@ fn a_full_ring_shows_as_a_loss() {
 }
 
 #[test]
-fn a_second_segment_brings_more_rings() {
+fn second_segment_brings_more_rings() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
@@ -224,7 +224,7 @@ fn announced_exec_ends_nothing_while_the_socket_is_open() {
 }
 
 #[test]
-fn a_process_that_runs_on_is_recorded_up_to_the_end_of_the_session() {
+fn process_that_runs_on_is_recorded_up_to_the_session_s_end() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
@@ -240,7 +240,7 @@ fn a_process_that_runs_on_is_recorded_up_to_the_end_of_the_session() {
 }
 
 #[test]
-fn who_reconnects_with_the_same_memory_goes_on_as_the_same_process() {
+fn reconnection_with_the_same_memory_continues_the_process() {
     let session = Session::start();
     let segment = FakeSegment::new(PRIMARY);
     let peer = FakePeer::connect(&session.socket());
@@ -258,7 +258,7 @@ fn who_reconnects_with_the_same_memory_goes_on_as_the_same_process() {
 }
 
 #[test]
-fn another_memory_file_of_the_same_process_id_is_the_next_image() {
+fn second_memory_file_of_a_process_id_is_the_next_image() {
     let session = Session::start();
     let (first, second) = (FakeSegment::new(PRIMARY), FakeSegment::new(PRIMARY));
     let peer = FakePeer::connect(&session.socket());
@@ -276,7 +276,7 @@ fn another_memory_file_of_the_same_process_id_is_the_next_image() {
 }
 
 #[test]
-fn a_single_connected_process_gets_its_answer() {
+fn single_connected_process_gets_its_answer() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -296,7 +296,7 @@ fn a_single_connected_process_gets_its_answer() {
 }
 
 #[test]
-fn a_single_process_that_never_joins_ends_the_wait() {
+fn single_process_that_never_joins_ends_the_wait() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -308,7 +308,7 @@ fn a_single_process_that_never_joins_ends_the_wait() {
 }
 
 #[test]
-fn a_dropped_recorder_leaves_a_readable_file() {
+fn dropped_recorder_leaves_a_readable_file() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
@@ -324,7 +324,7 @@ fn a_dropped_recorder_leaves_a_readable_file() {
 }
 
 #[test]
-fn a_trace_file_that_cannot_be_begun_is_an_error_at_once() {
+fn trace_file_that_cannot_be_created_is_an_error_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::Listen { directory: folder.path().join("session") };
     let mut config = config(source, folder.path());
@@ -401,7 +401,7 @@ fn record_child(what: &str) -> (Recording<Log>, tempfile::TempDir) {
 }
 
 #[test]
-fn what_a_killed_process_had_published_is_read() {
+fn killed_process_keeps_published_entries() {
     let (recording, _folder) = record_child("exit");
     assert_eq!(recording.totals.counts.timed, 1_000);
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Vanished);
@@ -417,14 +417,14 @@ fn holes_of_a_killed_process_hide_nothing() {
 }
 
 #[test]
-fn a_process_that_closed_the_socket_is_recorded_until_it_dies() {
+fn process_that_closed_the_socket_is_recorded_until_it_dies() {
     let (recording, _folder) = record_child("close");
     assert_eq!(recording.totals.counts.timed, 1_500);
     assert_eq!(recording.totals.processes[0].end.unwrap().0, ProcessEnd::Vanished);
 }
 
 #[test]
-fn many_processes_at_once_are_all_recorded() {
+fn processes_that_start_together_are_all_recorded() {
     let session = Session::start();
     let mut children: Vec<_> = (0..8).map(|_| child("exit", &session.socket()).spawn().unwrap()).collect();
     children.iter_mut().for_each(|child| {
@@ -436,7 +436,7 @@ fn many_processes_at_once_are_all_recorded() {
 }
 
 #[test]
-fn the_file_holds_the_stream_as_the_program_runs() {
+fn file_holds_the_stream_as_the_program_runs() {
     let session = Session::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);

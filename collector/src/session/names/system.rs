@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_is_whole_or_not_there() {
+    fn command_line_is_read_whole_or_not_at_all() {
         let line = b"/a/path/of/more/than/32/bytes/to/a/program\0argument\0";
         assert_eq!(read_at_once(Ending(line), COMMAND_MAX).unwrap(), line);
         assert_eq!(read_at_once(Ending(line), 5).unwrap(), b"/a/pa");
