@@ -15,9 +15,9 @@ use rustix::fs::MemfdFlags;
 
 use super::tests::fake::{FakePeer, FakeSegment, RINGS};
 use super::tests::liars::beside_an_honest_process;
-use super::tests::{Session, config, run_program};
+use super::tests::{TestSession, config, run_program};
 use crate::aggregate::Aggregates;
-use crate::session::{Recorder, Source};
+use crate::session::{ProcessSource, Recorder};
 
 /// Descriptors of this process that are of a memory file of that name.
 fn open_files(name: &str) -> usize {
@@ -63,7 +63,7 @@ fn half_a_message_is_refused() {
 /// What it had published is read all the same; it is not listened to any longer.
 #[test]
 fn nonsense_after_the_hello_closes_the_connection_and_not_the_recording() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -133,7 +133,7 @@ fn role_main() {
 
 /// Collects until everybody has left, and says in files what came of it.
 fn collect(folder: &Path) {
-    let source = Source::Standing { directory: folder.join("session") };
+    let source = ProcessSource::Daemon { directory: folder.join("session") };
     let recorder = Recorder::start(config(source, folder), Aggregates::default()).unwrap();
     while !folder.join("enough").exists() || !recorder.has_ended() {
         std::thread::sleep(Duration::from_millis(5));
@@ -228,7 +228,7 @@ fn hostile_producers_neither_crash_nor_bloat_the_collector() {
 
 #[test]
 fn descriptor_of_no_segment_is_closed_after_the_hello() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);

@@ -25,7 +25,7 @@ use crate::batch::{Batch, ProcessEnd, SessionBegin};
 use crate::model::definitions::Definitions;
 use crate::model::operation::{HostCall, Operation};
 use crate::model::sink::Sink;
-use crate::session::{Recorder, RecorderConfig, Recording, Source};
+use crate::session::{ProcessSource, Recorder, RecorderConfig, Recording};
 use crate::stream::clock::monotonic_ns;
 use crate::stream::replay::read_traces;
 use crate::trace_file::TraceReader;
@@ -49,17 +49,17 @@ impl Sink for Log {
     }
 }
 
-pub(super) struct Session {
+pub(super) struct TestSession {
     folder: tempfile::TempDir,
     recorder: Recorder<Log>,
 }
 
-impl Session {
-    pub(super) fn start() -> Session {
+impl TestSession {
+    pub(super) fn start() -> TestSession {
         let folder = tempfile::tempdir().unwrap();
-        let source = Source::Listen { directory: folder.path().join("session") };
+        let source = ProcessSource::Listen { directory: folder.path().join("session") };
         let recorder = Recorder::start(config(source, folder.path()), Log::default()).unwrap();
-        Session { folder, recorder }
+        TestSession { folder, recorder }
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -74,7 +74,7 @@ impl Session {
     }
 }
 
-pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
+pub(super) fn config(source: ProcessSource, folder: &Path) -> RecorderConfig {
     let begin =
         SessionBegin { recorder: "test".into(), command: vec!["a".into()], ..SessionBegin::default() };
     let trace_path = folder.join("trace.gputrace");
@@ -85,7 +85,7 @@ pub(super) fn config(source: Source, folder: &Path) -> RecorderConfig {
         flight: None,
         max_bytes: None,
         rotation: None,
-        hears_trace_news: None,
+        on_trace_event: None,
     }
 }
 
@@ -141,7 +141,7 @@ fn is_drained(segment: &FakeSegment) -> bool {
 
 #[test]
 fn program_that_says_good_bye_is_recorded_whole() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     assert_eq!(peer.join(&segment).0, message::WELCOME);
@@ -164,7 +164,7 @@ fn program_that_says_good_bye_is_recorded_whole() {
 
 #[test]
 fn full_ring_shows_as_a_loss() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     for _ in 0..RING_CELLS + 10 {
@@ -179,7 +179,7 @@ fn full_ring_shows_as_a_loss() {
 
 #[test]
 fn second_segment_brings_more_rings() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     let more = FakeSegment::new(RINGS);
@@ -203,7 +203,7 @@ fn second_segment_brings_more_rings() {
 #[test]
 fn announced_exec_ends_nothing_while_the_socket_is_open() {
     for says_good_bye in [true, false] {
-        let session = Session::start();
+        let session = TestSession::start();
         let peer = FakePeer::connect(&session.socket());
         let segment = FakeSegment::new(PRIMARY);
         peer.join(&segment);
@@ -225,7 +225,7 @@ fn announced_exec_ends_nothing_while_the_socket_is_open() {
 
 #[test]
 fn process_that_runs_on_is_recorded_up_to_the_session_s_end() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -241,7 +241,7 @@ fn process_that_runs_on_is_recorded_up_to_the_session_s_end() {
 
 #[test]
 fn reconnection_with_the_same_memory_continues_the_process() {
-    let session = Session::start();
+    let session = TestSession::start();
     let segment = FakeSegment::new(PRIMARY);
     let peer = FakePeer::connect(&session.socket());
     peer.join(&segment);
@@ -259,7 +259,7 @@ fn reconnection_with_the_same_memory_continues_the_process() {
 
 #[test]
 fn second_memory_file_of_a_process_id_is_the_next_image() {
-    let session = Session::start();
+    let session = TestSession::start();
     let (first, second) = (FakeSegment::new(PRIMARY), FakeSegment::new(PRIMARY));
     let peer = FakePeer::connect(&session.socket());
     peer.join(&first);
@@ -280,7 +280,8 @@ fn single_connected_process_gets_its_answer() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let recorder = Recorder::start(config(Source::Connected(ours), folder.path()), Log::default()).unwrap();
+    let recorder =
+        Recorder::start(config(ProcessSource::Connected(ours), folder.path()), Log::default()).unwrap();
     let peer = FakePeer(theirs);
     let segment = FakeSegment::new(PRIMARY);
     assert_eq!(peer.join(&segment).0, message::WELCOME);
@@ -300,7 +301,8 @@ fn single_process_that_never_joins_ends_the_wait() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let recorder = Recorder::start(config(Source::Connected(ours), folder.path()), Log::default()).unwrap();
+    let recorder =
+        Recorder::start(config(ProcessSource::Connected(ours), folder.path()), Log::default()).unwrap();
     drop(theirs);
     recorder.wait_for_end();
     let recording = recorder.finish(Duration::ZERO).unwrap();
@@ -309,12 +311,12 @@ fn single_process_that_never_joins_ends_the_wait() {
 
 #[test]
 fn dropped_recorder_leaves_a_readable_file() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
     run_program(&segment, 1, 10);
-    let Session { folder, recorder } = session;
+    let TestSession { folder, recorder } = session;
     drop(recorder);
     let path = folder.path().join("trace.gputrace");
     let replay = read_traces(&[&path], (), &mut |_| {}).unwrap();
@@ -326,7 +328,7 @@ fn dropped_recorder_leaves_a_readable_file() {
 #[test]
 fn trace_file_that_cannot_be_created_is_an_error_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let source = Source::Listen { directory: folder.path().join("session") };
+    let source = ProcessSource::Listen { directory: folder.path().join("session") };
     let mut config = config(source, folder.path());
     config.trace_path = PathBuf::from("/dev/full");
     match Recorder::start(config, Log::default()) {
@@ -394,7 +396,7 @@ fn child_main() {
 }
 
 fn record_child(what: &str) -> (Recording<Log>, tempfile::TempDir) {
-    let session = Session::start();
+    let session = TestSession::start();
     let status = child(what, &session.socket()).status().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL));
     session.finish(Duration::from_secs(10))
@@ -425,7 +427,7 @@ fn process_that_closed_the_socket_is_recorded_until_it_dies() {
 
 #[test]
 fn processes_that_start_together_are_all_recorded() {
-    let session = Session::start();
+    let session = TestSession::start();
     let mut children: Vec<_> = (0..8).map(|_| child("exit", &session.socket()).spawn().unwrap()).collect();
     children.iter_mut().for_each(|child| {
         child.wait().unwrap();
@@ -437,7 +439,7 @@ fn processes_that_start_together_are_all_recorded() {
 
 #[test]
 fn file_holds_the_stream_as_the_program_runs() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);

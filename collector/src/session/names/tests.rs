@@ -45,7 +45,7 @@ impl Machine {
 
     fn look(&self, subject: &mut Subject, now_ns: u64) -> Option<Vec<(u32, String)>> {
         let (_, records) = subject.look(&self.system, now_ns)?;
-        Some(told(&records))
+        Some(texts(&records))
     }
 }
 
@@ -55,7 +55,7 @@ impl Drop for Machine {
     }
 }
 
-fn told(records: &[Definition]) -> Vec<(u32, String)> {
+fn texts(records: &[Definition]) -> Vec<(u32, String)> {
     assert!(records.iter().all(|record| record.kind == kind::SEEN && record.id == 0));
     let text = |record: &Definition| String::from_utf8(record.text.clone()).unwrap();
     records.iter().map(|record| (record.field(0) as u32, text(record))).collect()
@@ -207,7 +207,7 @@ fn looker_is_believed_of_the_living_and_not_of_the_dead() {
         let seen = names.last(3, |_| true).into_iter().chain(names.take(|_| true));
         found.extend(seen.flat_map(|(process, records)| {
             assert_eq!(process, 3);
-            told(&records)
+            texts(&records)
         }));
     }
     rename.send(()).unwrap();
@@ -216,7 +216,7 @@ fn looker_is_believed_of_the_living_and_not_of_the_dead() {
     let mut names = Names::start().unwrap();
     names.begin(4, own, own);
     names.defined(4, &[Definition { kind: kind::PROCESS, id: 1, fields: vec![], text: b"not it".to_vec() }]);
-    names.in_vain = None;
+    names.timed_out_at = None;
     assert!(names.last(4, |_| false).is_empty());
     assert!(names.last(5, |_| true).is_empty(), "no such process");
     names.end(4);

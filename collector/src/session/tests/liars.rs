@@ -4,7 +4,7 @@ use super::*;
 
 /// While a liar is at it, a process that behaves is recorded as ever.
 pub fn beside_an_honest_process(lie: impl FnOnce(&Path)) -> Recording<Log> {
-    let session = Session::start();
+    let session = TestSession::start();
     let honest = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     honest.join(&segment);
@@ -71,7 +71,7 @@ fn library_of_another_version_is_refused_with_a_hint() {
 
 #[test]
 fn damaged_rings_are_left_and_the_others_are_read() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     segment.rings[3].capacity_cells.store(12_345, Ordering::Relaxed);
@@ -92,7 +92,7 @@ fn damaged_rings_are_left_and_the_others_are_read() {
 
 #[test]
 fn entry_that_was_not_published_whole_is_damage() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
@@ -117,7 +117,7 @@ fn run_program_calls_only(segment: &FakeSegment, count: usize) {
 
 #[test]
 fn damaged_definitions_area_is_left_and_the_rings_are_read() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     segment.define(def::NAME, &[], b"good");
@@ -134,7 +134,7 @@ fn damaged_definitions_area_is_left_and_the_rings_are_read() {
 
 #[test]
 fn lasting_hole_delays_the_cells_for_a_moment_only() {
-    let session = Session::start();
+    let session = TestSession::start();
     let peer = FakePeer::connect(&session.socket());
     let segment = FakeSegment::new(PRIMARY);
     peer.join(&segment);
