@@ -77,8 +77,8 @@ fn limited(name: &str, value: &str, under_run: Then, in_bare_use: Then) {
     ends_as_alone(bare("limits"), &arguments, in_bare_use);
 }
 
-const NO_MEMORY: Then = Then::Said("no shared memory to be had");
-const NO_FILE: Then = Then::Said("no shared memory to be had (RLIMIT_FSIZE too low");
+const NO_MEMORY: Then = Then::Said("no shared memory");
+const NO_FILE: Then = Then::Said("no shared memory: raise RLIMIT_FSIZE");
 const NO_ADDRESS_SPACE: Then = Then::Said("less than 1 GiB of address space is left, or 128 MiB of data");
 const NO_COLLECTOR: Then = Then::Said("the collector could not be started");
 const NO_DESCRIPTORS: Then = Then::Said("hardly any descriptor is free");

@@ -18,28 +18,24 @@ pub fn pass(bare: bool) -> Result<(), &'static [u8]> {
 }
 
 fn has_descriptors(_: bool) -> Option<&'static [u8]> {
-    (!descriptor::has_free_number())
-        .then_some(b"hardly any descriptor is free, and the program may need those (RLIMIT_NOFILE)")
+    (!descriptor::has_free_number()).then_some(b"hardly any descriptor is free: raise RLIMIT_NOFILE")
 }
 
 fn has_address_space(_: bool) -> Option<&'static [u8]> {
     match address_space::available() {
         AddressSpace::Enough => None,
         AddressSpace::Hardly => Some(
-            b"less than 1 GiB of address space is left, or 128 MiB of data, and the program may need that \
-              (RLIMIT_AS, RLIMIT_DATA)",
+            b"less than 1 GiB of address space is left, or 128 MiB of data: raise RLIMIT_AS or RLIMIT_DATA",
         ),
-        AddressSpace::Unknown => Some(
-            b"there is a limit of address space, and how much is in use cannot be known (/proc/self/statm cannot be read)",
-        ),
+        AddressSpace::Unknown => {
+            Some(b"address space is limited and its use is unknown: /proc/self/statm cannot be read")
+        }
     }
 }
 
 fn keeps_no_orphans(bare: bool) -> Option<&'static [u8]> {
-    (bare && collector_process::would_be_adopted()).then_some(
-        b"this process adopts orphans (it is process 1, or a subreaper), so a collector would become its \
-          child; start it by `gputrace run`",
-    )
+    (bare && collector_process::would_be_adopted())
+        .then_some(b"this process reaps orphans (process 1 or a subreaper): start it by `gputrace run`")
 }
 
 /// Why the producer could start no session, as far as the limits show it.
@@ -47,8 +43,8 @@ pub fn why_not(error: StartError) -> &'static [u8] {
     match error {
         StartError::HandOver => b"the collector did not take the hand-over",
         StartError::Memory if segment::is_kept_out_by_file_limit() => {
-            b"no shared memory to be had (RLIMIT_FSIZE too low: ulimit -f)"
+            b"no shared memory: raise RLIMIT_FSIZE (ulimit -f)"
         }
-        StartError::Memory => b"no shared memory to be had (memfd_create forbidden, or RLIMIT_AS too low)",
+        StartError::Memory => b"no shared memory: allow memfd_create, or raise RLIMIT_AS",
     }
 }

@@ -14,15 +14,15 @@ use crate::symbols::originals;
 pub fn connect(session_path: Option<&CStr>) -> Result<Socket, &'static [u8]> {
     let Some(path) = session_path else {
         return start_collector()
-            .ok_or(b"the collector could not be started (set GPUTRACE_COLLECTOR to the gputrace program)");
+            .ok_or(b"the collector could not be started: set GPUTRACE_COLLECTOR to the gputrace program");
     };
     Socket::connect(path.to_bytes()).map_err(|error| match error {
         NotConnected::Nobody => {
-            &b"nobody answers at GPUTRACE_SESSION (has `gputrace run` ended, or may no socket be had?)"[..]
+            &b"nobody answers at GPUTRACE_SESSION: `gputrace run` has ended, or sockets are forbidden"[..]
         }
         NotConnected::NotOurs => {
-            b"the session at GPUTRACE_SESSION is another user's, or others can enter its folder (if this process \
-              changed its user, put `gputrace run` behind that)"
+            b"the session at GPUTRACE_SESSION is another user's or open to others: put `gputrace run` behind a \
+              change of user"
         }
     })
 }

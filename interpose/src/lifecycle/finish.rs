@@ -135,14 +135,12 @@ fn print_summary(session: &Session) {
     // The collector watches the process and has the shared memory. Only its answer cannot reach us.
     if session.socket().descriptor().is_none() {
         return stderr::line(&[
-            b"the program closed the connection to the collector, which writes the outputs when the program has ended",
+            b"the program closed the connection to the collector: outputs follow the program's end",
         ]);
     }
     // Mapped, not allocated: exit may run in a signal handler that interrupted malloc.
     let Some(buffer) = memory::map_bytes(HEAD_BYTES + TEXT_MAX) else {
-        return stderr::line(&[
-            b"the collector writes the outputs after the program's end: there is no memory to wait for it",
-        ]);
+        return stderr::line(&[b"no memory to wait for the collector: outputs follow the program's end"]);
     };
     // SAFETY: the mapping is that long, and ours alone.
     let packet = unsafe { core::slice::from_raw_parts_mut(buffer, HEAD_BYTES + TEXT_MAX) };
@@ -150,7 +148,7 @@ fn print_summary(session: &Session) {
     match session.wait_for_done(|| patience.goes_on(collector_process::signs_of_life()), packet) {
         Some(summary) => stderr::raw(summary),
         None => stderr::line(&[
-            b"the collector did not finish in time or is gone; `gputrace report` reads the trace file it left",
+            b"the collector did not finish in time or is gone: run `gputrace report` on its trace file",
         ]),
     }
 }
