@@ -23,8 +23,8 @@ pub struct Libraries {
     pub preload: PathBuf,
     /// The folder with the simulated driver and its libcupti.
     pub simulated: PathBuf,
-    /// Whether this program lies beside the library, by a link: bare use starts the collector by it. It does
-    /// not where this program cannot find itself, since /proc is not mounted.
+    /// Whether this program lies beside the library, by a link: auto-collect starts the collector by it. It
+    /// does not where this program cannot find itself, since /proc is not mounted.
     pub has_program: bool,
 }
 

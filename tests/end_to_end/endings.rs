@@ -114,7 +114,7 @@ fn send(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The collector of that program in bare use, by its command line.
+/// The collector of that program with auto-collect, by its command line.
 fn collector_of(program: u32) -> i32 {
     let wanted = format!("collect\0--fd\03\0--pid\0{program}\0");
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
@@ -193,7 +193,7 @@ fn deaths(stdout: &str) -> HashMap<u64, (u64, u64, String)> {
     stdout.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{line:?} in {stdout}"))).collect()
 }
 
-/// The report and each process's launches. In bare use every process has a collector of its own,
+/// The report and each process's launches. With auto-collect every process has a collector of its own,
 /// which may still be about to make its trace when the killed process is gone.
 #[track_caller]
 fn once_all_are_in(traced: &Traced, deaths: &HashMap<u64, (u64, u64, String)>) -> (Value, HashMap<u64, u64>) {

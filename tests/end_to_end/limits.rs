@@ -56,7 +56,7 @@ fn ends_as_alone(traced: Run, arguments: &[&str], then: Then) {
     }
 }
 
-/// A call that a filter answers with each error, under `run` and in bare use.
+/// A call that a filter answers with each error, under `run` and with auto-collect.
 #[track_caller]
 fn forbidden(call: &str, under_run: Then, in_bare_use: Then) {
     for error in ["EPERM", "ENOSYS", "EAGAIN"] {
@@ -105,7 +105,7 @@ fn filter_that_ends_who_copies_memory() {
     }
 }
 
-/// In bare use the collector is at the other end of a pair, and nobody connects.
+/// With auto-collect the collector is at the other end of a pair, and nobody connects.
 #[test]
 fn filter_that_forbids_connections() {
     forbidden("connect", NOBODY, Then::AllCounted);

@@ -232,7 +232,7 @@ fn links_that_another_user_laid_in_the_output_folder_are_not_followed() {
                 assert_eq!((found.mode() & 0o777, found.uid()), (0o600, VICTIM), "{name}");
             }
         }
-        assert_eq!(fs::read(&dear).unwrap(), b"dear", "bare use: {bare}");
+        assert_eq!(fs::read(&dear).unwrap(), b"dear", "auto-collect: {bare}");
     }
 }
 
@@ -249,7 +249,7 @@ fn user_without_privileges_and_without_a_home_is_traced() {
     finish(command.env("HOME", "/nonexistent").current_dir("/")).expect_code(0);
     let report = report(&[out.join("trace.gputrace")]);
     assert_eq!((count(&report, "launches"), dropped(&report)), (10, 0));
-    // Bare use needs a place to stay, and says so; with one it works.
+    // Auto-collect needs a folder, and says so; with one it works.
     let said = finish(shared.gputrace(ATTACKER).arg("lib").env("HOME", "/nonexistent"));
     assert_ne!(said.code(), Some(0));
     assert!(said.stderr.contains("GPUTRACE_CACHE"), "{}", said.stderr);

@@ -1,4 +1,4 @@
-//! The processes of one job are told apart by their ranks.
+//! The processes of one job are distinguished by their ranks.
 
 use crate::harness::program::{Link, compiled};
 use crate::harness::tool::run_command;

@@ -271,7 +271,7 @@ fn command_is_given_the_span_that_its_processes_are_under() {
     }
 }
 
-/// In bare use nobody can give the program anything, and nothing is there that was not given.
+/// With auto-collect nobody can give the program anything, and nothing is there that was not given.
 #[test]
 fn program_keeps_its_trace_context_with_auto_collect() {
     for caller in [None, Some(traceparent())] {

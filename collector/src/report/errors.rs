@@ -27,7 +27,7 @@ pub struct ErrorsReport {
     pub after_context_lost: u64,
     /// Allocations that succeeded when asked for again.
     pub given_later: u64,
-    /// Calls beyond the failures that are told apart.
+    /// Calls beyond the failures that are distinguished.
     pub left_out: u64,
     /// The earliest first.
     pub list: Vec<ErrorReport>,

@@ -95,7 +95,7 @@ impl Lives {
     }
 }
 
-/// The report on all traces of a run; in bare use each process has its own. A killed program's
+/// The report on all traces of a run; with auto-collect each process has its own. A killed program's
 /// collector ends after it, and is waited for.
 #[track_caller]
 pub fn report_of_all(traced: &Traced) -> Value {

@@ -157,7 +157,7 @@ impl Run {
             let path = traced.output.join(name);
             assert!(
                 path.is_file(),
-                "{} is missing (bare use: {bare})\n{}",
+                "{} is missing (auto-collect: {bare})\n{}",
                 path.display(),
                 traced.ended.stderr
             );
