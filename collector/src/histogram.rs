@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_is_of_the_bucket_below() {
+    fn boundary_is_of_the_bucket_below() {
         for (value, scale, expected) in [
             (1.0, 0, -1),
             (2.0, 0, 0),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_and_the_logarithm_agree() {
+    fn table_and_the_logarithm_agree() {
         for value in (1..200_000u64).map(|value| value as f64 * 1.37e-7) {
             let by_logarithm = (value.log2() * 128.0).ceil() as i32 - 1;
             assert_eq!(index(value, TABLE_SCALE), by_logarithm, "{value}");
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_value_has_one_fine_bucket_and_taking_empties() {
+    fn single_value_has_one_fine_bucket_and_taking_empties() {
         let mut histogram = of(&[5_000, 5_000], Unit::Seconds);
         assert_eq!((histogram.scale(), histogram.counts()), (SCALE_MAX, &[2][..]));
         let taken = histogram.take();

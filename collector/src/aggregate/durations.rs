@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_its_own_quantile() {
+    fn single_value_is_its_own_quantile() {
         let mut one = Durations::default();
         one.add(123_457);
         assert_eq!(one.quantile_ns(0.5), 123_457);

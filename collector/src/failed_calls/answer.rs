@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_code_for_the_device_is_an_answer_only_where_nccl_asks_for_its_own() {
+    fn kernel_without_code_for_the_device_is_an_answer_only_where_nccl_asks_for_its_own() {
         for (asked, is_answer) in [
             ("_Z47ncclSymkDevKernel_ReduceScatter_LDMC_sum_f8e4m321ncclSymkDevWorkArgs4K", true),
             ("ncclDevKernel_Generic", true),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_failures_has_every_answer() {
+    fn page_of_failures_has_every_answer() {
         let page = include_str!("../../../docs/FAILURES.md");
         for answer in &ANSWERS {
             let calls: Vec<String> = answer.calls.iter().map(|call| format!("`{call}`")).collect();

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_its_own_category_or_else_the_call_s() {
+    fn error_has_its_own_category_or_else_the_call_s() {
         assert_eq!(Category::of_status(2), Some(Category::Memory));
         assert_eq!(Category::of_status(802), Some(Category::Initialisation));
         assert_eq!(Category::of_status(209), Some(Category::Module));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_failures_has_every_category() {
+    fn page_of_failures_has_every_category() {
         let page = include_str!("../../../docs/FAILURES.md");
         for category in Category::ALL {
             assert!(page.contains(&format!("| `{}` |", category.name())), "{category:?}");

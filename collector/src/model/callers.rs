@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_has_one_number_as_long_as_it_is_known() {
+    fn caller_has_one_number_as_long_as_it_is_known() {
         let mut callers = Callers::default();
         assert_eq!(callers.number(&Caller::NOBODY), (0, false));
         assert_eq!((callers.number(&caller(7)), callers.number(&caller(8))), ((1, true), (2, true)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_requests_take_no_more_than_are_kept() {
+    fn million_requests_take_no_more_than_are_kept() {
         let mut callers = Callers::default();
         for span in 1..=1_000_000 {
             let (number, is_new) = callers.number(&caller(span));

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_anchor_corrects_the_rate() {
+    fn second_anchor_corrects_the_rate() {
         let mut timeline = timeline();
         timeline.anchor(ticks_at(START_NS + 1_000_000_000), START_NS + 1_000_000_000);
         for ns in [0, 300_000_000, 999_999_999, 1_500_000_000, 30_000_000_000] {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_once_given_stays_and_the_error_is_gone_after_the_next_anchor() {
+    fn time_once_given_stays_and_the_error_is_gone_after_the_next_anchor() {
         let mut timeline = timeline();
         let early = ticks_at(START_NS + 900_000_000);
         let given = timeline.map(early);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_clock_does_not_spoil_the_rate() {
+    fn suspended_clock_does_not_spoil_the_rate() {
         let mut timeline = timeline();
         timeline.anchor(ticks_at(START_NS + 1_000_000_000), START_NS + 1_000_000_000);
         timeline.anchor(ticks_at(START_NS + 2_000_000_000), START_NS + 9_000_000_000);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn each_epoch_has_its_own_device_clock() {
+    fn epochs_have_their_own_device_clocks() {
         let mut clocks = Clocks::new(&crate::batch::ProcessBegin::default());
         clocks.anchor(&anchor(5_000, 1_000, 0));
         clocks.anchor(&anchor(90_000, 2_000, 1));

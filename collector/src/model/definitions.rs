@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_leads_to_its_device() {
+    fn context_leads_to_its_device() {
         let mut definitions = Definitions::default();
         definitions.add(&record(kind::DEVICE, 1, &[3], "GPU"));
         definitions.add(&record(kind::CONTEXT, 2, &[0xabc, 1], ""));

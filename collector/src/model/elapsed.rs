@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_record_should_have_come_hangs_and_all_after_it_wait() {
+    fn call_whose_record_should_have_come_hangs_and_all_after_it_wait() {
         let calls = || vec![launch(10), launch(20), launch(501)];
         assert_eq!(left(100, 2_000, NOW, NOW, calls()), 3);
         assert_eq!(left(100, 2_000, NOW, NOW + 490 * MS, vec![launch(5), launch(20)]), 2);

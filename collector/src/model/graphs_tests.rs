@@ -89,7 +89,7 @@ impl Program {
 
 /// A launch with one record has the stack of the capture's end, also through clones and instantiations.
 #[test]
-fn a_whole_launch_is_of_the_call_that_ended_the_capture() {
+fn whole_launch_is_of_the_call_that_ended_the_capture() {
     let mut program = Program::new();
     let whole = |program: &Program, graph, ticks| {
         let (made, nodes) = program.graphs.whole(graph, ticks, &program.definitions);
@@ -120,7 +120,7 @@ fn node(graph: u32, index: u32) -> u64 {
 }
 
 #[test]
-fn a_replay_names_what_was_captured_through_clones_and_instantiation() {
+fn replay_names_what_was_captured_through_clones_and_instantiation() {
     let mut program = Program::new();
     let graph = program.captured(&[70, 71]);
     let clone = program.made_of(operation::CLONE, graph);
@@ -174,7 +174,7 @@ fn nodes_of_children_follow_those_around_them() {
 }
 
 #[test]
-fn an_executable_outlives_what_it_was_made_from() {
+fn executable_outlives_what_it_was_made_from() {
     let mut program = Program::new();
     let child = program.captured(&[60]);
     let graph = program.captured(&[70]);

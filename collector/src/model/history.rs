@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_follows_what_changes_for_good() {
+    fn history_follows_what_changes_for_good() {
         // At any point between two computations of the median.
         for before in 100..180 {
             let mut histories = Histories::default();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_outliers_do_not_hide_the_next() {
+    fn few_outliers_do_not_hide_the_next() {
         let mut histories = Histories::default();
         for at in 0..300 {
             let outliers = at % 4 == 0;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_is_settled_is_not_looked_at_but_followed_when_it_moves() {
+    fn history_that_is_settled_is_not_looked_at_but_followed_when_it_moves() {
         let (mut history, mut times) = (History::new(0), [Time::default(); KEPT_MAX as usize]);
         (0..200).for_each(|at| _ = history.judge(usual(at) as f32, &mut times));
         // Slowly and without outliers: by a hundredth each hundred runs.

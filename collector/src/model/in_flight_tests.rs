@@ -127,7 +127,7 @@ fn calls_after_the_last_record_of_their_stream_are_in_flight_newest_first() {
 }
 
 #[test]
-fn a_record_says_that_all_before_it_in_its_stream_is_done() {
+fn record_says_that_all_before_it_in_its_stream_is_done() {
     let mut feed = InFlightFeed::new();
     let lost = feed.launch(FIRST);
     let known = feed.launch(FIRST);
@@ -146,7 +146,7 @@ fn records_without_times_do_not_show_what_is_done() {
 }
 
 #[test]
-fn a_process_that_ends_well_has_nothing_in_flight() {
+fn process_that_ends_well_has_nothing_in_flight() {
     let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     let process = feed.end(ProcessEnd::Exit);
@@ -154,7 +154,7 @@ fn a_process_that_ends_well_has_nothing_in_flight() {
 }
 
 #[test]
-fn a_node_of_a_graph_says_that_what_was_before_the_graph_is_done_and_not_the_graph() {
+fn node_of_a_graph_says_that_what_was_before_the_graph_is_done_and_not_the_graph() {
     let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     let graph = feed.call(kind::GRAPH_LAUNCH, FIRST, Detail::GraphLaunch { graph: 5 });
@@ -187,7 +187,7 @@ fn waits_that_succeeded_say_what_is_done() {
 }
 
 #[test]
-fn a_wait_that_failed_says_nothing_and_one_covers_what_came_before_it_only() {
+fn wait_that_failed_says_nothing_and_one_covers_what_came_before_it_only() {
     let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     feed.wait(wait::CONTEXT, 0);
@@ -207,7 +207,7 @@ fn waits_in_several_contexts_must_name_theirs() {
 }
 
 #[test]
-fn an_event_says_how_far_its_stream_is() {
+fn event_says_how_far_its_stream_is() {
     let mut feed = InFlightFeed::new();
     feed.launch(FIRST);
     feed.call(kind::CALL, FIRST, Detail::Other { operation: operation::RECORD, value: 0xe });
@@ -218,7 +218,7 @@ fn an_event_says_how_far_its_stream_is() {
 }
 
 #[test]
-fn a_copy_that_returned_its_bytes_is_done_with_all_before_it() {
+fn copy_that_returned_its_bytes_is_done_with_all_before_it() {
     let copy = |direction| Detail::Copy(call::Copy { direction, bytes: 8, count: 1 });
     let mut feed = InFlightFeed::new();
     feed.launch(DEFAULT);
@@ -259,7 +259,7 @@ fn latest_calls_without_records_are_remembered() {
 }
 
 #[test]
-fn the_first_error_that_stays_is_the_failure_whichever_ring_is_read_first() {
+fn first_error_that_stays_is_the_failure_whichever_ring_is_read_first() {
     let mut feed = InFlightFeed::new();
     feed.fails(2);
     feed.number = 9;
@@ -283,7 +283,7 @@ fn calls_after_the_failure_are_not_in_flight_at_it() {
 }
 
 #[test]
-fn many_streams_are_counted_and_not_all_listed() {
+fn streams_beyond_the_limit_are_counted_and_not_listed() {
     let mut feed = InFlightFeed::new();
     for stream in 10..40 {
         feed.launch(stream);
@@ -296,7 +296,7 @@ fn many_streams_are_counted_and_not_all_listed() {
 /// Copies without records: one followed by later work in its stream, one that was only waited for, and one
 /// whose call names device memory.
 #[test]
-fn a_copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_stream_went_past() {
+fn copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_stream_went_past() {
     let copy = |direction| Detail::Copy(call::Copy { direction, bytes: 8, count: 1 });
     for (end, loses, expected) in
         [(ProcessEnd::Vanished, false, 1), (ProcessEnd::Exit, false, 2), (ProcessEnd::Exit, true, 0)]
@@ -322,7 +322,7 @@ fn a_copy_of_unknown_direction_without_a_record_is_from_host_to_host_once_its_st
 }
 
 #[test]
-fn a_copy_that_names_host_memory_twice_or_no_bytes_is_from_host_to_host() {
+fn copy_that_names_host_memory_twice_or_no_bytes_is_from_host_to_host() {
     let mut feed = InFlightFeed::new();
     for (direction, bytes) in [(direction::HOST_TO_HOST, 8), (direction::DEVICE_TO_HOST, 0)] {
         feed.call(kind::COPY, FIRST, Detail::Copy(call::Copy { direction, bytes, count: 1 }));

@@ -109,14 +109,14 @@ fn calls_know_the_very_range_that_they_were_made_in() {
 }
 
 #[test]
-fn a_range_that_ends_before_those_inside_it_leaves_them_open() {
+fn range_that_ends_before_those_inside_it_leaves_them_open() {
     let seen = seen(&[push(0, 10), push(1, 20), pop(0, 1, 10, 30), launch(35), pop(0, 0, 20, 40)]);
     assert_eq!(seen.calls, [(35, seen.began[1].number)]);
     assert_eq!(seen.reported(), [(10, 30, 0, true), (20, 40, 10, true)]);
 }
 
 #[test]
-fn a_range_is_reported_once_whatever_of_it_was_lost() {
+fn range_is_reported_once_whatever_of_it_was_lost() {
     // A begin that is repeated after a loss; the begin of another range; both ends.
     let seen_all = seen(&[
         push(0, 10),

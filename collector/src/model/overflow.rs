@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_call_leaves_a_full_table() {
+    fn oldest_call_leaves_a_full_table() {
         let mut overflow = OverflowTable::default();
         let most = u32::try_from(CALLS_MAX).unwrap();
         assert!((0..most).all(|id| put(&mut overflow, id).is_none()));

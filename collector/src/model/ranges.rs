@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_follows_pushes_and_pops_of_any_order() {
+    fn list_follows_pushes_and_pops_of_any_order() {
         let definitions = definitions(&[("step", 0), ("forward", 0), ("allReduce", 1)]);
         let mut ranges = Ranges::default();
         let one = ranges.push(0, 0, 2, &definitions);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_mended_where_entries_are_missing() {
+    fn list_is_mended_where_entries_are_missing() {
         let definitions = definitions(&[("step", 0), ("forward", 0)]);
         let mut ranges = Ranges::default();
         let gap = ranges.push(0, 2, 3, &definitions);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_inside_itself_adds_no_time_of_its_own() {
+    fn range_inside_itself_adds_no_time_of_its_own() {
         let definitions = definitions(&[("recursive", 0)]);
         let mut ranges = Ranges::default();
         let outer = ranges.push(0, 0, 2, &definitions);

@@ -78,7 +78,7 @@ fn events_in_neither_trace_are_lost_and_counted() {
 
 /// Events in the first trace are unknown without it, and not counted as lost.
 #[test]
-fn a_later_trace_alone_counts_what_it_has() {
+fn later_trace_alone_counts_what_it_has() {
     let second = SessionPart { from: Some(90), launches: 91..101, dropped: 0, end: Some(ProcessEnd::Exit) };
     let (totals, _) = totals_of(&[second]);
     assert_eq!(totals.counts.launches, 10);
@@ -86,7 +86,7 @@ fn a_later_trace_alone_counts_what_it_has() {
 }
 
 #[test]
-fn a_process_that_ended_is_not_gone_on_with() {
+fn process_that_ended_is_not_gone_on_with() {
     let ended = || SessionPart { from: None, launches: 1..11, dropped: 2, end: Some(ProcessEnd::Exit) };
     let (totals, _) = totals_of(&[ended(), ended()]);
     assert_eq!((totals.counts.launches, totals.processes.len()), (20, 2));

@@ -84,7 +84,7 @@ fn kernel(executed: Execution) -> [Cell; 2] {
 }
 
 #[test]
-fn a_launch_meets_its_record_whichever_comes_first() {
+fn launch_meets_its_record_whichever_comes_first() {
     for record_first in [false, true] {
         let mut feed = ModelFeed::new();
         feed.cells(HOST, &[ThreadBegin { thread: 77, ticks: 0 }.to_cell()]);
@@ -111,7 +111,7 @@ fn a_launch_meets_its_record_whichever_comes_first() {
 
 /// Found by fuzzing: a gap with a count of 0.
 #[test]
-fn a_gap_of_nothing_is_no_loss() {
+fn gap_of_nothing_is_no_loss() {
     let mut feed = ModelFeed::new();
     for reason in [GapReason::DamagedRing, GapReason::UnfinishedDefinitions, GapReason::TakenOver] {
         feed.cells(HOST, &[Gap { reason, count: 0 }.to_cell()]);
@@ -240,7 +240,7 @@ fn copies_and_fills_are_joined_and_directed_by_their_records() {
 }
 
 #[test]
-fn a_batch_of_copies_meets_all_its_records() {
+fn batch_of_copies_meets_all_its_records() {
     let mut feed = ModelFeed::new();
     let copied = call::Copy { direction: direction::HOST_TO_DEVICE, bytes: 192, count: 3 };
     feed.cells(HOST, &[call(kind::COPY, 1, 10, Detail::Copy(copied)).to_cell()]);
@@ -255,7 +255,7 @@ fn a_batch_of_copies_meets_all_its_records() {
 }
 
 #[test]
-fn the_same_ids_in_another_epoch_are_other_launches() {
+fn same_ids_in_another_epoch_are_other_launches() {
     let mut feed = ModelFeed::new();
     feed.cells(RECORDS, &[EpochBegin { epoch: 1, ticks: 0 }.to_cell()]);
     feed.cells(HOST, &[launch(1, 100).to_cell()]);
@@ -316,7 +316,7 @@ fn damage_gaps_counters_and_unknown_processes_are_reported() {
 
 /// Found in review: a session's numbers moved those of all later sessions, until these were all the same.
 #[test]
-fn a_session_with_senseless_numbers_leaves_other_sessions_theirs() {
+fn session_with_senseless_numbers_leaves_other_sessions_theirs() {
     let mut model = Model::new(SeenEvents::default());
     for numbers in [&[u32::MAX][..], &[0, 1, 2], &[0, 1, 2]] {
         model.consume(&Batch::SessionBegin(SessionBegin::default()));
@@ -371,7 +371,7 @@ proptest! {
     /// In any order of calls and records, each record is emitted once, with its call if there is one, and
     /// each call without a record is emitted once.
     #[test]
-    fn the_join_is_that_of_a_table(
+    fn join_is_that_of_a_table(
         steps in prop::collection::vec((any::<bool>(), 1u32..60, any::<bool>()), 0..200),
     ) {
         let mut feed = ModelFeed::new();

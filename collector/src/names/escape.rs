@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_one_printable_field(text in any::<String>()) {
+        fn frame_is_one_printable_field(text in any::<String>()) {
             let frame = fold_safe(&text);
             prop_assert!(!frame.is_empty() && !frame.contains(';') && !frame.chars().any(char::is_control));
             prop_assert_eq!(frame.lines().count(), 1);

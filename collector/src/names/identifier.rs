@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_falls_between_words() {
+    fn cut_falls_between_words() {
         let long = format!("triton_red_fused_{}_17", "native_layer_norm_".repeat(9));
         let name = cut(&long, 60);
         assert!(name.chars().count() <= 60, "{name}");

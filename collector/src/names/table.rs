@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_the_argument_that_the_short_name_leaves_out() {
+    fn mark_is_the_argument_that_the_short_name_leaves_out() {
         let mut table = NameTable::default();
         let full = |functor: &str, flag: bool| {
             format!(

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_this_machine() {
+    fn default_is_this_machine() {
         assert_eq!(shown("env", &[])[0], "http/protobuf http://localhost:4318/v1/traces");
         let grpc = shown("env", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
         assert!(grpc[0].starts_with("grpc http://localhost:4317/"));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_gets_the_signals_path_and_an_exact_one_is_used_as_it_is() {
+    fn base_gets_the_signals_path_and_an_exact_one_is_used_as_it_is() {
         use Protocol::{Grpc, HttpProtobuf};
         use Signal::{Metrics, Traces};
         use UrlForm::{Base, Exact};

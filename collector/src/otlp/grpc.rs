@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_is_read_plain_and_compressed() {
+    fn success_is_read_plain_and_compressed() {
         let rejects = [0x0a, 0x06, 0x08, 0x03, 0x12, 0x02, b'n', b'o'];
         let ok = [("grpc-status", "0")];
         assert_eq!(answered(&ok, &frame(&rejects, false)), Delivery::accepted(3, "no"));

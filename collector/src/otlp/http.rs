@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_is_not_otlp_is_a_refusal() {
+    fn success_that_is_not_otlp_is_a_refusal() {
         let page = b"<!DOCTYPE html><title>Sign in</title>";
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             for kind in ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "text/plain"] {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_is_empty_or_without_a_type_is_one() {
+    fn success_that_is_empty_or_without_a_type_is_one() {
         let taken = Delivery::accepted(0, "");
         for protocol in [Protocol::HttpProtobuf, Protocol::HttpJson] {
             assert_eq!(answered_to(protocol, 202, &[], b""), taken);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_its_oldest_and_counts_them() {
+    fn full_queue_drops_its_oldest_and_counts_them() {
         let mut queue = Queue::new(100);
         assert_eq!(queue.push(request(1, 40)), 0);
         assert_eq!(queue.push(request(2, 40)), 0);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_larger_than_the_queue_is_taken_alone() {
+    fn request_larger_than_the_queue_is_taken_alone() {
         let mut queue = Queue::new(10);
         assert!(!queue.is_full_for(50), "otherwise a sender would wait for ever");
         assert_eq!(queue.push(request(1, 50)), 0);

@@ -85,7 +85,7 @@ fn spans(first: u64, count: u64) -> EncodedRequest {
 const VARIABLE: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
 
 #[test]
-fn each_protocol_brings_the_same_spans() {
+fn protocols_carry_the_same_spans() {
     for (protocol, speaks) in
         [("grpc", Speaks::Grpc), ("http/protobuf", Speaks::Http), ("http/json", Speaks::Http)]
     {
@@ -190,7 +190,7 @@ fn partial_success_is_counted_and_said_once() {
 
 /// The queue waits for an unreachable back end, and for one that ends during a request.
 #[test]
-fn a_back_end_that_comes_back_gets_what_was_queued() {
+fn back_end_that_comes_back_gets_what_was_queued() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -214,7 +214,7 @@ fn a_back_end_that_comes_back_gets_what_was_queued() {
 }
 
 #[test]
-fn a_back_end_that_does_not_answer_costs_the_timeout_and_the_end_its_limit() {
+fn back_end_that_does_not_answer_costs_the_timeout_and_the_end_its_limit() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
     let run = start(&fake.url(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "100")]);
     run.send(spans(1, 5));
@@ -228,7 +228,7 @@ fn a_back_end_that_does_not_answer_costs_the_timeout_and_the_end_its_limit() {
 
 /// Senders never wait, however full the queue is; it drops its oldest requests.
 #[test]
-fn a_full_queue_is_bounded_and_counts_what_goes() {
+fn full_queue_is_bounded_and_counts_what_goes() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
     let run = start(&fake.url(), &[]);
     let large = EncodedRequest { body: vec![0; REQUEST_MAX_BYTES - 1], items: 1000 };
@@ -253,7 +253,7 @@ fn a_full_queue_is_bounded_and_counts_what_goes() {
 
 /// A request that the back end cannot process does not block the others for ever.
 #[test]
-fn a_request_aborted_again_and_again_is_rejected() {
+fn request_aborted_again_and_again_is_rejected() {
     let mut replies = vec![Reply::Grpc(11, "too long"); 5];
     replies.push(Reply::Ok);
     let fake = Fake::new(Speaks::Grpc, &replies);
@@ -266,7 +266,7 @@ fn a_request_aborted_again_and_again_is_rejected() {
 }
 
 #[test]
-fn a_wrong_protocol_is_reported() {
+fn wrong_protocol_is_reported() {
     for (speaks, protocol, why) in [
         (Speaks::Http, "grpc", "gRPC is usually spoken on port 4317"),
         (Speaks::Grpc, "http/protobuf", "it does not speak HTTP there"),
@@ -415,7 +415,7 @@ fn tls_trusts_the_named_authority_and_no_other() {
 }
 
 #[test]
-fn an_untrusted_certificate_is_reported() {
+fn untrusted_certificate_is_reported() {
     let (authority, other) = (authority(false), authority(false));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let fake = Fake::at(listener, Speaks::Http, &[Reply::Ok], Some(authority.server.clone()));
@@ -437,7 +437,7 @@ fn an_untrusted_certificate_is_reported() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_read_stops_the_start() {
+fn certificate_that_cannot_be_read_stops_the_start() {
     let error =
         start_with("https://h", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem")], Vec::new(), None);
     let error = error.map(|_| ()).unwrap_err();
@@ -445,7 +445,7 @@ fn a_certificate_that_cannot_be_read_stops_the_start() {
 }
 
 #[test]
-fn an_end_that_is_ordered_can_be_brought_forward() {
+fn end_that_is_ordered_can_be_brought_forward() {
     let fake = Fake::new(Speaks::Http, &[Reply::Hangs]);
     let run = start(&fake.url(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")]);
     run.send(spans(1, 3));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_called_by_its_last_part() {
+    fn file_is_called_by_its_last_part() {
         for (path, name) in [
             ("/home/me/train.py", "train.py"),
             ("train.py", "train.py"),

@@ -105,7 +105,7 @@ fn kernels(files: u64, first: u64) -> Vec<ProgramStep> {
 }
 
 #[test]
-fn a_long_folder_of_thousands_of_files_costs_no_more_than_its_table() {
+fn long_folder_of_thousands_of_files_costs_no_more_than_its_table() {
     const FILES: u64 = 3000;
     for (version, first, folder) in [(4, 1, 1), (5, 0, 0)] {
         for (letter, folder_bytes) in [(b'f', 3000), (0xff, 3000), (b'f', PATH_MAX), (b'f', 100_000)] {
@@ -142,7 +142,7 @@ fn thousands_of_kernels_of_few_files_share_their_paths() {
 }
 
 #[test]
-fn a_table_that_is_longer_than_a_module_s_may_be_is_not_decoded() {
+fn table_that_is_longer_than_a_module_s_may_be_is_not_decoded() {
     let mut table = LineTables::default();
     table.add(4, &[b"/model".to_vec()], &[(b"a.py".to_vec(), 1)], &kernels(1, 1));
     let rest = KERNEL_LINES_MAX - table.joined(b"").len();

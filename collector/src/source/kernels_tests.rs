@@ -70,7 +70,7 @@ fn kernels_of_triton_and_of_ptxas_are_known_with_their_first_lines() {
 
 /// The line number of a Python kernel is that of its `def`.
 #[test]
-fn a_kernel_s_first_line_is_that_of_its_def() {
+fn kernel_s_first_line_is_that_of_its_def() {
     let text = std::fs::read_to_string(format!("{FIXTURES}kernels.py")).unwrap();
     for (name, kernels) in &CUBINS[..2] {
         let (kernel, _, line) = kernels[0];
@@ -101,7 +101,7 @@ fn lines_are_those_that_readelf_says() {
 
 /// A table of DWARF 5, whose texts are in another section.
 #[test]
-fn a_table_of_dwarf_5_is_read_too() {
+fn table_of_dwarf_5_is_read_too() {
     let strings = b"/model\0layers.py\0";
     let mut header = vec![4, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
     header.extend([1, 1, 0x1f, 1, 0, 0, 0, 0]);
@@ -219,7 +219,7 @@ fn kernels_that_are_called_alike_have_all_their_sources() {
 }
 
 #[test]
-fn a_name_with_a_function_of_unknown_lines_is_not_all_another_s() {
+fn name_with_a_function_of_unknown_lines_is_not_all_another_s() {
     let add = source("/tmp/example/kernels.py", 7);
     let with = || (called(&joined("add_one.cubin"), "fused"), "fused");
     for modules in [[(Vec::new(), "fused"), with()], [with(), (Vec::new(), "fused")]] {

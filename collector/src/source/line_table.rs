@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_lines_of_any_table_are_those_of_the_plain_walk(
+        fn lines_of_any_table_are_those_of_the_plain_walk(
             form in 1u64..4, first_line in 0u32..100_000, table in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let whole_pairs = table.len() & !usize::from(form == line_table::LNOTAB);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_cut_says_nothing_of_what_follows() {
+    fn table_that_is_cut_says_nothing_of_what_follows() {
         let lnotab = [10, 1, 20, 2];
         let whole = LineTable::decode(line_table::LNOTAB, 5, &lnotab, true);
         assert_eq!([0, 10, 29, 30, 999].map(|at| whole.line(at)), [5, 6, 6, 8, 8].map(Some));

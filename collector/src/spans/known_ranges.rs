@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_is_a_span_whether_it_ends_before_or_after() {
+    fn parent_is_a_span_whether_it_ends_before_or_after() {
         let mut ranges = KnownRanges::default();
         ranges.begins(1);
         assert_eq!(ranges.choose(1), 1);

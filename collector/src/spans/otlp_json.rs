@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_read_back_as_it_was() {
+    fn span_is_read_back_as_it_was() {
         let lines = written(std::iter::once(span(4, 10)));
         assert_eq!(lines.len(), 1);
         assert!(
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_output_is_reported() {
+    fn failing_output_is_reported() {
         struct Full;
         impl Write for Full {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

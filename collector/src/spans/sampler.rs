@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_time_costs_one_second() {
+    fn wrong_time_costs_one_second() {
         let mut sampler = TopSampler::new(Some(1));
         let second = |at: u64| at * SECOND_NS;
         for (end_ns, is_over) in
@@ -143,7 +143,7 @@ mod tests {
 
     /// Otherwise the spans of a program that then waits would be held until it does something again.
     #[test]
-    fn a_second_ends_by_itself() {
+    fn second_ends_by_itself() {
         let mut sampler = TopSampler::new(Some(2));
         assert!(!sampler.ends_second_by(9 * SECOND_NS), "the second is empty");
         sampler.offer("a", SECOND_NS, 5, false);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn all_items_are_selected_without_a_rate() {
+    fn items_are_all_selected_without_a_rate() {
         let mut sampler = TopSampler::new(None);
         for at in 0..CERTAIN_MAX {
             assert!(!sampler.is_over(0));

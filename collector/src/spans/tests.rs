@@ -217,7 +217,7 @@ fn kernels_are_children_of_their_range_whichever_ends_first() {
 }
 
 #[test]
-fn a_slow_launch_is_a_span_between_its_range_and_its_kernel() {
+fn slow_launch_is_a_span_between_its_range_and_its_kernel() {
     let mut feed = SpanFeed::one(Sampling::default());
     feed.cells(0, &[push(0, US), push(1, 2 * US), launch(3 * US, 200 * US, 1), pop(1, 2 * US, 4 * MS)]);
     feed.records(0, &kernel(1, 5 * MS, MS));
@@ -333,7 +333,7 @@ fn slowest_operations_of_a_second_are_spans_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_kernel_far_from_its_history_is_a_span_however_short() {
+fn kernel_far_from_its_history_is_a_span_however_short() {
     let mut feed = SpanFeed::one(Sampling::default());
     for at in 1..=60u32 {
         let duration_us = if at == 50 { 60 } else { 20 };
@@ -348,7 +348,7 @@ fn a_kernel_far_from_its_history_is_a_span_however_short() {
 }
 
 #[test]
-fn every_operation_is_a_span_with_all_spans() {
+fn operations_are_all_spans_with_all_spans() {
     let all = Sampling { all: true, rate: None, ..Sampling::default() };
     let mut feed = SpanFeed::one(all);
     for at in 1..=5_000u32 {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_goes_out_whole_clocks_first_and_records_last() {
+    fn process_goes_out_whole_clocks_first_and_records_last() {
         let mut coalescer = Coalescer::default();
         coalescer.cells(1, 0).push(Cell::new(kind::DEVICE_COPY, 1, 0));
         coalescer.cells(0, 0).push(Cell::new(kind::DEVICE_KERNEL, 2, 0));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_full_ring_makes_its_process_full() {
+    fn full_ring_makes_its_process_full() {
         let mut coalescer = Coalescer::default();
         coalescer.cells(5, 2).resize(CELLS_FULL - 1, Cell::new(kind::LAUNCH, 1, 0));
         coalescer.cells(6, 2);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_cut_while_it_is_mapped_is_read_as_zeros_and_not_believed() {
+    fn file_that_is_cut_while_it_is_mapped_is_read_as_zeros_and_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![7u8; 3 * 4096]).unwrap();

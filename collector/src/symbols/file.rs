@@ -210,7 +210,7 @@ mod tests {
 
     /// Every byte of a small library's headers and tables, changed: names may be wrong, and that is all.
     #[test]
-    fn a_damaged_file_is_read_to_an_end() {
+    fn damaged_file_is_read_to_an_end() {
         let Ok(good) = fs::read("/bin/true") else { return };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("damaged");

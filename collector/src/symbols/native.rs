@@ -187,7 +187,7 @@ mod tests {
 
     /// A build may overwrite the program while its report is made.
     #[test]
-    fn a_program_that_is_cut_while_its_names_are_looked_up_has_none() {
+    fn program_that_is_cut_while_its_names_are_looked_up_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
         std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();

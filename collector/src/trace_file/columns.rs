@@ -348,12 +348,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_bit_comes_back(cells in cells()) {
+        fn bits_round_trip(cells in cells()) {
             round_trip(&cells);
         }
 
         #[test]
-        fn every_bit_of_known_kinds_comes_back(
+        fn bits_of_known_kinds_round_trip(
             entries in prop::collection::vec((any::<[u64; CELL_WORDS]>(), words(), 0usize..18), 1..50),
         ) {
             let known: Vec<_> = (0..64).flat_map(|k| [(k, 1), (k, 2)])
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_cannot_claim_much() {
+    fn few_bytes_cannot_claim_much() {
         let mut bytes = Vec::new();
         for value in [CELLS_MAX as u64, 0, 1, 16, 255, 0] {
             put_varint(&mut bytes, value);

@@ -137,7 +137,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Batch>, Option<DamageReason>), Error> {
 }
 
 #[test]
-fn a_stream_comes_back_as_it_was() {
+fn stream_comes_back_as_it_was() {
     let stream = small_stream();
     let (batches, damage) = read(&write(&stream)).unwrap();
     assert!(batches == stream);
@@ -145,7 +145,7 @@ fn a_stream_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_trace_cut_off_anywhere_is_read_to_its_last_whole_block() {
+fn trace_cut_off_anywhere_is_read_to_its_last_whole_block() {
     let stream = small_stream();
     let bytes = write(&stream);
     let mut last = 0;
@@ -215,7 +215,7 @@ fn files_that_are_no_trace_are_rejected() {
 }
 
 #[test]
-fn a_newer_file_names_the_version_that_is_needed() {
+fn newer_file_names_the_version_that_is_needed() {
     let mut bytes = write(&small_stream());
     let own = env!("CARGO_PKG_VERSION").as_bytes();
     assert_eq!(&bytes[20..20 + own.len()], own);
@@ -242,7 +242,7 @@ fn a_newer_file_names_the_version_that_is_needed() {
 }
 
 #[test]
-fn a_file_of_an_earlier_minor_version_without_a_writer_s_version_is_read() {
+fn file_of_an_earlier_minor_version_without_a_writer_s_version_is_read() {
     let stream = small_stream();
     let mut bytes = write(&stream);
     bytes[8] = 2;
@@ -334,7 +334,7 @@ fn definitions_beyond_a_block_are_cut_into_several() {
 }
 
 #[test]
-fn a_full_disk_leaves_a_file_of_whole_blocks() {
+fn full_disk_leaves_a_file_of_whole_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
     let stream = small_stream();
@@ -352,7 +352,7 @@ fn a_full_disk_leaves_a_file_of_whole_blocks() {
 }
 
 #[test]
-fn a_launch_and_its_record_take_at_most_twelve_bytes() {
+fn launch_and_its_record_take_at_most_twelve_bytes() {
     let pairs = 8_000;
     let bytes = write(&[
         Batch::Cells { process: 0, ring: 2, cells: launches(1, pairs) },
@@ -441,7 +441,7 @@ proptest! {
 }
 
 #[test]
-fn a_trace_is_for_its_user_only_and_never_written_through_a_link() {
+fn trace_is_for_its_user_only_and_never_written_through_a_link() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.gputrace");

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_s_lines_are_joined_if_all_are_there() {
+    fn module_s_lines_are_joined_if_all_are_there() {
         let said = definitions(&[
             (kind::LINES, 1, &[0], "and rest"),
             (kind::LINES, 2, &[1], "begin "),

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_label_is_a_thread_s_whether_it_comes_before_or_after_its_definition() {
+    fn latest_label_is_a_thread_s_whether_it_comes_before_or_after_its_definition() {
         let mut names = ThreadNameTable::default();
         names.labelled(7, 100);
         names.labelled(7, 101);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_its_names_when_its_number_is_another_s() {
+    fn thread_keeps_its_names_when_its_number_is_another_s() {
         let mut names = ThreadNameTable::default();
         names.began(7, 1);
         names.labelled(7, 100);

@@ -45,7 +45,7 @@ fn launches_of_threads_whose_buffers_come_late_are_waited_for() {
 }
 
 #[test]
-fn a_thread_that_is_held_up_in_a_launch_loses_no_times() {
+fn thread_that_is_held_up_in_a_launch_loses_no_times() {
     // The call's entry comes when the launch returns. By then a later call, which waits too, has its slot.
     let count = 200_000;
     let held_up = [1, 2, 5].map(|turns| count - 100 - (turns << 15));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_node_of_a_graph_launch_has_the_launch_as_its_call() {
+fn nodes_of_a_graph_launch_have_the_launch_as_their_call() {
     let mut feed = ModelFeed::new();
     let node = |node, at| kernel(Execution { graph_node: node, graph: 4, ..executed(8, at) });
     feed.cells(RECORDS, &[node(1, 100), node(2, 200)].concat());
@@ -20,7 +20,7 @@ fn every_node_of_a_graph_launch_has_the_launch_as_its_call() {
 }
 
 #[test]
-fn a_graph_launch_can_be_one_record_or_none() {
+fn graph_launch_can_be_one_record_or_none() {
     let mut feed = ModelFeed::new();
     for correlation in [1, 2] {
         feed.cells(
@@ -36,7 +36,7 @@ fn a_graph_launch_can_be_one_record_or_none() {
 
 /// A launch during a switch of forms may have both. No time counts twice, and none is missing.
 #[test]
-fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
+fn whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
     let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
     let at = |id, start_ns, end_ns| Execution { graph: 4, start_ns, end_ns, ..executed(id, start_ns) };
     let whole = |id| [DeviceGraph { execution: at(id, 1_000, 31_000) }.to_cell()];
@@ -67,7 +67,7 @@ fn a_whole_launch_after_some_of_its_nodes_has_the_time_that_they_leave() {
 }
 
 #[test]
-fn a_graph_launch_in_both_forms_is_counted_in_the_first() {
+fn graph_launch_in_both_forms_is_counted_in_the_first() {
     let launch = |id| call(kind::GRAPH_LAUNCH, id, 50, Detail::GraphLaunch { graph: 3 }).to_cell();
     let whole = |id| [DeviceGraph { execution: Execution { graph: 4, ..executed(id, 100) } }.to_cell()];
     let node = |id, node| kernel(Execution { graph_node: 4u64 << 32 | node, graph: 4, ..executed(id, 100) });
