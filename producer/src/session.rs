@@ -11,8 +11,8 @@
 //!
 //! Each transition is a function below, and nothing else changes the state. The state word also
 //! identifies the process. A forked child inherits its parent's state, but reads generation 0 in
-//! the wiped page, so it records nothing until its own first hooked call claims the state. What
-//! the child inherited is leaked.
+//! the wiped page, so it records nothing until its own first successful `cuInit` claims the state.
+//! What the child inherited is leaked.
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
